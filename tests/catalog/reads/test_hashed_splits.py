@@ -39,9 +39,8 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> VersionedTable:
 
 
 QUERIES = [
-    Query(mode=mode, as_of=as_of, version=version)
-    for mode, as_of, version in product(("state", "history"), (None, 3 * MINUTE * 1000), (None, 3, 6))
-    if mode == "state" or as_of is None
+    *(Query(as_of=as_of, version=version) for as_of, version in product((None, 3 * MINUTE * 1000), (None, 3, 6))),
+    *(Query(mode="history", version=version) for version in (None, 3, 6)),
 ]
 
 
