@@ -239,6 +239,7 @@ def test_options_of_readers_and_views_over_a_moment(spark: SparkSession, warehou
         spark.catalog.dropTempView("then_prices")
 
 
+@pytest.mark.slow
 def test_states_of_a_keyed_store(spark: SparkSession, sessions: Made) -> None:
     def ask(statement: str) -> dict[tuple[Any, ...], Any]:
         return {tuple(line)[:-1]: tuple(line)[-1] for line in spark.sql(statement).collect()}

@@ -84,6 +84,7 @@ def test_records_of_statements_are_records_of_python(spark: SparkSession, wareho
     assert spark.sql("SELECT max(version) FROM sql_writes.prices.versions").first() == (7,)
 
 
+@pytest.mark.slow
 def test_every_kind_of_table(spark: SparkSession, warehouse: Path) -> None:
     window = "retention = '30 days', window_size = '1 h'"
     kinds = {
