@@ -18,7 +18,7 @@ from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions import captured
 from pyspark.java_gateway import ensure_callback_server_started
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import StructType
 
 from statestore.formats.errors import StateStoreError
 
@@ -124,12 +124,6 @@ class Jvm:
 def schema_of(struct: Any) -> StructType:
     """A schema of the JVM as PySpark's class."""
     return StructType.fromJson(json.loads(struct.json()))
-
-
-def data_type_of(kind: Any) -> DataType:
-    """A type of the JVM as PySpark's class."""
-    whole = {"name": "column", "type": json.loads(kind.json()), "nullable": True, "metadata": {}}
-    return StructType.fromJson({"type": "struct", "fields": [whole]}).fields[0].dataType
 
 
 def listen(jvm: Jvm) -> None:

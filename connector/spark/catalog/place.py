@@ -78,9 +78,9 @@ class Place:
         return None
 
     def namespaces(self) -> list[str]:
-        """The keyed stores, whose states are tables."""
+        """The namespace of tables without one, and the keyed stores, whose states are tables."""
         warehouse = self.warehouse()
-        return [] if warehouse is None else warehouse.schemas()
+        return [DEFAULT, *([] if warehouse is None else warehouse.schemas())]
 
 
 def _without_default(parts: Sequence[str]) -> list[str]:

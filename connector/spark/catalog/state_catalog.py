@@ -99,7 +99,8 @@ class StateCatalog(RangeFunctions):
         query = query_for(found.mode, asked, str(self._jvm.spark.conf.get(ZONE_CONF)))
         query = as_spelled(table, pinned(table, query))
         table.splits(query)  # a version or moment that is not kept is reported with the statement
-        face = Face(f"{self._name}.{found.name}", table, query)
+        applied = frozenset(name.lower() for name, _ in asked.options)
+        face = Face(f"{self._name}.{found.name}", table, query, applied=applied)
         if not asked.privileges:
             return PlannedTable(self._jvm, face, self._properties(found))
         path = self._writable_path(found)

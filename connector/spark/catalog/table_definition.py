@@ -69,6 +69,12 @@ def definition_of(name: str, schema: StructType, given: Mapping[str, str]) -> De
     key = _key(name, properties.pop("key", None), columns)
     rest = StructType([field for field in columns if field.name not in key])
     keys = StructType([next(field for field in columns if field.name == each) for each in key])
+    for field in rest:
+        if not field.nullable:
+            raise InvalidInputError(
+                ErrorCode.WRONG_SCHEMA,
+                f"column {field.name!r} is NOT NULL, which a value of a store cannot be; leave NOT NULL out",
+            )
     return Definition(kind, arrow_schema(keys), arrow_schema(rest), _options(kind, properties), time)
 
 

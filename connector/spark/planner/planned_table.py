@@ -8,11 +8,14 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from statestore.connector.options import checked_options
-from statestore.connector.spark.jvm import CONNECTOR, JavaObject, Jvm, answering
+from statestore.connector.spark.jvm import CONNECTOR, JavaObject, Jvm, answering, entries
 from statestore.connector.spark.planner.scan_builder import TableScanBuilder
 from statestore.connector.spark.schema import spark_schema
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import InvalidInputError
 from statestore.formats.state_table import Query, StateTable
 
+_OF_SPARK = frozenset(("versionasof", "timestampasof"))
 _PYTHON_TABLE = "org.apache.spark.sql.execution.datasources.v2.python.PythonTable"
 
 
@@ -20,13 +23,15 @@ _PYTHON_TABLE = "org.apache.spark.sql.execution.datasources.v2.python.PythonTabl
 class Face:
     """A table at one moment: what ``query`` asks of it. ``name`` is how Spark's plans call it.
 
-    ``marked``: the metadata of columns holds the types of intervals that are read as numbers.
+    ``marked``: the metadata of columns holds the types of intervals that are read as numbers. ``applied``: the options
+    of a reader, in lower case, that the query has taken in.
     """
 
     name: str
     table: StateTable
     query: Query
     marked: bool = False
+    applied: frozenset[str] = frozenset()
 
     @property
     def schema(self) -> StructType:
@@ -96,8 +101,15 @@ class PlannedTable(JavaObject):
 
     @answering
     def newScanBuilder(self, options: Any) -> TableScanBuilder:
-        checked_options({str(name): str(options[name]) for name in options}, "read")
         face = self._face
+        given = {} if options.isEmpty() else checked_options(entries(options), "read")
+        left = sorted(given.keys() - face.applied - _OF_SPARK)
+        if left:
+            raise InvalidInputError(
+                ErrorCode.INVALID_OPTION,
+                f"option {left[0]} of spark.read.table needs Spark 4.3, this is {self._jvm.spark.version}; name a "
+                "table such as state.prices.history, or load the path with spark.read.format('statestore')",
+            )
         return TableScanBuilder(self._jvm, face.table, face.query, self._schema, face.shown)
 
     class Java:

@@ -251,7 +251,7 @@ def test_states_of_a_keyed_store(spark: SparkSession, sessions: Made) -> None:
         for version, states in list(sessions.kept.items())[-2:]:
             then = ask(f"SELECT {names} FROM sql_keyed.sessions.{state} VERSION AS OF {version}")
             assert then == states[state]
-    assert [line[0] for line in spark.sql("SHOW NAMESPACES IN sql_keyed").collect()] == ["sessions"]
+    assert [line[0] for line in spark.sql("SHOW NAMESPACES IN sql_keyed").collect()] == ["main", "sessions"]
     found = sorted(line.tableName for line in spark.sql("SHOW TABLES IN sql_keyed.sessions").collect())
     assert found == ["attrs", "counts"]
     counted = spark.sql("SELECT count(*) FROM sql_keyed.sessions.counts WHERE user LIKE 'user 1%'").first()
