@@ -19,12 +19,9 @@ from pyspark.errors import PySparkException
 
 from statestore.connector.options import SESSION_TIME_ZONE, stream_query_of
 from statestore.connector.spark.intervals import with_intervals
-from statestore.connector.spark.jvm import show_undeclared
 from statestore.connector.spark.location import client_path
-from statestore.connector.spark.planner.planned_frame import planned_frame
 from statestore.connector.spark.s3a import session_settings
 from statestore.connector.spark.session.connect_server import check_workers
-from statestore.connector.spark.session.session_catalogs import put_catalog
 from statestore.connector.spark.session.sql_text import route_sql
 from statestore.connector.spark.session.write_modes import check_write_mode
 from statestore.connector.spark.source import SOURCE_NAME, StateStoreSource
@@ -77,9 +74,15 @@ def register(
     server lacks this package; InvalidInputError INVALID_NAME, and the errors of `inspect` for the path.
     """
     check_session(spark)
+    if path is not None and not _is_classic(spark):
+        raise UnsupportedError(
+            ErrorCode.UNSUPPORTED_SPARK,
+            "a session of Spark Connect takes no catalog from its client; call register(spark, path) in the process "
+            "that starts the server, or use statestore.sql(path, query, spark=spark)",
+        )
     if spark not in _undo:
         check_workers(spark)
-        _undo[spark] = [_use_this_interpreter(spark), _push_filters(spark), show_undeclared()]
+        _undo[spark] = [_use_this_interpreter(spark), _push_filters(spark), _show_errors(spark)]
     with _active(spark):
         try:
             spark.dataSource.register(StateStoreSource)
@@ -92,6 +95,8 @@ def register(
         _route(module, owner)
     route_sql(_originals)
     if path is not None:
+        from statestore.connector.spark.session.session_catalogs import put_catalog
+
         _undo[spark].append(put_catalog(spark, path, name, engine_options_of("register", options)))
 
 
@@ -148,6 +153,19 @@ def _push_filters(spark: SparkSession) -> Callable[[], Any]:
     before = spark.conf.get(PUSHDOWN_CONF, None)
     spark.conf.set(PUSHDOWN_CONF, "true")
     return lambda: spark.conf.unset(PUSHDOWN_CONF) if before is None else spark.conf.set(PUSHDOWN_CONF, before)
+
+
+def _show_errors(spark: SparkSession) -> Callable[[], Any]:
+    """Let PySpark report what Python objects throw in the JVM. A client of Spark Connect has neither JVM nor py4j."""
+    if not _is_classic(spark):
+        return lambda: None
+    from statestore.connector.spark.jvm import show_undeclared
+
+    return show_undeclared()
+
+
+def _is_classic(spark: object) -> bool:
+    return getattr(spark, "_jsparkSession", None) is not None
 
 
 def _route(module: str, name: str) -> None:
@@ -211,6 +229,8 @@ def _route(module: str, name: str) -> None:
                 asked = {**getattr(self, "_statestore_options", {}), **{name: str(v) for name, v in options.items()}}
                 stream_query_of({**asked, SESSION_TIME_ZONE: "UTC"})
             if _is_planned(self, name, path, schema):
+                from statestore.connector.spark.planner.planned_frame import planned_frame
+
                 asked = getattr(self, "_statestore_options", {})
                 return with_intervals(planned_frame(self._spark, path or asked.get("path"), asked))
             return with_intervals(methods["load"](self, path, format, schema, **options))
@@ -279,7 +299,7 @@ def _route(module: str, name: str) -> None:
 def _is_planned(reader: Any, name: str, path: Any, schema: Any) -> bool:
     """Return whether Spark's planner can shape the read: not in a stream, in Spark Connect, or with another schema."""
     own_schema = schema is None and not hasattr(reader, "_statestore_schema")
-    classic = getattr(getattr(reader, "_spark", None), "_jsparkSession", None) is not None
+    classic = _is_classic(getattr(reader, "_spark", None))
     return name == "DataFrameReader" and classic and own_schema and (path is None or isinstance(path, str))
 
 

@@ -25,16 +25,10 @@ _RESERVED = ("spark_catalog", "system", "global_temp", "session")
 def put_catalog(spark: SparkSession, path: Any, name: str, options: Mapping[str, str]) -> Callable[[], None]:
     """Make the tables at ``path`` those of catalog ``name`` in a classic session; return the function that reverts it.
 
-    Raises InvalidInputError INVALID_NAME, UnsupportedError UNSUPPORTED_SPARK for a session of Spark Connect, and the
-    errors of `statestore.inspect` for the path.
+    Raises InvalidInputError INVALID_NAME, UnsupportedError UNSUPPORTED_SPARK for a release that keeps catalogs in
+    another way, and the errors of `statestore.inspect` for the path.
     """
     _check_name(name)
-    if getattr(spark, "_jsparkSession", None) is None:
-        raise UnsupportedError(
-            ErrorCode.UNSUPPORTED_SPARK,
-            "a session of Spark Connect takes no catalog from its client; call register(spark, path) in the process "
-            "that starts the server, or use statestore.sql(path, query, spark=spark)",
-        )
     place = Place(_absolute(with_settings(str(path), session_settings(spark, str(path)))), dict(options))
     try:
         open_warehouse(place.path, place.options)

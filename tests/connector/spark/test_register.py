@@ -33,6 +33,15 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder / "prices")
 
 
+def test_a_client_of_spark_connect_needs_no_py4j() -> None:
+    """The package pyspark-client has none. What speaks to a JVM is loaded for a session that has one."""
+    script = "import statestore.connector.spark.session.register, sys; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    mine = [name for name in loaded if name.startswith("statestore.connector.spark")]
+    assert "statestore.connector.spark.session.register" in mine
+    assert not [name for name in mine if name.endswith(".jvm") or ".planner" in name or ".catalog" in name]
+
+
 def test_every_way_of_naming_it(spark: SparkSession, path: str) -> None:
     for name in ("statestore", "StateStore", "arrow_statestore"):
         assert spark.read.format(name).load(path).count() == 1
