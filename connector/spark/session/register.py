@@ -77,8 +77,8 @@ def register(
     if path is not None and not _is_classic(spark):
         raise UnsupportedError(
             ErrorCode.UNSUPPORTED_SPARK,
-            "a session of Spark Connect takes no catalog from its client; call register(spark, path) in the process "
-            "that starts the server, or use statestore.sql(path, query, spark=spark)",
+            "a session of Spark Connect takes no catalog; use statestore.sql(path, query, spark=spark), or "
+            "spark.read.format('statestore')",
         )
     if spark not in _undo:
         check_workers(spark)

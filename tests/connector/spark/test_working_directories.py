@@ -42,6 +42,7 @@ READS = {
     "joined_handle": [["curry", 1.0]],
     "joined_table": [["curry", 1.0]],
     "joined_stream": [["curry", 1.0, 1.0], ["curry", 2.0, 2.0], ["naan", 5.0, 5.0]],
+    "catalog": [["curry", 2.0, 1.0], ["dal", 3.0, 3.0]],
     "sql": [["curry", "{x}"]],
     "sql_wrong": (
         "InvalidInputError: [INVALID_SQL] line 2, column 2: [UNRESOLVED_COLUMN.WITH_SUGGESTION] A column, variable, or "
@@ -64,6 +65,10 @@ UPDATE_REFUSED = (
     "UnsupportedError: [NO_QUERY_ID] a session of Spark Connect cannot write update mode, because Spark does not "
     "report its query there; write in mode append or complete, or with foreachBatch and the options txnAppId and "
     "txnVersion"
+)
+CATALOG_REFUSED = (
+    "UnsupportedError: [UNSUPPORTED_SPARK] a session of Spark Connect takes no catalog; use "
+    "statestore.sql(path, query, spark=spark), or spark.read.format('statestore')"
 )
 
 
@@ -216,5 +221,5 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.mark.slow
 def test_spark_connect(server: str, tmp_path: Path) -> None:
-    expected = READS | WRITES | {"update_mode": UPDATE_REFUSED}
+    expected = READS | WRITES | {"update_mode": UPDATE_REFUSED, "catalog": CATALOG_REFUSED}
     assert answers(server, [*expected], tmp_path / "here") == expected
