@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import datasource as spark
 from pyspark.sql.datasource import Filter as SparkFilter
@@ -78,8 +79,10 @@ def _literal(expression: Any) -> Any:
 def _value(value: Any, kind: Any) -> Any:
     if not isinstance(kind, str):
         raise NotTranslated
-    if kind in ("byte", "short", "integer", "long", "double", "float", "boolean"):
+    if kind in ("byte", "short", "integer", "long", "double", "boolean"):
         return value
+    if kind == "float":
+        return float(np.float32(value))  # py4j passes the shortest text of a float, which means another double
     if kind == "string" or kind.startswith(("char(", "varchar(")):
         return value if isinstance(value, str) else bytes(value.getBytes()).decode()  # ValueError: no text
     if kind == "binary":
