@@ -35,8 +35,12 @@ BUCKET_ENTRIES = 8
 
 def encode_index(name: str, hashes: Hashes) -> tuple[pa.Buffer, FileRef]:
     """Encode the index file of a segment whose row ``i`` has the key hash ``hashes[i]``."""
-    ordered, rows = _with_rows(hashes)
-    columns = [pa.array(ordered), pa.array(rows)]
+    return encode_entries(name, *_with_rows(hashes))
+
+
+def encode_entries(name: str, hashes: Hashes, rows: Rows) -> tuple[pa.Buffer, FileRef]:
+    """Encode the index file of these entries: hashes ascending, and rows ascending where hashes are equal."""
+    columns = [pa.array(hashes), pa.array(rows)]
     return encode_file(name, SCHEMA, [pa.RecordBatch.from_arrays(columns, schema=SCHEMA)])
 
 

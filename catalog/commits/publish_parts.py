@@ -1,0 +1,162 @@
+"""Publishing of the parts of a write as one commit.
+
+A segment of a part that needs no change gets a name in the store by a hard link. Any other is written anew, one at a
+time. The parts are joined again for each attempt, against the newest version: a commit that came in between costs time
+and changes no answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from statestore.catalog.commits.claims import claim
+from statestore.catalog.commits.join_parts import Joined, JoinedSegment, join_parts
+from statestore.catalog.commits.new_files import INDEX_MIN_ROWS, NewFiles, RowBlock
+from statestore.catalog.commits.publish_commit import (
+    MAX_ATTEMPTS,
+    after_publish,
+    is_committed,
+    new_entry,
+    publish,
+    remove_files,
+    too_many_conflicts,
+)
+from statestore.catalog.commits.staged_parts import OpenedPart, StagedPart
+from statestore.catalog.log.log_checkpoint import load_log_state
+from statestore.catalog.log.log_state import LogState
+from statestore.catalog.log.storage import LocalStorage
+from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.formats.errors import CommitUnknownError, StateStoreError
+from statestore.formats.segments.segment_meta import OPEN, SegmentMeta
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What the rule of retention makes of parts: ``cuts`` has for each the time before which its records are too late,
+    and ``stream_time`` is the greatest time after all of them; None if no record is accepted."""
+
+    cuts: tuple[int, ...]
+    stream_time: int | None
+
+
+def commit_parts(
+    files: SegmentFiles,
+    base: LogState,
+    parts: Sequence[StagedPart],
+    judge: Callable[[LogState, Sequence[StagedPart]], Judged],
+    transaction: tuple[str, int] | None,
+) -> LogState:
+    """Commit the records of all parts, in the order of the parts, and return the log state with the commit.
+
+    ``judge`` decides for each attempt which records are too late. The errors and the treatment of a transaction that
+    the log already has are those of `commit_change`.
+    """
+    storage = files.storage
+    assert isinstance(storage, LocalStorage)
+    parts = sorted(parts, key=lambda part: part.order)
+    log_state = base
+    files.check_identity()
+    files.settle()
+    for _ in range(MAX_ATTEMPTS):
+        log_state = load_log_state(storage, base=log_state)
+        if is_committed(log_state, transaction):
+            return log_state
+        judged = judge(log_state, parts)
+        committed = _attempt(files, storage, log_state, parts, judged, transaction)
+        if committed is not None:
+            return committed
+    raise too_many_conflicts(files)
+
+
+def _attempt(
+    files: SegmentFiles,
+    storage: LocalStorage,
+    log_state: LogState,
+    parts: Sequence[StagedPart],
+    judged: Judged,
+    transaction: tuple[str, int] | None,
+) -> LogState | None:
+    """Return the log state with the parts as the next version; None if another commit took the version."""
+    with claim(storage) as claimed:
+        new = NewFiles(claimed)
+        try:
+            opened = [OpenedPart(files.spec, part) for part in parts]
+            joined = join_parts(files, log_state, opened, judged.cuts, new)
+            rows = _add_segments(files, storage, log_state, joined)
+            new.add_closures([(name, log_state.version + 1, row, end) for name, row, end in joined.closures])
+            new.write(storage)
+            entry = new_entry(
+                log_state,
+                "write",
+                new,
+                transaction=transaction,
+                stream_time=judged.stream_time,
+                rows=rows[False],
+                tombstones=rows[True],
+                closed=sum(piece.count for piece in new.closures),
+                dropped=joined.refused,
+            )
+            published = publish(storage, new, entry)
+        except CommitUnknownError:
+            raise
+        except StateStoreError:  # any other exception (such as an interrupt) leaves the outcome unknown
+            remove_files(storage, new)
+            raise
+    return after_publish(storage, log_state, entry) if published else None
+
+
+def _add_segments(files: SegmentFiles, storage: LocalStorage, log_state: LogState, joined: Joined) -> list[int]:
+    """Name the segments of parts in the commit; return the numbers of its value rows and tombstones."""
+    rows = list(joined.rows)
+    links: dict[str, str] = {}
+    for segment in joined.segments:
+        meta = segment.staged.meta
+        if segment.is_unchanged:
+            rows[meta.tombstone] += meta.rows
+            joined.new.segments.append(_linked(joined.new, segment, links))
+        else:
+            rows[meta.tombstone] += _write_anew(files, log_state, joined.new, segment)
+    storage.link_many(links)
+    return rows
+
+
+def _linked(new: NewFiles, segment: JoinedSegment, links: dict[str, str]) -> SegmentMeta:
+    """Return a segment of a part under the name that its file gets."""
+    meta, index = segment.staged.meta, segment.staged.meta.index
+    assert index is not None
+    file = replace(meta.file, name=new.new_name(".arrow"))
+    links[file.name] = segment.path(meta.name)
+    new.written[file.name] = file.bytes
+    if meta.rows < INDEX_MIN_ROWS:
+        return replace(meta, file=file, index=None)
+    named = replace(index, name=new.new_name(".index.arrow"))
+    links[named.name] = segment.path(index.name)
+    new.written[named.name] = named.bytes
+    return replace(meta, file=file, index=named)
+
+
+def _write_anew(files: SegmentFiles, log_state: LogState, new: NewFiles, segment: JoinedSegment) -> int:
+    """Write a segment of a part with the ends that its rows got, and without dropped rows; return the rows left."""
+    staged, version = segment.staged, log_state.version + 1
+    start = staged.file.int64("valid_from")
+    ends = staged.file.int64("valid_to") if segment.ends is None else np.asarray(segment.ends)
+    kept = np.flatnonzero((ends > start) & (start >= segment.cut))
+    if not len(kept):
+        return 0
+    spec = files.spec
+    names = spec.key_names if staged.meta.tombstone else (*spec.key_names, *spec.value_names)
+    closed = np.where(ends == OPEN, 0, version)
+    count = len(ends)
+    columns = [staged.file.column_array(name) for name in names]
+    block = RowBlock(columns, start, ends, np.full(count, version), closed, np.zeros(count, bool))
+    hashes = np.empty(count, np.uint64)
+    hashes[staged.rows] = staged.hashes
+    if len(kept) < count:
+        block, hashes = block.take(kept), hashes[kept]
+    late = block.start <= log_state.stream_time_us
+    new.add_segment(spec, block, "delta", staged.meta.tombstone, late, hashes)
+    new.write(files.storage)
+    return len(kept)
