@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,9 +41,9 @@ from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.row_ends import with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Bools, Hashes, Ints
-from statestore.formats.segments.key_index import encode_entries
+from statestore.formats.segments.key_index import entries_batch
 from statestore.formats.segments.segment_meta import OPEN, FileRef, SegmentMeta
-from statestore.formats.segments.segment_write import encode_segment
+from statestore.formats.segments.segment_write import write_segment
 from statestore.formats.values.key_hash import hash_keys, key_groups_of
 
 U32 = np.dtype(np.uint32)
@@ -67,9 +68,7 @@ def stage_part(
     if left.any():
         mine = kept[~left[ordered.group[kept]]]
         existing = existing.take(~left[existing.group])
-    new, _, _ = insert_versions((ordered.record[mine], ordered.group[mine], ordered.time[mine]), existing)
-    dead = records.tombstones[new.record]
-    values, tombstones = (by_start(new, chosen, len(records), True) for chosen in (~dead, dead))
+    values, tombstones = _new_rows(records, ordered, mine, existing)
     written = _Files(files.spec, folder, log_state)
     return StagedPart(
         order,
@@ -86,6 +85,20 @@ def stage_part(
         written.ended(ordered, existing),
         tuple(segment.meta.name for segment in segments),
     )
+
+
+def _new_rows(records: Records, ordered: SortedRecords, mine: Ints, existing: Existing) -> tuple[NewRows, NewRows]:
+    """Return the rows of values and of tombstones that the records at positions ``mine`` become."""
+    count = len(records)
+    if ordered.in_order and len(mine) == len(ordered.first) == count and not records.tombstones.any():
+        # The usual bulk load: every record is a row, at its place already, and the newest of its key.
+        nothing = np.empty(0, np.int64)
+        everything = NewRows(np.arange(count), records.times, np.full(count, OPEN), ordered.record)
+        return everything, NewRows(nothing, nothing, nothing)
+    new, _, _ = insert_versions((ordered.record[mine], ordered.group[mine], ordered.time[mine]), existing)
+    dead = records.tombstones[new.record]
+    values, tombstones = (by_start(new, chosen, count, True) for chosen in (~dead, dead))
+    return values, tombstones
 
 
 def _left_groups(records: Records, ordered: SortedRecords, existing: Existing, kept: Ints) -> Bools:
@@ -128,7 +141,8 @@ class _Files:
         block = block_of(records, rows, self._log_state.version + 1, tombstone, everything)
         entries = (hashes if everything else hashes[rows.record])[rows.by_hash]
         groups = key_groups_of(entries[[0, -1]], self._spec.key_groups)
-        data, meta = encode_segment(
+        meta = write_segment(
+            partial(stage_file, self._folder),
             f"{self._id}{ending}.arrow",
             block_table(self._spec, block, "delta", tombstone),
             role="delta",
@@ -137,10 +151,8 @@ class _Files:
             late=rows.start <= self._log_state.stream_time_us,
             key_groups=(int(groups[0]), int(groups[1])),
         )
-        stage_file(self._folder, meta.name, data)
-        name = f"{self._id}{ending}.index.arrow"
-        data, index = encode_entries(name, entries, rows.by_hash.astype(U32))
-        stage_file(self._folder, name, data)
+        batch = entries_batch(entries, rows.by_hash.astype(U32))
+        index = stage_file(self._folder, f"{self._id}{ending}.index.arrow", batch.schema, [batch])
         return replace(meta, index=index)
 
     def arrivals(self, ordered: SortedRecords, values: NewRows, tombstones: NewRows) -> FileRef | None:

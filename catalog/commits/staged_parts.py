@@ -8,7 +8,7 @@ could not be resolved alone. The files lie in a private folder, no commit names 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -22,7 +22,7 @@ from statestore.formats.errors import ConflictError
 from statestore.formats.kernels.arrays import Hashes, Ints
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.regular_files import map_regular
-from statestore.formats.segments.ipc_file import encode_file, open_file, verify_column
+from statestore.formats.segments.ipc_file import open_file, verify_column, write_file
 from statestore.formats.segments.key_index import KeyIndex
 from statestore.formats.segments.regions import VerifiedBytes, corrupt
 from statestore.formats.segments.segment import Segment
@@ -77,7 +77,7 @@ class StagedPart:
         return [f"{self.folder}/{ref.name}" for ref in refs if ref is not None]
 
 
-def stage_file(folder: str, name: str, data: pa.Buffer) -> None:
+def stage_file(folder: str, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> FileRef:
     """Write a file of a part, durably, because a commit may name it as it is.
 
     Raises ConflictError STAGED_FILE_MISSING if the folder is gone: the write was aborted.
@@ -85,23 +85,20 @@ def stage_file(folder: str, name: str, data: pa.Buffer) -> None:
     path = f"{folder}/{name}"
     with disk_errors("stage rows in", path):
         try:
-            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
         except FileNotFoundError:
             raise staging_gone(folder) from None
         try:
-            view = memoryview(data)
-            while len(view):
-                view = view[os.write(file, view) :]
+            ref = write_file(file, name, schema, batches)
             os.fsync(file)
         finally:
             os.close(file)
+    return ref
 
 
 def stage_columns(folder: str, name: str, schema: pa.Schema, columns: Sequence[pa.Array]) -> FileRef:
     """Write columns to a file of a part."""
-    data, ref = encode_file(name, schema, [pa.RecordBatch.from_arrays(list(columns), schema=schema)])
-    stage_file(folder, name, data)
-    return ref
+    return stage_file(folder, name, schema, [pa.RecordBatch.from_arrays(list(columns), schema=schema)])
 
 
 def staging_gone(folder: str) -> ConflictError:
