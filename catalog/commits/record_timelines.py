@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.commits.key_timeline import KeyVersion, Timeline
+from statestore.catalog.commits.key_timeline import KeyVersion, Timeline, put_all
 from statestore.catalog.commits.open_row_lookup import match_open_rows, sorted_with_positions
 from statestore.catalog.commits.open_rows import OpenRows, take_index
 from statestore.catalog.commits.version_ends import Existing, NewRows, insert_versions, merged
@@ -316,27 +316,61 @@ def _replay(
     touching[odd] = ordered.earliest[odd] - 1  # a row that ends exactly at the earliest record matters too
     existing = find_existing(files, segments, records, ordered, touching)
     sizes = np.diff(np.append(ordered.first, len(ordered.record)))
-    rows: list[tuple[int, int, int]] = []
-    closures: list[tuple[int, int, int]] = []
+    rows, closures = [np.empty((0, 3), np.int64)], [np.empty((0, 3), np.int64)]
     for group in odd.tolist():
-        mine = existing.take(np.arange(*np.searchsorted(existing.group, (group, group + 1))))
-        entries = [
-            KeyVersion(int(s), int(e), None if dead else (), (int(v), int(r)))
-            for s, e, dead, v, r in zip(mine.start, mine.end, mine.tombstone, mine.segment_index, mine.row, strict=True)
-        ]
-        timeline = Timeline(entries)
         first = int(ordered.first[group])
-        numbers = np.sort(ordered.record[first : first + int(sizes[group])]).tolist()
-        for number in numbers:
-            timeline.put(int(records.times[number]), None if records.tombstones[number] else (number,))
-        shortened, added = timeline.changes()
-        closures += [(segment_index, row, end) for (segment_index, row), end in shortened]
-        some_tombstone = next(n for n in numbers if records.tombstones[n])
-        rows += [(some_tombstone if value is None else value[0], start, end) for start, end, value in added]
-    columns = np.array(rows, np.int64).reshape(-1, 3)
+        numbers = np.sort(ordered.record[first : first + int(sizes[group])])
+        mine = existing.take(np.arange(*np.searchsorted(existing.group, (group, group + 1))))
+        added, shortened = (_put_all if _tiles(mine) else _put_each)(records, numbers, mine)
+        rows.append(added)
+        closures.append(shortened)
+    columns = np.concatenate(rows)
     order = np.lexsort((columns[:, 1],))
     replayed = NewRows(columns[order, 0], columns[order, 1], columns[order, 2])
-    return replayed, list(np.array(closures, np.int64).reshape(-1, 3).T)
+    return replayed, list(np.concatenate(closures).T)
+
+
+def _tiles(stored: Existing) -> bool:
+    """Return whether each stored row ends where the next one starts, and the last one is open."""
+    return bool((stored.end == np.append(stored.start[1:], OPEN)[: len(stored.end)]).all())
+
+
+def _put_all(records: Records, numbers: Ints, stored: Existing) -> tuple[Ints, Ints]:
+    """Return rows (record, start, end) and closures (segment index, row, end) of a key whose stored rows tile."""
+    count = len(stored.group)
+    tombstones = np.concatenate((stored.tombstone, records.tombstones[numbers]))
+    found, entries = put_all(stored.start.tolist(), records.times[numbers].tolist(), tombstones.tolist())
+    start, entry = np.array(found, np.int64), np.array(entries, np.int64)
+    end = np.append(start[1:], OPEN)[: len(start)]
+    new = entry >= count
+    ends = stored.start.copy()  # of rows that are not there any more
+    ends[entry[~new]] = end[~new]
+    longer = np.zeros(len(entry), bool)
+    longer[~new] = end[~new] > stored.end[entry[~new]]
+    ends[entry[longer]] = stored.start[entry[longer]]
+    record = np.empty(len(entry), np.int64)
+    record[new] = numbers[entry[new] - count]
+    record[longer] = numbers[records.tombstones[numbers]][:1]  # a tombstone that is the newest again
+    kept, closed = new | longer, ends != stored.end
+    rows = np.column_stack((record[kept], start[kept], end[kept]))
+    return rows, np.column_stack((stored.segment_index[closed], stored.row[closed], ends[closed]))
+
+
+def _put_each(records: Records, numbers: Ints, stored: Existing) -> tuple[Ints, Ints]:
+    """Return the same as `_put_all` for a key whose stored rows do not tile."""
+    columns = (stored.start, stored.end, stored.tombstone, stored.segment_index, stored.row)
+    entries = [
+        KeyVersion(int(start), int(end), None if dead else (), (int(number), int(row)))
+        for start, end, dead, number, row in zip(*columns, strict=True)
+    ]
+    timeline = Timeline(entries)
+    for number in numbers.tolist():
+        timeline.put(int(records.times[number]), None if records.tombstones[number] else (number,))
+    shortened, added = timeline.changes()
+    some_tombstone = next(n for n in numbers.tolist() if records.tombstones[n])
+    rows = [(some_tombstone if value is None else value[0], start, end) for start, end, value in added]
+    closures = [(number, row, end) for (number, row), end in shortened]
+    return np.array(rows, np.int64).reshape(-1, 3), np.array(closures, np.int64).reshape(-1, 3)
 
 
 def by_start(rows: NewRows, chosen: Bools, records: int, hash_order: bool) -> NewRows:
