@@ -1,8 +1,8 @@
 """Publishing of the parts of a write as one commit.
 
-A segment of a part that needs no change gets a name in the store by a hard link. Any other is written anew, one at a
-time. The parts are joined again for each attempt, against the newest version: a commit that came in between costs time
-and changes no answer.
+A segment of a part gets its name in the store by a hard link. One of which rows changed is written again before, one
+at a time. The parts are joined again for each attempt, against the newest version: a commit that came in between costs
+time and changes no answer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from statestore.catalog.commits.publish_commit import (
     remove_files,
     too_many_conflicts,
 )
-from statestore.catalog.commits.staged_parts import OpenedPart, StagedPart
+from statestore.catalog.commits.staged_parts import OpenedPart, StagedPart, stage_segment
 from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import LocalStorage
@@ -114,18 +114,17 @@ def _add_segments(files: SegmentFiles, storage: LocalStorage, log_state: LogStat
     links: dict[str, str] = {}
     for segment in joined.segments:
         meta = segment.staged.meta
-        if segment.is_unchanged:
-            rows[meta.tombstone] += meta.rows
-            joined.new.segments.append(_linked(joined.new, segment, links))
-        else:
-            rows[meta.tombstone] += _write_anew(files, log_state, joined.new, segment)
+        named = meta if segment.is_unchanged else _written_anew(files, log_state, segment)
+        if named is not None:
+            rows[meta.tombstone] += named.rows
+            joined.new.segments.append(_linked(joined.new, segment, named, links))
     storage.link_many(links)
     return rows
 
 
-def _linked(new: NewFiles, segment: JoinedSegment, links: dict[str, str]) -> SegmentMeta:
-    """Return a segment of a part under the name that its file gets."""
-    meta, index = segment.staged.meta, segment.staged.meta.index
+def _linked(new: NewFiles, segment: JoinedSegment, meta: SegmentMeta, links: dict[str, str]) -> SegmentMeta:
+    """Return a staged segment under the name that its file gets."""
+    index = meta.index
     assert index is not None
     file = replace(meta.file, name=new.new_name(".arrow"))
     links[file.name] = segment.path(meta.name)
@@ -138,25 +137,24 @@ def _linked(new: NewFiles, segment: JoinedSegment, links: dict[str, str]) -> Seg
     return replace(meta, file=file, index=named)
 
 
-def _write_anew(files: SegmentFiles, log_state: LogState, new: NewFiles, segment: JoinedSegment) -> int:
-    """Write a segment of a part with the ends that its rows got, and without dropped rows; return the rows left."""
+def _written_anew(files: SegmentFiles, log_state: LogState, segment: JoinedSegment) -> SegmentMeta | None:
+    """Write a segment of a part again, with the ends that its rows got and without dropped rows; return it."""
     staged, version = segment.staged, log_state.version + 1
     start = staged.file.int64("valid_from")
     ends = staged.file.int64("valid_to") if segment.ends is None else np.asarray(segment.ends)
-    kept = np.flatnonzero((ends > start) & (start >= segment.cut))
+    is_kept = (ends > start) & (start >= segment.cut)
+    kept = np.flatnonzero(is_kept)
     if not len(kept):
-        return 0
+        return None
     spec = files.spec
     names = spec.key_names if staged.meta.tombstone else (*spec.key_names, *spec.value_names)
+    columns = [staged.file.column_array(name) for name in names]
     closed = np.where(ends == OPEN, 0, version)
     count = len(ends)
-    columns = [staged.file.column_array(name) for name in names]
     block = RowBlock(columns, start, ends, np.full(count, version), closed, np.zeros(count, bool))
-    hashes = np.empty(count, np.uint64)
-    hashes[staged.rows] = staged.hashes
+    hashes, rows = staged.hashes, staged.rows
     if len(kept) < count:
-        block, hashes = block.take(kept), hashes[kept]
-    late = block.start <= log_state.stream_time_us
-    new.add_segment(spec, block, "delta", staged.meta.tombstone, late, hashes)
-    new.write(files.storage)
-    return len(kept)
+        block = block.take(kept)
+        chosen = is_kept[rows]
+        hashes, rows = hashes[chosen], (np.cumsum(is_kept) - 1)[rows[chosen]].astype(rows.dtype)
+    return stage_segment(spec, segment.folder, log_state, block, staged.meta.tombstone, hashes, rows)

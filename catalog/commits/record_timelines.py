@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.commits.key_timeline import KeyVersion, Timeline, put_all
-from statestore.catalog.commits.open_row_lookup import match_open_rows, sorted_with_positions
+from statestore.catalog.commits.open_row_lookup import by_time_within, match_open_rows, sorted_with_positions
 from statestore.catalog.commits.open_rows import OpenRows, take_index
 from statestore.catalog.commits.version_ends import Existing, NewRows, insert_versions, merged
 from statestore.catalog.log.log_state import LogState
@@ -123,11 +123,9 @@ def _columns(rows: NewRows) -> tuple[Ints, Ints, Ints]:
 
 def sort_records(records: Records, hashes: Hashes) -> SortedRecords:
     in_order = bool(np.all(records.times[1:] >= records.times[:-1]))
-    if in_order:
-        sorted_hashes, order = sorted_with_positions(hashes)
-    else:
-        order = np.lexsort((records.times, hashes))
-        sorted_hashes = hashes[order]
+    sorted_hashes, order = sorted_with_positions(hashes)
+    if not in_order:
+        order = by_time_within(sorted_hashes, order, records.times)
     same_hash = sorted_hashes[1:] == sorted_hashes[:-1]
     touching = np.flatnonzero(same_hash)
     if len(touching):

@@ -8,15 +8,12 @@ more than their rows decides: late records, and puts at one time of which one is
 from __future__ import annotations
 
 import uuid
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.commits.new_files import block_table
 from statestore.catalog.commits.publish_commit import block_of, is_everything
 from statestore.catalog.commits.record_timelines import (
     Records,
@@ -33,7 +30,7 @@ from statestore.catalog.commits.staged_parts import (
     TIMES,
     StagedPart,
     stage_columns,
-    stage_file,
+    stage_segment,
 )
 from statestore.catalog.commits.version_ends import Existing, NewRows, insert_versions
 from statestore.catalog.log.log_state import LogState
@@ -41,10 +38,8 @@ from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.row_ends import with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Bools, Hashes, Ints
-from statestore.formats.segments.key_index import entries_batch
 from statestore.formats.segments.segment_meta import OPEN, FileRef, SegmentMeta
-from statestore.formats.segments.segment_write import write_segment
-from statestore.formats.values.key_hash import hash_keys, key_groups_of
+from statestore.formats.values.key_hash import hash_keys
 
 U32 = np.dtype(np.uint32)
 
@@ -136,24 +131,12 @@ class _Files:
         if not len(rows.record):
             return None
         assert rows.by_hash is not None
-        ending = ".deleted" if tombstone else ""
         everything = is_everything(records, rows)
         block = block_of(records, rows, self._log_state.version + 1, tombstone, everything)
         entries = (hashes if everything else hashes[rows.record])[rows.by_hash]
-        groups = key_groups_of(entries[[0, -1]], self._spec.key_groups)
-        meta = write_segment(
-            partial(stage_file, self._folder),
-            f"{self._id}{ending}.arrow",
-            block_table(self._spec, block, "delta", tombstone),
-            role="delta",
-            tombstone=tombstone,
-            key_names=self._spec.key_names,
-            late=rows.start <= self._log_state.stream_time_us,
-            key_groups=(int(groups[0]), int(groups[1])),
+        return stage_segment(
+            self._spec, self._folder, self._log_state, block, tombstone, entries, rows.by_hash.astype(np.uint32)
         )
-        batch = entries_batch(entries, rows.by_hash.astype(U32))
-        index = stage_file(self._folder, f"{self._id}{ending}.index.arrow", batch.schema, [batch])
-        return replace(meta, index=index)
 
     def arrivals(self, ordered: SortedRecords, values: NewRows, tombstones: NewRows) -> FileRef | None:
         """Write the order of arrival where a replay of puts and deletes could need it."""

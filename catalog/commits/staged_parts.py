@@ -8,14 +8,17 @@ could not be resolved alone. The files lie in a private folder, no commit names 
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from statestore.catalog.commits.new_files import RowBlock, block_table
+from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError
@@ -23,10 +26,12 @@ from statestore.formats.kernels.arrays import Hashes, Ints
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.regular_files import map_regular
 from statestore.formats.segments.ipc_file import open_file, verify_column, write_file
-from statestore.formats.segments.key_index import KeyIndex
+from statestore.formats.segments.key_index import KeyIndex, entries_batch
 from statestore.formats.segments.regions import VerifiedBytes, corrupt
 from statestore.formats.segments.segment import Segment
 from statestore.formats.segments.segment_meta import FileRef, SegmentMeta
+from statestore.formats.segments.segment_write import write_segment
+from statestore.formats.values.key_hash import key_groups_of
 
 Rows = npt.NDArray[np.uint32]
 
@@ -99,6 +104,35 @@ def stage_file(folder: str, name: str, schema: pa.Schema, batches: Iterable[pa.R
 def stage_columns(folder: str, name: str, schema: pa.Schema, columns: Sequence[pa.Array]) -> FileRef:
     """Write columns to a file of a part."""
     return stage_file(folder, name, schema, [pa.RecordBatch.from_arrays(list(columns), schema=schema)])
+
+
+def stage_segment(
+    spec: StoreSpec,
+    folder: str,
+    log_state: LogState,
+    block: RowBlock,
+    tombstone: bool,
+    hashes: Hashes,
+    rows: Rows,
+) -> SegmentMeta:
+    """Write rows, sorted by start, as a segment of the version after ``log_state``, with its key index.
+
+    ``hashes``, ascending, and ``rows`` are the entries of the index.
+    """
+    groups = key_groups_of(hashes[[0, -1]], spec.key_groups)
+    name = uuid.uuid4().hex
+    meta = write_segment(
+        partial(stage_file, folder),
+        f"{name}.arrow",
+        block_table(spec, block, "delta", tombstone),
+        role="delta",
+        tombstone=tombstone,
+        key_names=spec.key_names,
+        late=block.start <= log_state.stream_time_us,
+        key_groups=(int(groups[0]), int(groups[1])),
+    )
+    entries = entries_batch(hashes, rows)
+    return replace(meta, index=stage_file(folder, f"{name}.index.arrow", entries.schema, [entries]))
 
 
 def staging_gone(folder: str) -> ConflictError:
