@@ -12,6 +12,7 @@ import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ import pyarrow as pa
 
 from statestore.catalog.commits.new_files import NewFiles, RowBlock
 from statestore.catalog.commits.record_timelines import Closure, Records, resolve
-from statestore.catalog.commits.staged_parts import OpenedPart, StagedSegment
+from statestore.catalog.commits.staged_parts import OpenedPart, StagedSegment, staging_gone
 from statestore.catalog.commits.version_ends import NewRows
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.segment_files import SegmentFiles
@@ -343,6 +344,8 @@ def _by_arrival(part: JoinedPart, values: _Piece, tombstones: _Piece) -> _Piece:
 
 def _on_disk(ends: Ints, folder: str) -> Ints:
     """Return a copy of the ends in a mapped temporary file, so that the rows of a write need no memory."""
+    if not Path(folder).is_dir():
+        raise staging_gone(folder)
     with disk_errors("write the ends of rows in", folder), tempfile.TemporaryFile(dir=folder) as file:
         os.posix_fallocate(file.fileno(), 0, ends.nbytes)  # a write to a mapped page cannot report a full disk
         copied: Ints = np.memmap(file, np.int64, "r+", shape=ends.shape)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -24,12 +25,12 @@ from statestore.catalog.commits.publish_commit import (
     remove_files,
     too_many_conflicts,
 )
-from statestore.catalog.commits.staged_parts import OpenedPart, StagedPart, stage_segment
+from statestore.catalog.commits.staged_parts import OpenedPart, StagedPart, stage_segment, staging_gone
 from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import LocalStorage
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.formats.errors import CommitUnknownError, StateStoreError
+from statestore.formats.errors import CommitUnknownError, StateStoreError, StorageError
 from statestore.formats.segments.segment_meta import OPEN, SegmentMeta
 
 
@@ -118,7 +119,11 @@ def _add_segments(files: SegmentFiles, storage: LocalStorage, log_state: LogStat
         if named is not None:
             rows[meta.tombstone] += named.rows
             joined.new.segments.append(_linked(joined.new, segment, named, links))
-    storage.link_many(links)
+    try:
+        storage.link_many(links)
+    except StorageError as error:
+        missing = [path for path in links.values() if not Path(path).exists()]
+        raise (staging_gone(str(Path(missing[0]).parent)) if missing else error) from error
     return rows
 
 

@@ -25,7 +25,7 @@ from statestore.catalog.catalog import connect
 from statestore.catalog.commits.staged_parts import StagedPart, staging_gone
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.store_kinds import check_columns
-from statestore.catalog.stores.versioned.task_writes import PART_ROWS, TaskWrite, first_rows, is_many
+from statestore.catalog.stores.versioned.task_writes import PART_BYTES, TaskWrite, first_rows, is_many
 from statestore.catalog.stores.versioned.versioned_store import NaturalVersionedStore, write_parts
 from statestore.catalog.warehouse import rows_spec
 from statestore.connector.spark.errors import message_only
@@ -51,7 +51,6 @@ class Staged(WriterCommitMessage):
     partition: int
     query_id: str | None = None
     parts: tuple[StagedPart, ...] = ()
-    rows: int = 0  # in the file
 
     @property
     def has_rows(self) -> bool:
@@ -91,7 +90,6 @@ def stage(folder: Path, batches: Iterator[pa.RecordBatch], write: TaskWrite | No
     if not first:
         return Staged(None, partition, query_id)
     path = folder / f"{partition:06d}-{uuid.uuid4().hex}.arrow"
-    rows = 0
     try:
         with (
             disk_errors("stage rows in", path),
@@ -100,12 +98,11 @@ def stage(folder: Path, batches: Iterator[pa.RecordBatch], write: TaskWrite | No
         ):
             for batch in itertools.chain(first, rest):
                 file.write_batch(batch)
-                rows += batch.num_rows
     except StorageError as error:
         if isinstance(error.__cause__, FileNotFoundError):
             raise staging_gone(str(folder)) from None
         raise
-    return Staged(str(path), partition, query_id, rows=rows)
+    return Staged(str(path), partition, query_id)
 
 
 def commit_staged(
@@ -119,7 +116,7 @@ def commit_staged(
     """Commit all rows of ``staged``, in order of their partitions, as one version of the store at ``path``."""
     ordered = sorted(staged, key=lambda m: m.partition)
     files = [m.file for m in ordered if m.file is not None]
-    if write is not None and (any(m.parts for m in ordered) or sum(m.rows for m in ordered) > PART_ROWS):
+    if write is not None and (any(m.parts for m in ordered) or _size(files) > PART_BYTES):
         _commit_parts(path, ordered, transaction, write)
         return
     deadline = time.monotonic() + LOCK_WAIT
@@ -157,6 +154,13 @@ def remove_folder(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     with contextlib.suppress(OSError):
         folder.parent.rmdir()
+
+
+def _size(files: Sequence[str]) -> int:
+    try:
+        return sum(Path(file).stat().st_size for file in files)
+    except OSError:
+        return 0  # reading the files reports what is wrong
 
 
 def _batches(files: Sequence[str]) -> Iterator[pa.RecordBatch]:

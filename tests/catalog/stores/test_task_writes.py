@@ -27,6 +27,7 @@ from statestore.catalog.commits import (
     record_timelines,
     resolve_part,
 )
+from statestore.catalog.log.storage import LocalStorage
 from statestore.catalog.reads import segment_files
 from statestore.catalog.stores.versioned import task_writes
 from statestore.catalog.stores.versioned.task_writes import TaskWrite, task_write
@@ -249,6 +250,25 @@ def test_a_folder_that_is_gone_is_reported(store: Any, plan: TaskWrite) -> None:
     with pytest.raises(ConflictError, match="STAGED_FILE_MISSING"):
         stage(plan, [[("a", 1, 1)]])
     assert store.version == 0 and history(store) == set()
+
+
+@pytest.mark.parametrize("module", [publish_parts, join_parts])
+def test_a_folder_that_vacuum_removes_during_the_commit_is_reported(
+    store: Any, plan: TaskWrite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: Any
+) -> None:
+    """Vacuum may remove what tasks staged while the commit joins it or links it."""
+    target, name = (LocalStorage, "link_many") if module is publish_parts else (module, "_on_disk")
+    go_on = getattr(target, name)
+
+    def after_vacuum(*arguments: Any) -> Any:
+        store.vacuum(older_than=0)
+        return go_on(*arguments)
+
+    parts = stage(plan, [[("a", 1, 1)], [("a", 2, 2)]])
+    monkeypatch.setattr(target, name, after_vacuum)
+    with pytest.raises(ConflictError, match="STAGED_FILE_MISSING"):
+        write_parts(store, parts)
+    assert store.refresh() == 0 and data_files(tmp_path) == []
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut"])

@@ -242,9 +242,10 @@ def test_wrong_rows_among_many_fail_the_write(spark: SparkSession, path: str) ->
 
 @pytest.fixture
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let tasks resolve rows from two on, and the driver from four on."""
+    """Let tasks resolve two rows and more, and the driver resolve what they leave in parts."""
     monkeypatch.setattr(task_writes, "MIN_ROWS", 2)
-    monkeypatch.setattr(staging, "PART_ROWS", 3)
+    monkeypatch.setattr(task_writes, "PART_ROWS", 2)
+    monkeypatch.setattr(staging, "PART_BYTES", 3)
 
 
 def batch_of(writer: Any, *items: str) -> Any:
