@@ -29,6 +29,7 @@ from statestore.catalog.commits.staged_parts import OpenedPart, StagedPart, stag
 from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import LocalStorage
+from statestore.catalog.log.store_identity import replaced
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.errors import CommitUnknownError, StateStoreError, StorageError
 from statestore.formats.segments.segment_meta import OPEN, SegmentMeta
@@ -53,10 +54,13 @@ def commit_parts(
     """Commit the records of all parts, in the order of the parts, and return the log state with the commit.
 
     ``judge`` decides for each attempt which records are too late. The errors and the treatment of a transaction that
-    the log already has are those of `commit_change`.
+    the log already has are those of `commit_change`. Raises NotFoundError STORE_REPLACED for parts of another store.
     """
     storage = files.storage
     assert isinstance(storage, LocalStorage)
+    for part in parts:
+        if part.store != files.spec.store_id:
+            raise replaced(f"store {files.spec.name!r}", part.store)
     parts = sorted(parts, key=lambda part: part.order)
     log_state = base
     files.check_identity()

@@ -52,7 +52,7 @@ def stage_part(
     ``refused`` is the number of records that were refused because they were too late.
     """
     if not len(records):
-        return StagedPart(order, folder, log_state.version, OPEN, NEVER, refused)
+        return StagedPart(order, folder, files.spec.store_id, log_state.version, OPEN, NEVER, refused)
     segments = [v for v in with_closures(log_state.segments, log_state.closures) if v.meta.role != "belief"]
     hashes = hash_keys(records.keys)
     ordered = sort_records(records, hashes)
@@ -68,6 +68,7 @@ def stage_part(
     return StagedPart(
         order,
         folder,
+        files.spec.store_id,
         log_state.version,
         int(records.times.min()),
         int(records.times.max()),

@@ -53,15 +53,17 @@ ENDED = pa.schema(
 class StagedPart:
     """The files of one part in ``folder``, and their statistics. Times are epoch microseconds.
 
-    ``order`` decides which of several parts arrived first. ``version`` is the version against which the part was
-    resolved. ``values`` and ``tombstones`` have a key index whatever their size. ``superseded`` are the times of
-    records that a later one of the same key and time replaced, and ``left`` the records that are still to be resolved,
-    in the order of their arrival. ``ended`` are rows of ``segments`` that the part ends. ``arrivals`` are the positions
-    at which the rows of ``values``, then of ``tombstones``, arrived; None if that is the order of their times.
+    ``order`` decides which of several parts arrived first. ``version`` is the version of the store with the id
+    ``store`` against which the part was resolved. ``values`` and ``tombstones`` have a key index whatever their size.
+    ``superseded`` are the times of records that a later one of the same key and time replaced, and ``left`` the records
+    that are still to be resolved, in the order of their arrival. ``ended`` are rows of ``segments`` that the part ends.
+    ``arrivals`` are the positions at which the rows of ``values``, then of ``tombstones``, arrived; None if that is the
+    order of their times.
     """
 
     order: tuple[int, ...]
     folder: str
+    store: str
     version: int
     earliest: int
     latest: int
@@ -173,17 +175,19 @@ class OpenedPart:
         return self._segment(self.part.tombstones)
 
     @cached_property
-    def arrivals(self) -> Ints | None:
+    def arrivals(self) -> Rows | None:
         """Positions of arrival of the rows of ``values``, then of ``tombstones``."""
         if self.part.arrivals is None:
             return None
-        return _numbers(self._columns(self.part.arrivals, ARRIVALS)[0])
+        arrivals: Rows = self._columns(self.part.arrivals, ARRIVALS)[0].to_numpy()
+        return arrivals
 
     @cached_property
     def superseded(self) -> Ints:
         if self.part.superseded is None:
             return np.empty(0, np.int64)
-        return _numbers(self._columns(self.part.superseded, TIMES)[0])
+        times: Ints = self._columns(self.part.superseded, TIMES)[0].to_numpy()
+        return times
 
     @cached_property
     def left(self) -> list[pa.Array] | None:
@@ -226,8 +230,3 @@ class OpenedPart:
 def _check_schema(ref: FileRef, expected: pa.Schema, stored: pa.Schema) -> None:
     if not stored.equals(expected):
         raise corrupt(ref, "it has other columns than a part of this store")
-
-
-def _numbers(column: pa.Array) -> Ints:
-    numbers: Ints = column.to_numpy().astype(np.int64, copy=False)
-    return numbers

@@ -32,7 +32,7 @@ from statestore.catalog.reads import segment_files
 from statestore.catalog.stores.versioned import task_writes
 from statestore.catalog.stores.versioned.task_writes import TaskWrite, task_write
 from statestore.catalog.stores.versioned.versioned_store import write_parts
-from statestore.formats.errors import ConflictError, InvalidInputError, StorageError
+from statestore.formats.errors import ConflictError, InvalidInputError, NotFoundError, StorageError
 
 __all__ = ["small_thresholds"]  # a fixture: few rows reach compactions, too
 
@@ -250,6 +250,12 @@ def test_a_folder_that_is_gone_is_reported(store: Any, plan: TaskWrite) -> None:
     with pytest.raises(ConflictError, match="STAGED_FILE_MISSING"):
         stage(plan, [[("a", 1, 1)]])
     assert store.version == 0 and history(store) == set()
+
+
+def test_parts_of_a_store_that_was_replaced_are_refused(store: Any, plan: TaskWrite, tmp_path: Path) -> None:
+    parts = stage(plan, [[("a", 1, 1)]])
+    with create(statestore.connect(tmp_path), "other") as other, pytest.raises(NotFoundError, match="STORE_REPLACED"):
+        write_parts(other, parts)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("module", [publish_parts, join_parts])
