@@ -25,7 +25,7 @@ from statestore.catalog.catalog import connect
 from statestore.catalog.commits.staged_parts import StagedPart, staging_gone
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.store_kinds import check_columns
-from statestore.catalog.stores.versioned.task_writes import PART_BYTES, TaskWrite, first_rows, is_many
+from statestore.catalog.stores.versioned.task_writes import PART_BYTES, TaskWrite
 from statestore.catalog.stores.versioned.versioned_store import NaturalVersionedStore, write_parts
 from statestore.catalog.warehouse import rows_spec
 from statestore.connector.spark.errors import message_only
@@ -80,12 +80,12 @@ def stage(folder: Path, batches: Iterator[pa.RecordBatch], write: TaskWrite | No
     partition = 0 if context is None else context.partitionId()
     query_id = None if context is None else context.getLocalProperty("sql.streaming.queryId")
     if write is None:
-        first, rest = list(itertools.islice(batches, 1)), batches
+        first = list(itertools.islice(batches, 1))
     else:
-        first, rest = first_rows(batches)
-        if is_many(first):
+        first, are_many = write.first_rows(batches)
+        if are_many:
             with message_only():
-                parts = write.in_folder(folder).stage((partition,), itertools.chain(first, rest))
+                parts = write.in_folder(folder).stage((partition,), itertools.chain(first, batches))
             return Staged(None, partition, query_id, tuple(parts))
     if not first:
         return Staged(None, partition, query_id)
@@ -96,7 +96,7 @@ def stage(folder: Path, batches: Iterator[pa.RecordBatch], write: TaskWrite | No
             pa.OSFile(str(path), "wb") as sink,
             pa.ipc.new_stream(sink, first[0].schema) as file,
         ):
-            for batch in itertools.chain(first, rest):
+            for batch in itertools.chain(first, batches):
                 file.write_batch(batch)
     except StorageError as error:
         if isinstance(error.__cause__, FileNotFoundError):

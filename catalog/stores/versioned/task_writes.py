@@ -36,20 +36,37 @@ MIN_BYTES = 1 << 24
 
 @dataclass(frozen=True)
 class TaskWrite:
-    """The plan of a write to the store at ``root``. Parts are written to ``folder``, which has to exist."""
+    """The plan of a write to the store at ``root``. Parts are written to ``folder``, which has to exist.
+
+    A part has at most ``part_rows`` rows. A task should leave fewer than ``least_rows`` to the process that commits.
+    """
 
     root: Path
     spec: StoreSpec
     folder: str = ""
+    part_rows: int = PART_ROWS
+    least_rows: int = MIN_ROWS
 
     def in_folder(self, folder: Path) -> TaskWrite:
         return replace(self, folder=str(folder))
 
+    def first_rows(self, batches: Iterator[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], bool]:
+        """Return the first batches, and whether they are enough rows for a task to resolve; otherwise they are all."""
+        first: list[pa.RecordBatch] = []
+        rows = size = 0
+        for batch in batches:
+            first.append(batch)
+            rows += batch.num_rows
+            size += batch.nbytes
+            if rows >= self.least_rows or (rows and size >= MIN_BYTES):
+                return first, True
+        return first, False
+
     def stage(self, order: tuple[int, ...], batches: Iterator[pa.RecordBatch]) -> list[StagedPart]:
         """Resolve rows, as ``put_all`` takes them, and return their parts.
 
-        At most PART_ROWS rows, or PART_BYTES bytes, are in memory at a time. ``order`` decides which parts of the write
-        come first. Raises the errors of ``put_all`` for rows that the store does not take.
+        At most ``part_rows`` rows, or PART_BYTES bytes, are in memory at a time. ``order`` decides which parts of the
+        write come first. Raises the errors of ``put_all`` for rows that the store does not take.
         """
         files = shared_files(LocalStorage(self.root), self.spec)
         log_state = files.log_state()
@@ -71,7 +88,7 @@ class TaskWrite:
 
         for batch in batches:
             accepted, late = retention.without_late(record_batch(self.spec, batch), stream_time)
-            if rows and (rows + accepted.num_rows > PART_ROWS or size + accepted.nbytes > PART_BYTES):
+            if rows and (rows + accepted.num_rows > self.part_rows or size + accepted.nbytes > PART_BYTES):
                 finish()
             stream_time = latest_time(accepted, stream_time)
             kept.append(accepted)
@@ -82,28 +99,11 @@ class TaskWrite:
         return parts
 
 
-def first_rows(batches: Iterator[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], Iterator[pa.RecordBatch]]:
-    """Return the first batches, until they are many, and the others."""
-    first: list[pa.RecordBatch] = []
-    for batch in batches:
-        first.append(batch)
-        if is_many(first):
-            break
-    return first, batches
-
-
-def is_many(batches: Sequence[pa.RecordBatch]) -> bool:
-    """Return whether a task should resolve these rows itself."""
-    rows: int = sum(batch.num_rows for batch in batches)
-    size: int = sum(batch.nbytes for batch in batches)
-    return rows >= MIN_ROWS or (rows > 0 and size >= MIN_BYTES)
-
-
 def task_write(root: Path, spec: StoreSpec) -> TaskWrite | None:
     """Return the plan of a write whose rows tasks can resolve; None for a store of a kind that has a hot tier."""
     if spec.kind != "versioned" or spec.serde != "natural":
         return None
-    return TaskWrite(root, spec)
+    return TaskWrite(root, spec, part_rows=PART_ROWS, least_rows=MIN_ROWS)
 
 
 def current_retention(spec: StoreSpec, log_state: LogState) -> Retention:
