@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.log.log_state import LogState
+from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.formats.kernels.arrays import Bools, Hashes, Ints
 from statestore.formats.segments.closures import encode_closures
@@ -56,19 +57,35 @@ class RowBlock:
 class NewFiles:
     """Files to create, and their descriptions for the commit.
 
-    ``claim`` is the id of the claim that keeps the files from vacuum until the commit is published.
+    ``claim`` is the id of the claim that keeps the files from vacuum until the commit is published. ``written`` has the
+    lengths of files that exist already and are no longer in memory.
     """
 
     claim: str = ""
     buffers: dict[str, pa.Buffer] = field(default_factory=dict)
     segments: list[SegmentMeta] = field(default_factory=list)
     closures: list[ClosureSlice] = field(default_factory=list)
+    written: dict[str, int] = field(default_factory=dict)
 
     @property
     def bytes(self) -> int:
-        return sum(buffer.size for buffer in self.buffers.values())
+        in_memory: int = sum(buffer.size for buffer in self.buffers.values())
+        return in_memory + sum(self.written.values())
 
-    def _new_name(self, ending: str) -> str:
+    @property
+    def names(self) -> list[str]:
+        return [*self.written, *self.buffers]
+
+    def write(self, storage: Storage) -> None:
+        """Create the files that are in memory, and forget their bytes."""
+        sizes = {name: buffer.size for name, buffer in self.buffers.items()}
+        try:
+            storage.create_many(self.buffers)
+        finally:
+            self.written |= sizes
+            self.buffers.clear()
+
+    def new_name(self, ending: str) -> str:
         return f"segments/{self.claim}{uuid.uuid4().hex[len(self.claim) :]}{ending}"
 
     def add_segment(
@@ -78,7 +95,7 @@ class NewFiles:
         if hashes is None:
             hashes = hash_keys([_one_chunk(c) for c in block.columns[: len(spec.key)]])
         groups = key_groups_of(np.array([hashes.min(), hashes.max()], np.uint64), spec.key_groups)
-        name = self._new_name(".arrow")
+        name = self.new_name(".arrow")
         data, meta = encode_segment(
             name,
             block_table(spec, block, role, tombstone),
@@ -90,7 +107,7 @@ class NewFiles:
         )
         self.buffers[name] = data
         if meta.rows >= INDEX_MIN_ROWS:
-            index_name = self._new_name(".index.arrow")
+            index_name = self.new_name(".index.arrow")
             self.buffers[index_name], ref = encode_index(index_name, hashes)
             meta = replace(meta, index=ref)
         self.segments.append(meta)
@@ -99,7 +116,7 @@ class NewFiles:
     def add_closures(self, parts: Sequence[tuple[str, int, Ints, Ints]]) -> None:
         """Encode closures: (segment, version, rows ascending, new ends) each."""
         if parts:
-            name = self._new_name(".closures.arrow")
+            name = self.new_name(".closures.arrow")
             self.buffers[name], slices = encode_closures(name, parts)
             self.closures += slices
 

@@ -74,3 +74,33 @@ def sorted_with_positions(values: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[n
         return ordered, position
     position = np.argsort(values, kind="stable")
     return values[position], position
+
+
+def by_time_within(sorted_hashes: npt.NDArray[np.uint64], order: Ints, times: Ints) -> Ints:
+    """Return positions by hash, time and position; ``order`` has them by hash and position.
+
+    Only hashes that occur more than once are sorted again: numbers of rank, time and place where all three fit 64 bits.
+    """
+    same = sorted_hashes[1:] == sorted_hashes[:-1]
+    repeated = np.zeros(len(order), bool)
+    repeated[1:] = same
+    repeated[:-1] |= same
+    places = np.flatnonzero(repeated)
+    if not len(places):
+        return order
+    rank = np.cumsum(np.concatenate(([False], ~same)))[places]
+    moments = times[order[places]]
+    moments = moments - moments.min()
+    step = 1_000 if not (moments % 1_000).any() else 1  # times have milliseconds
+    moments //= step
+    rank -= rank[0]
+    place_bits, time_bits = (len(places) - 1).bit_length(), int(moments.max()).bit_length()
+    if int(rank[-1]).bit_length() + time_bits + place_bits > 63:
+        ordered = np.lexsort((moments, rank))
+    else:
+        packed = (rank << (time_bits + place_bits)) | (moments << place_bits) | np.arange(len(places))
+        packed.sort()
+        ordered = packed & ((1 << place_bits) - 1)
+    result = order.copy()
+    result[places] = order[places[ordered]]
+    return result

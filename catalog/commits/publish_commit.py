@@ -69,7 +69,11 @@ def commit_change(files: SegmentFiles, base: LogState, change: Callable[[LogStat
         committed = _attempt(files, log_state, attempted)
         if committed is not None:
             return committed
-    raise ConflictError(
+    raise too_many_conflicts(files)
+
+
+def too_many_conflicts(files: SegmentFiles) -> ConflictError:
+    return ConflictError(
         ErrorCode.TOO_MANY_CONFLICTS,
         f"store {files.spec.name!r}: lost the race for a version {MAX_ATTEMPTS} times in a row; "
         "reduce the number of writers or retry later",
@@ -129,7 +133,7 @@ def after_publish(storage: Storage, log_state: LogState, entry: CommitEntry) -> 
 
 def remove_files(storage: Storage, new: NewFiles) -> None:
     """Delete the files where possible; a remaining file is an orphan that vacuum removes."""
-    for name in new.buffers:
+    for name in new.names:
         try:
             storage.delete(name)
         except (StateStoreError, OSError):
@@ -287,8 +291,8 @@ def _add_rows(
     version, opened = log_state.version + 1, []
     for rows, tombstone in ((resolution.values, False), (resolution.tombstones, True)):
         if len(rows.record):
-            everything = _is_everything(records, rows)
-            block = _block(records, rows, version, tombstone, everything)
+            everything = is_everything(records, rows)
+            block = block_of(records, rows, version, tombstone, everything)
             late = rows.start <= log_state.stream_time_us
             hashes = resolution.hashes if everything else resolution.hashes[rows.record]
             meta = new.add_segment(files.spec, block, "delta", tombstone, late, hashes)
@@ -310,12 +314,13 @@ def _open_rows(segment_name: str, rows: NewRows, hashes: Hashes) -> NewOpenRows:
     return NewOpenRows(segment_name, hashes[still], still, rows.start[still])
 
 
-def _is_everything(records: Records, rows: NewRows) -> bool:
+def is_everything(records: Records, rows: NewRows) -> bool:
     """Return whether the rows are all records in their order, so that no column needs to be gathered."""
     return len(rows.record) == len(records) and np.array_equal(rows.record, np.arange(len(records)))
 
 
-def _block(records: Records, rows: NewRows, version: int, tombstone: bool, everything: bool) -> RowBlock:
+def block_of(records: Records, rows: NewRows, version: int, tombstone: bool, everything: bool) -> RowBlock:
+    """Return new rows of the version with their columns; ``everything``: the rows are all records in their order."""
     columns = list(records.keys if tombstone else [*records.keys, *records.values])
     count = len(rows.record)
     if not everything:

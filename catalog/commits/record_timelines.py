@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.commits.key_timeline import KeyVersion, Timeline
-from statestore.catalog.commits.open_row_lookup import match_open_rows, sorted_with_positions
+from statestore.catalog.commits.key_timeline import KeyVersion, Timeline, put_all
+from statestore.catalog.commits.open_row_lookup import by_time_within, match_open_rows, sorted_with_positions
 from statestore.catalog.commits.open_rows import OpenRows, take_index
 from statestore.catalog.commits.version_ends import Existing, NewRows, insert_versions, merged
 from statestore.catalog.log.log_state import LogState
@@ -63,7 +63,7 @@ class Resolution:
 
 
 @dataclass(frozen=True)
-class _Sorted:
+class SortedRecords:
     """Records by (key, time, arrival). ``group`` numbers the distinct keys in order of their hash."""
 
     record: Ints
@@ -78,24 +78,29 @@ class _Sorted:
         return self.time[self.first]
 
 
-def resolve(files: SegmentFiles, log_state: LogState, records: Records, *, checked: bool = True) -> Resolution:
-    """Place ``records`` into the history of ``log_state``; ``unchecked`` is filled only without ``checked``."""
+def resolve(
+    files: SegmentFiles, log_state: LogState, records: Records, *, checked: bool = True, indexed: bool = True
+) -> Resolution:
+    """Place ``records`` into the history of ``log_state``; ``unchecked`` is filled only without ``checked``.
+
+    Without ``indexed`` the index of open rows is neither used nor made.
+    """
     if not len(records):
         nothing = NewRows(*(np.empty(0, np.int64) for _ in range(3)))
         return Resolution(nothing, nothing, [], np.empty(0, np.uint64))
     hashes = hash_keys(records.keys)
     segments = [v for v in with_closures(log_state.segments, log_state.closures) if v.meta.role != "belief"]
-    ordered = _sort(records, hashes)
-    index = take_index(files, log_state, len(ordered.first))
+    ordered = sort_records(records, hashes)
+    index = take_index(files, log_state, len(ordered.first)) if indexed else None
     if index is None:
-        existing = _find_existing(files, segments, records, ordered, ordered.earliest)
+        existing = find_existing(files, segments, records, ordered, ordered.earliest)
     else:
-        indexed = index.find(ordered.hashes)
-        plain = None if checked else _follow_on(files, segments, records, hashes, ordered, index, indexed)
+        entries = index.find(ordered.hashes)
+        plain = None if checked else _follow_on(files, segments, records, hashes, ordered, index, entries)
         if plain is not None:
             return plain
-        existing = _find_current(files, segments, records, ordered, index, indexed)
-    kept = _last_of_each_time(ordered)
+        existing = _find_current(files, segments, records, ordered, index, entries)
+    kept = last_of_each_time(ordered)
     odd = _order_dependent(records, ordered, existing, kept)
     new, closures, ended = insert_versions(
         _select_new(ordered, kept, odd), existing.take(~np.isin(existing.group, odd)) if len(odd) else existing
@@ -108,7 +113,7 @@ def resolve(files: SegmentFiles, log_state: LogState, records: Records, *, check
     dead = records.tombstones[new.record]
     hash_order = not len(odd)
     count = len(records)
-    values, tombstones = (_by_start(new, chosen, count, hash_order) for chosen in (~dead, dead))
+    values, tombstones = (by_start(new, chosen, count, hash_order) for chosen in (~dead, dead))
     return Resolution(values, tombstones, _by_segment(segments, *closures), hashes, ended, index)
 
 
@@ -116,13 +121,11 @@ def _columns(rows: NewRows) -> tuple[Ints, Ints, Ints]:
     return rows.record, rows.start, rows.end
 
 
-def _sort(records: Records, hashes: Hashes) -> _Sorted:
+def sort_records(records: Records, hashes: Hashes) -> SortedRecords:
     in_order = bool(np.all(records.times[1:] >= records.times[:-1]))
-    if in_order:
-        sorted_hashes, order = sorted_with_positions(hashes)
-    else:
-        order = np.lexsort((records.times, hashes))
-        sorted_hashes = hashes[order]
+    sorted_hashes, order = sorted_with_positions(hashes)
+    if not in_order:
+        order = by_time_within(sorted_hashes, order, records.times)
     same_hash = sorted_hashes[1:] == sorted_hashes[:-1]
     touching = np.flatnonzero(same_hash)
     if len(touching):
@@ -131,14 +134,16 @@ def _sort(records: Records, hashes: Hashes) -> _Sorted:
             return _sort_colliding(records, hashes)
     if not len(touching):
         alone = np.arange(len(order))
-        return _Sorted(order, alone, alone, records.times[order], sorted_hashes, in_order)
+        return SortedRecords(order, alone, alone, records.times[order], sorted_hashes, in_order)
     starts_group = np.concatenate(([True], ~same_hash))
     first = np.flatnonzero(starts_group)
-    return _Sorted(order, np.cumsum(starts_group) - 1, first, records.times[order], sorted_hashes[first], in_order)
+    return SortedRecords(
+        order, np.cumsum(starts_group) - 1, first, records.times[order], sorted_hashes[first], in_order
+    )
 
 
-def _sort_colliding(records: Records, hashes: Hashes) -> _Sorted:
-    """Sort as `_sort` does where different keys share a hash: group by the keys themselves (never seen outside
+def _sort_colliding(records: Records, hashes: Hashes) -> SortedRecords:
+    """Sort as `sort_records` does where different keys share a hash: group by the keys themselves (never seen outside
     tests)."""
     numbers: dict[tuple[int, str], int] = {}
     columns = [column.to_pylist() for column in records.keys]
@@ -149,11 +154,11 @@ def _sort_colliding(records: Records, hashes: Hashes) -> _Sorted:
     order = np.lexsort((records.times, group))
     sorted_group = group[order]
     first = np.flatnonzero(np.concatenate(([True], sorted_group[1:] != sorted_group[:-1])))
-    return _Sorted(order, sorted_group, first, records.times[order], hashes[order][first])
+    return SortedRecords(order, sorted_group, first, records.times[order], hashes[order][first])
 
 
-def _find_existing(
-    files: SegmentFiles, segments: list[SegmentWithClosures], records: Records, ordered: _Sorted, after: Ints
+def find_existing(
+    files: SegmentFiles, segments: list[SegmentWithClosures], records: Records, ordered: SortedRecords, after: Ints
 ) -> Existing:
     """Return the rows of each group that end after its ``after`` time, without rows that were replaced."""
     parts: list[tuple[Ints, ...]] = [tuple(np.empty(0, np.int64) for _ in range(6))]
@@ -190,7 +195,7 @@ def _follow_on(
     segments: list[SegmentWithClosures],
     records: Records,
     hashes: Hashes,
-    ordered: _Sorted,
+    ordered: SortedRecords,
     index: OpenRows,
     indexed: tuple[Ints, Ints],
 ) -> Resolution | None:
@@ -224,11 +229,11 @@ def _find_current(
     files: SegmentFiles,
     segments: list[SegmentWithClosures],
     records: Records,
-    ordered: _Sorted,
+    ordered: SortedRecords,
     index: OpenRows,
     indexed: tuple[Ints, Ints],
 ) -> Existing:
-    """Find existing rows like ``_find_existing``, with the index of open rows.
+    """Find existing rows like ``find_existing``, with the index of open rows.
 
     An open row that began before all records of its key is the only one that matters, and a key without an open row has
     no other. Late records are looked up in all segments.
@@ -248,17 +253,17 @@ def _find_current(
     late = np.concatenate(elsewhere)
     after = np.full(len(ordered.first), OPEN, np.int64)
     after[late] = ordered.earliest[late]
-    others = _find_existing(files, segments, records, ordered, after)
+    others = find_existing(files, segments, records, ordered, after)
     return merged(existing.take(matched.equal), others)
 
 
-def _last_of_each_time(ordered: _Sorted) -> Ints:
+def last_of_each_time(ordered: SortedRecords) -> Ints:
     """Return the positions of the records that count: the last of those with equal key and time."""
     same = (ordered.group[1:] == ordered.group[:-1]) & (ordered.time[1:] == ordered.time[:-1])
     return np.flatnonzero(np.concatenate((~same, [True])))
 
 
-def _order_dependent(records: Records, ordered: _Sorted, existing: Existing, kept: Ints) -> Ints:
+def _order_dependent(records: Records, ordered: SortedRecords, existing: Existing, kept: Ints) -> Ints:
     """Return the groups in which a null put may take back a value put at the same time, so that the order of puts
     decides.
     """
@@ -294,7 +299,7 @@ def _locate(group: Ints, time: Ints, wanted_group: Ints, wanted_time: Ints) -> I
     return index_of
 
 
-def _select_new(ordered: _Sorted, kept: Ints, odd: Ints) -> tuple[Ints, Ints, Ints]:
+def _select_new(ordered: SortedRecords, kept: Ints, odd: Ints) -> tuple[Ints, Ints, Ints]:
     """Return (record, group, time) of the records that are inserted in bulk."""
     if len(odd):
         kept = kept[~np.isin(ordered.group[kept], odd)]
@@ -302,37 +307,71 @@ def _select_new(ordered: _Sorted, kept: Ints, odd: Ints) -> tuple[Ints, Ints, In
 
 
 def _replay(
-    files: SegmentFiles, segments: list[SegmentWithClosures], records: Records, ordered: _Sorted, odd: Ints
+    files: SegmentFiles, segments: list[SegmentWithClosures], records: Records, ordered: SortedRecords, odd: Ints
 ) -> tuple[NewRows, list[Ints]]:
     """Resolve the keys whose result depends on the order of their puts, with one timeline each."""
     touching = np.full(len(ordered.first), OPEN, np.int64)
     touching[odd] = ordered.earliest[odd] - 1  # a row that ends exactly at the earliest record matters too
-    existing = _find_existing(files, segments, records, ordered, touching)
+    existing = find_existing(files, segments, records, ordered, touching)
     sizes = np.diff(np.append(ordered.first, len(ordered.record)))
-    rows: list[tuple[int, int, int]] = []
-    closures: list[tuple[int, int, int]] = []
+    rows, closures = [np.empty((0, 3), np.int64)], [np.empty((0, 3), np.int64)]
     for group in odd.tolist():
-        mine = existing.take(np.arange(*np.searchsorted(existing.group, (group, group + 1))))
-        entries = [
-            KeyVersion(int(s), int(e), None if dead else (), (int(v), int(r)))
-            for s, e, dead, v, r in zip(mine.start, mine.end, mine.tombstone, mine.segment_index, mine.row, strict=True)
-        ]
-        timeline = Timeline(entries)
         first = int(ordered.first[group])
-        numbers = np.sort(ordered.record[first : first + int(sizes[group])]).tolist()
-        for number in numbers:
-            timeline.put(int(records.times[number]), None if records.tombstones[number] else (number,))
-        shortened, added = timeline.changes()
-        closures += [(segment_index, row, end) for (segment_index, row), end in shortened]
-        some_tombstone = next(n for n in numbers if records.tombstones[n])
-        rows += [(some_tombstone if value is None else value[0], start, end) for start, end, value in added]
-    columns = np.array(rows, np.int64).reshape(-1, 3)
+        numbers = np.sort(ordered.record[first : first + int(sizes[group])])
+        mine = existing.take(np.arange(*np.searchsorted(existing.group, (group, group + 1))))
+        added, shortened = (_put_all if _tiles(mine) else _put_each)(records, numbers, mine)
+        rows.append(added)
+        closures.append(shortened)
+    columns = np.concatenate(rows)
     order = np.lexsort((columns[:, 1],))
     replayed = NewRows(columns[order, 0], columns[order, 1], columns[order, 2])
-    return replayed, list(np.array(closures, np.int64).reshape(-1, 3).T)
+    return replayed, list(np.concatenate(closures).T)
 
 
-def _by_start(rows: NewRows, chosen: Bools, records: int, hash_order: bool) -> NewRows:
+def _tiles(stored: Existing) -> bool:
+    """Return whether each stored row ends where the next one starts, and the last one is open."""
+    return bool((stored.end == np.append(stored.start[1:], OPEN)[: len(stored.end)]).all())
+
+
+def _put_all(records: Records, numbers: Ints, stored: Existing) -> tuple[Ints, Ints]:
+    """Return rows (record, start, end) and closures (segment index, row, end) of a key whose stored rows tile."""
+    count = len(stored.group)
+    tombstones = np.concatenate((stored.tombstone, records.tombstones[numbers]))
+    found, entries = put_all(stored.start.tolist(), records.times[numbers].tolist(), tombstones.tolist())
+    start, entry = np.array(found, np.int64), np.array(entries, np.int64)
+    end = np.append(start[1:], OPEN)[: len(start)]
+    new = entry >= count
+    ends = stored.start.copy()  # of rows that are not there any more
+    ends[entry[~new]] = end[~new]
+    longer = np.zeros(len(entry), bool)
+    longer[~new] = end[~new] > stored.end[entry[~new]]
+    ends[entry[longer]] = stored.start[entry[longer]]
+    record = np.empty(len(entry), np.int64)
+    record[new] = numbers[entry[new] - count]
+    record[longer] = numbers[records.tombstones[numbers]][:1]  # a tombstone that is the newest again
+    kept, closed = new | longer, ends != stored.end
+    rows = np.column_stack((record[kept], start[kept], end[kept]))
+    return rows, np.column_stack((stored.segment_index[closed], stored.row[closed], ends[closed]))
+
+
+def _put_each(records: Records, numbers: Ints, stored: Existing) -> tuple[Ints, Ints]:
+    """Return the same as `_put_all` for a key whose stored rows do not tile."""
+    columns = (stored.start, stored.end, stored.tombstone, stored.segment_index, stored.row)
+    entries = [
+        KeyVersion(int(start), int(end), None if dead else (), (int(number), int(row)))
+        for start, end, dead, number, row in zip(*columns, strict=True)
+    ]
+    timeline = Timeline(entries)
+    for number in numbers.tolist():
+        timeline.put(int(records.times[number]), None if records.tombstones[number] else (number,))
+    shortened, added = timeline.changes()
+    some_tombstone = next(n for n in numbers.tolist() if records.tombstones[n])
+    rows = [(some_tombstone if value is None else value[0], start, end) for start, end, value in added]
+    closures = [(number, row, end) for (number, row), end in shortened]
+    return np.array(rows, np.int64).reshape(-1, 3), np.array(closures, np.int64).reshape(-1, 3)
+
+
+def by_start(rows: NewRows, chosen: Bools, records: int, hash_order: bool) -> NewRows:
     """Return the chosen rows sorted by start. Records usually arrive in that order, and then no sort is needed.
 
     ``hash_order``: ``rows`` are in order of hash and start.

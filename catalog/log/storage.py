@@ -194,6 +194,19 @@ class LocalStorage:
             with disk_errors("sync", folder):
                 sync_folder(folder)
 
+    def link_many(self, files: Mapping[str, str]) -> None:
+        """Give files that are durable, by their paths, unique names in the store; their own names stay."""
+        folders = set()
+        for name, existing in files.items():
+            path = self._path(name)
+            with disk_errors("link", path):
+                self._make_folder(path.parent)
+                os.link(existing, path)
+            folders.add(path.parent)
+        for folder in folders:
+            with disk_errors("sync", folder):
+                sync_folder(folder)
+
     def settle(self, name: str) -> None:
         path = self._path(name)
         inside = len(Path(name).parents)  # the next two directories name the store and the warehouse

@@ -8,6 +8,7 @@ transaction is then found in the log, and the batch changes nothing.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,9 +18,18 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from statestore.catalog.stores.versioned.task_writes import task_write
 from statestore.connector.options import application_of
 from statestore.connector.spark.location import checked_path
-from statestore.connector.spark.staging import STAGING, Staged, check_target, commit_staged, remove_folder, stage
+from statestore.connector.spark.staging import (
+    STAGING,
+    Staged,
+    check_target,
+    checked_target,
+    commit_staged,
+    remove_folder,
+    stage,
+)
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 
@@ -38,15 +48,16 @@ class StateStoreStreamWriter(DataSourceStreamArrowWriter):
     """
 
     def __init__(self, path: str, schema: StructType, overwrite: bool, options: Mapping[str, str]) -> None:
-        self._schema = check_target(path, schema)
+        self._schema, spec = checked_target(path, schema)
         self._path = Path(path).absolute()
+        self._write = None if overwrite else task_write(self._path, spec)
         self._overwrite = overwrite
         self._application = application_of(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         folder = self._folder(_query_id())
         folder.mkdir(parents=True, exist_ok=True)
-        return stage(folder, iterator)
+        return stage(folder, iterator, self._write)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         staged = [m for m in messages if isinstance(m, Staged)]
@@ -54,17 +65,19 @@ class StateStoreStreamWriter(DataSourceStreamArrowWriter):
             return
         query_id = str(staged[0].query_id)
         # A batch without rows has nothing to record, however often it is repeated.
-        if self._overwrite or any(m.file for m in staged):
+        if self._overwrite or any(m.has_rows for m in staged):
             transaction = (self._application or query_id, batchId)
-            commit_staged(self._path, self._schema, staged, self._overwrite, transaction)
+            commit_staged(self._path, self._schema, staged, self._overwrite, transaction, self._write)
         # Everything that the query staged belongs to this batch, or to attempts at this batch and earlier ones.
         remove_folder(self._folder(query_id))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         for message in messages:
-            if isinstance(message, Staged) and message.file is not None:
-                with contextlib.suppress(OSError):
-                    Path(message.file).unlink()
+            if isinstance(message, Staged):
+                files = [] if message.file is None else [message.file]
+                for file in itertools.chain(files, *(part.paths for part in message.parts)):
+                    with contextlib.suppress(OSError):
+                        Path(file).unlink()
 
     def _folder(self, query_id: str) -> Path:
         return self._path / STAGING / query_id

@@ -10,8 +10,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from statestore.catalog.stores.versioned.task_writes import task_write
 from statestore.connector.options import transaction_of
-from statestore.connector.spark.staging import STAGING, Staged, check_target, commit_staged, remove_folder, stage
+from statestore.connector.spark.staging import STAGING, Staged, checked_target, commit_staged, remove_folder, stage
 
 
 class StateStoreWriter(DataSourceArrowWriter):
@@ -23,21 +24,22 @@ class StateStoreWriter(DataSourceArrowWriter):
     """
 
     def __init__(self, path: str, schema: StructType, overwrite: bool, options: Mapping[str, str]) -> None:
-        self._schema = check_target(path, schema)
+        self._schema, spec = checked_target(path, schema)
         self._path = Path(path).absolute()
         self._overwrite = overwrite
         self._transaction = transaction_of(options)
+        self._write = None if overwrite else task_write(self._path, spec)
         self._folder = self._path / STAGING / uuid.uuid4().hex
         # Not made by the tasks: one that still runs after an abort must not make the folder again.
         self._folder.mkdir(parents=True)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return stage(self._folder, iterator)
+        return stage(self._folder, iterator, self._write)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         staged = [m for m in messages if isinstance(m, Staged)]
         try:
-            commit_staged(self._path, self._schema, staged, self._overwrite, self._transaction)
+            commit_staged(self._path, self._schema, staged, self._overwrite, self._transaction, self._write)
         finally:
             remove_folder(self._folder)
 

@@ -7,6 +7,8 @@ dictionaries, and takes one message after the other without touching the columns
 
 from __future__ import annotations
 
+import mmap
+import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -16,7 +18,7 @@ from pyarrow import ipc
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, StateStoreError
 from statestore.formats.segments.column_checks import check_values
-from statestore.formats.segments.regions import VerifiedBytes, checksum_regions, corrupt
+from statestore.formats.segments.regions import RegionChecksums, VerifiedBytes, checksum_regions, corrupt
 from statestore.formats.segments.segment_meta import FileRef
 
 MAGIC = b"ARROW1"
@@ -46,7 +48,53 @@ def encode_file(name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch])
     return data, FileRef(name, data.size, checksum_regions(data), metadata_ranges(data, starts, body_end))
 
 
-def metadata_ranges(data: pa.Buffer, starts: Sequence[int], body_end: int) -> tuple[tuple[int, int], ...]:
+def write_file(file: int, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> FileRef:
+    """Write what `encode_file` encodes to an open, empty file, without a copy of its bytes in memory.
+
+    ``file`` is a descriptor open for reading and writing. Raises OSError if the disk fails.
+    """
+    target = _Target(file)
+    sink = pa.PythonFile(target, mode="w")
+    starts: list[int] = []
+    with ipc.new_file(sink, schema, options=ipc.IpcWriteOptions(compression=None)) as writer:
+        for batch in batches:
+            starts.append(target.tell())
+            writer.write_batch(batch)
+        body_end = target.tell()
+    with mmap.mmap(file, target.tell(), access=mmap.ACCESS_READ) as mapped:
+        ranges = metadata_ranges(mapped, starts, body_end)
+    return FileRef(name, target.tell(), target.checksums.digits(), ranges)
+
+
+class _Target:
+    """A file that Arrow writes: its length and checksums so far."""
+
+    closed = False
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+        self._length = 0
+        self.checksums = RegionChecksums()
+
+    def write(self, data: bytes | pa.Buffer) -> int:
+        view = memoryview(data).cast("B")
+        self.checksums.add(view)
+        self._length += len(view)
+        while len(view):
+            view = view[os.write(self._file, view) :]
+        return len(data)
+
+    def tell(self) -> int:
+        return self._length
+
+    def flush(self) -> None:
+        """Do nothing: Arrow calls this at the end, and nothing is buffered."""
+
+    def close(self) -> None:
+        """Do nothing: the descriptor belongs to the caller."""
+
+
+def metadata_ranges(data: pa.Buffer | mmap.mmap, starts: Sequence[int], body_end: int) -> tuple[tuple[int, int], ...]:
     """(offset, length) of the schema, of the metadata of each batch and of the footer, in a file that was just written.
 
     ``starts``: the writer's positions before each batch; ``body_end``: its position behind the last.
@@ -56,7 +104,7 @@ def metadata_ranges(data: pa.Buffer, starts: Sequence[int], body_end: int) -> tu
     ranges = [(0, schema_end)]
     ranges += [(start, _message_end(data, start) - start) for start in begins]
     footer = body_end if starts else schema_end
-    return (*ranges, (footer, data.size - footer))
+    return (*ranges, (footer, len(data) - footer))
 
 
 def open_file(
@@ -206,7 +254,7 @@ def _read_messages(
     return schema, batches
 
 
-def _message_end(data: pa.Buffer, start: int) -> int:
+def _message_end(data: pa.Buffer | mmap.mmap, start: int) -> int:
     marker, length = struct.unpack_from("<Ii", data, start)
     if marker != _CONTINUATION:
         raise CorruptError(ErrorCode.SEGMENT_CORRUPT, f"no Arrow message at byte {start}")

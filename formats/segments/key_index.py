@@ -35,9 +35,12 @@ BUCKET_ENTRIES = 8
 
 def encode_index(name: str, hashes: Hashes) -> tuple[pa.Buffer, FileRef]:
     """Encode the index file of a segment whose row ``i`` has the key hash ``hashes[i]``."""
-    ordered, rows = _with_rows(hashes)
-    columns = [pa.array(ordered), pa.array(rows)]
-    return encode_file(name, SCHEMA, [pa.RecordBatch.from_arrays(columns, schema=SCHEMA)])
+    return encode_file(name, SCHEMA, [entries_batch(*_with_rows(hashes))])
+
+
+def entries_batch(hashes: Hashes, rows: Rows) -> pa.RecordBatch:
+    """Return the content of an index file: hashes ascending, and rows ascending where hashes are equal."""
+    return pa.RecordBatch.from_arrays([pa.array(hashes), pa.array(rows)], schema=SCHEMA)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,30 @@ def checksum_regions(data: pa.Buffer) -> str:
     )
 
 
+class RegionChecksums:
+    """Checksums of the regions of a file that is being written."""
+
+    def __init__(self) -> None:
+        self._digits: list[str] = []
+        self._region = xxhash.xxh3_64()
+        self._room = REGION_BYTES
+
+    def add(self, data: memoryview) -> None:
+        """Take in the next bytes of the file."""
+        while len(data):
+            piece, data = data[: self._room], data[self._room :]
+            self._region.update(piece)
+            self._room -= len(piece)
+            if not self._room:
+                self._digits.append(self._region.hexdigest())
+                self._region, self._room = xxhash.xxh3_64(), REGION_BYTES
+
+    def digits(self) -> str:
+        """Return the result of `checksum_regions` for all bytes that were added."""
+        last = [self._region.hexdigest()] if self._room < REGION_BYTES else []
+        return "".join([*self._digits, *last])
+
+
 class VerifiedBytes:
     """The bytes of one immutable file, returned region by region after verification.
 

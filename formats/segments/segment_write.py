@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -60,7 +60,32 @@ def encode_segment(
     late: Bools,
     key_groups: tuple[int, int],
 ) -> tuple[pa.Buffer, SegmentMeta]:
-    """Encode a segment: the bytes of its file and the metadata for the commit (without an index).
+    """Encode a segment as `write_segment` does: the bytes of its file and the metadata for the commit."""
+    encoded: list[pa.Buffer] = []
+
+    def encode(name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> FileRef:
+        data, ref = encode_file(name, schema, batches)
+        encoded.append(data)
+        return ref
+
+    meta = write_segment(
+        encode, name, table, role=role, tombstone=tombstone, key_names=key_names, late=late, key_groups=key_groups
+    )
+    return encoded[0], meta
+
+
+def write_segment(
+    write: Callable[[str, pa.Schema, Iterable[pa.RecordBatch]], FileRef],
+    name: str,
+    table: pa.Table,
+    *,
+    role: Role,
+    tombstone: bool,
+    key_names: Sequence[str],
+    late: Bools,
+    key_groups: tuple[int, int],
+) -> SegmentMeta:
+    """Write a segment by ``write`` and return its metadata for the commit (without an index).
 
     ``table`` has the columns of docs/format.md in order and is sorted by ``valid_from``; ``late`` marks the rows that
     were late when they were written. Raises InvalidInputError INVALID_SEGMENT if the table is empty, unsorted, has
@@ -69,8 +94,8 @@ def encode_segment(
     _check_columns(table, role, tombstone, key_names)
     times = _Times(table)
     schema = _file_schema(table.schema, role, tombstone, key_names)
-    data, ref = encode_file(name, schema, _file_batches(table, schema, times.ends))
-    return data, _statistics(ref, table, times, late, role, tombstone, key_names, key_groups)
+    ref = write(name, schema, _file_batches(table, schema, times.ends))
+    return _statistics(ref, table, times, late, role, tombstone, key_names, key_groups)
 
 
 class _Times:

@@ -7,7 +7,7 @@ read committed versions, as every other door does. Times are epoch milliseconds 
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from time import perf_counter_ns
@@ -19,6 +19,8 @@ from statestore.catalog.commits.changelog_ownership import Changelogs
 from statestore.catalog.commits.commit_attempt import CommitAttempt
 from statestore.catalog.commits.consumed_changelogs import consumed_ends
 from statestore.catalog.commits.publish_commit import Change, commit_change, is_committed
+from statestore.catalog.commits.publish_parts import commit_parts
+from statestore.catalog.commits.staged_parts import StagedPart
 from statestore.catalog.log.entries import newer_entry
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage, local_root
@@ -32,6 +34,7 @@ from statestore.catalog.stores.store_handle import NO_STREAM_TIME, PutAllResult,
 from statestore.catalog.stores.versioned.live_state import LiveState
 from statestore.catalog.stores.versioned.records import PutResult, Record, record_of
 from statestore.catalog.stores.versioned.table_change import append_change, overwrite_change
+from statestore.catalog.stores.versioned.task_writes import judge_parts
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CommitUnknownError, InvalidInputError, shown
@@ -402,3 +405,17 @@ class NaturalVersionedStore(VersionedStore):
     def _follow(self) -> None:
         """Take in commits of other handles, with one look for the next log entry."""
         self._advance(self._files.log_state())
+
+
+def write_parts(
+    store: NaturalVersionedStore, parts: Sequence[StagedPart], transaction: tuple[str, int] | None = None
+) -> int:
+    """Commit parts that tasks staged (`statestore.catalog.stores.versioned.task_writes`); return the version.
+
+    The result is that of ``store.write`` for the rows of all parts, in the order of the parts.
+    """
+    store._check_writable()
+    checked = check_transaction(transaction)
+    with store._mutex:
+        judge = partial(judge_parts, store.spec, store._stream_time)
+        return store._committed(commit_parts(store._files, store._log_state, parts, judge, checked))

@@ -17,7 +17,7 @@ from support.stores.versioned_model import Model
 
 import statestore
 from statestore.catalog.commits import open_rows as module
-from statestore.catalog.commits.open_row_lookup import sorted_with_positions
+from statestore.catalog.commits.open_row_lookup import by_time_within, sorted_with_positions
 from statestore.catalog.commits.open_rows import OpenRows
 from statestore.catalog.reads.row_ends import newest_ends, with_closures
 from statestore.formats.segments.segment_meta import OPEN
@@ -212,6 +212,14 @@ def test_sorting_with_positions_is_a_stable_sort(values: list[int]) -> None:
     ordered, position = sorted_with_positions(array)
     assert position.tolist() == np.argsort(array, kind="stable").tolist()
     assert ordered.tolist() == sorted(values)
+
+
+@given(st.lists(st.tuples(st.sampled_from([0, 5, 2**63]), st.integers(-(10**12), 10**12) | st.integers(-2, 2))))
+def test_sorting_by_time_within_hashes_is_stable(rows: list[tuple[int, int]]) -> None:
+    hashes = np.array([hash_ for hash_, _ in rows], np.uint64)
+    times = np.array([time for _, time in rows], np.int64)
+    order = by_time_within(*sorted_with_positions(hashes), times)
+    assert order.tolist() == sorted(range(len(rows)), key=lambda n: rows[n])
 
 
 def test_a_key_that_takes_the_hash_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

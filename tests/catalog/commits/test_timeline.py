@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statestore.catalog.commits.key_timeline import KeyVersion, Timeline
+from statestore.catalog.commits.key_timeline import KeyVersion, Timeline, put_all
 from statestore.formats.segments.segment_meta import OPEN
 
 LAST = 12  # times are 0 … LAST
@@ -128,6 +128,21 @@ def test_rows_that_ended_before_the_earliest_put_are_not_needed(
         assert part.put(time, value) == whole.put(time, value)
     assert [e for e in whole.entries if e.end >= earliest] == part.entries
     assert part.changes() == whole.changes()
+
+
+@settings(max_examples=500, deadline=None)
+@given(logs, logs)
+def test_puts_to_entries_that_tile_leave_the_entries_of_all_puts(
+    before: list[tuple[int, Any]], after: list[tuple[int, Any]]
+) -> None:
+    stored = PutLog(before).entries()
+    numbered = [value for _, _, value in stored] + [value for _, value in after]
+    dead = [value is None for value in numbered]
+    starts, numbers = put_all([start for start, _, _ in stored], [time for time, _ in after], dead)
+    expected = [(start, value) for start, _, value in PutLog([*before, *after]).entries()]
+    assert [(start, numbered[number]) for start, number in zip(starts, numbers, strict=True)] == expected
+    puts = {len(stored) + n: time for n, (time, _) in enumerate(after)}
+    assert all(puts.get(number, start) == start for start, number in zip(starts, numbers, strict=True))
 
 
 def test_nothing_put_changes_nothing() -> None:

@@ -12,7 +12,10 @@ import pytest
 from pyspark.errors import PySparkException
 
 import statestore
+from statestore.catalog.stores.versioned import task_writes
+from statestore.connector.spark import staging
 from statestore.connector.spark.staging import Staged
+from statestore.connector.spark.stream_writer import StateStoreStreamWriter
 from statestore.connector.spark.writer import StateStoreWriter
 
 if TYPE_CHECKING:
@@ -221,3 +224,86 @@ def test_repeated_attempts_count_once(spark: SparkSession, path: str) -> None:
     writer.commit([kept])
     assert prices(path) == {"curry": 8.0, "milk": 2.0, "alive": 1.0}
     assert staged(path) == []
+
+
+def test_tasks_resolve_many_rows(spark: SparkSession, path: str) -> None:
+    """Keys of several tasks, deletes and rows before those of the store, in tasks that have more rows than MIN_ROWS."""
+    tasks, each, keys = 2, task_writes.MIN_ROWS + 10_000, 200_000
+    rows = spark.range(0, tasks * each, 1, tasks).selectExpr(
+        f"IF(id = 7, 'curry', concat('item', id % {keys})) AS item",
+        "CAST(id % 1000 AS decimal(10,2)) AS price",
+        "array('t') AS tags",
+        f"{T0} + IF(id = 7, -5, id) AS timestamp",
+        f"IF(id >= {keys} AND id % 10 = 0, 'delete', 'insert') AS _change_type",
+    )
+    save(rows, path)
+    assert version(path) == 2 and staged(path) == []
+    newest = {f"item{n % keys}": (n, n >= keys and n % 10 == 0) for n in range(tasks * each) if n != 7}
+    live = {item: float(n % 1000) for item, (n, dead) in newest.items() if not dead}
+    assert prices(path) == {"curry": 8.0, "milk": 2.0} | live
+    with opened(path) as store:
+        assert float(store.get("curry", as_of=T0 - 1).value["price"]) == 7
+        assert float(store.get("item20", as_of=T0 + 20).value["price"]) == 20
+        written = store._log_state.segments[1:]
+        assert {meta.tombstone for meta in written} == {True, False} and len(written) >= 2 * tasks
+    assert statestore.verify(path)[0].problems == ()
+
+
+def test_wrong_rows_among_many_fail_the_write(spark: SparkSession, path: str) -> None:
+    last = task_writes.MIN_ROWS + 10
+    rows = spark.range(0, last + 1, 1, 1).selectExpr(
+        f"IF(id = {last}, null, 'x') AS item", "1BD AS price", "array('a') AS tags", f"{T0} + id AS timestamp"
+    )
+    with pytest.raises(PySparkException, match="NULL_KEY"):
+        save(rows, path)
+    assert version(path) == 1 and staged(path) == []
+
+
+@pytest.fixture
+def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let tasks resolve two rows and more, and the driver resolve what they leave in parts."""
+    monkeypatch.setattr(task_writes, "MIN_ROWS", 2)
+    monkeypatch.setattr(task_writes, "PART_ROWS", 2)
+    monkeypatch.setattr(staging, "PART_BYTES", 3)
+
+
+def batch_of(writer: Any, *items: str) -> Any:
+    count = len(items)
+    rows = {"item": items, "price": [Decimal(1)] * count, "tags": [["a"]] * count, "timestamp": [T0 + 1] * count}
+    return iter([pa.RecordBatch.from_pydict(rows, schema=writer._schema)])
+
+
+def test_attempts_of_tasks_that_resolve_rows_count_once(spark: SparkSession, path: str, few_are_many: None) -> None:
+    """Files of a dead attempt are named in no message; a task with one row leaves it to the driver."""
+    writer = StateStoreWriter(path, frame(spark, f"'x', 1BD, array('a'), {T0}").schema, False, {})
+    writer.write(batch_of(writer, "dead", "dead too"))
+    resolved, left = writer.write(batch_of(writer, "alive", "a")), writer.write(batch_of(writer, "b"))
+    assert isinstance(resolved, Staged) and isinstance(left, Staged)
+    assert len(resolved.parts) == 1 and not left.parts and left.file
+    writer.commit([resolved, left])
+    assert prices(path) == {"curry": 8.0, "milk": 2.0, "alive": 1.0, "a": 1.0, "b": 1.0}
+    assert staged(path) == []
+
+
+def test_the_driver_resolves_the_rows_of_many_small_tasks_in_parts(
+    spark: SparkSession, path: str, few_are_many: None
+) -> None:
+    writer = StateStoreWriter(path, frame(spark, f"'x', 1BD, array('a'), {T0}").schema, False, {})
+    writer.commit([writer.write(batch_of(writer, f"item{n}")) for n in range(5)])
+    assert prices(path) == {"curry": 8.0, "milk": 2.0} | {f"item{n}": 1.0 for n in range(5)}
+    assert staged(path) == []
+
+
+def test_an_aborted_batch_of_a_stream_removes_its_parts(
+    spark: SparkSession, path: str, few_are_many: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("statestore.connector.spark.stream_writer._query_id", lambda: "query")
+    writer = StateStoreStreamWriter(path, frame(spark, f"'x', 1BD, array('a'), {T0}").schema, False, {"txnAppId": "q"})
+    aborted = writer.write(batch_of(writer, "a", "b"))
+    assert len(staged(path)) == 3  # a segment, its index and their folder
+    writer.abort([aborted], 0)
+    assert len(staged(path)) == 1
+    for batch in (0, 0, 1):
+        writer.commit([writer.write(batch_of(writer, f"c{batch}", "d"))], batch)
+    assert prices(path) == {"curry": 8.0, "milk": 2.0, "c0": 1.0, "c1": 1.0, "d": 1.0}
+    assert version(path) == 3

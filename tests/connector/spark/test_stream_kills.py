@@ -50,13 +50,25 @@ def write_input(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_three_kills_do_not_show(tmp_path: Path) -> None:
+    check_kills(tmp_path, {})
+
+
+@pytest.mark.slow
+def test_three_kills_do_not_show_where_tasks_resolve_rows(tmp_path: Path) -> None:
+    check_kills(tmp_path, {"LEAST_ROWS": "1000"})
+
+
+def check_kills(tmp_path: Path, settings: dict[str, str]) -> None:
     write_input(tmp_path / "in")
     catalog = statestore.connect(tmp_path / "warehouse")
     catalog.create_store("prices", key={"item": "string"}, value={"price": "double"}).close()
     places = [str(tmp_path / "in"), str(tmp_path / "warehouse" / "prices"), str(tmp_path / "checkpoint")]
     for death in (*KILLS, ()):
         run = command("streaming_process", *places, *death)
-        ended = subprocess.run(run, start_new_session=True, capture_output=True, timeout=600, check=False)
+        environment = {**os.environ, **settings}
+        ended = subprocess.run(
+            run, start_new_session=True, capture_output=True, timeout=600, check=False, env=environment
+        )
         assert ended.returncode == (-9 if death else 0), ended.stderr.decode()[-2000:]
     with catalog.open_store("prices") as store:
         versions = store.versions().to_pylist()

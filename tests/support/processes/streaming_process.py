@@ -1,7 +1,8 @@
 """A streaming query in a process of its own, which is killed with everything it started at a chosen batch.
 
 Arguments: input folder, store, checkpoint, and optionally the batch to die at and when (``staged``: the data is there,
-nothing is committed; ``committed``: we have committed, Spark has not).
+nothing is committed; ``committed``: we have committed, Spark has not). With LEAST_ROWS in the environment, tasks
+resolve so few rows themselves.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -18,6 +20,8 @@ from pyspark.sql.types import StructType
 import statestore
 from statestore.connector.spark.source import StateStoreSource
 from statestore.connector.spark.stream_writer import StateStoreStreamWriter
+
+LEAST_ROWS = os.environ.get("LEAST_ROWS", "")
 
 
 def kill_session(session: int) -> None:
@@ -59,6 +63,8 @@ class DyingSource(StateStoreSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> StateStoreStreamWriter:
         writer = DyingWriter(self._path(), schema, overwrite, self.options)
         writer.batch, writer.when, writer.session = self.batch, self.when, self.session
+        if LEAST_ROWS and writer._write is not None:
+            writer._write = replace(writer._write, least_rows=int(LEAST_ROWS), part_rows=2 * int(LEAST_ROWS))
         return writer
 
 
@@ -70,7 +76,8 @@ def main(source: str, store: str, checkpoint: str, batch: str = "-1", when: str 
     spark.dataSource.register(DyingSource)
     schema = "item string, price double, timestamp timestamp, _change_type string"
     rows = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(source)
-    writer = rows.writeStream.format("dying" if when else "statestore").option("checkpointLocation", checkpoint)
+    sink = "dying" if when or LEAST_ROWS else "statestore"
+    writer = rows.writeStream.format(sink).option("checkpointLocation", checkpoint)
     writer.trigger(availableNow=True).start(store).awaitTermination()
     spark.stop()
 
