@@ -22,7 +22,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from statestore.catalog.catalog import connect
-from statestore.catalog.commits.staged_parts import StagedPart, staging_gone
+from statestore.catalog.commits.parts.staged_parts import StagedPart, staging_gone
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.store_kinds import check_columns
 from statestore.catalog.stores.versioned.task_writes import PART_BYTES, TaskWrite

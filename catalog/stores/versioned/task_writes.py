@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from statestore.catalog.commits.publish_parts import Judged
-from statestore.catalog.commits.resolve_part import stage_part
-from statestore.catalog.commits.staged_parts import StagedPart
+from statestore.catalog.commits.parts.publish_parts import Judged
+from statestore.catalog.commits.parts.resolve_part import stage_part
+from statestore.catalog.commits.parts.staged_parts import StagedPart
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import LocalStorage
 from statestore.catalog.log.store_spec import StoreSpec

@@ -18,9 +18,9 @@ import pyarrow as pa
 from statestore.catalog.commits.changelog_ownership import Changelogs
 from statestore.catalog.commits.commit_attempt import CommitAttempt
 from statestore.catalog.commits.consumed_changelogs import consumed_ends
+from statestore.catalog.commits.parts.publish_parts import commit_parts
+from statestore.catalog.commits.parts.staged_parts import StagedPart
 from statestore.catalog.commits.publish_commit import Change, commit_change, is_committed
-from statestore.catalog.commits.publish_parts import commit_parts
-from statestore.catalog.commits.staged_parts import StagedPart
 from statestore.catalog.log.entries import newer_entry
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage, local_root

@@ -19,14 +19,8 @@ from support.stores.versioned_model import Model
 from support.stores.versioned_pair import Pair, small_thresholds
 
 import statestore
-from statestore.catalog.commits import (
-    join_parts,
-    new_files,
-    publish_commit,
-    publish_parts,
-    record_timelines,
-    resolve_part,
-)
+from statestore.catalog.commits import new_files, publish_commit, record_timelines
+from statestore.catalog.commits.parts import join_parts, publish_parts, resolve_part
 from statestore.catalog.log.storage import LocalStorage
 from statestore.catalog.reads import segment_files
 from statestore.catalog.stores.versioned import task_writes

@@ -14,6 +14,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from statestore.catalog.commits.parts.staged_parts import (
+    ARRIVALS,
+    ENDED,
+    NEVER,
+    TIMES,
+    StagedPart,
+    stage_columns,
+    stage_segment,
+)
 from statestore.catalog.commits.publish_commit import block_of, is_everything
 from statestore.catalog.commits.record_timelines import (
     Records,
@@ -22,15 +31,6 @@ from statestore.catalog.commits.record_timelines import (
     find_existing,
     last_of_each_time,
     sort_records,
-)
-from statestore.catalog.commits.staged_parts import (
-    ARRIVALS,
-    ENDED,
-    NEVER,
-    TIMES,
-    StagedPart,
-    stage_columns,
-    stage_segment,
 )
 from statestore.catalog.commits.version_ends import Existing, NewRows, insert_versions
 from statestore.catalog.log.log_state import LogState

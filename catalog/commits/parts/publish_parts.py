@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from statestore.catalog.commits.claims import claim
-from statestore.catalog.commits.join_parts import Joined, JoinedSegment, join_parts
 from statestore.catalog.commits.new_files import INDEX_MIN_ROWS, NewFiles, RowBlock
+from statestore.catalog.commits.parts.join_parts import Joined, JoinedSegment, join_parts
+from statestore.catalog.commits.parts.staged_parts import OpenedPart, StagedPart, stage_segment, staging_gone
 from statestore.catalog.commits.publish_commit import (
     MAX_ATTEMPTS,
     after_publish,
@@ -25,7 +26,6 @@ from statestore.catalog.commits.publish_commit import (
     remove_files,
     too_many_conflicts,
 )
-from statestore.catalog.commits.staged_parts import OpenedPart, StagedPart, stage_segment, staging_gone
 from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import LocalStorage
