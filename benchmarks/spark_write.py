@@ -108,12 +108,13 @@ def append(frame: DataFrame, store: str) -> None:
 
 
 def measured(write: Callable[[], object]) -> tuple[float, float, int]:
-    """Return CPU seconds of all processes below this one, wall seconds, and the peak memory of a Python process."""
+    """Return CPU seconds of this process and all below it, wall seconds, and the peak memory of a Python process."""
     before, used, peak, done = ticks(), {}, 0, threading.Event()
+    own = time.process_time()
 
     def watch() -> None:  # processes may end before the write does
         nonlocal peak
-        while not done.wait(0.05):
+        while not done.wait(0.2):
             used.update(ticks())
             peak = max(peak, greatest())
 
@@ -125,7 +126,8 @@ def measured(write: Callable[[], object]) -> tuple[float, float, int]:
     done.set()
     watcher.join()
     used.update(ticks())
-    return sum(count - before.get(process, 0) for process, count in used.items()) / TICKS, wall, peak
+    spent = sum(count - before.get(process, 0) for process, count in used.items()) / TICKS
+    return spent + time.process_time() - own, wall, peak
 
 
 def ticks() -> dict[tuple[int, str], int]:
@@ -135,9 +137,9 @@ def ticks() -> dict[tuple[int, str], int]:
 
 
 def greatest() -> int:
-    """Anonymous memory (not that of mapped files) of the greatest Python process below this one."""
+    """Anonymous memory (not that of mapped files) of the greatest process among this one and the Python ones below."""
     sizes = [0]
-    for pid, stat in below().items():
+    for pid, stat in {os.getpid(): "(python)", **below()}.items():
         if "(python" in stat:
             with contextlib.suppress(OSError, KeyError):
                 lines = Path(f"/proc/{pid}/status").read_text().splitlines()

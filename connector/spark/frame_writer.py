@@ -1,159 +1,105 @@
-"""Appends of whole DataFrames: Spark's own Parquet writer stages the rows, and tasks of a second job resolve them.
+"""Writes of whole DataFrames in the driver of a classic session.
 
-Spark hands rows to a Python data source one by one, which costs more than writing them as Parquet. Where the DataFrame
-itself is at hand in the driver of a classic session, its tasks therefore write Parquet to the staging folder, and tasks
-in Python read it by columns. Rows, order, commit and errors are those of `StateStoreWriter`.
+Spark's tasks turn their rows into batches of Arrow, and Python gets these bytes as they are. A Python data source would
+get the same rows at three times the cost. Rows, order, commit and errors are those of `StateStoreWriter`.
 """
 
 from __future__ import annotations
 
-import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark import RDD
+from pyspark.errors import AnalysisException
+from pyspark.serializers import FramedSerializer
 
 from statestore.catalog.stores.versioned.task_writes import TaskWrite, task_write
 from statestore.connector.options import transaction_of
+from statestore.connector.spark.errors import message_only
+from statestore.connector.spark.location import checked_path
+from statestore.connector.spark.s3a import session_settings, with_settings
+from statestore.connector.spark.schema import arrow_schema
 from statestore.connector.spark.staging import STAGING, Staged, checked_target, commit_staged, remove_folder, stage
-from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import CorruptError, InvalidInputError
+from statestore.formats.errors import InvalidInputError, StateStoreError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-READ_ROWS = 1 << 16
-STAGED = re.compile(r"part-(\d+)-.*-c(\d+)\..*parquet")
-# Parquet has all values of these types as they are, whatever the settings of the session.
-PLAIN = (
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    ShortType,
-    StringType,
-    TimestampNTZType,
-)
+LARGE_TYPES_CONF = "spark.sql.execution.arrow.useLargeVarTypes"
 
 
-def append_frame(rows: DataFrame, path: str, options: Mapping[str, str]) -> bool:
-    """Append a DataFrame to the store at ``path`` as one commit; return False where only the data source can.
+def write_frame(rows: DataFrame, path: str, options: Mapping[str, str], *, overwrite: bool = False) -> None:
+    """Write a DataFrame of a classic session to the store at ``path`` as one commit.
 
-    That is so for Connect sessions, stores with a hot tier, and columns with nested times or with intervals. Then
-    nothing was done. ``options`` are those of the data source. Errors are those of `StateStoreWriter`.
+    ``options`` are those of the data source. Raises the errors of `StateStoreWriter`, and Spark's own for a query that
+    fails.
     """
     schema, spec = checked_target(path, rows.schema)
     transaction = transaction_of(options)
     root = Path(path).absolute()
-    write = task_write(root, spec)
-    context = getattr(rows.sparkSession, "_sc", None)
-    if write is None or context is None or not all(_is_staged(field.dataType) for field in rows.schema):
-        return False
+    write = None if overwrite else task_write(root, spec)
+    is_large = str(rows.sparkSession.conf.get(LARGE_TYPES_CONF, "false")).lower() == "true"
+    sent = arrow_schema(rows.schema, large=True) if is_large else None
     folder = root / STAGING / uuid.uuid4().hex
+    # Not made by the tasks: one that still runs after an abort must not make the folder again.
     folder.mkdir(parents=True)
     try:
-        _write_parquet(rows, folder / "rows")
-        files = _files(folder / "rows")
-        resolve = partial(_stage, folder=folder, schema=schema, write=write)
-        outcomes = context.parallelize(files, len(files)).map(resolve).collect()
-        for outcome in outcomes:
+        resolve = partial(_stage, folder=folder, schema=schema, sent=sent, write=write)
+        staged = []
+        for outcome in _encoded(rows).mapPartitions(resolve).collect():
             if isinstance(outcome, InvalidInputError):
                 raise outcome
-        commit_staged(root, schema, outcomes, False, transaction, write)
+            staged.append(outcome)
+        commit_staged(root, schema, staged, overwrite, transaction, write)
     finally:
         remove_folder(folder)
-    return True
 
 
-def _is_staged(kind: DataType, nested: bool = False) -> bool:
-    """Return whether Parquet gives back exactly the values of a type, whatever the settings of the session.
+def save_frame(rows: DataFrame, options: Mapping[str, str], mode: str) -> None:
+    """Write a DataFrame as the options of ``save`` ask, in mode append or overwrite.
 
-    Whether and how it has times of long ago depends on them. A column of times is therefore written as numbers.
+    Raises AnalysisException with this package's text for rows and options that the store does not take.
     """
-    if isinstance(kind, ArrayType):
-        return _is_staged(kind.elementType, True)
-    if isinstance(kind, MapType):
-        return _is_staged(kind.keyType, True) and _is_staged(kind.valueType, True)
-    if isinstance(kind, StructType):
-        return bool(kind.fields) and all(_is_staged(field.dataType, True) for field in kind)
-    return type(kind) in PLAIN or (type(kind) in (DateType, TimestampType) and not nested)
-
-
-def _write_parquet(rows: DataFrame, folder: Path) -> None:
-    """Write the rows of each partition to a file of their own, in their order."""
-    numbered = rows.toDF(*(f"c{number}" for number in range(len(rows.schema))))  # any name may be the user's
-    columns = []
-    for field in numbered.schema:
-        column = F.col(field.name)
-        if isinstance(field.dataType, TimestampType):
-            column = F.unix_micros(column)
-        elif isinstance(field.dataType, DateType):
-            column = F.unix_date(column)
-        columns.append(column.alias(field.name))
-    # Hadoop takes the path as it is, and would take the escapes of a URI for a part of a name.
-    numbered.select(*columns).write.option("compression", "none").parquet(f"file://{folder}")
-
-
-def _files(folder: Path) -> list[str]:
-    """Return the files in the order of their partitions.
-
-    Raises CorruptError STAGED_FILE for other files than Spark writes: a setting that renames them must lose no row.
-    """
-    visible = [path for path in folder.iterdir() if not path.name.startswith((".", "_"))]
-    found = [(match, path) for path in visible if (match := STAGED.fullmatch(path.name))]
-    if not found or len(found) < len(visible):
-        raise CorruptError(
-            ErrorCode.STAGED_FILE,
-            f"{folder}: Spark staged {', '.join(sorted(path.name for path in visible)) or 'no file'}, expected "
-            "part-…-c….parquet; remove settings that change how the session writes Parquet",
-        )
-    return [str(path) for _, _, path in sorted((int(match[1]), int(match[2]), path) for match, path in found)]
-
-
-def _stage(file: str, *, folder: Path, schema: pa.Schema, write: TaskWrite) -> Staged | InvalidInputError:
-    """Stage the rows of one file in a task. A wrong input is returned: no further attempt would end otherwise."""
     try:
-        return stage(folder, _batches(file, schema), write)
-    except InvalidInputError as error:
-        return error
+        given = {**session_settings(rows.sparkSession, options.get("path")), **options}
+        path = with_settings(checked_path(given), given)
+        write_frame(rows, path, given, overwrite=mode.lower() == "overwrite")
+    except StateStoreError as error:
+        raise AnalysisException(message=str(error)) from None
 
 
-def _batches(file: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    with pq.ParquetFile(file) as parquet:
-        for batch in parquet.iter_batches(READ_ROWS, use_threads=False):
-            columns = [_as_type(column, kind) for column, kind in zip(batch.columns, schema.types, strict=True)]
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+class _Bytes(FramedSerializer):
+    """Takes what the JVM sends as it is."""
+
+    def dumps(self, obj: Any) -> Any:
+        return obj
+
+    def loads(self, obj: bytes) -> bytes:
+        return obj
 
 
-def _as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    if column.type == kind:
-        return column
-    return column.view(kind) if pa.types.is_timestamp(kind) or pa.types.is_date32(kind) else column.cast(kind)
+def _encoded(rows: DataFrame) -> RDD[bytes]:
+    """Return the rows of each partition, in order, as messages of Arrow."""
+    frame: Any = rows
+    return RDD(frame._jdf.toArrowBatchRdd().toJavaRDD(), rows.sparkSession.sparkContext, _Bytes())
+
+
+def _stage(
+    messages: Iterable[bytes], *, folder: Path, schema: pa.Schema, sent: pa.Schema | None, write: TaskWrite | None
+) -> Iterator[Staged | InvalidInputError]:
+    """Stage the rows of one task. A wrong input is returned as an error: no further attempt would end otherwise."""
+    with message_only():
+        try:
+            yield stage(folder, _batches(messages, schema, sent), write)
+        except InvalidInputError as error:
+            yield error
+
+
+def _batches(messages: Iterable[bytes], schema: pa.Schema, sent: pa.Schema | None) -> Iterator[pa.RecordBatch]:
+    for message in messages:
+        batch = pa.ipc.read_record_batch(pa.py_buffer(message), sent or schema)
+        yield batch if sent is None else batch.cast(schema)

@@ -28,7 +28,7 @@ from statestore.formats.values.types import shown_field
 
 _to_arrow: Any = spark_types.to_arrow_schema
 # Spark 4.0 writes UTC by default; later releases require the time zone as an argument.
-_ZONE = {"timezone": "UTC"} if "timezone" in inspect.signature(_to_arrow).parameters else {}
+_ZONE: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature(_to_arrow).parameters else {}
 _LENGTH = re.compile(r"(?:char|varchar)\(\d+\)")
 _COLLATED = "string collate "
 
@@ -96,13 +96,13 @@ def _declared(name: str) -> DataType | None:
     return parsed
 
 
-def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema in which Spark exchanges such rows with Python.
+def arrow_schema(schema: StructType, *, large: bool = False) -> pa.Schema:
+    """The Arrow schema in which Spark exchanges such rows with Python; ``large``: with 64-bit offsets of strings.
 
     Raises UnsupportedError UNSUPPORTED_TYPE, which names the column that cannot be exchanged.
     """
     try:
-        return _to_arrow(schema, **_ZONE)
+        return _to_arrow(schema, prefers_large_types=large, **_ZONE)
     except PySparkException as error:
         raise UnsupportedError(ErrorCode.UNSUPPORTED_TYPE, _not_exchanged(schema)) from error
 

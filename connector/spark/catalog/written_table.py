@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.connector.spark.catalog.deletes import delete_rows
-from statestore.connector.spark.jvm import CONNECTOR, Jvm, answering, entries, schema_of
+from statestore.connector.spark.catalog.table_writes import TableWriteBuilder, table_write_builder
+from statestore.connector.spark.jvm import CONNECTOR, Jvm, answering
 from statestore.connector.spark.planner.planned_table import Face, PlannedTable
 from statestore.connector.spark.planner.predicates import filter_of
 from statestore.connector.spark.schema import arrow_schema, spark_schema
-from statestore.connector.spark.source import SOURCE_NAME
 from statestore.formats.values.types import TIME
 
 STATE_TIME = "valid_from"
@@ -49,7 +49,7 @@ def target_of(path: str, spec: StoreSpec) -> Target:
 class WrittenTable(PlannedTable):
     """A table as the target of INSERT. Spark resolves the columns of a statement against those that are written."""
 
-    _can = ("BATCH_READ", "BATCH_WRITE", "TRUNCATE", "STREAMING_WRITE")
+    _can = ("BATCH_READ", "V1_BATCH_WRITE", "TRUNCATE", "STREAMING_WRITE")
 
     def __init__(self, jvm: Jvm, face: Face, target: Target, properties: dict[str, str] | None = None) -> None:
         super().__init__(jvm, face, properties)
@@ -57,23 +57,8 @@ class WrittenTable(PlannedTable):
         self._schema = target.schema
 
     @answering
-    def newWriteBuilder(self, info: Any) -> Any:
-        """The writer of Spark's Python data source, for the path and with the columns as the store names them."""
-        options = {**entries(info.options()), "path": self._target.path}
-        given = schema_of(info.schema())
-        renamed = StructType([StructField(self._name_of(f.name), f.dataType, f.nullable) for f in given])
-        schema = self._jvm.struct(renamed)
-        text_map = self._jvm.kind("org.apache.spark.sql.util.CaseInsensitiveStringMap")(self._jvm.map(options))
-        lookup = self._jvm.static("org.apache.spark.sql.execution.datasources.DataSource", "lookupDataSourceV2")
-        provider = lookup(SOURCE_NAME, self._jvm.session.sessionState().conf()).get()
-        transforms = self._jvm.array(CONNECTOR + "expressions.Transform", ())
-        table = provider.getTable(schema, transforms, self._jvm.map(options))
-        nothing = self._jvm.static("java.util.Optional", "empty")()
-        made = self._jvm.kind(CONNECTOR + "write.LogicalWriteInfoImpl")
-        return table.newWriteBuilder(made(info.queryId(), schema, text_map, nothing, nothing))
-
-    def _name_of(self, column: str) -> str:
-        return self._target.renamed.get(column, column)
+    def newWriteBuilder(self, info: Any) -> TableWriteBuilder:
+        return table_write_builder(self._jvm, self._target.path, self._target.renamed, info)
 
     class Java:
         implements = (CONNECTOR + "catalog.SupportsRead", CONNECTOR + "catalog.SupportsWrite")

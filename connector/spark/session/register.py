@@ -51,6 +51,8 @@ CLASSES = (
     ("pyspark.sql.connect.streaming.readwriter", "DataStreamWriter"),
 )
 
+_LAYOUT = ("partitionBy", "bucketBy", "sortBy", "clusterBy")  # of a DataFrameWriter
+
 _originals: dict[type, dict[str, Callable[..., Any]]] = {}
 _undo: WeakKeyDictionary[Any, list[Callable[[], Any]]] = WeakKeyDictionary()  # by session
 
@@ -254,9 +256,23 @@ def _route(module: str, name: str) -> None:
         **given: Any,
     ) -> None:
         if ours(self, format):
-            check_write_mode(mode or getattr(self, "_statestore_write_mode", None))
+            asked = mode or getattr(self, "_statestore_write_mode", None)
+            check_write_mode(asked)
             path = located(self, path, given)
+            if _is_written_whole(self, asked, partitionBy):
+                from statestore.connector.spark.frame_writer import save_frame
+
+                options_(self, **given, **({} if path is None else {"path": path}))
+                save_frame(self._df, self._statestore_options, str(asked))
+                return
         methods["save"](self, path, format, mode, partitionBy, **given)
+
+    def layout(method: str) -> Callable[..., Any]:
+        def laid_out(self: Any, *given: Any, **named: Any) -> Any:
+            self._statestore_layout = True
+            return methods[method](self, *given, **named)
+
+        return laid_out
 
     def output_mode(self: Any, outputMode: str) -> Any:
         self._statestore_mode = outputMode
@@ -290,6 +306,7 @@ def _route(module: str, name: str) -> None:
 
     own = {"format": format, "option": option, "options": options_, "load": load, "schema": schema_, "save": save}
     own |= {"mode": write_mode, "outputMode": output_mode, "start": start}
+    own |= {method: layout(method) for method in _LAYOUT}
     for name_, replacement in own.items():
         if name_ in methods:
             replacement.__doc__ = methods[name_].__doc__
@@ -303,6 +320,14 @@ def _is_planned(reader: Any, name: str, path: Any, schema: Any) -> bool:
     return name == "DataFrameReader" and classic and own_schema and (path is None or isinstance(path, str))
 
 
+def _is_written_whole(writer: Any, mode: Any, partition_by: Any) -> bool:
+    """Return whether the driver can write the DataFrame, which it cannot in Spark Connect. Wrong modes and layouts are
+    left to Spark, which reports them."""
+    known = isinstance(mode, str) and mode.lower() in ("append", "overwrite")
+    plain = partition_by is None and not hasattr(writer, "_statestore_layout")
+    return known and plain and _is_classic(getattr(writer, "_spark", None))
+
+
 def _mode(writer: Any) -> Any:
     return getattr(writer, "_statestore_mode", None)
 
@@ -312,7 +337,7 @@ def _replaced(module: str, name: str) -> tuple[str, ...]:
         return ("format", "option", "options", "load", "schema")
     if name == "DataStreamWriter":
         return ("format", "option", "options", "outputMode", "start")
-    return ("format", "option", "options", "mode", "save")
+    return ("format", "option", "options", "mode", "save", *_LAYOUT)
 
 
 def _is_ours(source: Any) -> bool:

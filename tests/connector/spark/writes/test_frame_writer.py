@@ -1,4 +1,4 @@
-"""Appends of whole DataFrames by way of Parquet: the same rows, order and errors as by the data source."""
+"""Writes of whole DataFrames: the same rows, order and errors as by the data source."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import PySparkException
 
 import statestore
 from statestore.catalog.stores.versioned import task_writes
-from statestore.connector.spark.frame_writer import append_frame
+from statestore.connector.spark.frame_writer import write_frame
+from statestore.connector.spark.session import register
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,8 +75,10 @@ def history(path: str) -> list[Any]:
 def both(spark: SparkSession, rows: DataFrame, warehouse: Path, value: dict[str, str]) -> list[Any]:
     """Append the rows both ways, and return the history, which is the same."""
     source, frame = made(warehouse, "source", value), made(warehouse, "frame", value)
-    rows.write.format("statestore").mode("append").save(source)
-    assert append_frame(rows, frame, {})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(register, "_is_written_whole", lambda *given: False)
+        rows.write.format("statestore").mode("append").save(source)
+    write_frame(rows, frame, {})
     assert history(frame) == history(source)
     assert not (Path(frame) / "staging").exists()
     return history(frame)
@@ -115,15 +119,15 @@ def test_errors_and_transactions(spark: SparkSession, warehouse: Path) -> None:
     path = made(warehouse, "s", {"v": "bigint"})
     rows = spark.sql(f"SELECT * FROM VALUES ('a', 1L, {T0}), (null, 1L, {T0}) AS t(k, v, timestamp)")
     with pytest.raises(statestore.InvalidInputError, match="NULL_KEY"):
-        append_frame(rows, path, {})
+        write_frame(rows, path, {})
     with pytest.raises(statestore.InvalidInputError, match="WRONG_SCHEMA"):
-        append_frame(rows.drop("v"), path, {})
+        write_frame(rows.drop("v"), path, {})
     with pytest.raises(statestore.InvalidInputError, match="INVALID_OPTION"):
-        append_frame(rows, path, {"txnAppId": "job"})
+        write_frame(rows, path, {"txnAppId": "job"})
     assert history(path) == [] and not (Path(path) / "staging").exists()
     for _ in range(2):
-        assert append_frame(rows.where("k = 'a'"), path, {"txnAppId": "job", "txnVersion": "1"})
-    assert append_frame(rows.where("k = 'b'"), path, {})
+        write_frame(rows.where("k = 'a'"), path, {"txnAppId": "job", "txnVersion": "1"})
+    write_frame(rows.where("k = 'b'"), path, {})
     with statestore.connect(warehouse).open_store("s") as store:
         assert store.version == 1
     assert len(history(path)) == 1
@@ -135,26 +139,46 @@ def test_wrong_rows_of_a_large_task(spark: SparkSession, warehouse: Path) -> Non
         f"IF(id = {last}, null, 'x') AS k", "id AS v", f"{T0} AS timestamp"
     )
     with pytest.raises(statestore.InvalidInputError, match="NULL_KEY"):
-        append_frame(rows, path, {})
+        write_frame(rows, path, {})
     assert history(path) == [] and not (Path(path) / "staging").exists()
 
 
-def test_what_only_the_data_source_writes_is_left_to_it(spark: SparkSession, warehouse: Path) -> None:
+def test_any_setting_of_the_session_gives_the_same_rows(spark: SparkSession, warehouse: Path) -> None:
+    rows = spark.sql(f"SELECT 'a' AS k, array(timestamp_millis({T0})) AS v, {T0} AS timestamp, X'FF' AS b")
+    value = {"v": "array<timestamp>", "b": "binary"}
+    settings = {
+        "spark.sql.execution.arrow.useLargeVarTypes": "true",
+        "spark.sql.session.timeZone": "America/New_York",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
+    }
+    for name, setting in settings.items():
+        before = str(spark.conf.get(name))
+        spark.conf.set(name, setting)
+        try:
+            path = made(warehouse, name.replace(".", "_"), value)
+            rows.select("k", "v", "b", "timestamp").write.format("statestore").mode("append").save(path)
+        finally:
+            spark.conf.set(name, before)
+        [row] = statestore.connect(warehouse).open_store(Path(path).name).scan().read_all().to_pylist()
+        assert [int(v.timestamp() * 1000) for v in row["v"]] == [T0] and row["b"] == b"\xff"
+
+
+def test_overwrites_and_stores_with_a_hot_tier(spark: SparkSession, warehouse: Path) -> None:
     live = made(warehouse, "live", {"v": "bigint"}, kind="key_value")
-    assert not append_frame(spark.sql("SELECT 'a' AS k, 1L AS v"), live, {})
-    nested = made(warehouse, "nested", {"v": "array<timestamp>"})
-    rows = spark.sql(f"SELECT 'a' AS k, array(current_timestamp()) AS v, {T0} AS timestamp")
-    assert not append_frame(rows, nested, {})
-    assert not (Path(nested) / "staging").exists() and not (Path(live) / "staging").exists()
+    for mode, rows, expected in (
+        ("append", "VALUES ('a', 1L), ('b', 2L)", [("a", 1), ("b", 2)]),
+        ("append", "VALUES ('a', 3L)", [("a", 3), ("b", 2)]),
+        ("overwrite", "VALUES ('c', 4L)", [("c", 4)]),
+    ):
+        spark.sql(f"SELECT * FROM {rows} AS t(k, v)").write.format("statestore").mode(mode).save(live)
+        found = spark.read.format("statestore").load(live).select("k", "v").collect()
+        assert sorted(tuple(row) for row in found) == expected
 
 
-def test_files_under_other_names_are_refused(spark: SparkSession, warehouse: Path) -> None:
+def test_a_failing_query_keeps_its_error_class(spark: SparkSession, warehouse: Path) -> None:
     path = made(warehouse, "s", {"v": "bigint"})
-    configuration = spark.sparkContext._jsc.hadoopConfiguration()
-    configuration.set("mapreduce.output.basename", "elsewhere")
-    try:
-        with pytest.raises(statestore.CorruptError, match="STAGED_FILE"):
-            append_frame(spark.sql(f"SELECT 'a' AS k, 1L AS v, {T0} AS timestamp"), path, {})
-    finally:
-        configuration.unset("mapreduce.output.basename")
+    rows = spark.range(10).selectExpr("'a' AS k", "CAST(1 / (id - 5) AS bigint) AS v", f"{T0} AS timestamp")
+    with pytest.raises(PySparkException) as failed:
+        rows.write.format("statestore").mode("append").save(path)
+    assert failed.value.getCondition() == "DIVIDE_BY_ZERO"
     assert history(path) == [] and not (Path(path) / "staging").exists()
