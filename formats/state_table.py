@@ -71,6 +71,10 @@ class StateTable(Protocol):
         """Columns that say where the engine stores a row. They are shown, and they are not compared."""
 
     @property
+    def is_columnar(self) -> bool:
+        """Whether a column is read at the cost of that column alone, without decoding rows."""
+
+    @property
     def identity(self) -> str:
         """The id that distinguishes this table from another one at the same location, earlier or later."""
 

@@ -96,6 +96,10 @@ class MetadataTable:
         return ()
 
     @property
+    def is_columnar(self) -> bool:
+        return False
+
+    @property
     def lookup_columns(self) -> tuple[tuple[str, ...], ...]:
         return ((),)
 

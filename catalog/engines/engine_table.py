@@ -98,6 +98,10 @@ class EngineTable:
         return self.info.row_key
 
     @property
+    def is_columnar(self) -> bool:
+        return False
+
+    @property
     def lookup_columns(self) -> tuple[tuple[str, ...], ...]:
         """The sets of columns by which rows can be looked up, the smallest first."""
         info = self.info

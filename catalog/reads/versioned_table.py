@@ -59,6 +59,10 @@ class VersionedTable:
         return tuple(self.spec.key_names)
 
     @property
+    def is_columnar(self) -> bool:
+        return True
+
+    @property
     def lookup_columns(self) -> tuple[tuple[str, ...], ...]:
         return tuple(dict.fromkeys((self.key_columns, self.row_key)))
 

@@ -39,6 +39,10 @@ class MemoryTable:
     read_columns: list[tuple[str, ...] | None] = field(default_factory=list)
 
     @property
+    def is_columnar(self) -> bool:
+        return False
+
+    @property
     def lookup_columns(self) -> tuple[tuple[str, ...], ...]:
         return tuple(dict.fromkeys((self.key_columns, self.row_key or self.key_columns)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -57,6 +58,13 @@ class ReadPlan:
         with message_only(), reading_in_tasks():
             splits = self.table.hashed_splits(self.query, self.ranges) or ()
         return [(number, TablePartition(split, self.query)) for number, split in splits]
+
+    def read_all(self, partitions: Sequence[TablePartition]) -> Iterator[pa.RecordBatch]:
+        """The rows of all partitions, in one process. An aggregation without groups is one row, if one row holds it."""
+        if self.aggregation is None or self.aggregation.groups:
+            return itertools.chain.from_iterable(self.read(each) for each in partitions)
+        batches = (batch for each in partitions for batch in read_partition(self.table, each, self.schema))
+        return partial_rows(batches, self.aggregation, self.result)
 
     def read(self, partition: TablePartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, in the Arrow schema that Spark expects."""

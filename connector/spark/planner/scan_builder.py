@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from statestore.connector.spark.jvm import CONNECTOR, JavaObject, Jvm, answering, schema_of
 from statestore.connector.spark.planner.aggregation import Aggregate, Aggregation, result_schema
 from statestore.connector.spark.planner.first_rows import MAX_SORTED, Order, can_sort
 from statestore.connector.spark.planner.hashed_scan import HashedScan
-from statestore.connector.spark.planner.local_rows import LocalRows, few_keys, read_here
+from statestore.connector.spark.planner.local_rows import WIDE, LocalRows, few_keys, read_here
 from statestore.connector.spark.planner.predicates import NotTranslated, filter_of, reference
 from statestore.connector.spark.planner.pushed_aggregation import aggregation_of, groups_of
 from statestore.connector.spark.planner.read_plan import ReadPlan
@@ -21,7 +22,6 @@ from statestore.formats.state_table import Query, SplitsByHash, StateTable
 from statestore.formats.values.filters import Filter
 
 PUSHDOWN_CONF = "spark.sql.python.filterPushdown.enabled"
-_WIDE = ("string", "binary", "struct", "array", "map", "variant")
 
 
 class TableScanBuilder(JavaObject):
@@ -37,6 +37,7 @@ class TableScanBuilder(JavaObject):
         self._arrow = arrow_schema(schema)
         self._taken: list[tuple[Any, Filter]] = []
         self._aggregation: Aggregation | None = None
+        self._total: pa.Table | None = None
         self._by_key = False
         self._limit: int | None = None
         self._orders: tuple[Order, ...] = ()
@@ -66,8 +67,19 @@ class TableScanBuilder(JavaObject):
 
     # Aggregates
 
-    def supportCompletePushDown(self, aggregation: Any) -> bool:
-        return False
+    @answering
+    def supportCompletePushDown(self, pushed: Any) -> bool:
+        """Return whether the result is here, in one row: then Spark plans no aggregate, and no task."""
+        found = aggregation_of(pushed)
+        if found is None or found.groups or result_schema(found, self._whole) is None:
+            return False
+        self._aggregation = found
+        self._total = read_here(self._plan())
+        if self._total is not None and len(self._total) > 1:  # parts of a sum that no row holds: Spark reports it
+            self._total = None
+        if self._total is None:
+            self._aggregation = None
+        return self._total is not None
 
     def pushAggregation(self, pushed: Any) -> bool:
         found = aggregation_of(pushed)
@@ -119,7 +131,7 @@ class TableScanBuilder(JavaObject):
     def build(self) -> LocalRows | TaskScan:
         plan = self._plan()
         description = self._described(plan)
-        rows = read_here(plan)
+        rows = read_here(plan) if self._total is None else self._total
         if rows is not None:
             return LocalRows(self._jvm, plan, rows, f"{description}, read while planning")
         if self._is_divided(plan):
@@ -184,4 +196,4 @@ def _shown(item: Aggregate) -> str:
 
 def _narrowest(schema: StructType) -> Any:
     """The column that costs least to read, where Spark needs only the number of rows."""
-    return min(schema, key=lambda field: field.dataType.typeName() in _WIDE)
+    return min(schema, key=lambda field: field.dataType.typeName() in WIDE)
