@@ -37,6 +37,9 @@ SETTINGS = {
 ASKS_FOR_A_SESSION = re.compile(r"\bspark: SparkSession")
 
 
+MASTER_VARIABLE = "STATESTORE_SPARK_MASTER"  # another master for the tests with Spark, such as local-cluster[2,1,1024]
+
+
 @cache
 def has_spark(file: Path) -> bool:
     return ASKS_FOR_A_SESSION.search(file.read_text()) is not None
@@ -87,9 +90,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from statestore.connector.spark.session.register import register, unregister
 
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = SparkSession.builder.appName("statestore tests").master("local[2]")
     folder = tmp_path_factory.mktemp("spark")
-    for name, value in {**SETTINGS, "spark.sql.warehouse.dir": str(folder), "spark.local.dir": str(folder)}.items():
+    settings = {**SETTINGS, "spark.sql.warehouse.dir": str(folder), "spark.local.dir": str(folder)}
+    master = os.environ.get(MASTER_VARIABLE, "local[2]")
+    if master.startswith("local-cluster"):
+        from support.local_cluster import executor_settings, linked_home
+
+        os.environ["SPARK_HOME"] = str(linked_home(folder))
+        settings |= executor_settings()
+    builder = SparkSession.builder.appName("statestore tests").master(master)
+    for name, value in settings.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     register(session)

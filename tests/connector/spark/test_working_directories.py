@@ -12,10 +12,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import pyspark
 import pytest
 from pyspark.errors import PySparkException
 from support.checkpoints.spark_state_fixtures import types_checkpoint
+from support.local_cluster import MASTER, linked_home
 from support.paths import TESTS
 
 import statestore
@@ -189,13 +189,9 @@ def answers(master: str, calls: list[str], folder: Path, **environment: str) -> 
 @pytest.mark.slow
 def test_tasks_in_other_processes_and_directories(tmp_path: Path) -> None:
     """A cluster of two executors. It keeps its files in SPARK_HOME, so that is a folder of links here."""
-    home = tmp_path / "spark"
-    home.mkdir()
-    for entry in Path(pyspark.__file__).parent.iterdir():
-        (home / entry.name).symlink_to(entry)
+    home = linked_home(tmp_path)
     expected = READS | WRITES
-    cluster = "local-cluster[2,1,1024]"
-    assert answers(cluster, [*expected], tmp_path / "here", SPARK_HOME=str(home)) == expected
+    assert answers(MASTER, [*expected], tmp_path / "here", SPARK_HOME=str(home)) == expected
 
 
 @pytest.fixture(scope="module")
