@@ -115,6 +115,20 @@ def test_the_warning_names_methods_that_nothing_answers(
         statestore.register(fresh, warehouse, "unknown")
 
 
+def test_a_statement_that_needs_such_a_method_is_refused(
+    fresh: SparkSession, warehouse: Path, unknown: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from statestore.connector.spark.planner.planned_table import PlannedTable
+
+    monkeypatch.delattr(PlannedTable, "partitioning")
+    with pytest.warns(RuntimeWarning, match=r"not answer: .*, SupportsRead\.partitioning, "):
+        statestore.register(fresh, warehouse, "unknown")
+    said = rf"\[UNSUPPORTED_SPARK\] Spark {fresh.version} asks PlannedTable for partitioning, which"
+    with pytest.raises(AnalysisException, match=said) as raised:
+        fresh.sql("DESCRIBE TABLE unknown.prices").collect()
+    assert "Traceback" not in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("lacking", "module", "name", "value"),
     [
