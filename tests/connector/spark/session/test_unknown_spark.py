@@ -16,6 +16,7 @@ from support.spark_release import RELEASE
 import statestore
 from statestore.connector import supported_spark
 from statestore.connector.spark.session import private_classes, session_catalogs
+from statestore.connector.spark.session.register import _active
 from statestore.connector.spark.source import StateStoreSource
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def test_explain_says_why_a_read_of_a_known_release_is_not_planned(spark: SparkS
 def test_a_session_that_is_not_registered_reads_without_a_reason(spark: SparkSession, warehouse: Path) -> None:
     statestore.register(spark)
     other = spark.newSession()
-    with contextlib.suppress(AnalysisException):  # Spark finds the installed package by itself
+    with _active(other), contextlib.suppress(AnalysisException):  # Spark finds the installed package by itself
         other.dataSource.register(StateStoreSource)
     rows = other.read.format("statestore").schema("item string").load(f"{warehouse}/prices")
     assert sorted(rows.collect()) == [("curry",), ("naan",)] and "BatchScan arrow_statestore[" in plan(rows)
