@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 
-LEAST = (4, 1)
+KNOWN = ((4, 1), (4, 2), (4, 3))
+"""The minor releases whose private classes the catalog and the planner are tested with, each by ``.ci/run``."""
+LEAST = KNOWN[0]
 _WITHOUT = (
     "without Spark, read the same tables in Python (statestore.inspect), in DuckDB (statestore.attach, statestore.sql) "
     "or on the command line (statestore --help)"
@@ -41,6 +43,29 @@ def check_session(spark: Any) -> None:
         raise _stopped("was stopped")
     if not _is_enough(version):
         raise _unsupported(f"a session of Spark {version}", f"run it with Spark {_named(LEAST)} or later")
+
+
+def unknown_release(spark: Any) -> str | None:
+    """The reason why the planner and the catalog do not trust the Spark of a session; None for a known release.
+
+    They use private classes of Spark, which another release may have changed.
+    """
+    version = str(spark.version)
+    return None if _minor(version) in KNOWN else f"Spark {version} is none of {known_releases()}"
+
+
+def known_releases() -> str:
+    *others, newest = map(_named, KNOWN)
+    return f"{', '.join(others)} and {newest}"
+
+
+def no_catalog(reason: str, lacking: Sequence[str]) -> UnsupportedError:
+    """The error for a Spark without something that a catalog needs."""
+    return UnsupportedError(
+        ErrorCode.UNSUPPORTED_SPARK,
+        f"{reason}, and lacks what a catalog needs: {', '.join(lacking)}; use statestore.sql(path, query, spark=spark) "
+        f"or spark.read.format('statestore') without a catalog, or Spark {known_releases()}",
+    )
 
 
 def check_is_session(spark: Any) -> None:
@@ -95,8 +120,13 @@ def _unsupported(version: str, cure: str) -> UnsupportedError:
 
 
 def _is_enough(version: str) -> bool:
+    minor = _minor(version)
+    return minor is None or minor >= LEAST  # a version of an unknown form is accepted
+
+
+def _minor(version: str) -> tuple[int, int] | None:
     numbers = re.match(r"(\d+)\.(\d+)", version)
-    return numbers is None or (int(numbers[1]), int(numbers[2])) >= LEAST  # a version of an unknown form is accepted
+    return None if numbers is None else (int(numbers[1]), int(numbers[2]))
 
 
 def _named(version: tuple[int, int]) -> str:

@@ -350,7 +350,8 @@ class ErrorCode(StrEnum):
     SESSION_CATALOG = "SESSION_CATALOG"
     """Spark's own catalog cannot hold a table of a source in Python. Name a warehouse as a catalog, or make a view."""
     UNSUPPORTED_SPARK = "UNSUPPORTED_SPARK"
-    """PySpark is missing or too old for reads and writes in Spark. Install the version that the message names."""
+    """PySpark is missing or too old for reads and writes in Spark, or lacks what a catalog needs. Install the version
+    that the message names."""
     SPARK_NOT_INSTALLED = "SPARK_NOT_INSTALLED"
     """The command needs PySpark. Install statestore[spark], or use DuckDB."""
     JAVA_NOT_FOUND = "JAVA_NOT_FOUND"

@@ -102,6 +102,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     for name, value in settings.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
+    _ = session.streams.active  # Spark's own state source before 4.3 reads nothing without the manager of streams
     register(session)
     yield session
     unregister(session)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from statestore.formats.errors import StateStoreError
 
 HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
+_WORKERS = ("pyspark.daemon", "pyspark.worker", "pyspark.sql.worker.")
 
 
 @contextmanager
@@ -21,6 +23,12 @@ def message_only() -> Iterator[None]:
     try:
         yield
     except StateStoreError:
-        if os.environ.get("SPARK_PYTHON_RUNTIME") == "PYTHON_WORKER":
+        if _is_worker():
             os.environ[HIDE_TRACEBACK] = "1"
         raise
+
+
+def _is_worker() -> bool:
+    """Return whether Spark started this process for Python code of a query. Spark 4.1 sets no variable that says so."""
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return str(getattr(main, "name", "")).startswith(_WORKERS)

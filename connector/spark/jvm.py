@@ -20,7 +20,8 @@ from pyspark.errors.exceptions import captured
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql.types import StructType
 
-from statestore.formats.errors import StateStoreError
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import StateStoreError, UnsupportedError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -138,6 +139,23 @@ class JavaObject:
 
     def __init__(self, jvm: Jvm) -> None:
         self._jvm = jvm
+
+    if not TYPE_CHECKING:  # a type checker would take every name for a method
+
+        def __getattr__(self, name: str) -> Callable[..., Any]:
+            """Refuse a method that no known release of Spark asks for."""
+            if name.startswith("_"):
+                raise AttributeError(name)
+
+            def refuse(*given: Any) -> Any:
+                error = UnsupportedError(
+                    ErrorCode.UNSUPPORTED_SPARK,
+                    f"Spark {self._jvm.spark.version} asks {type(self).__name__} for {name}, which catalogs of "
+                    "statestore do not answer; use statestore.sql(path, query, spark=spark)",
+                )
+                raise thrown(analysis_exception(self._jvm, error))
+
+            return refuse
 
     def identity(self) -> tuple[Any, ...]:
         """What makes two objects equal for Spark, which looks for equal plans in its cache."""

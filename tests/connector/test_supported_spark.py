@@ -14,7 +14,7 @@ from support.checkpoints.spark_state_fixtures import types_checkpoint
 
 import statestore
 from statestore.connector import supported_spark
-from statestore.connector.supported_spark import check_frame, check_session, check_spark
+from statestore.connector.supported_spark import check_frame, check_session, check_spark, unknown_release
 
 WORK: Any = None  # the rows are looked at first
 SESSION: Any = object()
@@ -119,6 +119,21 @@ def test_releases_from_4_1_on_are_enough(monkeypatch: pytest.MonkeyPatch, versio
     else:
         with pytest.raises(statestore.UnsupportedError, match=f"found PySpark {version}; .* need 4.1 or later"):
             check_spark()
+
+
+@pytest.mark.parametrize(
+    ("version", "reason"),
+    [
+        ("4.1.4", None),
+        ("4.2.0-SNAPSHOT", None),
+        ("4.3.0.dev1", None),
+        ("4.4.0", "Spark 4.4.0 is none of 4.1, 4.2 and 4.3"),
+        ("14.1.0", "Spark 14.1.0 is none of 4.1, 4.2 and 4.3"),
+        ("custom", "Spark custom is none of 4.1, 4.2 and 4.3"),
+    ],
+)
+def test_each_minor_release_is_known_or_not(version: str, reason: str | None) -> None:
+    assert unknown_release(session_of("classic.", version)) == reason
 
 
 def test_a_folder_that_an_uninstalled_pyspark_left_is_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,8 @@ import pytest
 from support.paths import ROOT
 from support.source_tree import modules, package_folders, setup_cfg
 
+from statestore.connector.supported_spark import KNOWN
+
 SOURCES = ("connector", "catalog", "formats", "pyspark_statestore")
 
 
@@ -42,6 +44,14 @@ def test_every_dependency_has_its_reason_written_down() -> None:
     listed = [*options["options"]["install_requires"].split(), *options["options.extras_require"]["demo"].split()]
     reasons = "".join(page.read_text("utf-8") for page in (ROOT / "docs" / "decisions").glob("*.md"))
     assert [name for name in (entry.split(">")[0] for entry in listed) if f"**{name}**" not in reasons] == []
+
+
+def test_the_tests_run_with_known_releases_of_spark() -> None:
+    """Users may have a newer Spark; a release that is new on the day of a change must not fail its tests."""
+    extras = setup_cfg()["options.extras_require"]
+    (major, minor), newest = KNOWN[0], KNOWN[-1]
+    assert f"pyspark>={major}.{minor}" in extras["spark"].split()
+    assert f"pyspark[connect]<{newest[0]}.{newest[1] + 1}" in extras["dev"].split()
 
 
 def test_the_installed_pandas_is_one_that_pyspark_supports() -> None:

@@ -17,6 +17,8 @@ from support.paths import ROOT
 from support.quick_spark import ENVIRONMENT
 from support.source_tree import package_folders
 
+from statestore.connector.supported_spark import known_releases
+
 README = ROOT / "README.md"
 DECISIONS = ROOT / "docs" / "decisions"
 DOCUMENTS = [README, *sorted((ROOT / "docs").rglob("*.md"))]
@@ -73,6 +75,11 @@ def test_contributing_describes_each_room() -> None:
     page = CONTRIBUTING.read_text("utf-8")
     rooms = [folder.relative_to(ROOT).as_posix() for folder in package_folders().values()]
     assert [room for room in rooms if f"| `{room}/`" not in page] == []
+
+
+@pytest.mark.parametrize("name", ["README", "spark-sql"])
+def test_pages_name_the_known_releases_of_spark(name: str) -> None:
+    assert f"Spark {known_releases()} are supported" in " ".join(PAGES[name].read_text("utf-8").split())
 
 
 def test_every_page_can_be_reached_from_the_readme() -> None:

@@ -130,6 +130,15 @@ class StateCatalog(RangeFunctions):
         return WrittenTable(self._jvm, *self._created(identifier, given))
 
     @answering
+    def createTableLike(self, identifier: Any, *given: Any) -> None:
+        """Refuse CREATE TABLE LIKE of Spark 4.2 and later: it passes neither a key nor the properties of the source."""
+        raise UnsupportedError(
+            ErrorCode.UNSUPPORTED_STATEMENT,
+            f"{self._shown(identifier)}: CREATE TABLE LIKE does not say which columns are the key; name the columns, "
+            "and the properties key and kind",
+        )
+
+    @answering
     def stageCreate(self, identifier: Any, *given: Any) -> StagedTable:
         return StagedTable(self._jvm, *self._created(identifier, given), lambda: self.dropTable(identifier))
 

@@ -109,6 +109,9 @@ class DeletableTable(PlannedTable):
         delete_rows(self._path, ())
         return True
 
+    def supportedCustomMetrics(self) -> Any:
+        return self._jvm.array(CONNECTOR + "metric.CustomMetric", ())
+
     class Java:
         implements = (CONNECTOR + "catalog.SupportsRead", CONNECTOR + "catalog.SupportsDeleteV2")
 

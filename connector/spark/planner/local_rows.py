@@ -9,7 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.connector.spark.jvm import CONNECTOR, JavaObject, Jvm
+from statestore.connector.spark.jvm import CONNECTOR, Jvm
+from statestore.connector.spark.planner.planned_scan import PlannedScan
 from statestore.connector.spark.planner.read_plan import ReadPlan
 from statestore.connector.spark.schema import arrow_schema
 from statestore.formats.state_table import Query, StateTable
@@ -76,20 +77,12 @@ def few_keys(table: StateTable, query: Query) -> bool:
     return False
 
 
-class LocalRows(JavaObject):
+class LocalRows(PlannedScan):
     """A scan whose rows are here already."""
 
     def __init__(self, jvm: Jvm, plan: ReadPlan, rows: pa.Table, description: str) -> None:
-        super().__init__(jvm)
-        self._plan = plan
+        super().__init__(jvm, plan, description)
         self._rows = rows
-        self._description = description
-
-    def readSchema(self) -> Any:
-        return self._jvm.struct(self._plan.result)
-
-    def description(self) -> str:
-        return self._description
 
     def rows(self) -> Any:
         """The rows in Spark's own form, made from a stream of Arrow, as `SparkSession.createDataFrame` makes them."""

@@ -65,6 +65,9 @@ class TableScanBuilder(JavaObject):
     def pushedPredicates(self) -> Any:
         return self._jvm.array(CONNECTOR + "expressions.filter.Predicate", [given for given, _ in self._taken])
 
+    def supportsIterativePushdown(self) -> bool:
+        return False
+
     # Aggregates
 
     @answering

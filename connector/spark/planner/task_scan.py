@@ -16,6 +16,7 @@ from pyspark.sql.udf import _wrap_function
 
 from statestore.connector.spark.jvm import CONNECTOR, JavaObject, Jvm, answering
 from statestore.connector.spark.partitions import TablePartition
+from statestore.connector.spark.planner.planned_scan import PlannedScan
 from statestore.connector.spark.planner.predicates import filter_of
 from statestore.connector.spark.planner.read_plan import ReadPlan, task_of
 from statestore.connector.spark.schema import arrow_schema
@@ -24,29 +25,12 @@ from statestore.connector.spark.source import StateStoreSource
 PYTHON = "org.apache.spark.sql.execution.datasources.v2.python."
 
 
-class TaskScan(JavaObject):
+class TaskScan(PlannedScan):
     """The scan of a plan."""
 
     def __init__(self, jvm: Jvm, plan: ReadPlan, description: str) -> None:
-        super().__init__(jvm)
-        self._plan = plan
-        self._description = description
+        super().__init__(jvm, plan, description)
         self._partitions: Sequence[TablePartition] | None = None
-
-    def readSchema(self) -> Any:
-        return self._jvm.struct(self._plan.result)
-
-    def description(self) -> str:
-        return self._description
-
-    def supportedCustomMetrics(self) -> Any:
-        return self._jvm.array(CONNECTOR + "metric.CustomMetric", ())
-
-    def reportDriverMetrics(self) -> Any:
-        return self._jvm.array(CONNECTOR + "metric.CustomTaskMetric", ())
-
-    def columnarSupportMode(self) -> Any:
-        return self._jvm.constant(CONNECTOR + "read.Scan$ColumnarSupportMode", "UNSUPPORTED")
 
     # Statistics
 

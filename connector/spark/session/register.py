@@ -23,10 +23,11 @@ from statestore.connector.spark.location import client_path
 from statestore.connector.spark.s3a import session_settings
 from statestore.connector.spark.session.connect_server import check_workers
 from statestore.connector.spark.session.sql_text import route_sql
+from statestore.connector.spark.session.unplanned_reads import is_classic, source_named, why_unplanned
 from statestore.connector.spark.session.write_modes import check_write_mode
 from statestore.connector.spark.source import SOURCE_NAME, StateStoreSource
 from statestore.connector.spark.stream_writer import update_writer
-from statestore.connector.supported_spark import check_is_session, check_session
+from statestore.connector.supported_spark import check_is_session, check_session, no_catalog, unknown_release
 from statestore.formats.engine_arguments import engine_options_of
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
@@ -72,11 +73,15 @@ def register(
     Python sources and makes Spark's workers run this interpreter. The interpreter of a Spark Connect server is its own;
     it must have this package.
 
-    Raises UnsupportedError UNSUPPORTED_SPARK before Spark 4.1, for a path in a session of Spark Connect, or if the
-    server lacks this package; InvalidInputError INVALID_NAME, and the errors of `inspect` for the path.
+    In a release of Spark that this package does not know, reads go through Spark's Python source, which EXPLAIN states,
+    and a catalog comes with a RuntimeWarning.
+
+    Raises UnsupportedError UNSUPPORTED_SPARK before Spark 4.1, for a path in a session of Spark Connect or of a release
+    without the classes that a catalog needs, or if the server lacks this package; InvalidInputError INVALID_NAME, and
+    the errors of `inspect` for the path.
     """
     check_session(spark)
-    if path is not None and not _is_classic(spark):
+    if path is not None and not is_classic(spark):
         raise UnsupportedError(
             ErrorCode.UNSUPPORTED_SPARK,
             "a session of Spark Connect takes no catalog; use statestore.sql(path, query, spark=spark), or "
@@ -97,8 +102,7 @@ def register(
         _route(module, owner)
     route_sql(_originals)
     if path is not None:
-        from statestore.connector.spark.session.session_catalogs import put_catalog
-
+        put_catalog = _putting_catalogs(spark)
         _undo[spark].append(put_catalog(spark, path, name, engine_options_of("register", options)))
 
 
@@ -159,15 +163,26 @@ def _push_filters(spark: SparkSession) -> Callable[[], Any]:
 
 def _show_errors(spark: SparkSession) -> Callable[[], Any]:
     """Let PySpark report what Python objects throw in the JVM. A client of Spark Connect has neither JVM nor py4j."""
-    if not _is_classic(spark):
+    if not is_classic(spark) or unknown_release(spark) is not None:
         return lambda: None
     from statestore.connector.spark.jvm import show_undeclared
 
     return show_undeclared()
 
 
-def _is_classic(spark: object) -> bool:
-    return getattr(spark, "_jsparkSession", None) is not None
+def _putting_catalogs(spark: SparkSession) -> Callable[..., Callable[[], None]]:
+    """The function that puts a catalog into a session. It imports private modules of PySpark.
+
+    Raises UnsupportedError UNSUPPORTED_SPARK for an unknown release that does not have them.
+    """
+    try:
+        from statestore.connector.spark.session.session_catalogs import put_catalog
+    except ImportError as error:
+        reason = unknown_release(spark)
+        if reason is None:
+            raise
+        raise no_catalog(reason, [str(error)]) from error
+    return put_catalog
 
 
 def _route(module: str, name: str) -> None:
@@ -230,11 +245,15 @@ def _route(module: str, name: str) -> None:
             if name == "DataStreamReader":  # otherwise Spark would report errors only after the query has begun
                 asked = {**getattr(self, "_statestore_options", {}), **{name: str(v) for name, v in options.items()}}
                 stream_query_of({**asked, SESSION_TIME_ZONE: "UTC"})
-            if _is_planned(self, name, path, schema):
-                from statestore.connector.spark.planner.planned_frame import planned_frame
+            if name == "DataFrameReader" and (path is None or isinstance(path, str)):
+                reason = why_unplanned(_session(self), schema is not None or hasattr(self, "_statestore_schema"))
+                if reason is None:
+                    from statestore.connector.spark.planner.planned_frame import planned_frame
 
-                asked = getattr(self, "_statestore_options", {})
-                return with_intervals(planned_frame(self._spark, path or asked.get("path"), asked))
+                    asked = getattr(self, "_statestore_options", {})
+                    return with_intervals(planned_frame(self._spark, path or asked.get("path"), asked))
+                methods["format"](self, _source_named(_session(self), reason))
+                return with_intervals(methods["load"](self, path, None, schema, **options))
             return with_intervals(methods["load"](self, path, format, schema, **options))
         return methods["load"](self, path, format, schema, **options)
 
@@ -313,19 +332,21 @@ def _route(module: str, name: str) -> None:
             setattr(owner, name_, replacement)
 
 
-def _is_planned(reader: Any, name: str, path: Any, schema: Any) -> bool:
-    """Return whether Spark's planner can shape the read: not in a stream, in Spark Connect, or with another schema."""
-    own_schema = schema is None and not hasattr(reader, "_statestore_schema")
-    classic = _is_classic(getattr(reader, "_spark", None))
-    return name == "DataFrameReader" and classic and own_schema and (path is None or isinstance(path, str))
+def _source_named(session: Any, reason: str) -> str:
+    """The source under a name that states why a read is not planned; under its own in a session without `register`."""
+    if session not in _undo:
+        return SOURCE_NAME
+    with _active(session):
+        return source_named(session, reason)
 
 
 def _is_written_whole(writer: Any, mode: Any, partition_by: Any) -> bool:
     """Return whether the driver can write the DataFrame, which it cannot in Spark Connect. Wrong modes and layouts are
     left to Spark, which reports them."""
+    spark = getattr(writer, "_spark", None)
     known = isinstance(mode, str) and mode.lower() in ("append", "overwrite")
     plain = partition_by is None and not hasattr(writer, "_statestore_layout")
-    return known and plain and _is_classic(getattr(writer, "_spark", None))
+    return known and plain and is_classic(spark) and unknown_release(spark) is None
 
 
 def _mode(writer: Any) -> Any:

@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING, Any
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.spark.catalog.place import Place
 from statestore.connector.spark.catalog.state_catalog import StateCatalog
-from statestore.connector.spark.jvm import Jvm, listen
+from statestore.connector.spark.jvm import Jvm, listen, show_undeclared
 from statestore.connector.spark.s3a import session_settings, with_settings
+from statestore.connector.spark.session.private_classes import check_private_classes
+from statestore.connector.supported_spark import no_catalog, unknown_release
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, NotFoundError, UnsupportedError, shown
+from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.places.locations import parse_location
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_FIELD = "catalogs"  # of Spark's CatalogManager
 _RESERVED = ("spark_catalog", "system", "global_temp", "session")
 
 
@@ -36,8 +39,10 @@ def put_catalog(spark: SparkSession, path: Any, name: str, options: Mapping[str,
         if error.code != ErrorCode.NOTHING_HERE:
             raise
     jvm = Jvm(spark)
-    listen(jvm)
     catalogs = _loaded_catalogs(jvm)
+    check_private_classes(jvm)
+    listen(jvm)
+    hide = show_undeclared() if unknown_release(spark) else None  # known releases have it from `register`
     manager = jvm.session.sessionState().catalogManager()
     catalogs.put(name, StateCatalog(jvm, name, place))
 
@@ -45,6 +50,8 @@ def put_catalog(spark: SparkSession, path: Any, name: str, options: Mapping[str,
         if str(manager.currentCatalog().name()) == name:  # Spark could not even leave a catalog that is gone
             manager.setCurrentCatalog(_RESERVED[0])
         catalogs.remove(name)
+        if hide is not None:
+            hide()
 
     return remove
 
@@ -53,16 +60,13 @@ def _loaded_catalogs(jvm: Jvm) -> Any:
     """Spark's private map of loaded catalogs. Raises UnsupportedError UNSUPPORTED_SPARK where it is another thing."""
     manager = jvm.session.sessionState().catalogManager()
     try:
-        held = manager.getClass().getDeclaredField("catalogs")
+        held = manager.getClass().getDeclaredField(_FIELD)
         held.setAccessible(True)
         found = held.get(manager)
         found.put, found.remove  # noqa: B018
     except Exception as error:
-        raise UnsupportedError(
-            ErrorCode.UNSUPPORTED_SPARK,
-            f"Spark {jvm.spark.version} keeps its catalogs in another way than 4.1 to 4.3 do; use "
-            "statestore.sql(path, query, spark=spark) or spark.read.format('statestore')",
-        ) from error
+        reason = unknown_release(jvm.spark) or f"this Spark {jvm.spark.version} is not Apache's build"
+        raise no_catalog(reason, [f"CatalogManager.{_FIELD}"]) from error
     return found
 
 

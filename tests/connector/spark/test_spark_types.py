@@ -6,6 +6,7 @@ The first checkpoint is the one of all types in ``tests/data``; the others are w
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from support.checkpoints.spark_state_fixtures import types_checkpoint
+from support.spark_release import RELEASE
 
 import statestore
 from statestore.connector.spark.filters import as_filter
@@ -67,6 +69,12 @@ def read(spark: SparkSession, checkpoint: str, *, builtin: bool = False, **optio
     return (reader.option("provider", "builtin") if builtin else reader).load(checkpoint)
 
 
+def schema_text(rows: DataFrame) -> str:
+    """The schema. Spark's own source before 4.3 passes on that parts of a state are never null; later it does not."""
+    text = rows.schema.json()
+    return text if RELEASE >= (4, 3) else re.sub('(nullable|[cC]ontainsNull)":false', r'\1":true', text)
+
+
 def texts(rows: DataFrame) -> list[str]:
     """Every row as Spark prints it, intervals as well."""
     found = rows.selectExpr(*(f"cast(`{name}` as string)" for name in rows.columns)).collect()
@@ -103,7 +111,7 @@ def test_keys_of_every_type_are_those_of_spark(spark: SparkSession, tmp_path: Pa
     kinds = [f"{kind} AS {name}" for name, kind in KEYS.items()]
     checkpoint = run(spark, tmp_path, lambda rows: rows.selectExpr(*kinds).groupBy(*KEYS).count())
     ours, theirs = read(spark, checkpoint), read(spark, checkpoint, builtin=True)
-    assert ours.schema == theirs.schema
+    assert schema_text(ours) == schema_text(theirs)
     assert texts(ours) == texts(theirs)
     for wanted in ("key.months = INTERVAL '3-2' YEAR TO MONTH", "key.inner.w = 'naan'", "key.small = 4"):
         assert texts(ours.where(wanted)) == texts(theirs.where(wanted)) != []
@@ -163,7 +171,7 @@ def test_a_join_on_collated_texts_has_the_collation_s_bytes_for_keys(spark: Spar
     checkpoint = run(spark, tmp_path, query, "append")
     for side in ("left", "right"):
         ours, theirs = (read(spark, checkpoint, builtin=builtin, joinSide=side) for builtin in (False, True))
-        assert ours.schema == theirs.schema
+        assert schema_text(ours) == schema_text(theirs)
         assert texts(ours) == texts(theirs)
         assert (
             texts(ours.where("key.field0 = X'6375727279'")) == texts(theirs.where("key.field0 = X'6375727279'")) != []
@@ -178,7 +186,7 @@ def test_metadata_of_windows_and_watermarks_is_spark_s(spark: SparkSession, tmp_
 
     checkpoint = run(spark, tmp_path, query)
     ours, theirs = read(spark, checkpoint), read(spark, checkpoint, builtin=True)
-    assert ours.schema.json() == theirs.schema.json()
+    assert schema_text(ours) == schema_text(theirs)
     assert "spark.watermarkDelayMs" in ours.schema.json()
     # A stream would take it for a promise that old rows do not come.
     assert "watermark" not in read(spark, checkpoint, readChangeFeed="true").schema.json()

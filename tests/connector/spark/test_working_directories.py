@@ -43,6 +43,7 @@ READS = {
     "joined_table": [["curry", 1.0]],
     "joined_stream": [["curry", 1.0, 1.0], ["curry", 2.0, 2.0], ["naan", 5.0, 5.0]],
     "catalog": [["curry", 2.0, 1.0], ["dal", 3.0, 3.0]],
+    "explained": "none",
     "sql": [["curry", "{x}"]],
     "sql_wrong": (
         "InvalidInputError: [INVALID_SQL] line 2, column 2: [UNRESOLVED_COLUMN.WITH_SUGGESTION] A column, variable, or "
@@ -218,4 +219,5 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.mark.slow
 def test_spark_connect(server: str, tmp_path: Path) -> None:
     expected = READS | WRITES | {"update_mode": UPDATE_REFUSED, "catalog": CATALOG_REFUSED}
+    expected |= {"explained": "Spark Connect"}
     assert answers(server, [*expected], tmp_path / "here") == expected

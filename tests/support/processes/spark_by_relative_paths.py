@@ -7,7 +7,10 @@ error.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -100,6 +103,13 @@ class Calls:
 
     def metadata(self) -> int:
         return self.spark.read.format("statestore").load(f"{PRICES}$versions").count()
+
+    def explained(self) -> str:
+        """Return the reason that EXPLAIN gives for a read that Spark's planner does not shape."""
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            self.reader().explain()
+        reason = re.search(r"BatchScan arrow_statestore \(not planned: (.*?)\)", printed.getvalue())
+        return "none" if reason is None else reason[1]
 
     def catalog(self) -> list[Any]:
         """Join two moments in the catalog, after an INSERT."""
