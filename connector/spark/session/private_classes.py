@@ -44,8 +44,8 @@ CALLED = (
 )
 # Interfaces that only some of the known releases have.
 _NEWER = (CONNECTOR + "catalog.Changelog",)
-# Spark asks these of scans that say they can do it, or that are not read before.
-_UNASKED = frozenset(("toBatch", "toMicroBatchStream", "toContinuousStream"))
+# Spark asks these of scans and writes that say they can do it, or that lack what is asked first.
+_UNASKED = frozenset(("toBatch", "toMicroBatchStream", "toContinuousStream", "buildForBatch", "buildForStreaming"))
 _STATIC = 8  # java.lang.reflect.Modifier.STATIC
 
 
