@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -14,7 +14,6 @@ from statestore.formats.spark.checkpoint.state_views import StateView
 from statestore.formats.spark.key_lookup import key_lookup
 from statestore.formats.spark.providers.key_bounds import MANY_RANGES
 from statestore.formats.spark.rows.key_placement import partition_of
-from statestore.formats.spark.state_rows import read_state
 from statestore.formats.values.filters import Filter
 
 FEW_PARTITIONS = 8
@@ -55,13 +54,11 @@ def lookup_parts(
     return [LookupPart(share, lookup.ranges, False) for share in shares if share]
 
 
-def read_lookup(
-    checkpoint: Checkpoint, state_view: StateView, part: LookupPart, columns: Collection[str]
-) -> Iterator[pa.RecordBatch]:
-    """Rows of the keys, and perhaps some others."""
+def read_lookup(part: LookupPart, read: Callable[[int], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+    """Rows of the keys, and perhaps some others. ``read`` reads the ranges of the part in one partition."""
     for partition in part.partitions:
         is_found = False
-        for batch in read_state(checkpoint, state_view, partition, columns=columns, lookup=part.ranges):
+        for batch in read(partition):
             is_found = is_found or batch.num_rows > 0
             yield batch
         if is_found and part.single:

@@ -131,8 +131,8 @@ class TaskBatch(JavaObject):
 
     def createReaderFactory(self) -> Any:
         function = task_of(self._plan)
-        command = _pickler().dumps((function, self._plan.result))
-        return reader_factory(self._jvm, command, self._plan.result)
+        command = _pickler().dumps((function, self._plan.sent))
+        return reader_factory(self._jvm, command, self._plan.sent)
 
     class Java:
         implements = (CONNECTOR + "read.Batch",)
