@@ -135,6 +135,14 @@ class StateAt(Protocol):
 
 
 @runtime_checkable
+class CountsRows(Protocol):
+    """A state as of one version whose number of rows metadata may have."""
+
+    def count(self) -> int | None:
+        """The number of rows; None where only a read finds it."""
+
+
+@runtime_checkable
 class ReadsFields(Protocol):
     """A state as of one version whose struct columns can be read in part."""
 

@@ -27,6 +27,7 @@ from statestore.catalog.reads.history_columns import HISTORY_COLUMNS
 from statestore.catalog.reads.version_rows import VERSIONS_SCHEMA, rows_table
 from statestore.formats.engine import (
     ChecksResumption,
+    CountsRows,
     DeltaPart,
     ExplainsLoss,
     HasDeltas,
@@ -173,8 +174,12 @@ class EngineTable:
         return [ComparedSplit(source, asked.versions, asked.before, asked.origin, piece) for piece in pieces]
 
     def count(self, query: Query) -> int | None:
-        """Return None: a part knows only an upper bound of its rows."""
-        return None
+        """Return the number of rows of a state, where the engine's metadata has it."""
+        if query.mode != "state" or query.filters:
+            return None
+        source, query = self.source, self._within_bound(query)
+        at = source.at(self.state, version_asked(source, self.state, query))
+        return at.count() if isinstance(at, CountsRows) else None
 
     def unsafe_columns(self, query: Query) -> tuple[str, ...]:
         """Return the columns of the answer that can be read as Spark's own rows."""

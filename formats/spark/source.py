@@ -44,7 +44,7 @@ from statestore.formats.spark.providers.partition_load import (
 )
 from statestore.formats.spark.readable_batches import explained, kept_batches, read_batches, readable_batches
 from statestore.formats.spark.state_rows import read_state
-from statestore.formats.spark.state_size import size_of
+from statestore.formats.spark.state_size import rows_of, size_of
 from statestore.formats.spark.unsafe_state import read_unsafe, unsafe_columns
 from statestore.formats.values.filters import Filter, mask
 
@@ -349,6 +349,9 @@ class CheckpointAt(StateAt):
         ranges = None if part.keys == (None, None) else [part.keys]
         base = None if self.shown.snapshot is None else self.shown.snapshot[0] + 1
         return read(part.partition, base_version=base, key_ranges=ranges)
+
+    def count(self) -> int | None:
+        return None if self.shown.snapshot is not None else rows_of(self.checkpoint, self.state_view)
 
     def files(self) -> Iterator[StateFile]:
         for number in self.state_view.store.partitions:

@@ -26,7 +26,7 @@ def read_here(plan: ReadPlan) -> pa.Table | None:
     if counted is not None:
         return counted
     partitions = plan.partitions()
-    known = [partition.split.rows for partition in partitions if partition.split is not None]
+    known = [partition.rows for partition in partitions]
     looked_up = few_keys(plan.table, plan.query)
     if not looked_up and (None in known or sum(rows or 0 for rows in known) > MOST_READ):
         return None

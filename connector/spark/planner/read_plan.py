@@ -23,7 +23,8 @@ class ReadPlan:
     """One read: ``schema`` are the columns of ``query`` as Spark has them.
 
     ``limit`` and ``orders`` hold for each split; ``aggregation`` is computed for each split. ``ranges``: the number of
-    ranges of key hashes into which the rows are divided; None: as the table divides them.
+    ranges of key hashes into which the rows are divided; None: as the table divides them. ``tasks``: the number of
+    tasks that run side by side; None: each split has its own task.
     """
 
     table: StateTable
@@ -33,6 +34,7 @@ class ReadPlan:
     orders: tuple[Order, ...] = ()
     aggregation: Aggregation | None = None
     ranges: int | None = None
+    tasks: int | None = None
 
     @property
     def sent(self) -> StructType:
@@ -54,9 +56,9 @@ class ReadPlan:
 
     def partitions(self) -> Sequence[TablePartition]:
         """The splits as partitions. An aggregation without groups has at least one, which returns its only row."""
-        found = [each for each in partitions_of(self.table, self.query) if isinstance(each, TablePartition)]
+        found = partitions_of(self.table, self.query, self.tasks)
         if not found and self.aggregation is not None:
-            found = [TablePartition(None, self.query)]
+            found = [TablePartition((), self.query)]
         return found
 
     def hashed_partitions(self) -> Sequence[tuple[int, TablePartition]]:
@@ -65,7 +67,7 @@ class ReadPlan:
         assert isinstance(self.table, SplitsByHash)
         with message_only(), reading_in_tasks():
             splits = self.table.hashed_splits(self.query, self.ranges) or ()
-        return [(number, TablePartition(split, self.query)) for number, split in splits]
+        return [(number, TablePartition((split,), self.query)) for number, split in splits]
 
     def read(self, partition: TablePartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, in the Arrow schema that Spark expects."""

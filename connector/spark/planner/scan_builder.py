@@ -123,8 +123,7 @@ class TableScanBuilder(JavaObject):
         if rows is not None:
             return LocalRows(self._jvm, plan, rows, f"{description}, read while planning")
         if self._is_divided(plan):
-            tasks = int(self._jvm.spark.sparkContext.defaultParallelism)
-            plan = replace(plan, ranges=max(2, tasks))
+            plan = replace(plan, ranges=max(2, self._tasks()))
             return HashedScan(self._jvm, plan, f"{description}, {plan.ranges} ranges of key hashes")
         return TaskScan(self._jvm, unconverted(plan), description)
 
@@ -155,7 +154,11 @@ class TableScanBuilder(JavaObject):
             fields=paths_of(self._whole, schema),
             filters=(*self._query.filters, *filters),
         )
-        return ReadPlan(self._table, query, schema, self._limit, self._orders, self._aggregation)
+        plan = ReadPlan(self._table, query, schema, self._limit, self._orders, self._aggregation)
+        return replace(plan, tasks=self._tasks())
+
+    def _tasks(self) -> int:
+        return int(self._jvm.spark.sparkContext.defaultParallelism)
 
     def _described(self, plan: ReadPlan) -> str:
         parts = [f"statestore {self._shown}"]

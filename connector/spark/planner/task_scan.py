@@ -66,10 +66,9 @@ class TaskScan(JavaObject):
         """An upper bound of the rows; None if a split does not know its own."""
         found = 0
         for partition in self._planned():
-            rows = 0 if partition.split is None else partition.split.rows
-            if rows is None:
+            if partition.rows is None:
                 return None
-            found += rows
+            found += partition.rows
         limit = self._plan.limit
         return found if limit is None else min(found, limit * len(self._planned()))
 
