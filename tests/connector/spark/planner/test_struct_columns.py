@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql.types import StructType
 from support.checkpoints.large_checkpoints import write_checkpoint
 from support.checkpoints.spark_state_fixtures import checkpoint_path
 from support.parameters import mostly_slow
@@ -78,15 +79,16 @@ def test_only_the_fields_that_a_statement_names_are_read(spark: SparkSession) ->
     for name in (ROCKSDB, HDFS, WINDOWS):
         ours, theirs = both(spark, name)
         inner = ours.schema["value"].dataType
-        first = inner.fieldNames()[0]  # type: ignore[attr-defined]
+        assert isinstance(inner, StructType)
+        theirs = theirs.withColumn("value", theirs["value"].cast(inner))  # Spark's own names may be there twice
+        first = inner.names[0]
         one = ours.selectExpr(f"value.{first} AS v")
-        assert scanned(one) == f"struct<value:struct<{first}:{inner[first].dataType.simpleString()}>>"  # type: ignore[index]
+        assert scanned(one) == f"struct<value:struct<{first}:{inner[first].dataType.simpleString()}>>"
         assert rows(one) == rows(theirs.selectExpr(f"value.{first} AS v"))
         filtered = f"value.{first} > 1"
         assert rows(ours.where(filtered)) == rows(theirs.where(filtered))
         assert rows(ours.where(filtered).select("key")) == rows(theirs.where(filtered).select("key"))
         assert rows(ours.where(f"value.{first} IS NULL")) == rows(theirs.where(f"value.{first} IS NULL"))
-    ours, theirs = both(spark, WINDOWS)
     start = "key.window.start"
     assert scanned(ours.select(start)) == "struct<key:struct<window:struct<start:timestamp>>>"
     assert rows(ours.select(start)) == rows(theirs.select(start))
@@ -98,8 +100,6 @@ def test_a_field_after_one_of_its_name_is_still_itself(spark: SparkSession, tmp_
     source = spark.range(50).selectExpr("id % 7 AS k", "id", "IF(id % 3 = 0, NULL, concat('t', id)) AS t")
     source.write.parquet(str(tmp_path / "in"))
     stream = spark.readStream.schema(source.schema).parquet(str(tmp_path / "in"))
-    query = stream.groupBy("k").agg({"id": "max"}).writeStream
-    del query
     from pyspark.sql import functions as f
 
     made = stream.groupBy("k").agg(f.max("id"), f.max("t"), f.min(f.lit(None).cast("string")))
@@ -130,7 +130,7 @@ def test_tasks_read_several_partitions(spark: SparkSession, tmp_path: Path, part
     )
 
 
-@pytest.mark.parametrize("name", [ROCKSDB, HDFS, "spark4.3.0-aggmulti__rkcl"])
+@pytest.mark.parametrize("name", [ROCKSDB, HDFS, "spark4.0.1-agg__rk2"])
 def test_one_key_is_read_while_planning(spark: SparkSession, name: str) -> None:
     ours, theirs = both(spark, name)
     for row in theirs.collect()[:3]:
