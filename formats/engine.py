@@ -134,6 +134,45 @@ class StateAt(Protocol):
         return iter(())
 
 
+@runtime_checkable
+class CountsRows(Protocol):
+    """A state as of one version whose number of rows metadata may have."""
+
+    def count(self) -> int | None:
+        """The number of rows; None where only a read finds it."""
+
+
+@runtime_checkable
+class ReadsFields(Protocol):
+    """A state as of one version whose struct columns can be read in part."""
+
+    def rows_with_fields(
+        self, part: Any, columns: Collection[str], fields: Mapping[str, Collection[str]], filters: Sequence[Filter]
+    ) -> Iterator[pa.RecordBatch]:
+        """Batches as `StateAt.rows` returns them.
+
+        Of the struct columns in ``fields`` only the fields named there are needed; others may be null.
+        """
+
+
+@runtime_checkable
+class UnsafeState(Protocol):
+    """A state as of one version that is stored as Spark's own rows (UnsafeRow)."""
+
+    @property
+    def unsafe_columns(self) -> tuple[str, ...]:
+        """The struct columns that `unsafe_rows` can return as stored."""
+
+    def unsafe_rows(
+        self, part: Any, columns: Sequence[str], unsafe: Collection[str], filters: Sequence[Filter]
+    ) -> Iterator[pa.RecordBatch]:
+        """Batches with exactly these columns, all filters applied.
+
+        Those in ``unsafe`` are binary: each cell is an UnsafeRow, in which all that points elsewhere was checked to
+        point into the row.
+        """
+
+
 class Source(Protocol):
     """One checkpoint, job or application directory, or one keyed store, as it stood when it was opened.
 

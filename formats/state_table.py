@@ -27,9 +27,14 @@ class Query:
     (None: the newest). ``history``: every version with its interval; ``start_time``/``end_time`` (both inclusive)
     keep those that were valid at some moment between. ``changes``: the change feed, either by
     ``start_version``/``end_version`` or, by state time, by ``start_time``/``end_time``, both ends inclusive.
+
+    ``fields`` are paths into struct columns, such as ("value", "count"): a struct that is named there is returned with
+    these fields alone. ``unsafe`` are struct columns that are returned as binary rows of Spark (`HoldsUnsafeRows`).
     """
 
     columns: tuple[str, ...] | None = None
+    fields: tuple[tuple[str, ...], ...] = ()
+    unsafe: tuple[str, ...] = ()
     filters: tuple[Filter, ...] = ()
     as_of: int | None = None
     version: int | None = None
@@ -127,6 +132,14 @@ class SplitsByHash(Protocol):
 
     def hashed_splits(self, query: Query, ranges: int) -> Sequence[tuple[int, Split]] | None:
         """Splits of the query for each of ``ranges`` equal ranges, with the number of the range; None: not possible."""
+
+
+@runtime_checkable
+class HoldsUnsafeRows(Protocol):
+    """A table that holds struct columns as Spark's own rows (UnsafeRow), which Spark takes as they are."""
+
+    def unsafe_columns(self, query: Query) -> tuple[str, ...]:
+        """The columns of the answer that a query may name in ``unsafe``; their bytes are checked when they are read."""
 
 
 def column_names(given: Iterable[str], what: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from statestore.catalog.reads.version_rows import VERSIONS_SCHEMA
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.state_table import Query
-from statestore.formats.table_columns import check_filter_columns, chosen_columns
+from statestore.formats.table_columns import check_filter_columns, chosen_columns, narrowed
 from statestore.formats.values.filters import mask
 from statestore.formats.values.types import TIME
 
@@ -168,7 +168,7 @@ class MetadataTable:
         for batch in self._table(split.version).combine_chunks().to_batches():
             selected = mask(query.filters, batch) if query.filters else None
             kept = batch if selected is None else batch.filter(selected)
-            yield kept.select(schema.names)
+            yield narrowed(kept, schema)
 
     def _table(self, version: int) -> pa.Table:
         return self.source.table(self.suffix, version)

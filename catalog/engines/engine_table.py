@@ -7,7 +7,7 @@ process or in Spark tasks, sees that one view.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,20 +27,23 @@ from statestore.catalog.reads.history_columns import HISTORY_COLUMNS
 from statestore.catalog.reads.version_rows import VERSIONS_SCHEMA, rows_table
 from statestore.formats.engine import (
     ChecksResumption,
+    CountsRows,
     DeltaPart,
     ExplainsLoss,
     HasDeltas,
     Opening,
     Part,
+    ReadsFields,
     Source,
     StateAt,
     StateInfo,
+    UnsafeState,
     Version,
 )
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.state_table import Query
-from statestore.formats.table_columns import checked_filters, chosen_columns
+from statestore.formats.table_columns import checked_filters, chosen_columns, fields_read, narrowed
 from statestore.formats.values.filters import mask
 
 
@@ -175,8 +178,23 @@ class EngineTable:
         return [ComparedSplit(source, asked.versions, asked.before, asked.origin, piece) for piece in pieces]
 
     def count(self, query: Query) -> int | None:
-        """Return None: a part knows only an upper bound of its rows."""
-        return None
+        """Return the number of rows of a state, where the engine's metadata has it."""
+        if query.mode != "state" or query.filters:
+            return None
+        source, query = self.source, self._within_bound(query)
+        at = source.at(self.state, version_asked(source, self.state, query))
+        return at.count() if isinstance(at, CountsRows) else None
+
+    def unsafe_columns(self, query: Query) -> tuple[str, ...]:
+        """Return the columns of the answer that can be read as Spark's own rows."""
+        if query.mode != "state":
+            return ()
+        source, query = self.source, self._within_bound(query)
+        at = source.at(self.state, version_asked(source, self.state, query))
+        held = at.unsafe_columns if isinstance(at, UnsafeState) else ()
+        names = at.schema.names if query.columns is None else query.columns
+        pruned = {path[0] for path in query.fields}
+        return tuple(name for name in held if name in names and name not in pruned)
 
     def read(self, split: EngineSplit, query: Query) -> Iterator[pa.RecordBatch]:
         """Yield rows in the order of the engine's files; histories and changes have no order.
@@ -214,17 +232,28 @@ class EngineTable:
 
     def _read(self, split: EngineSplit, query: Query) -> Iterator[pa.RecordBatch]:
         whole = _columns(split, self.state, query)
-        names = chosen_columns(whole, query, self.name).names
+        chosen = chosen_columns(whole, query, self.name)
         query = checked_filters(whole, query, self.name)
-        needed = {*names, *(item.column for item in query.filters)}
-        for batch in self._rows(split, query, needed):
+        if query.unsafe:
+            assert isinstance(split, PartSplit), "unsafe_columns is empty for other modes"
+            assert isinstance(split.at, UnsafeState), "unsafe_columns is empty for other engines"
+            rows = split.at.unsafe_rows(split.part, chosen.names, query.unsafe, query.filters)
+            yield from (batch for batch in rows if batch.num_rows)
+            return
+        needed = {*chosen.names, *(item.column for item in query.filters)}
+        for batch in self._rows(split, query, needed, fields_read(query, chosen.names)):
             selected = mask(query.filters, batch) if query.filters else None
-            kept = batch if selected is None else batch.filter(selected)
+            shown = narrowed(batch, chosen) if query.fields else batch.select(chosen.names)
+            kept = shown if selected is None else shown.filter(selected)
             if kept.num_rows:
-                yield kept.select(names)
+                yield kept
 
-    def _rows(self, split: EngineSplit, query: Query, columns: set[str]) -> Iterator[pa.RecordBatch]:
+    def _rows(
+        self, split: EngineSplit, query: Query, columns: set[str], fields: Mapping[str, Collection[str]]
+    ) -> Iterator[pa.RecordBatch]:
         if isinstance(split, PartSplit):
+            if fields and isinstance(split.at, ReadsFields):
+                return split.at.rows_with_fields(split.part, columns, fields, query.filters)
             return split.at.rows(split.part, columns, query.filters)
         if isinstance(split, DeltaSplit):
             return read_deltas(split, query, columns)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,7 @@ from statestore.catalog.reads.version_rows import versions_table
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.state_table import Query
-from statestore.formats.table_columns import check_filter_columns, chosen_columns
+from statestore.formats.table_columns import check_filter_columns, chosen_columns, narrowed
 from statestore.formats.values.times import format_time
 from statestore.formats.values.types import TIME
 
@@ -146,10 +146,14 @@ class VersionedTable:
     def read(self, split: StoreSplit | ChangeSplit, query: Query) -> Iterator[pa.RecordBatch]:
         schema = self.schema(query)
         if isinstance(split, ChangeSplit):
-            yield from read_changes(self.files(), split, schema, query.filters)
+            whole = self.schema(replace(query, fields=()))
+            for batch in read_changes(self.files(), split, whole, query.filters):
+                yield narrowed(batch, schema)
             return
+        whole = self.schema(replace(query, fields=())) if query.fields else schema
         for batch in read_split(self.files(), split, tuple(schema.names), query.filters):
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+            rows = pa.RecordBatch.from_arrays(batch.columns, schema=whole)
+            yield narrowed(rows, schema) if query.fields else rows
 
     def kept_versions(self) -> tuple[int, int]:
         """Return (oldest, newest) version that can be read now."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from statestore.formats.engine import (
     ChecksResumption,
+    CountsRows,
     DeltaPart,
     Engine,
     EngineOption,
@@ -15,6 +16,7 @@ from statestore.formats.engine import (
     HasDeltas,
     HasSlices,
     Part,
+    ReadsFields,
     Source,
     StateAt,
     StateFile,
@@ -29,6 +31,7 @@ from statestore.formats.values.filters import Filter, mask
 
 __all__ = [
     "ChecksResumption",
+    "CountsRows",
     "DeltaPart",
     "Engine",
     "EngineOption",
@@ -39,6 +42,7 @@ __all__ = [
     "HasSlices",
     "Location",
     "Part",
+    "ReadsFields",
     "Source",
     "StateAt",
     "StateFile",

@@ -22,30 +22,48 @@ from statestore.formats.values.comparable_values import comparable
 BATCH_ROWS = 1 << 16
 
 
+MOST_GROUPED = 8
+"""Splits of unknown size that one task reads at most."""
+
+
 @dataclass
 class TablePartition(InputPartition):
-    """One split of the result of ``query``, or None for a read without any row."""
+    """Splits of the result of ``query``, which one task reads one after another; none for a read without any row."""
 
-    split: Any
+    splits: tuple[Any, ...]
     query: Query
 
+    @property
+    def rows(self) -> int | None:
+        """Upper bound of the rows; None: unknown until they are read."""
+        known = [split.rows for split in self.splits]
+        return None if None in known else sum(known)
 
-def partitions_of(table: StateTable, query: Query) -> Sequence[InputPartition]:
+
+def partitions_of(table: StateTable, query: Query, tasks: int | None = None) -> Sequence[TablePartition]:
+    """The splits of the query as partitions: one each, or where their sizes are unknown in about ``tasks`` groups.
+
+    A store of an engine often has many more partitions than Spark has cores, and a task costs as much as reading some
+    ten thousand rows.
+    """
     with message_only(), reading_in_tasks():
-        return [TablePartition(split, query) for split in table.splits(query)]
+        splits = table.splits(query)
+    if tasks is None or len(splits) <= tasks or any(split.rows is not None for split in splits):
+        return [TablePartition((split,), query) for split in splits]
+    groups = max(tasks, -(-len(splits) // MOST_GROUPED))
+    return [TablePartition(tuple(splits[number::groups]), query) for number in range(groups)]
 
 
 def read_partition(table: StateTable, partition: InputPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
     """The rows of a partition in batches of at most BATCH_ROWS, in the Arrow schema that Spark expects."""
     assert isinstance(partition, TablePartition)
-    if partition.split is None:
-        return
     expected = arrow_schema(schema)
     limit_reading_threads(1)  # a task of Spark has one core; others run beside it
     with message_only():
-        for batch in table.read(partition.split, partition.query):
-            for start in range(0, batch.num_rows, BATCH_ROWS):
-                yield _as_spark_has_it(batch.slice(start, BATCH_ROWS), expected)
+        for split in partition.splits:
+            for batch in table.read(split, partition.query):
+                for start in range(0, batch.num_rows, BATCH_ROWS):
+                    yield _as_spark_has_it(batch.slice(start, BATCH_ROWS), expected)
 
 
 def _as_spark_has_it(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -84,7 +84,7 @@ class TableReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         # Spark asks for at least one partition.
-        return partitions_of(self._table, self._query) or [TablePartition(None, self._query)]
+        return partitions_of(self._table, self._query) or [TablePartition((), self._query)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(self._table, partition, self._schema)

@@ -1,4 +1,8 @@
-"""Decision whether compiled loops pay: loading them takes a third of a second, and the first compilation several."""
+"""Decision whether compiled loops pay: loading them takes a third of a second, and the first compilation several.
+
+Reads of one process are added up. A worker of Spark reads many small partitions, one task after another, and together
+they are as large as one that would load the loops at once.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import sys
 
 COMPILED = "statestore.formats.kernels.compiled"
 _COLD_BYTES, _WARM_BYTES = 8 << 20, 1 << 20
+_read_before = 0  # compressed bytes that were read without the loops; threads may lose a few, which only delays loading
 
 
 def is_loaded() -> bool:
@@ -17,9 +22,13 @@ def is_loaded() -> bool:
 
 
 def pays(stored_bytes: int) -> bool:
-    """Return whether compiled loops speed up a read of so many compressed bytes; false without numba."""
-    least = _WARM_BYTES if is_loaded() else _COLD_BYTES
-    return stored_bytes >= least and importlib.util.find_spec("numba") is not None
+    """Return whether compiled loops speed up a read of so many compressed bytes, which begins now; false without
+    numba."""
+    global _read_before
+    if is_loaded():
+        return stored_bytes >= _WARM_BYTES
+    _read_before += stored_bytes
+    return _read_before >= _COLD_BYTES and importlib.util.find_spec("numba") is not None
 
 
 def load_if_it_pays(stored_bytes: int) -> None:

@@ -81,3 +81,37 @@ def copy_strings(data: Bytes, byte_offset: Ints, base: Ints, offsets: Halves, ta
         while at < end:
             target[at] = data[start + at]
             at += 1
+
+
+@kernel
+def are_inside(data: Bytes, byte_offset: Ints, base: Ints, limit: Ints, nulls: Bools) -> bool:
+    """Return whether all that the slots at ``byte_offset`` point to is inside the ``limit`` bytes of its row.
+
+    ``nulls`` may be empty.
+    """
+    for i in range(len(byte_offset)):
+        if len(nulls) == 0 or not nulls[i]:
+            if byte_offset[i] < 0 or byte_offset[i] > len(data) - 8:
+                return False
+            slot = I64(word(data, byte_offset[i]))
+            size, offset = slot & 0xFFFFFFFF, slot >> 32
+            if offset < 0 or offset + size > limit[i] or base[i] < 0 or base[i] + offset + size > len(data):
+                return False
+    return True
+
+
+@kernel
+def copy_spans(data: Bytes, start: Ints, offsets: Halves, target: Bytes) -> bool:
+    """Copy byte strings one after another, to ``offsets`` in ``target``; returns false if one is outside ``data``."""
+    for i in range(len(start)):
+        at, end = I64(offsets[i]), I64(offsets[i + 1])
+        source = start[i] - at
+        if start[i] < 0 or end < at or end > len(target) or source + end > len(data):
+            return False
+        while at + 8 <= end:
+            store_word(target, at, word(data, source + at))
+            at += 8
+        while at < end:
+            target[at] = data[source + at]
+            at += 1
+    return True

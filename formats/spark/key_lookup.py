@@ -31,11 +31,13 @@ class KeyLookup:
 
     The ranges are without the id of a column family. ``hash`` is that of a key that the filters name in whole, so that
     no other key can pass; None otherwise. The partition of such a key should be the remainder of the hash, but callers
-    must not rely on it.
+    must not rely on it. ``keys`` is the most keys of one partition that can pass; None where filters name parts of
+    keys.
     """
 
     ranges: tuple[KeyRange, ...]
     hash: int | None
+    keys: int | None = None
 
     @property
     def bounds(self) -> tuple[KeyBounds, ...]:
@@ -64,7 +66,8 @@ def key_lookup(checkpoint: Checkpoint, state_view: StateView, filters: Sequence[
     except StateStoreError:
         return None  # the error is raised when the filter is applied to rows
     whole = len(keys) == 1 and is_whole(keys[0])
-    return KeyLookup(_joined(ranges), hash_of(schema, keys[0]) if whole else None)
+    single = all(each.first is not None and each.stop == each.first + b"\0" for each in ranges)
+    return KeyLookup(_joined(ranges), hash_of(schema, keys[0]) if whole else None, len(ranges) if single else None)
 
 
 def _choices(state_view: StateView, filters: Sequence[Filter]) -> dict[tuple[str, ...], list[Any]]:

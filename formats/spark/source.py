@@ -8,8 +8,10 @@ later ones get a number.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
@@ -42,7 +44,8 @@ from statestore.formats.spark.providers.partition_load import (
 )
 from statestore.formats.spark.readable_batches import explained, kept_batches, read_batches, readable_batches
 from statestore.formats.spark.state_rows import read_state
-from statestore.formats.spark.state_size import size_of
+from statestore.formats.spark.state_size import rows_of, size_of
+from statestore.formats.spark.unsafe_state import read_unsafe, unsafe_columns
 from statestore.formats.values.filters import Filter, mask
 
 OPERATOR_STATE = "state_0"
@@ -310,14 +313,45 @@ class CheckpointAt(StateAt):
     def rows(
         self, part: PartitionPart | LookupPart, columns: Collection[str], filters: Sequence[Filter]
     ) -> Iterator[pa.RecordBatch]:
+        return self.rows_with_fields(part, columns, {}, filters)
+
+    def rows_with_fields(
+        self,
+        part: PartitionPart | LookupPart,
+        columns: Collection[str],
+        fields: Mapping[str, Collection[str]],
+        filters: Sequence[Filter],
+    ) -> Iterator[pa.RecordBatch]:
+        read = partial(read_state, self.checkpoint, self.state_view, columns=columns, fields=fields)
+        return map(renamed, self._of_part(part, read))
+
+    @property
+    def unsafe_columns(self) -> tuple[str, ...]:
+        return unsafe_columns(self.checkpoint, self.state_view)
+
+    def unsafe_rows(
+        self,
+        part: PartitionPart | LookupPart,
+        columns: Sequence[str],
+        unsafe: Collection[str],
+        filters: Sequence[Filter],
+    ) -> Iterator[pa.RecordBatch]:
+        def read(partition: int, **within: Any) -> Iterator[pa.RecordBatch]:
+            return read_unsafe(self.checkpoint, self.state_view, partition, columns, unsafe, filters, **within)
+
+        return self._of_part(part, read)
+
+    def _of_part(
+        self, part: PartitionPart | LookupPart, read: Callable[..., Iterator[pa.RecordBatch]]
+    ) -> Iterator[pa.RecordBatch]:
         if isinstance(part, LookupPart):
-            return map(renamed, read_lookup(self.checkpoint, self.state_view, part, columns))
+            return read_lookup(part, partial(read, lookup=part.ranges))
         ranges = None if part.keys == (None, None) else [part.keys]
         base = None if self.shown.snapshot is None else self.shown.snapshot[0] + 1
-        batches = read_state(
-            self.checkpoint, self.state_view, part.partition, columns=columns, base_version=base, key_ranges=ranges
-        )
-        return map(renamed, batches)
+        return read(part.partition, base_version=base, key_ranges=ranges)
+
+    def count(self) -> int | None:
+        return None if self.shown.snapshot is not None else rows_of(self.checkpoint, self.state_view)
 
     def files(self) -> Iterator[StateFile]:
         for number in self.state_view.store.partitions:

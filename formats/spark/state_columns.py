@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -14,17 +15,30 @@ from statestore.formats.spark.checkpoint.schema_files import KeyEncoder
 from statestore.formats.spark.checkpoint.spark_schema import arrow_type
 from statestore.formats.spark.checkpoint.state_errors import corrupt_row
 from statestore.formats.spark.checkpoint.state_views import StateView, state_fields
+from statestore.formats.spark.checkpoint.unique_names import unique_fields
 from statestore.formats.spark.providers.partition_load import FAMILY_BYTES
 from statestore.formats.spark.rows.byte_spans import Spans, ends_of, gather, spread
 from statestore.formats.spark.rows.row_checksum import CHECKSUM_BYTES, verify_checksums
-from statestore.formats.spark.rows.row_encoding import RowForm, decode_keys, decode_values, looks_prefixed, split_values
+from statestore.formats.spark.rows.row_encoding import (
+    RowForm,
+    decode_keys,
+    decode_values,
+    looks_prefixed,
+    split_values,
+    without_version,
+)
+from statestore.formats.spark.rows.unsafe_cells import unsafe_cells
+from statestore.formats.spark.rows.unsafe_row import decode_fields
 
 _SIZE_BYTES = 4
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """The form of a state view's stored rows, and the columns to decode; the others are null."""
+    """The form of a state view's stored rows, and the columns to decode; the others are null.
+
+    The columns in ``unsafe`` are returned as they are stored, too.
+    """
 
     state_view: StateView
     form: RowForm
@@ -32,24 +46,64 @@ class Decoder:
     checksums: bool
     delimiter: bytes
     columns: frozenset[str]
+    unsafe: frozenset[str] = frozenset()
 
 
 def decoder_of(
-    checkpoint: Checkpoint, state_view: StateView, form: RowForm, columns: Collection[str] | None = None
+    checkpoint: Checkpoint,
+    state_view: StateView,
+    form: RowForm,
+    columns: Collection[str] | None = None,
+    fields: Mapping[str, Collection[str]] | None = None,
+    unsafe: Collection[str] = (),
 ) -> Decoder:
-    """The decoder of a state view. ``form`` is how the checkpoint encodes rows; ``columns`` are all by default."""
-    wanted = frozenset(field.name for field in state_fields(state_view)) if columns is None else frozenset(columns)
+    """The decoder of a state view. ``form`` is how the checkpoint encodes rows; ``columns`` are all by default.
+
+    Of the structs in ``fields`` only the fields named there are sure to be decoded.
+    """
+    wanted = frozenset(each.name for each in state_fields(state_view)) if columns is None else frozenset(columns)
     bare = checkpoint.provider == "hdfs"
-    return Decoder(state_view, form, bare, checkpoint.has_checksums, checkpoint.delimiter, wanted)
+    form = form if not fields else _limited(form, state_view, fields)
+    return Decoder(state_view, form, bare, checkpoint.has_checksums, checkpoint.delimiter, wanted, frozenset(unsafe))
+
+
+def _limited(form: RowForm, state_view: StateView, fields: Mapping[str, Collection[str]]) -> RowForm:
+    """The form that decodes only these fields, by the names that users see."""
+    shown = unique_fields(pa.schema(state_fields(state_view)))
+    of_value = shown.names[-1]
+    if of_value in fields and form.value is decode_fields and state_view.shape != "timers":
+        form = replace(form, value=partial(decode_fields, only=_numbers(shown.field(of_value).type, fields[of_value])))
+    if "key" in fields and form.whole is decode_fields and holds_whole_keys(state_view, form):
+        form = replace(form, whole=partial(decode_fields, only=_numbers(shown.field("key").type, fields["key"])))
+    return form
+
+
+def _numbers(kind: pa.DataType, names: Collection[str]) -> frozenset[int]:
+    return frozenset(number for number, field in enumerate(kind) if field.name in names)
+
+
+def holds_whole_keys(state_view: StateView, form: RowForm) -> bool:
+    """Return whether a stored key is one row with the fields of the column ``key``."""
+    plain = form.bare or (state_view.family.encoder.ordering == "none" and not _is_prefixed(state_view))
+    return plain and state_view.shape in ("rows", "list")
+
+
+def _is_prefixed(state_view: StateView) -> bool:
+    store = state_view.store
+    return not store.has_families and store.prefix_columns != 0
 
 
 @dataclass(frozen=True)
 class Decoded:
     """The columns of a state view, without the partition; ``rows`` is the stored row of each, None if they are the
-    same."""
+    same.
+
+    ``unsafe`` are the stored rows of columns, for those that the decoder names.
+    """
 
     columns: list[pa.Array]
     rows: Ints | None
+    unsafe: Mapping[str, pa.BinaryArray] = field(default_factory=dict)
 
 
 def decode_columns(decoder: Decoder, keys: Spans, values: Spans, missing: Bools | None = None) -> Decoded:
@@ -60,7 +114,8 @@ def decode_columns(decoder: Decoder, keys: Spans, values: Spans, missing: Bools 
     )
     value, key = _value(decoder, entries), _key(decoder, keys)
     if counts is None:
-        return Decoded(_shown(decoder.state_view, key, spread(value, missing)), None)
+        whole = {} if not decoder.unsafe else _unsafe(decoder, keys, entries)
+        return Decoded(_shown(decoder.state_view, key, spread(value, missing)), None, whole)
     if not decoder.state_view.flat:
         return Decoded([key, spread(_lists(decoder.state_view, value, counts), missing)], None)
     each = np.ones(len(key), np.int64)  # a deletion is one row
@@ -68,6 +123,17 @@ def decode_columns(decoder: Decoder, keys: Spans, values: Spans, missing: Bools 
     rows = np.repeat(np.arange(len(key)), each)
     value = spread(value, None if missing is None else missing[rows])
     return Decoded(_shown(decoder.state_view, key.take(pa.array(rows)), value), rows)
+
+
+def _unsafe(decoder: Decoder, keys: Spans, entries: Spans) -> dict[str, pa.BinaryArray]:
+    family, bare = decoder.state_view.family, decoder.form.bare
+    found = {}
+    for name in decoder.unsafe:
+        rows, schema = (keys, family.key) if name == "key" else (entries, family.value)
+        if name == "key" and decoder.state_view.store.has_families:
+            rows = rows.cut(FAMILY_BYTES, "a key")
+        found[name] = unsafe_cells(rows if bare else without_version(rows), schema)
+    return found
 
 
 def decode_entries(decoder: Decoder, keys: Spans, entries: Spans) -> list[pa.Array]:

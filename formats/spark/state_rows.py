@@ -8,7 +8,7 @@ Columns are those of Spark's own ``statestore`` source, see ``state_views``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -33,6 +33,7 @@ def read_state(
     partition: int,
     *,
     columns: Collection[str] | None = None,
+    fields: Mapping[str, Collection[str]] | None = None,
     base_version: int | None = None,
     key_ranges: Sequence[KeyBounds] | None = None,
     lookup: Sequence[KeyRange] | None = None,
@@ -42,7 +43,8 @@ def read_state(
     ``key_ranges`` are [from, to) of stored keys, ascending and apart: no other rows are read. The ranges of ``lookup``
     are without the id of a column family; if they are many, rows between them may be returned, too.
 
-    ``columns`` are decoded and returned, in the state view's order; all by default.
+    ``columns`` are decoded and returned, in the state view's order; all by default. Of a struct in ``fields`` the
+    fields that are not named there may be null.
 
     Memory holds a block of the base, the keys changed since the base (if they are too many, some at a time), and for a
     map that is not flat the partition's entries.
@@ -50,7 +52,7 @@ def read_state(
     Raises NotFoundError SPARK_STATE_NOT_FOUND if the partition or files of the batch are not there, CorruptError
     SPARK_STATE_FILE or SPARK_STATE_ROW for damage, UnsupportedError SPARK_STATE_UNSUPPORTED.
     """
-    decoder = decoder_of(checkpoint, state_view, row_form(checkpoint, state_view), columns)
+    decoder = decoder_of(checkpoint, state_view, row_form(checkpoint, state_view), columns, fields)
     names = [name for name in state_view.schema.names if columns is None or name in columns]
     source = open_partition(checkpoint, state_view.store, partition, state_view.family.name)
     if state_view.shape == "map" and not state_view.flat:
@@ -61,7 +63,7 @@ def read_state(
 
     def decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
         found = decode_columns(decoder, spans_of(batch.column(0)), spans_of(batch.column(1)))
-        return _record_batch(found.columns, state_view, partition).select(names)
+        return record_batch(found.columns, state_view, partition).select(names)
 
     yield from stored_rows(source, decoded, base_version=base_version, key_ranges=key_ranges, lookup=lookup)
 
@@ -77,7 +79,8 @@ def row_form(checkpoint: Checkpoint, state_view: StateView) -> RowForm:
     return RowForm(whole=decode_key_rows, part=decode_record, value=value_decoder(writers))
 
 
-def _record_batch(columns: list[pa.Array], state_view: StateView, partition: int) -> pa.RecordBatch:
+def record_batch(columns: list[pa.Array], state_view: StateView, partition: int) -> pa.RecordBatch:
+    """The columns of a state view with the number of the partition."""
     numbers = pa.array(np.full(len(columns[0]), partition, np.int32))
     return pa.RecordBatch.from_arrays([*columns, numbers], schema=state_view.schema)
 
@@ -103,4 +106,4 @@ def _whole_maps(decoder: Decoder, rows: Iterable[pa.RecordBatch], partition: int
     taken = pa.array(order)
     kind = decoder.state_view.schema.field(1).type
     maps = pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), user_key.take(taken), value.take(taken), type=kind)
-    yield _record_batch([key.take(pa.array(order[offsets[:-1]])), maps], decoder.state_view, partition)
+    yield record_batch([key.take(pa.array(order[offsets[:-1]])), maps], decoder.state_view, partition)

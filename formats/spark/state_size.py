@@ -1,4 +1,4 @@
-"""The size of what a checkpoint keeps of one store, from its logs and the sizes of its files; no state is read."""
+"""The amount that a checkpoint keeps of one store, from its logs and the sizes of its files; no state is read."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from statestore.formats.engine import StateSize
 from statestore.formats.places.folder import Folder
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store
 from statestore.formats.spark.checkpoint.query_metadata import Batch
+from statestore.formats.spark.checkpoint.state_views import StateView
+from statestore.formats.spark.providers.partition_load import counted_keys, open_partition
 from statestore.formats.spark.readable_batches import read_batches
 
 
@@ -18,6 +20,23 @@ def size_of(checkpoint: Checkpoint, store: Store, kept: Sequence[int]) -> StateS
     """
     size = sum(_bytes(checkpoint.folder(store, number)) for number in store.folders)
     return StateSize(size, partitions=_partitions(store, read_batches(checkpoint, kept)))
+
+
+def rows_of(checkpoint: Checkpoint, state_view: StateView) -> int | None:
+    """The number of rows, where each partition has a zip of this batch, with the number of its keys.
+
+    Spark counts the keys of all column families together, and a list has several rows for a key.
+    """
+    store = state_view.store
+    if store.has_families or state_view.listed or state_view.shape != "rows":
+        return None
+    total = 0
+    for number in store.partitions:
+        keys = counted_keys(open_partition(checkpoint, store, number, state_view.family.name))
+        if keys is None:
+            return None
+        total += keys
+    return total
 
 
 def _partitions(store: Store, batches: Sequence[Batch]) -> tuple[tuple[int, int, int], ...]:

@@ -32,7 +32,7 @@ def read_here(plan: ReadPlan) -> pa.Table | None:
     if counted is not None:
         return counted
     partitions = plan.partitions()
-    known = [partition.split.rows for partition in partitions if partition.split is not None]
+    known = [partition.rows for partition in partitions]
     looked_up = few_keys(plan.table, plan.query)
     most = max(MOST_READ, MOST_SUMMED) if MOST_READ >= 0 and _is_summed(plan) else MOST_READ
     if not looked_up and (None in known or sum(rows or 0 for rows in known) > most):

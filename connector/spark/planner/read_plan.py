@@ -5,18 +5,18 @@ from __future__ import annotations
 import itertools
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.partitions import TablePartition, partitions_of, read_partition
 from statestore.connector.spark.planner.aggregation import Aggregation, partial_rows, result_schema
 from statestore.connector.spark.planner.first_rows import Order, limited, top_rows
 from statestore.formats.places.reading_threads import reading_in_tasks
-from statestore.formats.state_table import Query, SplitsByHash, StateTable
+from statestore.formats.state_table import HoldsUnsafeRows, Query, SplitsByHash, StateTable
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,8 @@ class ReadPlan:
     """One read: ``schema`` are the columns of ``query`` as Spark has them.
 
     ``limit`` and ``orders`` hold for each split; ``aggregation`` is computed for each split. ``ranges``: the number of
-    ranges of key hashes into which the rows are divided; None: as the table divides them.
+    ranges of key hashes into which the rows are divided; None: as the table divides them. ``tasks``: the number of
+    tasks that run side by side; None: each split has its own task.
     """
 
     table: StateTable
@@ -34,6 +35,16 @@ class ReadPlan:
     orders: tuple[Order, ...] = ()
     aggregation: Aggregation | None = None
     ranges: int | None = None
+    tasks: int | None = None
+
+    @property
+    def sent(self) -> StructType:
+        """The columns as tasks send them: structs that are rows of Spark already are binary."""
+        if not self.query.unsafe:
+            return self.result
+        return StructType(
+            [StructField(f.name, BinaryType()) if f.name in self.query.unsafe else f for f in self.result]
+        )
 
     @property
     def result(self) -> StructType:
@@ -46,9 +57,9 @@ class ReadPlan:
 
     def partitions(self) -> Sequence[TablePartition]:
         """The splits as partitions. An aggregation without groups has at least one, which returns its only row."""
-        found = [each for each in partitions_of(self.table, self.query) if isinstance(each, TablePartition)]
+        found = partitions_of(self.table, self.query, self.tasks)
         if not found and self.aggregation is not None:
-            found = [TablePartition(None, self.query)]
+            found = [TablePartition((), self.query)]
         return found
 
     def hashed_partitions(self) -> Sequence[tuple[int, TablePartition]]:
@@ -57,7 +68,7 @@ class ReadPlan:
         assert isinstance(self.table, SplitsByHash)
         with message_only(), reading_in_tasks():
             splits = self.table.hashed_splits(self.query, self.ranges) or ()
-        return [(number, TablePartition(split, self.query)) for number, split in splits]
+        return [(number, TablePartition((split,), self.query)) for number, split in splits]
 
     def read_all(self, partitions: Sequence[TablePartition]) -> Iterator[pa.RecordBatch]:
         """The rows of all partitions, in one process. An aggregation without groups is one row, if one row holds it."""
@@ -68,12 +79,25 @@ class ReadPlan:
 
     def read(self, partition: TablePartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, in the Arrow schema that Spark expects."""
-        batches = read_partition(self.table, partition, self.schema)
+        batches = read_partition(self.table, partition, self.sent if self.query.unsafe else self.schema)
         if self.aggregation is not None:
             return partial_rows(batches, self.aggregation, self.result)
         if self.limit is not None and self.orders:
             return top_rows(batches, self.orders, self.limit)
         return batches if self.limit is None else limited(batches, self.limit)
+
+
+def unconverted(plan: ReadPlan) -> ReadPlan:
+    """The plan that leaves structs as the table stores them, where it stores rows of Spark.
+
+    A row of Spark holds a struct as the bytes of another row, and does not know the type of a cell. So the source may
+    declare these columns as binary, and the scan as structs: Spark copies the bytes, and finds the struct in them.
+    Nothing is converted on either side. Rows that tasks sort or aggregate are decoded.
+    """
+    if plan.aggregation is not None or plan.orders or not isinstance(plan.table, HoldsUnsafeRows):
+        return plan
+    columns = plan.table.unsafe_columns(plan.query)
+    return plan if not columns else replace(plan, query=replace(plan.query, unsafe=columns))
 
 
 def task_of(plan: ReadPlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -13,9 +13,10 @@ from statestore.connector.spark.planner.aggregation import Aggregate, Aggregatio
 from statestore.connector.spark.planner.first_rows import MAX_SORTED, Order, can_sort
 from statestore.connector.spark.planner.hashed_scan import HashedScan
 from statestore.connector.spark.planner.local_rows import WIDE, LocalRows, few_keys, read_here
+from statestore.connector.spark.planner.needed_fields import paths_of, pruned
 from statestore.connector.spark.planner.predicates import NotTranslated, filter_of, reference
 from statestore.connector.spark.planner.pushed_aggregation import aggregation_of, groups_of
-from statestore.connector.spark.planner.read_plan import ReadPlan
+from statestore.connector.spark.planner.read_plan import ReadPlan, unconverted
 from statestore.connector.spark.planner.task_scan import TaskScan
 from statestore.connector.spark.schema import arrow_schema
 from statestore.formats.state_table import Query, SplitsByHash, StateTable
@@ -45,8 +46,7 @@ class TableScanBuilder(JavaObject):
     # Columns and rows
 
     def pruneColumns(self, wanted: Any) -> None:
-        names = set(schema_of(wanted).names)
-        self._schema = StructType([field for field in self._whole if field.name in names])
+        self._schema = pruned(self._whole, schema_of(wanted))
 
     @answering
     def pushPredicates(self, predicates: Any) -> Any:
@@ -138,10 +138,9 @@ class TableScanBuilder(JavaObject):
         if rows is not None:
             return LocalRows(self._jvm, plan, rows, f"{description}, read while planning")
         if self._is_divided(plan):
-            tasks = int(self._jvm.spark.sparkContext.defaultParallelism)
-            plan = replace(plan, ranges=max(2, tasks))
+            plan = replace(plan, ranges=max(2, self._tasks()))
             return HashedScan(self._jvm, plan, f"{description}, {plan.ranges} ranges of key hashes")
-        return TaskScan(self._jvm, plan, description)
+        return TaskScan(self._jvm, unconverted(plan), description)
 
     def _is_divided(self, plan: ReadPlan) -> bool:
         """Return whether the query joins or groups by the key: then no row has to move for it.
@@ -160,11 +159,21 @@ class TableScanBuilder(JavaObject):
         if self._aggregation is not None:
             names = list(self._aggregation.columns)
         needed = [*names, *(order.column for order in self._orders if order.column not in names)]
-        schema = StructType([field for field in self._whole if field.name in needed])
+        asked = {} if self._aggregation is not None else {field.name: field for field in self._schema}
+        schema = StructType([asked.get(field.name, field) for field in self._whole if field.name in needed])
         if not schema.names:
             schema = StructType([_narrowest(self._whole)])
-        query = replace(self._query, columns=tuple(schema.names), filters=(*self._query.filters, *filters))
-        return ReadPlan(self._table, query, schema, self._limit, self._orders, self._aggregation)
+        query = replace(
+            self._query,
+            columns=tuple(schema.names),
+            fields=paths_of(self._whole, schema),
+            filters=(*self._query.filters, *filters),
+        )
+        plan = ReadPlan(self._table, query, schema, self._limit, self._orders, self._aggregation)
+        return replace(plan, tasks=self._tasks())
+
+    def _tasks(self) -> int:
+        return int(self._jvm.spark.sparkContext.defaultParallelism)
 
     def _described(self, plan: ReadPlan) -> str:
         parts = [f"statestore {self._shown}"]

@@ -50,10 +50,9 @@ class TaskScan(PlannedScan):
         """An upper bound of the rows; None if a split does not know its own."""
         found = 0
         for partition in self._planned():
-            rows = 0 if partition.split is None else partition.split.rows
-            if rows is None:
+            if partition.rows is None:
                 return None
-            found += rows
+            found += partition.rows
         limit = self._plan.limit
         return found if limit is None else min(found, limit * len(self._planned()))
 
@@ -115,8 +114,8 @@ class TaskBatch(JavaObject):
 
     def createReaderFactory(self) -> Any:
         function = task_of(self._plan)
-        command = _pickler().dumps((function, self._plan.result))
-        return reader_factory(self._jvm, command, self._plan.result)
+        command = _pickler().dumps((function, self._plan.sent))
+        return reader_factory(self._jvm, command, self._plan.sent)
 
     class Java:
         implements = (CONNECTOR + "read.Batch",)

@@ -151,6 +151,23 @@ def files_of_batch(partition: Partition) -> list[DataFile]:
     return [*files, *plan.changes]
 
 
+def replayed_bytes(partition: Partition) -> int:
+    """Bytes of the files that every read of the partition reads in whole, also a lookup.
+
+    Raises NotFoundError SPARK_STATE_NOT_FOUND.
+    """
+    plan = plan_version(partition, partition.checkpoint.batch.version, _uid(partition))
+    return sum(file.size for file in (plan.base, *plan.changes) if file is not None)
+
+
+def counted_keys(partition: Partition) -> int | None:
+    """The number of keys as of the checkpoint's batch, if Spark wrote it down for exactly this version."""
+    plan = plan_version(partition, partition.checkpoint.batch.version, _uid(partition))
+    if plan.base is None or plan.base.kind != "zip" or plan.changes:
+        return None
+    return read_zip(partition.folder, plan.base).keys
+
+
 def version_changes(partition: Partition, version: int, uid: str | None) -> Iterator[Changes]:
     """The changes of one version, in their order. Raises NotFoundError SPARK_STATE_NOT_FOUND without its file."""
     found_files = _change_files(partition, version, uid)

@@ -43,10 +43,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Zip:
-    """Contents of a zip's metadata; ``tables`` maps local names of table files to names in ``SSTs/`` and sizes."""
+    """Contents of a zip's metadata; ``tables`` maps local names of table files to names in ``SSTs/`` and sizes.
+
+    ``keys`` is the number of keys of all families that are not Spark's own; None if Spark did not count them.
+    """
 
     tables: Mapping[str, tuple[str, int]]
     families: Mapping[str, int]
+    keys: int | None = None
 
 
 def zip_rows(
@@ -166,7 +170,8 @@ def _zip_metadata(members: zipfile.ZipFile, path: str) -> Zip:
             raise corrupt_file(
                 path, f"found table file {local[:80]!r} as {shared[:80]!r}, expected plain names of .sst files"
             )
-    return Zip(tables, families)
+    keys = document.get("numKeys")
+    return Zip(tables, families, keys if type(keys) is int and keys >= 0 else None)
 
 
 def _unpack(members: zipfile.ZipFile, directory: Path, delimiter: bytes, path: str) -> None:

@@ -140,10 +140,10 @@ def _require(right: Bools, what: str) -> None:
 
 
 def _versioned(rows: Spans, schema: StructOf, form: RowForm, decode: RowDecoder) -> list[pa.Array]:
-    return decode(rows if form.bare else _without_version(rows), schema)
+    return decode(rows if form.bare else without_version(rows), schema)
 
 
-def _without_version(rows: Spans) -> Spans:
+def without_version(rows: Spans) -> Spans:
     rest = rows.cut(1, "an encoded row")
     versions = gather(rows.data, rows.start, "<u1")
     if versions.any():

@@ -12,7 +12,9 @@ of a batch must together not be larger than the batch. Raises CorruptError SPARK
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -59,7 +61,7 @@ def slot_of(number: int, fields: int) -> int:
 
 
 @dataclass(frozen=True)
-class _Slots:
+class Slots:
     """One field of many rows, or the elements of many arrays: the position of each slot and the limit of its target."""
 
     data: Bytes
@@ -68,12 +70,12 @@ class _Slots:
     base: Ints
     limit: Ints
 
-    def present(self) -> _Slots:
+    def present(self) -> Slots:
         """The slots that are not null."""
         if self.nulls is None:
             return self
         kept = ~self.nulls
-        return _Slots(self.data, self.slot_offset[kept], None, self.base[kept], self.limit[kept])
+        return Slots(self.data, self.slot_offset[kept], None, self.base[kept], self.limit[kept])
 
 
 def decode_rows(rows: Spans, schema: StructOf) -> pa.StructArray:
@@ -81,18 +83,35 @@ def decode_rows(rows: Spans, schema: StructOf) -> pa.StructArray:
     return struct_array(decode_fields(rows, schema), schema, len(rows))
 
 
-def decode_fields(rows: Spans, schema: StructOf) -> list[pa.Array]:
-    """Decode one column per field of ``schema``."""
-    count = len(schema.fields)
+def decode_fields(rows: Spans, schema: StructOf, only: Collection[int] | None = None) -> list[pa.Array]:
+    """Decode one column per field of ``schema``; those that are not in ``only`` are null."""
+    wanted = range(len(schema.fields)) if only is None else only
+    columns = []
+    for number, slots in _fields(rows, len(schema.fields)):
+        kind = schema.fields[number].type
+        columns.append(_column(kind, slots()) if number in wanted else pa.nulls(len(rows), arrow_type(kind)))
+    return columns
+
+
+def slots_of(rows: Spans, schema: StructOf, chosen: Callable[[SparkType], bool]) -> Iterator[tuple[SparkType, Slots]]:
+    """The slots of the fields whose types are chosen. Raises CorruptError SPARK_STATE_ROW for a row that is too short
+    for all its fields."""
+    for number, slots in _fields(rows, len(schema.fields)):
+        if chosen(schema.fields[number].type):
+            yield schema.fields[number].type, slots()
+
+
+def _fields(rows: Spans, count: int) -> Iterator[tuple[int, Callable[[], Slots]]]:
     bitmap = _WORD * ((count + 63) // 64)
     rows.require(bitmap + _WORD * count, f"a row of {count} fields")
-    columns = []
     ever_null = _union(rows, bitmap // _WORD)
-    for number, field in enumerate(schema.fields):
+
+    def slots(number: int) -> Slots:
         nulls = _null_bits(rows.data, rows.start, number) if ever_null >> number & 1 else None
-        slots = _Slots(rows.data, rows.start + (bitmap + _WORD * number), nulls, rows.start, rows.size)
-        columns.append(_column(field.type, slots))
-    return columns
+        return Slots(rows.data, rows.start + (bitmap + _WORD * number), nulls, rows.start, rows.size)
+
+    for number in range(count):
+        yield number, partial(slots, number)
 
 
 def struct_array(columns: list[pa.Array], schema: StructOf, rows: int) -> pa.StructArray:
@@ -124,7 +143,7 @@ def _null_bits(data: Bytes, start: Ints, number: int) -> Bools | None:
     return nulls if nulls.any() else None
 
 
-def _column(kind: SparkType, slots: _Slots) -> pa.Array:
+def _column(kind: SparkType, slots: Slots) -> pa.Array:
     if kind == VOID:
         return pa.nulls(len(slots.slot_offset))
     if isinstance(kind, Plain) and kind.form is not None:
@@ -135,7 +154,7 @@ def _column(kind: SparkType, slots: _Slots) -> pa.Array:
         return text_of(_strings(slots))
     if kind == BINARY:
         return _strings(slots)
-    return spread(_values(kind, _targets(slots.present())), slots.nulls)
+    return spread(_values(kind, targets_of(slots.present())), slots.nulls)
 
 
 def _values(kind: SparkType, spans: Spans) -> pa.Array:
@@ -157,7 +176,7 @@ def _values(kind: SparkType, spans: Spans) -> pa.Array:
     return variants(spans)
 
 
-def _strings(slots: _Slots) -> pa.Array:
+def _strings(slots: Slots) -> pa.Array:
     kernels = row_kernels()
     if kernels is not None:
         rows = len(slots.slot_offset)
@@ -171,18 +190,18 @@ def _strings(slots: _Slots) -> pa.Array:
             buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(target)]
             return pa.Array.from_buffers(pa.binary(), rows, buffers)
     if slots.nulls is None:
-        return binary_of(_targets(slots))
+        return binary_of(targets_of(slots))
     # The slot of a null is zero: it reads as an empty string at the start of its row, which is always inside.
     words = np.where(slots.nulls, 0, gather(slots.data, slots.slot_offset, "<i8"))
     return binary_of(_checked(slots, words), slots.nulls)
 
 
-def _targets(slots: _Slots) -> Spans:
+def targets_of(slots: Slots) -> Spans:
     """The byte strings to which the slots point."""
     return _checked(slots, gather(slots.data, slots.slot_offset, "<i8"))
 
 
-def _checked(slots: _Slots, words: npt.NDArray[Any]) -> Spans:
+def _checked(slots: Slots, words: npt.NDArray[Any]) -> Spans:
     size, offset = words & 0xFFFFFFFF, words >> 32
     wrong = (offset < 0) | (offset + size > slots.limit)
     if wrong.any():
@@ -212,7 +231,7 @@ def _elements(arrays: Spans, kind: SparkType) -> tuple[Ints, pa.Array]:
     start = np.repeat(arrays.start, counts)
     slot_offsets = np.repeat(arrays.start + _WORD + bitmap, counts) + number * width
     nulls = _element_nulls(arrays.data, start + _WORD, number)
-    slots = _Slots(arrays.data, slot_offsets, nulls, start, np.repeat(arrays.size, counts))
+    slots = Slots(arrays.data, slot_offsets, nulls, start, np.repeat(arrays.size, counts))
     return offsets, _column(kind, slots)
 
 

@@ -25,7 +25,7 @@ class Widened:
 
 
 def read(values: pa.Array, kind: DataType) -> list[Any]:
-    partition = TablePartition("split", Query())
+    partition = TablePartition(("split",), Query())
     schema = StructType([StructField("v", kind)])
     table = cast(StateTable, Widened(values))
     return [cell for batch in read_partition(table, partition, schema) for cell in batch.column(0).to_pylist()]
