@@ -130,7 +130,7 @@ def test_tasks_read_several_partitions(spark: SparkSession, tmp_path: Path, part
     )
 
 
-@pytest.mark.parametrize("name", [ROCKSDB, HDFS, "spark4.0.1-agg__rk2"])
+@pytest.mark.parametrize("name", [ROCKSDB, HDFS, "spark4.3.0-agg__rkcl"])
 def test_one_key_is_read_while_planning(spark: SparkSession, name: str) -> None:
     ours, theirs = both(spark, name)
     for row in theirs.collect()[:3]:
