@@ -61,6 +61,9 @@ class TableScanBuilder(JavaObject):
                 self._by_key |= found.op == "is_not_null" and (found.name,) == self._table.row_key
         return self._jvm.array(CONNECTOR + "expressions.filter.Predicate", left)
 
+    def supportsIterativePushdown(self) -> bool:
+        return False
+
     def pushedPredicates(self) -> Any:
         return self._jvm.array(CONNECTOR + "expressions.filter.Predicate", [given for given, _ in self._taken])
 

@@ -23,6 +23,7 @@ from statestore.connector.spark.location import client_path
 from statestore.connector.spark.s3a import session_settings
 from statestore.connector.spark.session.connect_server import check_workers
 from statestore.connector.spark.session.sql_text import route_sql
+from statestore.connector.spark.session.table_writers import check_table, route_table_writers
 from statestore.connector.spark.session.write_modes import check_write_mode
 from statestore.connector.spark.source import SOURCE_NAME, StateStoreSource
 from statestore.connector.spark.stream_writer import update_writer
@@ -94,6 +95,7 @@ def register(
     for module, owner in CLASSES:
         _route(module, owner)
     route_sql(_originals)
+    route_table_writers(_originals)
     if path is not None:
         from statestore.connector.spark.session.session_catalogs import put_catalog
 
@@ -258,6 +260,11 @@ def _route(module: str, name: str) -> None:
             path = located(self, path, given)
         methods["save"](self, path, format, mode, partitionBy, **given)
 
+    def save_as_table(self: Any, name: str, format: str | None = None, *given: Any, **named: Any) -> None:
+        if ours(self, format) and isinstance(name, str):
+            check_table(_session(self), name)
+        methods["saveAsTable"](self, name, format, *given, **named)
+
     def output_mode(self: Any, outputMode: str) -> Any:
         self._statestore_mode = outputMode
         return methods["outputMode"](self, outputMode)
@@ -289,7 +296,7 @@ def _route(module: str, name: str) -> None:
         return methods["start"](self, None, None, None, partitionBy, queryName)
 
     own = {"format": format, "option": option, "options": options_, "load": load, "schema": schema_, "save": save}
-    own |= {"mode": write_mode, "outputMode": output_mode, "start": start}
+    own |= {"mode": write_mode, "saveAsTable": save_as_table, "outputMode": output_mode, "start": start}
     for name_, replacement in own.items():
         if name_ in methods:
             replacement.__doc__ = methods[name_].__doc__
@@ -312,7 +319,7 @@ def _replaced(module: str, name: str) -> tuple[str, ...]:
         return ("format", "option", "options", "load", "schema")
     if name == "DataStreamWriter":
         return ("format", "option", "options", "outputMode", "start")
-    return ("format", "option", "options", "mode", "save")
+    return ("format", "option", "options", "mode", "save", "saveAsTable")
 
 
 def _is_ours(source: Any) -> bool:
