@@ -147,9 +147,7 @@ class TruncatableTable(PlannedTable):
     ``path`` returns the directory of the store.
     """
 
-    def __init__(
-        self, jvm: Jvm, face: Face, path: Callable[[], str], properties: dict[str, str] | None = None
-    ) -> None:
+    def __init__(self, jvm: Jvm, face: Face, path: Callable[[], str], properties: dict[str, str] | None = None) -> None:
         super().__init__(jvm, face, properties)
         self._path = path
 
