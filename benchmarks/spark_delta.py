@@ -153,9 +153,11 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--quick", action="store_true")
     arguments.add_argument("--runs", type=int, default=4)
+    arguments.add_argument("--commits", type=int)
     arguments.add_argument("--jars")
     given = arguments.parse_args()
     keys, commits, changes = (100_000, 10, 2_000) if given.quick else (1_000_000, 50, 20_000)
+    commits = given.commits or commits
     folder = Path(tempfile.mkdtemp(prefix="statestore-spark-delta-"))
     try:
         (folder / "changes").mkdir()

@@ -321,9 +321,9 @@ def test_show_create_table_makes_the_same_store(spark: SparkSession, writable: P
 REFUSED: dict[str, tuple[type[Exception], str]] = {
     "UPDATE {t} SET price = 1 WHERE item = 'dal'":
         (AnalysisException, r"\[UNSUPPORTED_STATEMENT\] UPDATE or MERGE of lake_writes.t: a store takes whole rows"),
-    "MERGE INTO {t} t USING {t} VERSION AS OF 1 s ON t.item = s.item WHEN MATCHED THEN UPDATE SET price = s.price":
+    "MERGE INTO {t} t USING (TABLE {t}) s ON t.item = s.item WHEN MATCHED THEN UPDATE SET price = s.price":
         (AnalysisException, r"\[UNSUPPORTED_STATEMENT\] UPDATE or MERGE of lake_writes.t"),
-    "MERGE INTO {t} t USING {t} VERSION AS OF 1 s ON t.item = s.item WHEN MATCHED THEN DELETE":
+    "MERGE INTO {t} t USING (TABLE {t}) s ON t.item = s.item WHEN MATCHED THEN DELETE":
         (UnsupportedOperationException, r"does not support MERGE"),
     "CREATE TABLE lake_writes.n USING statestore {p} AS SELECT * FROM {t}":
         (AnalysisException, r"\[WRONG_SCHEMA\] the query has valid_to, .*EXCEPT \(valid_to\), or name"),
