@@ -124,6 +124,17 @@ class StateTable(Protocol):
 
 
 @runtime_checkable
+class KnowsExtremes(Protocol):
+    """A table that has the least and greatest values of some columns without reading them."""
+
+    def extremes(self, query: Query, name: str) -> tuple[Any, Any] | None:
+        """Return both values of a column of the answer, None and None of no rows; None where only a read finds them.
+
+        Times are epoch microseconds.
+        """
+
+
+@runtime_checkable
 class SplitsByHash(Protocol):
     """A table whose rows can be read by ranges of key hashes (docs/key-hash.md).
 

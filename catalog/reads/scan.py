@@ -272,6 +272,14 @@ def live_rows(files: SegmentFiles, piece: Piece, window: TimeRange) -> int:
     return piece.rows if live is None else int(np.count_nonzero(live))
 
 
+def live_starts(files: SegmentFiles, piece: Piece, window: TimeRange) -> Ints:
+    """Return the starts of the rows of a piece that belong to the window, in order; only times are read."""
+    starts = files.open_segment(piece.segment.meta).int64("valid_from")[piece.start : piece.stop]
+    ends = _piece_ends(files, piece, window, False) if piece.cut else None
+    live = None if ends is None else _live(ends[piece.start : piece.stop], starts, window)
+    return starts if live is None else starts[live]
+
+
 def _all_rows(
     files: SegmentFiles, piece: Piece, window: TimeRange, names: list[str], ends: Ints | None
 ) -> Iterator[tuple[pa.RecordBatch, Bools | None]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,7 @@ from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.changes import CHANGE_COLUMNS, ChangeSplit, plan_changes, read_changes
+from statestore.catalog.reads.extremes import extremes
 from statestore.catalog.reads.scan import (
     BEGINNING,
     NOW,
@@ -132,6 +134,16 @@ class VersionedTable:
         log_state = files.log_state()
         window = window_of(self.name, log_state, query)
         return sum(live_rows(files, piece, window) for piece in plan(files, log_state, window, ()))
+
+    def extremes(self, query: Query, name: str) -> tuple[Any, Any] | None:
+        """Return the least and greatest value of a column of a state without filters; None where it is not known."""
+        if query.mode != "state" or query.filters:
+            return None
+        self.schema(query)
+        files = self.files()
+        log_state = files.log_state()
+        window = window_of(self.name, log_state, query)
+        return extremes(files, plan(files, log_state, window, ()), window, name)
 
     def hashed_splits(self, query: Query, ranges: int) -> Sequence[tuple[int, StoreSplit]] | None:
         """Return splits by ranges of key hashes; None for changes, whose rows are not placed by key."""

@@ -5,6 +5,7 @@ py4j calls a method for all its overloads. Spark 4.3 asks for more methods than 
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.warehouse import rows_spec
 from statestore.connector.options import OPTIONS
 from statestore.connector.spark.catalog.change_queries import Changes, change_query
-from statestore.connector.spark.catalog.moment import asked_of, pinned, query_for
+from statestore.connector.spark.catalog.moment import Asked, asked_of, pinned, query_for
 from statestore.connector.spark.catalog.place import DEFAULT, Named, Place
 from statestore.connector.spark.catalog.table_definition import (
+    Definition,
+    check_query,
     create_store,
     created_target,
     definition_of,
@@ -25,10 +28,13 @@ from statestore.connector.spark.catalog.table_definition import (
 )
 from statestore.connector.spark.catalog.written_table import (
     DeletableTable,
+    RowLevelTable,
     StagedTable,
     Target,
+    TruncatableTable,
     WrittenTable,
     target_of,
+    whole_rows,
 )
 from statestore.connector.spark.jvm import CONNECTOR, Jvm, answering, entries, schema_of, texts, thrown
 from statestore.connector.spark.planner.hashed_scan import RangeFunctions
@@ -101,12 +107,17 @@ class StateCatalog(RangeFunctions):
         table.splits(query)  # a version or moment that is not kept is reported with the statement
         applied = frozenset(name.lower() for name, _ in asked.options)
         face = Face(f"{self._name}.{found.name}", table, query, applied=applied)
+        properties = self._properties(found)
         if not asked.privileges:
-            return PlannedTable(self._jvm, face, self._properties(found))
+            if asked != Asked() or not _is_store(found):
+                return PlannedTable(self._jvm, face, properties)
+            return TruncatableTable(self._jvm, face, lambda: self._writable_path(found), properties)
         path = self._writable_path(found)
+        if "UPDATE" in asked.privileges:
+            raise whole_rows(face.name, "UPDATE or MERGE")
         if "INSERT" not in asked.privileges:
-            return DeletableTable(self._jvm, face, path, self._properties(found))
-        return WrittenTable(self._jvm, face, target_of(path, rows_spec(path)), self._properties(found))
+            return DeletableTable(self._jvm, face, lambda: path, properties)
+        return RowLevelTable(self._jvm, face, target_of(path, rows_spec(path)), properties)
 
     @answering
     def loadChangelog(self, identifier: Any, context: Any, options: Any) -> Changes:
@@ -127,20 +138,19 @@ class StateCatalog(RangeFunctions):
 
     @answering
     def createTable(self, identifier: Any, *given: Any) -> WrittenTable:
-        return WrittenTable(self._jvm, *self._created(identifier, given))
+        return WrittenTable(self._jvm, *self._created(identifier, given)[:3])
 
     @answering
-    def createTableLike(self, identifier: Any, *given: Any) -> None:
-        """Refuse CREATE TABLE LIKE of Spark 4.2 and later: it passes neither a key nor the properties of the source."""
-        raise UnsupportedError(
-            ErrorCode.UNSUPPORTED_STATEMENT,
-            f"{self._shown(identifier)}: CREATE TABLE LIKE does not say which columns are the key; name the columns, "
-            "and the properties key and kind",
-        )
+    def createTableLike(self, identifier: Any, described: Any, source: Any) -> WrittenTable:
+        """Create a store of the kind, key and options of another (Spark 4.2 and later). The statement's properties come first."""
+        properties = {**entries(source.properties()), **entries(described.properties())}
+        return self.createTable(identifier, described.columns(), described.partitions(), self._jvm.map(properties))
 
     @answering
     def stageCreate(self, identifier: Any, *given: Any) -> StagedTable:
-        return StagedTable(self._jvm, *self._created(identifier, given), lambda: self.dropTable(identifier))
+        face, target, properties, definition = self._created(identifier, given)
+        check = partial(check_query, definition=definition)
+        return StagedTable(self._jvm, face, target, properties, lambda: self.dropTable(identifier), check)
 
     @answering
     def stageReplace(self, identifier: Any, *given: Any) -> StagedTable:
@@ -160,7 +170,7 @@ class StateCatalog(RangeFunctions):
     def supportedCustomMetrics(self) -> Any:
         return self._jvm.array(CONNECTOR + "metric.CustomMetric", ())
 
-    def _created(self, identifier: Any, given: tuple[Any, ...]) -> tuple[Face, Target, dict[str, str]]:
+    def _created(self, identifier: Any, given: tuple[Any, ...]) -> tuple[Face, Target, dict[str, str], Definition]:
         """Create a table. Spark 4.2 and later pass one description; before, columns, partitioning and properties."""
         if len(given) == 1:
             columns, partitions, properties = given[0].columns(), given[0].partitions(), given[0].properties()
@@ -179,7 +189,7 @@ class StateCatalog(RangeFunctions):
         found = self._found(identifier)
         face = Face(f"{self._name}.{found.name}", found.table, Query())
         path = self._writable_path(found)
-        return face, created_target(path, schema, definition), self._properties(found)
+        return face, created_target(path, schema, definition), self._properties(found), definition
 
     @answering
     def dropTable(self, identifier: Any) -> bool:
@@ -258,7 +268,7 @@ class StateCatalog(RangeFunctions):
     def _writable_path(self, found: Named) -> str:
         """The directory of a table that is a store. Raises ReadOnlyError or UnsupportedError for other tables."""
         warehouse = self._place.warehouse()
-        if warehouse is None or found.mode != "state" or not isinstance(found.table, VersionedTable):
+        if warehouse is None or not _is_store(found):
             raise ReadOnlyError(
                 ErrorCode.READ_ONLY,
                 f"{self._name}.{found.name} can only be read: it is a view of a store, or the state of an engine",
@@ -268,9 +278,8 @@ class StateCatalog(RangeFunctions):
         return path
 
     def _properties(self, found: Named) -> dict[str, str]:
-        if not isinstance(found.table, VersionedTable) or found.mode != "state":
-            return {}
-        return properties_of(found.table.spec)
+        table = found.table
+        return properties_of(table.spec) if isinstance(table, VersionedTable) and _is_store(found) else {}
 
     def _new_name(self, identifier: Any) -> str:
         parts = [part for part in self._parts(identifier) if part != DEFAULT]
@@ -302,3 +311,8 @@ class StateCatalog(RangeFunctions):
         implements = tuple(
             CONNECTOR + "catalog." + name for name in ("StagingTableCatalog", "SupportsNamespaces", "FunctionCatalog")
         )
+
+
+def _is_store(found: Named) -> bool:
+    """Return whether a name means the state of a store that takes rows."""
+    return found.mode == "state" and isinstance(found.table, VersionedTable)

@@ -5,23 +5,34 @@
 
 ``kind`` is versioned by default, ``key`` are the names of the key columns separated by commas, and the other properties
 are the options of `Catalog.create_store`. A column ``valid_from``, or the one that property ``time`` names, is the
-state time and no value: a query of CREATE TABLE AS SELECT fills it.
+state time and no value: a query of CREATE TABLE AS SELECT fills it. Columns that every table of the kind has, such as
+``valid_to`` and ``window_start``, may be stated, as SHOW CREATE TABLE does.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.types import CharType, StructField, StructType, TimestampType, VarcharType
+from pyspark.sql.types import (
+    ArrayType,
+    CharType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    TimestampType,
+    VarcharType,
+    VariantType,
+)
 
 from statestore.catalog.catalog import connect
-from statestore.catalog.log.store_spec import KINDS, StoreSpec
+from statestore.catalog.log.store_spec import KINDS, StoreSpec, Windowing, window_columns
 from statestore.catalog.stores.kind_options import OPTIONS
-from statestore.connector.spark.catalog.written_table import RECORD_TIME, STATE_TIME, Target
+from statestore.connector.spark.catalog.written_table import COMPUTED, END, RECORD_TIME, STATE_TIME, Target
 from statestore.connector.spark.collations import is_collated
 from statestore.connector.spark.schema import arrow_schema
 from statestore.formats.error_codes import ErrorCode
@@ -30,7 +41,6 @@ from statestore.formats.errors import InvalidInputError, UnsupportedError
 _PROVIDERS = ("statestore", "arrow_statestore")
 _IGNORED = ("provider", "owner", "comment", "is_managed_location", "table_type")
 _ELSEWHERE = ("location", "external", "path")
-_END = "valid_to"
 _NUMBERS = ("key_groups", "num_segments")
 _FLAGS = ("retain_duplicates", "time_ordered", "batched_changelog")
 
@@ -65,7 +75,8 @@ def definition_of(name: str, schema: StructType, given: Mapping[str, str]) -> De
     _check_place(name, properties)
     time = _time_column(schema, properties.pop("time", None), kind)
     _check_columns(schema)
-    columns = [field for field in schema if field.name not in (time, _END if time is not None else None)]
+    own = _own_columns(kind, time)
+    columns = [field for field in schema if own.get(field.name) != field.dataType.simpleString()]
     key = _key(name, properties.pop("key", None), columns)
     rest = StructType([field for field in columns if field.name not in key])
     keys = StructType([next(field for field in columns if field.name == each) for each in key])
@@ -91,6 +102,50 @@ def created_target(path: str, schema: StructType, definition: Definition) -> Tar
     return Target(path, schema, {} if definition.time is None else {definition.time: RECORD_TIME})
 
 
+def check_query(columns: Sequence[str], definition: Definition) -> None:
+    """Raise InvalidInputError WRONG_SCHEMA for the columns of a query that CREATE TABLE AS SELECT cannot write."""
+    written = [definition.time or STATE_TIME] if definition.kind == "versioned" else []
+    own = [name for name in _own_columns(definition.kind, definition.time) if name not in written]
+    written += [name for name in own if name not in (STATE_TIME, *COMPUTED)]
+    extra = [name for name in columns if name in own and name not in written]
+    if extra:
+        raise InvalidInputError(
+            ErrorCode.WRONG_SCHEMA,
+            f"the query has {', '.join(extra)}, which a {definition.kind} table computes itself; write SELECT * EXCEPT "
+            f"({', '.join(extra)}), or name the columns {', '.join(_written(definition, written))}",
+        )
+    missing = [name for name in written if name not in columns]
+    if missing and definition.kind == "versioned":
+        raise InvalidInputError(
+            ErrorCode.WRONG_SCHEMA,
+            f"the query has no column {STATE_TIME}, the time from which on each row is valid; select one, such as "
+            f"current_timestamp() AS {STATE_TIME}, or name it with the property time, or make a table of property "
+            "kind = 'key_value'",
+        )
+    if missing:
+        raise InvalidInputError(
+            ErrorCode.WRONG_SCHEMA,
+            f"the query has no column {' and no '.join(missing)}, which the rows of a {definition.kind} table need; "
+            "select it",
+        )
+
+
+def _written(definition: Definition, own: Sequence[str]) -> list[str]:
+    return [*definition.key.names, *definition.value.names, *own]
+
+
+def _own_columns(kind: str, time: str | None) -> dict[str, str]:
+    """The columns that a table of a kind has besides key and value, with their types in Spark.
+
+    The columns of a versioned table are its own if the statement has a state time.
+    """
+    if kind == "versioned":
+        return {} if time is None else {time: "timestamp", END: "timestamp"}
+    added = window_columns(kind, Windowing(0, 0, duplicates=True))
+    found = {each.name: "int" if pa.types.is_integer(each.type) else "timestamp" for each in added}
+    return {**found, STATE_TIME: "timestamp", END: "timestamp"}
+
+
 def properties_of(spec: StoreSpec) -> dict[str, str]:
     """The properties that DESCRIBE EXTENDED shows, as CREATE TABLE takes them. Durations are milliseconds."""
     shown: dict[str, Any] = {
@@ -103,10 +158,20 @@ def properties_of(spec: StoreSpec) -> dict[str, str]:
         "segment_interval": spec.segment_interval,
     }
     if spec.windowing is not None:
-        shown["retention"] = spec.windowing.retention
-        shown["segment_interval"] = spec.windowing.segment_interval
-        shown["window_size"] = spec.windowing.window_size or None
-    return {name: str(value) for name, value in shown.items() if value is not None}
+        windows = spec.windowing
+        stated = {
+            "retention": windows.retention,
+            "segment_interval": windows.segment_interval,
+            "window_size": windows.window_size,
+            "window_before": windows.before,
+            "window_after": windows.after,
+            "num_segments": windows.segments,
+            "retain_duplicates": windows.duplicates or None,
+            "time_ordered": windows.time_ordered or None,
+            "batched_changelog": windows.batched_changelog or None,
+        }
+        shown |= {name: value for name, value in stated.items() if name in OPTIONS[spec.kind]}
+    return {name: "true" if value is True else str(value) for name, value in shown.items() if value is not None}
 
 
 def _properties(given: Mapping[str, str]) -> dict[str, str]:
@@ -130,7 +195,7 @@ def _check_place(name: str, properties: Mapping[str, str]) -> None:
 
 
 def _check_columns(schema: StructType) -> None:
-    """Raise UnsupportedError UNSUPPORTED_TYPE for texts that a store would compare in another way than Spark."""
+    """Raise UnsupportedError UNSUPPORTED_TYPE for values that a store would not give back or compare as Spark does."""
     for field in schema:
         if is_collated(field.dataType) or isinstance(field.dataType, CharType | VarcharType):
             raise UnsupportedError(
@@ -138,6 +203,22 @@ def _check_columns(schema: StructType) -> None:
                 f"column {field.name!r} is {field.dataType.simpleString()}; a store compares texts byte by byte and "
                 "keeps them at any length, so write string",
             )
+        if _has_variants(field.dataType):
+            raise UnsupportedError(
+                ErrorCode.UNSUPPORTED_TYPE,
+                f"column {field.name!r} is {field.dataType.simpleString()}; a store keeps no variants, so write "
+                "string, and to_json of the values",
+            )
+
+
+def _has_variants(kind: DataType) -> bool:
+    if isinstance(kind, ArrayType):
+        return _has_variants(kind.elementType)
+    if isinstance(kind, MapType):
+        return _has_variants(kind.valueType)  # no key of a map is one
+    if isinstance(kind, StructType):
+        return any(_has_variants(field.dataType) for field in kind)
+    return isinstance(kind, VariantType)
 
 
 def _time_column(schema: StructType, stated: str | None, kind: str) -> str | None:
@@ -163,7 +244,7 @@ def _key(name: str, stated: str | None, columns: list[StructField]) -> list[str]
         raise InvalidInputError(
             ErrorCode.MISSING_OPTION,
             f"table {name!r} needs a key: add TBLPROPERTIES (key = '{names[0] if names else 'item'}'), with the names "
-            "of the key columns separated by commas",
+            "of the key columns separated by commas; for a DataFrame, writeTo(…).tableProperty('key', …).create()",
         )
     key = [part.strip() for part in stated.split(",")]
     for part in key:

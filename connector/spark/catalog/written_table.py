@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,15 +16,18 @@ from pyspark.sql.types import StructType
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.connector.spark.catalog.deletes import delete_rows
 from statestore.connector.spark.catalog.table_writes import TableWriteBuilder, table_write_builder
-from statestore.connector.spark.jvm import CONNECTOR, Jvm, answering
+from statestore.connector.spark.jvm import CONNECTOR, Jvm, answering, schema_of
 from statestore.connector.spark.planner.planned_table import Face, PlannedTable
 from statestore.connector.spark.planner.predicates import filter_of
 from statestore.connector.spark.schema import arrow_schema, spark_schema
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import UnsupportedError
 from statestore.formats.values.types import TIME
 
 STATE_TIME = "valid_from"
 RECORD_TIME = "timestamp"
-_FOLLOWING = ("window_end", "sequence")
+END = "valid_to"
+COMPUTED = (END, "window_end", "sequence")
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ def target_of(path: str, spec: StoreSpec) -> Target:
     fields = [pa.field(each.name, each.type, True, each.metadata) for each in (*spec.key, *spec.value)]
     if spec.kind == "versioned":
         fields.append(pa.field(STATE_TIME, TIME))
-    written = pa.schema([each for each in fields if each.name not in _FOLLOWING or each.name in spec.user_key.names])
+    written = pa.schema([each for each in fields if each.name not in COMPUTED or each.name in spec.user_key.names])
     renamed = {STATE_TIME: RECORD_TIME} if spec.kind == "versioned" else {}
     return Target(path, spark_schema(written, marked=False), renamed)
 
@@ -65,13 +68,28 @@ class WrittenTable(PlannedTable):
 
 
 class StagedTable(WrittenTable):
-    """The new table of CREATE TABLE AS SELECT. If the query fails, the table goes."""
+    """The new table of CREATE TABLE AS SELECT. If the query fails, the table goes.
+
+    ``check`` raises an error of this package for columns that the query must not have.
+    """
 
     def __init__(
-        self, jvm: Jvm, face: Face, target: Target, properties: dict[str, str], drop: Callable[[], object]
+        self,
+        jvm: Jvm,
+        face: Face,
+        target: Target,
+        properties: dict[str, str],
+        drop: Callable[[], object],
+        check: Callable[[Sequence[str]], None],
     ) -> None:
         super().__init__(jvm, face, target, properties)
         self._drop = drop
+        self._check = check
+
+    @answering
+    def newWriteBuilder(self, info: Any) -> Any:
+        self._check(schema_of(info.schema()).names)
+        return super().newWriteBuilder(info)
 
     def commitStagedChanges(self) -> None:
         """Nothing: the rows have been committed."""
@@ -88,12 +106,50 @@ class StagedTable(WrittenTable):
         )
 
 
-class DeletableTable(PlannedTable):
-    """A table as the target of DELETE: the rows that a condition selects now get tombstones."""
+class RowLevelTable(WrittenTable):
+    """A table as the target of INSERT, or of a MERGE that only inserts: Spark makes that an INSERT of a join."""
 
-    def __init__(self, jvm: Jvm, face: Face, path: str, properties: dict[str, str] | None = None) -> None:
+    @answering
+    def newRowLevelOperationBuilder(self, info: Any) -> Any:
+        raise whole_rows(self._face.name, str(info.command().toString()))
+
+    class Java:
+        implements = (*WrittenTable.Java.implements, CONNECTOR + "catalog.SupportsRowLevelOperations")
+
+
+def whole_rows(table: str, command: str) -> UnsupportedError:
+    """The error for a statement that changes single columns of rows."""
+    return UnsupportedError(
+        ErrorCode.UNSUPPORTED_STATEMENT,
+        f"{command} of {table}: a store takes whole rows; INSERT INTO replaces the rows of the keys that it names from "
+        "their valid_from on, and DELETE FROM … WHERE ends rows",
+    )
+
+
+class TruncatableTable(PlannedTable):
+    """A store that is read, or emptied by TRUNCATE TABLE, which loads the table as a read does.
+
+    ``path`` returns the directory of the store.
+    """
+
+    def __init__(self, jvm: Jvm, face: Face, path: Callable[[], str], properties: dict[str, str] | None = None) -> None:
         super().__init__(jvm, face, properties)
         self._path = path
+
+    def supportedCustomMetrics(self) -> Any:
+        return self._jvm.array(CONNECTOR + "metric.CustomMetric", ())
+
+    @answering
+    def truncateTable(self, *options: Any) -> bool:
+        delete_rows(self._path(), ())
+        return True
+
+    class Java:
+        implements = (CONNECTOR + "catalog.SupportsRead", CONNECTOR + "catalog.TruncatableTable")
+
+
+class DeletableTable(TruncatableTable):
+    """A table as the target of DELETE: the rows that a condition selects now get tombstones."""
 
     def canDeleteWhere(self, predicates: Any) -> bool:
         schema = arrow_schema(self._schema)
@@ -103,14 +159,7 @@ class DeletableTable(PlannedTable):
     def deleteWhere(self, predicates: Any, *options: Any) -> None:
         schema = arrow_schema(self._schema)
         filters = tuple(found for each in predicates if (found := filter_of(each, schema)) is not None)
-        delete_rows(self._path, filters)
-
-    def truncateTable(self) -> bool:
-        delete_rows(self._path, ())
-        return True
-
-    def supportedCustomMetrics(self) -> Any:
-        return self._jvm.array(CONNECTOR + "metric.CustomMetric", ())
+        delete_rows(self._path(), filters)
 
     class Java:
         implements = (CONNECTOR + "catalog.SupportsRead", CONNECTOR + "catalog.SupportsDeleteV2")

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from statestore.connector.spark.jvm import CONNECTOR, Jvm
+from statestore.connector.spark.planner.aggregation import Aggregate
 from statestore.connector.spark.planner.planned_scan import PlannedScan
 from statestore.connector.spark.planner.read_plan import ReadPlan
 from statestore.connector.spark.schema import arrow_schema
-from statestore.formats.state_table import Query, StateTable
+from statestore.formats.state_table import KnowsExtremes, Query, StateTable
 from statestore.formats.values.filters import key_lookups
 
 MOST_ROWS = 10_000  # that the driver returns
@@ -28,14 +30,14 @@ WIDE = ("string", "binary", "struct", "array", "map", "variant")
 
 def read_here(plan: ReadPlan) -> pa.Table | None:
     """The rows of a small read; None if tasks have to read it."""
-    counted = _counted(plan)
-    if counted is not None:
-        return counted
+    known = _from_metadata(plan)
+    if known is not None:
+        return known
     partitions = plan.partitions()
-    known = [partition.rows for partition in partitions]
+    sizes = [partition.rows for partition in partitions]
     looked_up = few_keys(plan.table, plan.query)
     most = max(MOST_READ, MOST_SUMMED) if MOST_READ >= 0 and _is_summed(plan) else MOST_READ
-    if not looked_up and (None in known or sum(rows or 0 for rows in known) > most):
+    if not looked_up and (None in sizes or sum(rows or 0 for rows in sizes) > most):
         return None
     found: list[pa.RecordBatch] = []
     rows = 0
@@ -47,16 +49,35 @@ def read_here(plan: ReadPlan) -> pa.Table | None:
     return pa.Table.from_batches(found, schema=arrow_schema(plan.result))
 
 
-def _counted(plan: ReadPlan) -> pa.Table | None:
-    """The number of rows, where metadata has it and nothing else is asked for."""
+def _from_metadata(plan: ReadPlan) -> pa.Table | None:
+    """The one row of an aggregation of all rows, where metadata has each of its values."""
     aggregation = plan.aggregation
-    if aggregation is None or aggregation.groups or any(item.function != "rows" for item in aggregation.functions):
-        return None
-    rows = plan.table.count(plan.query)
-    if rows is None:
+    if aggregation is None or aggregation.groups:
         return None
     schema = arrow_schema(plan.result)
-    return pa.Table.from_arrays([pa.array([rows], pa.int64())] * len(schema), schema=schema)
+    found = []
+    for item, field in zip(aggregation.functions, schema, strict=True):
+        value = _value(plan, item)
+        if value is None:
+            return None
+        found.append(pa.array([value.value], field.type))
+    return pa.Table.from_arrays(found, schema=schema)
+
+
+@dataclass(frozen=True)
+class _Value:
+    value: Any
+
+
+def _value(plan: ReadPlan, item: Aggregate) -> _Value | None:
+    """The value of a function; None where only a read finds it."""
+    if item.function == "rows":
+        rows = plan.table.count(plan.query)
+        return None if rows is None else _Value(rows)
+    if item.function not in ("min", "max") or item.column is None or not isinstance(plan.table, KnowsExtremes):
+        return None
+    bounds = plan.table.extremes(plan.query, item.column)
+    return None if bounds is None else _Value(bounds[0 if item.function == "min" else 1])
 
 
 def _is_summed(plan: ReadPlan) -> bool:

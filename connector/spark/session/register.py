@@ -23,6 +23,7 @@ from statestore.connector.spark.location import client_path
 from statestore.connector.spark.s3a import session_settings
 from statestore.connector.spark.session.connect_server import check_workers
 from statestore.connector.spark.session.sql_text import route_sql
+from statestore.connector.spark.session.table_writers import check_table, route_table_writers
 from statestore.connector.spark.session.unplanned_reads import is_classic, source_named, why_unplanned
 from statestore.connector.spark.session.write_modes import check_write_mode
 from statestore.connector.spark.source import SOURCE_NAME, StateStoreSource
@@ -101,6 +102,7 @@ def register(
     for module, owner in CLASSES:
         _route(module, owner)
     route_sql(_originals)
+    route_table_writers(_originals)
     if path is not None:
         put_catalog = _putting_catalogs(spark)
         _undo[spark].append(put_catalog(spark, path, name, engine_options_of("register", options)))
@@ -293,6 +295,11 @@ def _route(module: str, name: str) -> None:
 
         return laid_out
 
+    def save_as_table(self: Any, name: str, format: str | None = None, *given: Any, **named: Any) -> None:
+        if ours(self, format) and isinstance(name, str):
+            check_table(_session(self), name)
+        methods["saveAsTable"](self, name, format, *given, **named)
+
     def output_mode(self: Any, outputMode: str) -> Any:
         self._statestore_mode = outputMode
         return methods["outputMode"](self, outputMode)
@@ -324,7 +331,7 @@ def _route(module: str, name: str) -> None:
         return methods["start"](self, None, None, None, partitionBy, queryName)
 
     own = {"format": format, "option": option, "options": options_, "load": load, "schema": schema_, "save": save}
-    own |= {"mode": write_mode, "outputMode": output_mode, "start": start}
+    own |= {"mode": write_mode, "saveAsTable": save_as_table, "outputMode": output_mode, "start": start}
     own |= {method: layout(method) for method in _LAYOUT}
     for name_, replacement in own.items():
         if name_ in methods:
@@ -358,7 +365,7 @@ def _replaced(module: str, name: str) -> tuple[str, ...]:
         return ("format", "option", "options", "load", "schema")
     if name == "DataStreamWriter":
         return ("format", "option", "options", "outputMode", "start")
-    return ("format", "option", "options", "mode", "save", *_LAYOUT)
+    return ("format", "option", "options", "mode", "save", "saveAsTable", *_LAYOUT)
 
 
 def _is_ours(source: Any) -> bool:
