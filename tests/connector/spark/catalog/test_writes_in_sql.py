@@ -162,7 +162,7 @@ def test_what_cannot_be_written_is_refused_and_nothing_is_changed(spark: SparkSe
         f"DELETE FROM {t}.history": r"READ_ONLY",
         f"DELETE FROM {t} WHERE n + 1 > 0": r"Cannot delete",
         f"DELETE FROM {t} WHERE item IN (SELECT item FROM {t})": r"subquery",
-        f"UPDATE {t} SET n = 2": r"UPDATE TABLE",
+        f"UPDATE {t} SET n = 2": r"UNSUPPORTED_STATEMENT",
         f"ALTER TABLE {t} ADD COLUMN m INT": r"UNSUPPORTED_STATEMENT",
         f"ALTER TABLE {t} SET TBLPROPERTIES (kind = 'window')": r"UNSUPPORTED_STATEMENT",
         f"ALTER TABLE {t} RENAME TO sql_writes.u": r"UNSUPPORTED_STATEMENT",

@@ -124,7 +124,7 @@ def test_a_statement_that_needs_such_a_method_is_refused(
     monkeypatch.delattr(PlannedTable, "partitioning")
     with pytest.warns(RuntimeWarning, match=r"not answer: .*, SupportsRead\.partitioning, "):
         statestore.register(fresh, warehouse, "unknown")
-    said = rf"\[UNSUPPORTED_SPARK\] Spark {fresh.version} asks PlannedTable for partitioning, which"
+    said = rf"\[UNSUPPORTED_SPARK\] Spark {fresh.version} asks TruncatableTable for partitioning, which"
     with pytest.raises(AnalysisException, match=said) as raised:
         fresh.sql("DESCRIBE TABLE unknown.prices").collect()
     assert "Traceback" not in str(raised.value)
