@@ -259,9 +259,7 @@ def _overlaps(files: SegmentFiles, segments: list[SegmentWithClosures], version:
         end = ends_at(files, segment, version)[rows]
         start = files.open_segment(segment.meta).int64("valid_from")[rows]
         valid = end > start
-        keys.append(
-            [files.open_segment(segment.meta).column_array(n).take(pa.array(rows[valid])) for n in files.spec.key_names]
-        )
+        keys.append([files.open_segment(segment.meta).take(n, rows[valid]) for n in files.spec.key_names])
         hashes.append(index.hashes[low:high][valid])
         starts.append(start[valid])
         ends.append(end[valid])

@@ -243,7 +243,7 @@ def _gather(files: SegmentFiles, split: ChangeSplit, events: list[tuple[int, Int
         rows, versions, starts = rows[kept], versions[kept], starts[kept]
         if not len(rows):
             continue
-        keys = [file.column_array(name).take(pa.array(rows)) for name in files.spec.key_names]
+        keys = [file.take(name, rows) for name in files.spec.key_names]
         count = len(rows)
         parts.append(
             Events(
@@ -319,7 +319,7 @@ def _assemble(files: SegmentFiles, split: ChangeSplit, events: Events, names: tu
         if field.name in names:
             parts = [pa.array([], field.type)]
             for number in np.unique(stored.segment_index).tolist():
-                rows = pa.array(stored.row[order][stored.segment_index[order] == number])
-                parts.append(files.open_segment(split.segments[number].meta).column_array(field.name).take(rows))
+                rows = stored.row[order][stored.segment_index[order] == number]
+                parts.append(files.open_segment(split.segments[number].meta).take(field.name, rows))
             arrays[field.name] = pa.concat_arrays(parts).take(back)
     return pa.RecordBatch.from_arrays([arrays[name] for name in names], names=list(names))

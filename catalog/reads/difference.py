@@ -188,7 +188,7 @@ def _gather(files: SegmentFiles, side: list[_Rows], names: Columns, part: int, b
     fields = {f.name: f.type for f in (*spec.key, *spec.value)}
     columns = {}
     for name in (*names.keys, *names.values):
-        parts = [files.open_segment(r.meta).column_array(name).take(pa.array(r.rows)) for r in chosen]
+        parts = [files.open_segment(r.meta).take(name, r.rows) for r in chosen]
         columns[name] = pa.concat_arrays([pa.array([], fields[name]), *parts])
     hashes = np.concatenate([np.empty(0, np.uint64), *(r.hashes for r in chosen)])
     return Side([columns[n] for n in names.keys], [columns[n] for n in names.values], hashes)

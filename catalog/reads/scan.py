@@ -312,8 +312,7 @@ def _looked_up(
     if not len(rows):
         return
     file = files.open_segment(meta)
-    arrays = [file.column(_physical(name)).take(pa.array(rows)) for name in names]
-    arrays = [a.combine_chunks() if isinstance(a, pa.ChunkedArray) else a for a in arrays]
+    arrays = [file.take(_physical(name), rows) for name in names]
     stored = pa.RecordBatch.from_arrays(arrays, names=[_physical(n) for n in names])
     chosen = None if ends is None else ends[rows]
     live = None

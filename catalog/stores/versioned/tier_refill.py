@@ -67,13 +67,12 @@ def _fill(
         file, ends = files.open_segment(segment.meta), newest_ends(files, segment)
         starts = file.int64("valid_from")
         rows = np.flatnonzero((ends > starts) & (ends // TICK // interval >= first_live))
-        chosen = pa.array(rows)
-        columns = [file.column_array(name).take(chosen) for name in files.spec.key_names]
+        columns = [file.take(name, rows) for name in files.spec.key_names]
         keys.append(forms.serde.keys_to_bytes(columns))
         if segment.meta.tombstone:
             values.append(pa.nulls(len(rows), pa.binary()))
         else:
-            cells = [file.column_array(name).take(chosen) for name in files.spec.value_names]
+            cells = [file.take(name, rows) for name in files.spec.value_names]
             values.append(forms.serde.values_to_bytes(cells, len(rows)))
         times.append(starts[rows] // TICK)
     order = np.argsort(np.concatenate(times), kind="stable")

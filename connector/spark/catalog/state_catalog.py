@@ -142,7 +142,7 @@ class StateCatalog(RangeFunctions):
 
     @answering
     def createTableLike(self, identifier: Any, described: Any, source: Any) -> WrittenTable:
-        """Create a store of the kind, key and options of another, from Spark 4.2 on. The statement's properties come first."""
+        """Create a store of the kind, key and options of another (from Spark 4.2 on); stated properties come first."""
         properties = {**entries(source.properties()), **entries(described.properties())}
         return self.createTable(identifier, described.columns(), described.partitions(), self._jvm.map(properties))
 

@@ -173,6 +173,21 @@ def test_many_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pa.Table.from_batches(batches).to_pydict() == table.select(["k", "price"]).slice(250, 700).to_pydict()
 
 
+@pytest.mark.parametrize("batch_rows", [300, 5000])
+def test_taken_cells_are_those_of_the_whole_column(monkeypatch: pytest.MonkeyPatch, batch_rows: int) -> None:
+    """In any order, repeated or none; batches without such a row are not touched."""
+    monkeypatch.setattr(segment_write, "BATCH_ROWS", batch_rows)
+    table = random_table(1000)
+    data, meta = write(table)
+    random = np.random.default_rng(3)
+    shuffled = random.integers(0, 1000, 200)
+    for rows in (shuffled, np.sort(shuffled), np.array([], np.int64), np.array([999]), np.array([700, 699, 1, 700])):
+        segment = Segment(meta, data, store_schema(table))
+        assert segment.take("k", rows).to_pylist() == table.column("k").take(pa.array(rows, pa.int64())).to_pylist()
+    touched = {number for number, _ in segment._arrays}
+    assert touched == ({0, 2} if batch_rows == 300 else {0})
+
+
 def test_wide_columns_make_smaller_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """No batch holds more bytes of one column than 32-bit offsets allow, however long the strings."""
     monkeypatch.setattr(segment_write, "BATCH_COLUMN_BYTES", 1000)
