@@ -179,7 +179,7 @@ def asked(frame: DataFrame) -> list[str]:
     return plain(tuple(row.values()) for row in frame.toArrow().to_pylist())
 
 
-@pytest.mark.parametrize(("statement", "rows", "duck"), mostly_slow(READS, 8))
+@pytest.mark.parametrize(("statement", "rows", "duck"), mostly_slow(READS, 12))
 def test_reads(spark: SparkSession, warehouse: str, statement: str, rows: Iterable[Row], duck: str | None) -> None:
     expected = plain(rows)
     assert asked(spark.sql(statement.format(c="lake."))) == expected
@@ -301,7 +301,7 @@ OPTIONS = (
 )
 
 
-@pytest.mark.parametrize("options", mostly_slow(OPTIONS, 3))
+@pytest.mark.parametrize("options", mostly_slow(OPTIONS, 9))
 def test_show_create_table_makes_the_same_store(spark: SparkSession, writable: Path, options: str) -> None:
     spark.sql(f"CREATE TABLE lake_writes.one (item STRING, n INT) TBLPROPERTIES (key = 'item', {options})")
     shown = spark.sql("SHOW CREATE TABLE lake_writes.one").collect()[0][0]

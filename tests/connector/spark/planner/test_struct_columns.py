@@ -57,7 +57,7 @@ CHECKPOINTS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "options"), mostly_slow(CHECKPOINTS, CHECKPOINTS[:3]))
+@pytest.mark.parametrize(("name", "options"), mostly_slow(CHECKPOINTS, CHECKPOINTS[:1]))
 def test_operators_of_spark_work_on_rows_as_stored(spark: SparkSession, name: str, options: dict[str, Any]) -> None:
     """Spark sorts, groups, joins, hashes and casts the structs that it gets as bytes."""
     ours, theirs = both(spark, name, **options)
@@ -115,7 +115,7 @@ def test_a_field_after_one_of_its_name_is_still_itself(spark: SparkSession, tmp_
     assert rows(ours) == rows(theirs)
 
 
-@pytest.mark.parametrize("partitions", [1, 5, 40])
+@pytest.mark.parametrize("partitions", mostly_slow([1, 5, 40], [5]))
 def test_tasks_read_several_partitions(spark: SparkSession, tmp_path: Path, partitions: int) -> None:
     checkpoint = str(write_checkpoint(tmp_path, 2000, 2, partitions))
     state = spark.read.format("statestore").load(checkpoint)
@@ -130,7 +130,7 @@ def test_tasks_read_several_partitions(spark: SparkSession, tmp_path: Path, part
     )
 
 
-@pytest.mark.parametrize("name", [ROCKSDB, HDFS, "spark4.3.0-agg__rkcl"])
+@pytest.mark.parametrize("name", mostly_slow([ROCKSDB, HDFS, "spark4.3.0-agg__rkcl"], [ROCKSDB]))
 def test_one_key_is_read_while_planning(spark: SparkSession, name: str) -> None:
     ours, theirs = both(spark, name)
     for row in theirs.collect()[:3]:
