@@ -12,6 +12,8 @@ from support.checkpoints.spark_state_fixtures import checkpoint_path
 from support.parameters import mostly_slow
 
 import statestore
+from statestore.catalog.warehouse import open_table
+from statestore.formats.state_table import Query, Split, StateTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,6 +29,20 @@ def both(spark: SparkSession, name: str, **options: Any) -> tuple[DataFrame, Dat
     reader = spark.read.format("statestore").options(**options)
     theirs = spark.read.format("statestore").options(**options, provider="builtin")
     return reader.load(path), theirs.load(path)
+
+
+def with_decoded(spark: SparkSession, name: str, **options: Any) -> tuple[DataFrame, DataFrame]:
+    """The state as tasks send it, and as it is decoded in Python: Spark's own source reads no checkpoint of
+    transformWithState in another folder than the query's."""
+    path = str(checkpoint_path(name))
+    ours = spark.read.format("statestore").options(**options).load(path)
+    table = open_table(path, options)
+    decoded = [row for split in table.splits(Query()) for row in read_rows(table, split)]
+    return ours, spark.createDataFrame(decoded, ours.schema)
+
+
+def read_rows(table: StateTable, split: Split) -> list[dict[str, Any]]:
+    return [row for batch in table.read(split, Query()) for row in batch.to_pylist()]
 
 
 def rows(frame: DataFrame) -> list[str]:
@@ -60,18 +76,22 @@ CHECKPOINTS: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize(("name", "options"), mostly_slow(CHECKPOINTS, CHECKPOINTS[:1]))
 def test_operators_of_spark_work_on_rows_as_stored(spark: SparkSession, name: str, options: dict[str, Any]) -> None:
     """Spark sorts, groups, joins, hashes and casts the structs that it gets as bytes."""
-    ours, theirs = both(spark, name, **options)
+    ours, theirs = both(spark, name, **options) if name != VARIABLES else with_decoded(spark, name, **options)
     assert rows(ours) == rows(theirs)
-    asked = [
+    ordered = [
         "SELECT key, count(*), max(value) FROM {t} GROUP BY key",
-        "SELECT DISTINCT key.* FROM {t}",
         "SELECT * FROM {t} ORDER BY key, value, partition_id",
-        "SELECT hash(key), hash(value), to_json(struct(key, partition_id)) FROM {t}",
+        "SELECT hash(key), hash(value) FROM {t}",
+    ]
+    asked = [
+        "SELECT DISTINCT key.* FROM {t}",
+        "SELECT to_json(struct(key, partition_id)) FROM {t}",
         "SELECT a.key, b.value FROM {t} a JOIN {t} b ON a.key = b.key AND a.partition_id = b.partition_id",
         "SELECT key FROM {t} WHERE value IS NOT NULL LIMIT 1000",
         "SELECT collect_list(key) FROM (SELECT key FROM {t} ORDER BY key)",
     ]
-    for statement in asked:
+    has_map = "map<" in ours.schema["value"].dataType.simpleString()  # which Spark neither orders nor hashes
+    for statement in asked if has_map else ordered + asked:
         assert rows(spark.sql(statement, t=ours)) == rows(spark.sql(statement, t=theirs)), statement
 
 
