@@ -39,6 +39,7 @@ WRITES = {
     "create": "CREATE TABLE killed.created USING statestore TBLPROPERTIES (key = 'id') AS "
     + OTHERS.format(time="valid_from"),
 }
+OF_EXECUTORS = ("read", "join on the key", "insert of many rows", "overwrite", "save")  # each costs a new executor
 TABLES = {"insert": "inserted", "insert of many rows": "resolved", "overwrite": "overwritten", "create": "created"}
 
 
@@ -81,7 +82,7 @@ def main(master: str, who: str, folder: Path) -> None:
             death()
             yield outcome
 
-    modules: list[Any] = [task_scan, hashed_scan, frame_writer]
+    scans: list[Any] = [task_scan, hashed_scan]
     local_rows.MOST_READ = -1  # all reads by tasks
     builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false").config("spark.log.level", "OFF")
     builder = builder.config("spark.executorEnv.PYTHONPATH", os.pathsep.join(sys.path))
@@ -95,17 +96,20 @@ def main(master: str, who: str, folder: Path) -> None:
         return len(found)
 
     answers: dict[str, Any] = {}
-    kept = [getattr(module, "task_of", None) for module in modules]
-    for module in modules[:2]:
-        module.task_of = DyingTask
-    for name, statement in READS.items():
+    for scan in scans:
+        scan.task_of = DyingTask
+
+    def cases(statements: dict[str, str]) -> dict[str, str]:
+        return {name: text for name, text in statements.items() if who == "worker" or name in OF_EXECUTORS}
+
+    for name, statement in cases(READS).items():
         rows = [list(row) for row in spark.sql(statement).collect()]
         answers[name] = {"rows": rows, "deaths": deaths()}
-    for module, task_of in zip(modules[:2], kept, strict=False):
-        module.task_of = task_of
+    for scan in scans:
+        scan.task_of = read_plan.task_of
     frame_writer._stage = dying_stage
     kept_rows = task_writes.MIN_ROWS
-    for name, statement in WRITES.items():
+    for name, statement in cases(WRITES).items():
         task_writes.MIN_ROWS = 1_000 if "many" in name else kept_rows
         spark.sql(statement)
         answers[name] = {"deaths": deaths(), **_found(folder, TABLES[name])}
