@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.stores.versioned_model import Model
 
 import statestore
 
@@ -40,13 +41,14 @@ def test_the_current_state_is_what_was_written(
 ) -> None:
     catalog = statestore.connect(tmp_path_factory.mktemp("w"))
     with catalog.create_store("prices", key={"item": "string"}, value={"price": "double"}) as store:
-        newest: dict[str, int] = {}
+        model = Model()
         for item, value, time in puts:
             deleted = value == "delete"
             kept = table({item: (None if deleted else value, time)})
             kinds = pa.array(["delete" if deleted else "insert"])
             store.write(kept.append_column("_change_type", kinds))
-            newest[item] = max(newest.get(item, 0), time)
+            model.put(item, None if deleted else (value,), time)
+        newest = {item: max(times, default=0) for item, times in model.current.items()}
         before = repr([store.get(item) for item in KEYS])
         if any(time < newest.get(item, 0) for item, (_, time) in rows.items()):
             with pytest.raises(statestore.InvalidInputError) as caught:

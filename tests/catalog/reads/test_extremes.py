@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.stores.versioned_model import Model
 
 import statestore
 from statestore.formats.state_table import KnowsExtremes, Query
@@ -30,20 +31,6 @@ def rows(records: list[tuple[int, int, bool]]) -> pa.Table:
     )
 
 
-def state(commits: list[list[tuple[int, int, bool]]], moment: int | None) -> dict[int, int]:
-    """The start of each key's row, newest or as of a moment."""
-    values: dict[int, dict[int, bool]] = {}
-    for commit in commits:
-        for key, time, gone in commit:
-            values.setdefault(key, {})[time] = gone
-    found = {}
-    for key, times in values.items():
-        reached = [time for time in times if moment is None or time <= moment]
-        if reached and not times[max(reached)]:
-            found[key] = max(reached)
-    return found
-
-
 def bounds(values: list[Any]) -> tuple[Any, Any]:
     return (min(values), max(values)) if values else (None, None)
 
@@ -57,7 +44,7 @@ def found_of(store: Any, query: Query, name: str) -> tuple[Any, Any] | None:
 @given(STEPS)
 def test_they_are_exact_or_not_given(steps: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        commits: list[list[tuple[int, int, bool]]] = []
+        model = Model()
         catalog = statestore.connect(folder)
         key = {"name": "string", "number": "int"}
         with catalog.create_store("s", key=key, value={"v": "bigint"}, key_groups=2) as store:
@@ -66,11 +53,12 @@ def test_they_are_exact_or_not_given(steps: list[Any]) -> None:
                     store.compact()
                 else:
                     store.write(rows(step))
-                    commits.append(step)
+                    for number, time, gone in step:
+                        model.put(f"k{number}", None if gone else time, time)
             for moment in (None, 0, 5, 20, 33, 50):
                 query = Query(as_of=None if moment is None else moment * 1_000)
-                truth = state(commits, moment)
-                starts = bounds([time * 1_000 for time in truth.values()])
+                truth = {key: row for key in range(10) if (row := model.get(f"k{key}", moment)) is not None}
+                starts = bounds([start * 1_000 for _, start, _ in truth.values()])
                 assert found_of(store, query, "valid_from") == starts
                 for name, values in (("name", [f"k{key}" for key in truth]), ("number", [-key for key in truth])):
                     assert found_of(store, query, name) in (None, bounds(values))
