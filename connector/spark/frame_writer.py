@@ -101,5 +101,5 @@ def _stage(
 
 def _batches(messages: Iterable[bytes], schema: pa.Schema, sent: pa.Schema | None) -> Iterator[pa.RecordBatch]:
     for message in messages:
-        batch = pa.ipc.read_record_batch(pa.py_buffer(message), sent or schema)
+        batch = pa.ipc.read_record_batch(pa.py_buffer(message), schema if sent is None else sent)
         yield batch if sent is None else batch.cast(schema)

@@ -37,8 +37,11 @@ from statestore.formats.segments.segment_meta import OPEN, SegmentMeta
 
 @dataclass(frozen=True)
 class Judged:
-    """What the rule of retention makes of parts: ``cuts`` has for each the time before which its records are too late,
-    and ``stream_time`` is the greatest time after all of them; None if no record is accepted."""
+    """The rule of retention applied to parts. All times are epoch microseconds.
+
+    ``cuts`` has for each part the time before which its records are too late. ``stream_time`` is the greatest time of
+    an accepted record; None if no record is accepted.
+    """
 
     cuts: tuple[int, ...]
     stream_time: int | None

@@ -1,4 +1,4 @@
-"""What Spark asks a store for when a statement or stream writes to it."""
+"""A store as the target of one statement or stream: the objects that Spark asks for, one after another."""
 
 from __future__ import annotations
 

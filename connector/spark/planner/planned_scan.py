@@ -1,4 +1,4 @@
-"""What Spark asks of every scan of a plan."""
+"""The answers that every scan of a plan gives to Spark."""
 
 from __future__ import annotations
 

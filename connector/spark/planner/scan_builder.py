@@ -38,7 +38,7 @@ class TableScanBuilder(JavaObject):
         self._arrow = arrow_schema(schema)
         self._taken: list[tuple[Any, Filter]] = []
         self._aggregation: Aggregation | None = None
-        self._total: pa.Table | None = None
+        self._total: tuple[Aggregation, pa.Table] | None = None  # an aggregation whose result is here
         self._by_key = False
         self._limit: int | None = None
         self._orders: tuple[Order, ...] = ()
@@ -76,12 +76,10 @@ class TableScanBuilder(JavaObject):
         found = aggregation_of(pushed)
         if found is None or found.groups or result_schema(found, self._whole) is None:
             return False
-        self._aggregation = found
-        self._total = read_here(self._plan())
-        if self._total is not None and len(self._total) > 1:  # parts of a sum that no row holds: Spark reports it
-            self._total = None
-        if self._total is None:
-            self._aggregation = None
+        if self._total is None or self._total[0] != found:
+            rows = read_here(self._plan(found))
+            # Several rows are the parts of a sum that no row holds. Spark adds them up, and reports that.
+            self._total = None if rows is None or len(rows) > 1 else (found, rows)
         return self._total is not None
 
     def pushAggregation(self, pushed: Any) -> bool:
@@ -132,9 +130,10 @@ class TableScanBuilder(JavaObject):
 
     @answering
     def build(self) -> LocalRows | TaskScan:
-        plan = self._plan()
+        plan = self._plan(self._aggregation)
         description = self._described(plan)
-        rows = read_here(plan) if self._total is None else self._total
+        total = self._total
+        rows = total[1] if total is not None and total[0] == plan.aggregation else read_here(plan)
         if rows is not None:
             return LocalRows(self._jvm, plan, rows, f"{description}, read while planning")
         if self._is_divided(plan):
@@ -153,13 +152,11 @@ class TableScanBuilder(JavaObject):
         divides = isinstance(table, SplitsByHash) and table.hashed_splits(plan.query, 2) is not None
         return self._by_key and whole and len(key) == 1 and key[0] in plan.schema.names and divides
 
-    def _plan(self) -> ReadPlan:
+    def _plan(self, aggregation: Aggregation | None) -> ReadPlan:
         filters = tuple(found for _, found in self._taken)
-        names = self._schema.names
-        if self._aggregation is not None:
-            names = list(self._aggregation.columns)
+        names = self._schema.names if aggregation is None else list(aggregation.columns)
         needed = [*names, *(order.column for order in self._orders if order.column not in names)]
-        asked = {} if self._aggregation is not None else {field.name: field for field in self._schema}
+        asked = {} if aggregation is not None else {field.name: field for field in self._schema}
         schema = StructType([asked.get(field.name, field) for field in self._whole if field.name in needed])
         if not schema.names:
             schema = StructType([_narrowest(self._whole)])
@@ -169,7 +166,7 @@ class TableScanBuilder(JavaObject):
             fields=paths_of(self._whole, schema),
             filters=(*self._query.filters, *filters),
         )
-        plan = ReadPlan(self._table, query, schema, self._limit, self._orders, self._aggregation)
+        plan = ReadPlan(self._table, query, schema, self._limit, self._orders, aggregation)
         return replace(plan, tasks=self._tasks())
 
     def _tasks(self) -> int:

@@ -1,4 +1,4 @@
-"""What the catalog and the planner need of Spark beyond its public interfaces, looked up by reflection.
+"""Private classes of Spark that the catalog and the planner need, looked up by reflection.
 
 Known releases of Spark have all of it (`statestore.connector.supported_spark`). In another one, `check_private_classes`
 finds out before a statement does.

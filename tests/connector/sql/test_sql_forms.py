@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from support.parameters import mostly_slow
+from support.reads_by_tasks import reads_by_tasks
 
 import statestore
-from statestore.connector.spark.planner import local_rows
 from statestore.formats.state_table import Query
 
 if TYPE_CHECKING:
@@ -183,17 +183,16 @@ def test_statements(spark: SparkSession, warehouse: str, text: str, expected: li
         assert found[0] == sorted(repr([str(cell) for cell in row]) for row in expected)
 
 
-def test_a_scan_in_spark_has_one_partition_a_split_and_pushes_filters(
-    spark: SparkSession, warehouse: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(local_rows, "MOST_READ", -1)  # a table this small would be read while planning
-    frame = statestore.sql(warehouse, "SELECT price FROM prices TIMESTAMP AS OF 2000 WHERE item = 'curry'", spark=spark)
-    plan = frame._jdf.queryExecution().executedPlan().toString()
+def test_a_scan_in_spark_has_one_partition_a_split_and_pushes_filters(spark: SparkSession, warehouse: str) -> None:
+    asked = "SELECT price FROM prices TIMESTAMP AS OF 2000"
+    with reads_by_tasks():
+        frame = statestore.sql(warehouse, f"{asked} WHERE item = 'curry'", spark=spark)
+        plan = frame._jdf.queryExecution().executedPlan().toString()
+        partitions = statestore.sql(warehouse, asked, spark=spark).rdd.getNumPartitions()
     assert not [line for line in plan.splitlines() if "Filter " in line and "item" in line and "curry" in line]
     with statestore.connect(warehouse).open_store("prices") as store:
         splits = store.table.splits(Query(as_of=2_000_000))
-    whole = statestore.sql(warehouse, "SELECT price FROM prices TIMESTAMP AS OF 2000", spark=spark)
-    assert whole.rdd.getNumPartitions() == len(splits) > 0
+    assert partitions == len(splits) > 0
 
 
 REFUSED: list[tuple[str, str]] = [

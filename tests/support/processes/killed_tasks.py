@@ -83,7 +83,7 @@ def main(master: str, who: str, folder: Path) -> None:
             yield outcome
 
     scans: list[Any] = [task_scan, hashed_scan]
-    local_rows.MOST_READ = -1  # all reads by tasks
+    local_rows.MOST_READ = local_rows.MOST_SUMMED = -1  # all reads by tasks
     builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false").config("spark.log.level", "OFF")
     builder = builder.config("spark.executorEnv.PYTHONPATH", os.pathsep.join(sys.path))
     spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()

@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from support.reads_by_tasks import reads_by_tasks
 
 import statestore
-from statestore.connector.spark.planner import local_rows
 
 KEYS = 500
 PRICES = {f"item {n}": n % 17 for n in range(KEYS)}
@@ -32,8 +32,7 @@ def catalog(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> It
                 store.put_all(pa.table({**columns, "timestamp": [commit] * len(chosen)}))
                 store.commit()
     statestore.register(spark, folder, "joins")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local_rows, "MOST_READ", -1)  # tables this small would be read while planning
+    with reads_by_tasks():
         spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
         yield str(Path(folder))
     spark.conf.unset("spark.sql.autoBroadcastJoinThreshold")

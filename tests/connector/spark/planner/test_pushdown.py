@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import PySparkException
 from support.parameters import mostly_slow
+from support.reads_by_tasks import reads_by_tasks
 
 import statestore
-from statestore.connector.spark.planner import local_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,12 +60,8 @@ def check(spark: SparkSession, statement: str, ordered: bool = False) -> None:
     """Ask rows in memory, rows that the driver reads, and rows that tasks read."""
     expected = answer(spark, statement, "memory")
     here = answer(spark, statement, "pushed.t")
-    kept = local_rows.MOST_READ
-    local_rows.MOST_READ = -1
-    try:
+    with reads_by_tasks():
         tasks = answer(spark, statement, "pushed.t")
-    finally:
-        local_rows.MOST_READ = kept
     for found in (here, tasks):
         if ordered or isinstance(expected, str) or isinstance(found, str):
             assert found == expected, statement
