@@ -236,9 +236,8 @@ def main(master: str, *names: str) -> None:
     if not master.startswith("sc:"):
         from statestore.connector.spark.planner import local_rows
 
-        local_rows.MOST_READ = (
-            local_rows.MOST_SUMMED
-        ) = -1  # tables this small would be read while planning, and not by tasks
+        # Tables this small would be read while planning, and not by tasks.
+        local_rows.MOST_READ = local_rows.MOST_SUMMED = -1
     calls = Calls(spark)
     answers: dict[str, Any] = {}
     for name in names:
