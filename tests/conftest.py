@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,6 +81,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
             return self._sessions.setdefault(file, f"Spark {len(self._sessions) % max(1, self.numnodes // 2)}")
 
     return SharedSessions()
+
+
+@pytest.fixture
+def copy_for_spark(tmp_path: Path) -> Callable[[str | Path], str]:
+    """Copy a checkpoint for one read of Spark's own state source, which may write into what it reads.
+
+    Spark 4.1 leaves folders of operators and stores that it was asked for and did not find.
+    """
+
+    def copy(checkpoint: str | Path) -> str:
+        number = len(list(tmp_path.glob("for_spark_*")))
+        return str(shutil.copytree(checkpoint, tmp_path / f"for_spark_{number}"))
+
+    return copy
 
 
 @pytest.fixture(scope="session")

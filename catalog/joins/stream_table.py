@@ -21,7 +21,8 @@ class StreamTableJoin:
     ``table`` is an open versioned store, and a record meets the value that was valid at its own time; or it is a
     key-value store with a value column ``event_time``, and a record meets the newest value by arrival. ``joiner(record,
     value)`` makes a result. Where the table has no value, it is called with None if ``how`` is "left", and nothing is
-    emitted if it is "inner". Table records never emit. Stream records with a null key or value are skipped.
+    emitted if it is "inner". Table records never emit. Stream records with a null value are skipped. A null key has no
+    value in the table: without ``grace``, a left join emits its records (KIP-962); other joins skip them.
 
     With ``grace`` (a duration; it needs a versioned table that keeps at least as much history) stream records wait, in
     order of (time, key, arrival), until the stream has moved past their time by the grace. They meet the table as it is
@@ -60,8 +61,11 @@ class StreamTableJoin:
     def stream_record(self, key: Any, value: Any, timestamp: Time) -> list[Emitted]:
         """Take in a record of the stream; return the results that can be emitted now, in order."""
         time = milliseconds(timestamp)
-        if key is None or value is None:
+        if value is None:
             return []
+        if key is None:
+            is_result = self._how == "left" and self._grace is None
+            return [Emitted(None, self._joiner(value, None), time)] if is_result else []
         if self._grace is None or time < self._stream_time - self._grace:
             return self._joined(key, value, time)
         self._arrivals += 1

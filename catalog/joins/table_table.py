@@ -19,7 +19,8 @@ class TableTableJoin:
 
     A record is joined with the newest value of the other side: by time in a versioned store, by arrival in a key-value
     store (which needs a value column ``event_time``). Late records of a versioned side do not change its newest value
-    and emit nothing. A result that ceases to exist is a tombstone. The time of every result, tombstones included, is
+    and emit nothing. A result that ceases to exist is a tombstone. As in Kafka, a record that deletes also emits a
+    tombstone if the other side has a value and there was no result. The time of every result, tombstones included, is
     the later of the two inputs' times.
 
     Raises InvalidInputError INVALID_OPTION.
@@ -47,15 +48,20 @@ class TableTableJoin:
         if change is None or (mine.is_versioned and not change.is_latest):
             return []
         other = others.newest(key)
-        new, old = self._results(change, None if other is None else other[0], from_left)
-        if new is None and old is None:
+        if not self._emits(change, other is not None, from_left):
             return []
-        return [Emitted(key, new, time if other is None else max(time, other[1]))]
+        found = None if other is None else other[0]
+        result = self._result(change.new, found) if from_left else self._result(found, change.new)
+        return [Emitted(key, result, time if other is None else max(time, other[1]))]
 
-    def _results(self, change: Change, other: Any, from_left: bool) -> tuple[Any, Any]:
-        if from_left:
-            return self._result(change.new, other), self._result(change.old, other)
-        return self._result(other, change.new), self._result(other, change.old)
+    def _emits(self, change: Change, is_matched: bool, from_left: bool) -> bool:
+        """Return whether a change emits a record: always where the other side has a value, else only on a side whose
+        values are results by themselves, if there is one or was one.
+        """
+        if is_matched:
+            return True
+        is_alone = self._how == "outer" or (self._how == "left" and from_left)
+        return is_alone and (change.new is not None or change.old is not None)
 
     def _result(self, left: Any, right: Any) -> Any:
         """Return the row of the result table for these two values; None if there is none."""

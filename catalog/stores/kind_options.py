@@ -38,7 +38,7 @@ MEANINGS = {
     "retention": "how long windows or sessions are kept, behind the greatest time seen",
     "window_size": "from a window's start to its end",
     "retain_duplicates": "keep every put of a key and window, numbered by `sequence`; default False",
-    "time_ordered": "rows in order of time instead of key; default False",
+    "time_ordered": "windows of several keys in order of start, then key, instead of key, then start; default False",
     "window_before": "how far before its own time a record meets others; default 0",
     "window_after": "how far after its own time a record meets others; default 0",
     "num_segments": f"segments that the retention is cut into; default {DEFAULT_SEGMENTS}",

@@ -24,7 +24,7 @@ from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.filters import Filter
 from statestore.formats.values.times import to_datetime
 
-try:  # since Spark 4.2; in earlier releases availableNow is one batch and there is no limit
+try:  # since Spark 4.2; in Spark 4.1 availableNow is one batch, with the limit of the others
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
 except ImportError:
     ReadAllAvailable = ReadMaxRows = SupportsTriggerAvailableNow = object  # type: ignore[misc,assignment]
@@ -66,7 +66,7 @@ class StateStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         self._query = query
         self._schema = schema
         self._start = start
-        self._last: Offset | None = None  # returned last, for releases that do not pass the start
+        self._last: Offset | None = None  # planned or returned last, for releases that do not pass the start
         self._target: int | None = None  # the version at which an availableNow run ends
 
     def initialOffset(self) -> Offset:
@@ -89,8 +89,8 @@ class StateStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return ReadAllAvailable() if self._start.limit is None else ReadMaxRows(self._start.limit)
 
     def latestOffset(self, *given: Any) -> Offset:
-        """The end of the next micro-batch. Spark 4.2 and later pass the start and the limit in force; earlier releases
-        do not."""
+        """The end of the next micro-batch. Spark 4.2 and later pass the start and the limit in force. Spark 4.1 does
+        not: there the start is the end of the batch before."""
         with message_only():
             start = given[0] if given else self._last or self.initialOffset()
             newest = self._newest_after(start)
@@ -111,6 +111,9 @@ class StateStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         with message_only():
             self._newest_after(start)
+        # A query that is restarted first plans its last offset, from there to there. Without it `latestOffset` would
+        # begin again, and batches be read twice.
+        self._last = end
         if start["version"] >= end["version"]:
             return []
         query = replace(self._query, start_version=start["version"] + 1, end_version=end["version"])

@@ -76,6 +76,28 @@ def decode_time_first_key(data: bytes) -> WindowKey:
     return WindowKey(data[9:-4], TIME.unpack_from(data, 1)[0], sequence)
 
 
+def time_first_key(store_key: bytes) -> bytes:
+    """Return the base row's key in a time-ordered store for a row's key in other stores and in changelogs."""
+    return BASE_PREFIX + store_key[-12:-4] + store_key[:-12] + store_key[-4:]
+
+
+def store_key_of(time_first: bytes) -> bytes:
+    """Return a row's key in changelogs for the key of its base row in a time-ordered store."""
+    return time_first[9:-4] + time_first[1:9] + time_first[-4:]
+
+
+def time_first_bounds(first: int, last: int) -> tuple[bytes, bytes]:
+    """Return the bounds (the upper one is excluded) of the base rows that start from ``first``, at least 0, to
+    ``last``."""
+    return BASE_PREFIX + _pack_time(first), BASE_PREFIX + (last + 1).to_bytes(TIME.size, "big")
+
+
+def key_and_start(time_first: bytes) -> tuple[bytes, int]:
+    """Return key and start of a base row that this process has written."""
+    start: int = TIME.unpack_from(time_first, 1)[0]
+    return time_first[9:-4], start
+
+
 def encode_key_first_key(key: bytes, start: int, sequence: int = 0) -> bytes:
     """The index row of a time-ordered store."""
     return INDEX_PREFIX + key + _pack_suffix(start, sequence)

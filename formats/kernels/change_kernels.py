@@ -17,33 +17,35 @@ def _big_int32(data: Bytes, at: int) -> Any:
 
 
 @kernel
-def record_starts(data: Bytes, front: int, starts: Ints, found: Ints) -> int:
-    """Fill in where complete records start; returns how many there are.
+def record_spans(
+    data: Bytes, front: int, key_start: Ints, key_size: Ints, value_start: Ints, value_size: Ints, found: Ints
+) -> int:
+    """Fill in where the keys and values of complete records lie, as many as there is room for; returns their number.
 
     A record is ``front`` bytes that end with the size of a key, the key, the size of the value, the value. ``found``:
-    where the records end, whether they end with an impossible size (1) or for lack of bytes (0), the last two sizes.
+    where the records end; whether they end with an impossible size (1), or for lack of bytes or room (0); the last two
+    sizes.
     """
     count, at, length = 0, 0, len(data)
-    key_size, value_size, odd = 0, 0, 0
-    while at + front <= length:
-        key_size = _big_int32(data, at + front - 4)
-        if key_size < 0:
+    key, value, odd = 0, 0, 0
+    while count < len(key_start) and at + front <= length:
+        key = _big_int32(data, at + front - 4)
+        if key < 0:
             odd = 1
             break
-        end = at + front + key_size
+        end = at + front + key
         if end + 4 > length:
             break
-        value_size = _big_int32(data, end)
-        if value_size < -1:
+        value = _big_int32(data, end)
+        if value < -1:
             odd = 1
             break
-        end += 4 + max(value_size, 0)
-        if end > length:
+        if end + 4 + max(value, 0) > length:
             break
-        starts[count] = at
+        key_start[count], key_size[count], value_start[count], value_size[count] = at + front, key, end + 4, value
         count += 1
-        at = end
-    found[0], found[1], found[2], found[3] = at, odd, key_size, value_size
+        at = end + 4 + max(value, 0)
+    found[0], found[1], found[2], found[3] = at, odd, key, value
     return count
 
 

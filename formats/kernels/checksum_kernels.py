@@ -1,4 +1,4 @@
-"""The four checksums of RocksDB blocks, compiled: CRC32C, xxHash (32 and 64 bits) and XXH3.
+"""The four checksums of RocksDB blocks, compiled: CRC32C, xxHash (32 and 64 bits) and XXH3; and CRC-32.
 
 A block's checksum covers its payload and the byte of its compression type, which follows it in the file.
 """
@@ -18,18 +18,18 @@ _LOW = U64(0xFFFFFFFF)
 _LAST_BYTE_PRIME = U64(0x6B9083D9)
 
 
-def _crc_tables() -> npt.NDArray[np.uint32]:
+def _crc_tables(polynomial: int) -> npt.NDArray[np.uint32]:
     tables = np.zeros((8, 256), np.uint32)
     crc = np.arange(256, dtype=np.uint32)
     for _ in range(8):
-        crc = np.where(crc & 1, (crc >> 1) ^ np.uint32(0x82F63B78), crc >> 1).astype(np.uint32)
+        crc = np.where(crc & 1, (crc >> 1) ^ np.uint32(polynomial), crc >> 1).astype(np.uint32)
     tables[0] = crc
     for i in range(1, 8):
         tables[i] = tables[0][tables[i - 1] & 0xFF] ^ (tables[i - 1] >> np.uint32(8))
     return tables
 
 
-_CRC = _crc_tables()
+_CRC32C, _CRC32 = _crc_tables(0x82F63B78), _crc_tables(0xEDB88320)
 _SECRET = np.frombuffer(
     bytes.fromhex(
         "b8fe6c3923a44bbe7c01812cf721ad1cded46de9839097db7240a4a4b7b3671fcb79e64eccc0e578825ad07dccff7221"
@@ -47,29 +47,41 @@ _P4, _P5 = U64(0x85EBCA77C2B2AE63), U64(0x27D4EB2F165667C5)
 _MX1, _MX2 = U64(0x165667919E3779F9), U64(0x9FB21C651E98DF25)
 
 
-@kernel
-def crc32c(data: Bytes, start: int, size: int) -> Any:
-    """The plain (unmasked) CRC32C of ``data[start:start + size]``."""
+@inlined
+def _crc(data: Bytes, start: int, size: int, tables: npt.NDArray[np.uint32]) -> Any:
     crc = U64(0xFFFFFFFF)
     at = start
     byte = U64(0xFF)
     while at + 8 <= start + size:
         mixed = word(data, at) ^ crc
         crc = U64(
-            _CRC[7, mixed & byte]
-            ^ _CRC[6, (mixed >> U64(8)) & byte]
-            ^ _CRC[5, (mixed >> U64(16)) & byte]
-            ^ _CRC[4, (mixed >> U64(24)) & byte]
-            ^ _CRC[3, (mixed >> U64(32)) & byte]
-            ^ _CRC[2, (mixed >> U64(40)) & byte]
-            ^ _CRC[1, (mixed >> U64(48)) & byte]
-            ^ _CRC[0, mixed >> U64(56)]
+            tables[7, mixed & byte]
+            ^ tables[6, (mixed >> U64(8)) & byte]
+            ^ tables[5, (mixed >> U64(16)) & byte]
+            ^ tables[4, (mixed >> U64(24)) & byte]
+            ^ tables[3, (mixed >> U64(32)) & byte]
+            ^ tables[2, (mixed >> U64(40)) & byte]
+            ^ tables[1, (mixed >> U64(48)) & byte]
+            ^ tables[0, mixed >> U64(56)]
         )
         at += 8
     while at < start + size:
-        crc = U64(_CRC[0, (crc ^ U64(data[at])) & byte]) ^ (crc >> U64(8))
+        crc = U64(tables[0, (crc ^ U64(data[at])) & byte]) ^ (crc >> U64(8))
         at += 1
     return crc ^ _LOW
+
+
+@kernel
+def crc32c(data: Bytes, start: int, size: int) -> Any:
+    """The plain (unmasked) CRC32C of ``data[start:start + size]``."""
+    return _crc(data, start, size, _CRC32C)
+
+
+@kernel
+def chunk_checksums(data: Bytes, chunk: int, checksums: npt.NDArray[np.uint32]) -> None:
+    """Fill in the CRC-32, as zlib has it, of each ``chunk`` bytes of the data; the last chunk may be shorter."""
+    for i in range(len(checksums)):
+        checksums[i] = _crc(data, i * chunk, min(chunk, len(data) - i * chunk), _CRC32)
 
 
 def block_checksums(data: Bytes, start: Ints, size: Ints, kind: int) -> Words:
@@ -101,7 +113,7 @@ def _crc32c_blocks(data: Bytes, start: Ints, size: Ints, checksums: Words) -> No
 @kernel
 def _xxh32_blocks(data: Bytes, start: Ints, size: Ints, checksums: Words) -> None:
     for i in range(len(start)):
-        checksums[i] = _xxh32(data, start[i], size[i] + 1)
+        checksums[i] = xxh32(data, start[i], size[i] + 1, 0)
 
 
 @kernel
@@ -133,11 +145,14 @@ def _round32(lane: np.uint64, value: np.uint64) -> Any:
 
 
 @kernel
-def _xxh32(data: Bytes, start: int, size: int) -> Any:
+def xxh32(data: Bytes, start: int, size: int, seed: int) -> Any:
+    """The xxHash of 32 bits of ``data[start:start + size]``."""
     at, end = start, start + size
-    h = _P32_5
+    salt = U64(seed)
+    h = (salt + _P32_5) & _LOW
     if size >= 16:
-        a, b, c, d = (_P32_1 + _P32_2) & _LOW, _P32_2, U64(0), (U64(1 << 32) - _P32_1) & _LOW
+        a, b = (salt + _P32_1 + _P32_2) & _LOW, (salt + _P32_2) & _LOW
+        c, d = salt, (salt + U64(1 << 32) - _P32_1) & _LOW
         while at + 16 <= end:
             a = _round32(a, half_word(data, at))
             b = _round32(b, half_word(data, at + 4))

@@ -43,6 +43,7 @@ from statestore.formats.spark.providers.partition_load import (
     version_changes,
 )
 from statestore.formats.spark.providers.replay import Overlay, Parts, changed_rows, parts_of, weight_of
+from statestore.formats.spark.providers.stored_rows import StoredRows
 from statestore.formats.spark.rows.byte_spans import spans_of
 from statestore.formats.spark.rows.row_lifetimes import OPEN, intervals, net_changes
 from statestore.formats.spark.rows.unsafe_row import decode_fields, slot_of
@@ -332,9 +333,10 @@ def _base(
 
 
 def _parted(
-    source: PartitionBatches, later: Overlay, decoder: Decoder | None, other: int | None, rows: pa.RecordBatch
+    source: PartitionBatches, later: Overlay, decoder: Decoder | None, other: int | None, stored: StoredRows
 ) -> tuple[pa.RecordBatch | None, list[pa.Array] | None]:
     """(stored rows of the keys of ``later``, the columns of the others if there is a decoder)."""
+    rows = stored.batch
     if other is not None:
         rows = rows_of_family(rows, other, source.checked)
     changed, _ = changed_rows(rows.column("key"), later)

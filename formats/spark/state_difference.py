@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -108,7 +107,9 @@ def _ordered(
     hashes: HashRange | None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows by key. The rows of a zip alone are ordered already."""
-    rows = stored_rows(partition, partial(each, partition), key_ranges=ranges(partition), hashes=hashes)
+    rows = stored_rows(
+        partition, lambda stored: each(partition, stored.batch), key_ranges=ranges(partition), hashes=hashes
+    )
     if _in_order(_plan(partition)):
         yield from rows
         return

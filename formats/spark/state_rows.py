@@ -21,6 +21,7 @@ from statestore.formats.spark.checkpoint.state_errors import corrupt_row, unsupp
 from statestore.formats.spark.checkpoint.state_views import StateView
 from statestore.formats.spark.providers.key_bounds import KeyBounds
 from statestore.formats.spark.providers.partition_load import FAMILY_BYTES, open_partition, stored_rows
+from statestore.formats.spark.providers.stored_rows import StoredRows
 from statestore.formats.spark.rows.avro_row import decode_key_rows, decode_record, value_decoder
 from statestore.formats.spark.rows.byte_spans import binary_of, ends_of, spans_of
 from statestore.formats.spark.rows.row_encoding import RowForm, first_parts
@@ -56,13 +57,15 @@ def read_state(
     names = [name for name in state_view.schema.names if columns is None or name in columns]
     source = open_partition(checkpoint, state_view.store, partition, state_view.family.name)
     if state_view.shape == "map" and not state_view.flat:
-        rows = stored_rows(source, lambda batch: batch, base_version=base_version, key_ranges=key_ranges, lookup=lookup)
+        rows = stored_rows(
+            source, lambda rows: rows.batch, base_version=base_version, key_ranges=key_ranges, lookup=lookup
+        )
         whole = decoder_of(checkpoint, state_view, decoder.form)
         yield from (batch.select(names) for batch in _whole_maps(whole, rows, partition))
         return
 
-    def decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
-        found = decode_columns(decoder, spans_of(batch.column(0)), spans_of(batch.column(1)))
+    def decoded(rows: StoredRows) -> pa.RecordBatch:
+        found = decode_columns(decoder, rows.keys, rows.values)
         return record_batch(found.columns, state_view, partition).select(names)
 
     yield from stored_rows(source, decoded, base_version=base_version, key_ranges=key_ranges, lookup=lookup)

@@ -16,7 +16,7 @@ from statestore.formats.spark.checkpoint.state_views import StateView, state_fie
 from statestore.formats.spark.checkpoint.unique_names import renamed
 from statestore.formats.spark.providers.key_bounds import KeyBounds
 from statestore.formats.spark.providers.partition_load import open_partition, stored_rows
-from statestore.formats.spark.rows.byte_spans import spans_of
+from statestore.formats.spark.providers.stored_rows import StoredRows
 from statestore.formats.spark.rows.unsafe_cells import is_checkable
 from statestore.formats.spark.state_columns import decode_columns, decoder_of, holds_whole_keys
 from statestore.formats.spark.state_rows import record_batch, row_form
@@ -54,8 +54,8 @@ def read_unsafe(
     decoder = decoder_of(checkpoint, state_view, row_form(checkpoint, state_view), decoded, unsafe=unsafe)
     source = open_partition(checkpoint, state_view.store, partition, state_view.family.name)
 
-    def made(batch: pa.RecordBatch) -> pa.RecordBatch:
-        found = decode_columns(decoder, spans_of(batch.column(0)), spans_of(batch.column(1)))
+    def made(stored: StoredRows) -> pa.RecordBatch:
+        found = decode_columns(decoder, stored.keys, stored.values)
         rows = renamed(record_batch(found.columns, state_view, partition))
         cells = [found.unsafe[name] if name in unsafe else rows.column(name) for name in columns]
         result = pa.RecordBatch.from_arrays(cells, list(columns))

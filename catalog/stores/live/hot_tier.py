@@ -29,6 +29,7 @@ from statestore.catalog.stores.live.database_marks import DatabaseMark, Marker, 
 from statestore.catalog.stores.live.tier_errors import TierBrokenError, broken
 from statestore.catalog.stores.live.tier_scan import Row, TierScan
 from statestore.formats.errors import StateStoreError
+from statestore.formats.kafka_rows.window_keys import store_key_of, time_first_key
 from statestore.formats.places.rocksdb_forks import keep_for_ever, leave_in_forks, writing_rocksdb
 
 ONE = 0  # the segment number of a tier with one database
@@ -206,6 +207,10 @@ class HotTier:
             scan.close()
             self._scans.pop(scan, None)
 
+    def row_key(self, stored: bytes) -> bytes:
+        """Return the row key of a key as stored, which is what scans yield; most tiers store row keys as they are."""
+        return stored
+
     def estimated_rows(self) -> int:
         """Return RocksDB's estimate of the number of rows."""
         rows = 0
@@ -264,6 +269,26 @@ class HotTier:
         if self._time_segment_name is None:
             return self.root / "rocksdb" / self._store
         return self.root / self._time_segment_name(time_segment)
+
+
+class TimeOrderedTier(HotTier):
+    """A tier of windows by start, then key, as Kafka's emit-final stores have them on disk.
+
+    It takes row keys, and yields keys as stored. There is no index by key: the windows of one key are found among those
+    of all keys in the time that is asked for.
+    """
+
+    def put(self, time_segment: int, key: bytes, value: bytes | None) -> None:
+        super().put(time_segment, time_first_key(key), value)
+
+    def get(self, time_segment: int, key: bytes) -> bytes | None:
+        return super().get(time_segment, time_first_key(key))
+
+    def ingest(self, time_segment: int, rows: dict[bytes, bytes | None]) -> None:
+        super().ingest(time_segment, {time_first_key(key): value for key, value in rows.items()})
+
+    def row_key(self, stored: bytes) -> bytes:
+        return store_key_of(stored)
 
 
 @contextlib.contextmanager

@@ -192,6 +192,8 @@ def _usable(position: TierPosition, spec: StoreSpec, log_state: LogState) -> boo
     """Return whether the tier holds all commits, which is so if there was only upkeep since its position."""
     if position.store_id != spec.store_id or position.version > log_state.version:
         return False
+    if position.time_ordered != (spec.windowing is not None and spec.windowing.time_ordered):
+        return False  # of a release that stored every row by key
     if not is_of_this_boot(position) and position.changelog:
         return False  # the machine may have lost the end of the changelog, but not that of the tier
     return set(log_state.versions.operation[position.version + 1 :]) <= UPKEEP

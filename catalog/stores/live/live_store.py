@@ -56,16 +56,13 @@ class LiveStore(TierHandle):
             self._own_log()
             self._before_commit()
             self._finish_attempt()
-            batches = list(self._changelogs.uncommitted())
-            keys, values = (binary_columns(batches, name) for name in ("key", "value"))
-            times = np.concatenate([np.empty(0, np.int64), *(batch.column("timestamp") for batch in batches)])
-            if not len(keys) and not self._dropped and transaction is None:
+            accepted = self._uncommitted()
+            if not len(accepted.row_keys) and not self._dropped and transaction is None:
                 return self.refresh()
             repeated = self._version_of(transaction)
             if repeated is not None:
                 self._discard_own()
                 return repeated
-            accepted = Accepted(keys, values, self._ost, self._dropped, times)
             consumed = self._changelogs.consumed()
             self._attempt = CommitAttempt(consumed, dropped=self._dropped)
             try:
@@ -206,6 +203,13 @@ class LiveStore(TierHandle):
         with disk_errors("make a changelog", self._root):
             self._append = self._changelogs.writer().append_row
         return self._append
+
+    def _uncommitted(self) -> Accepted:
+        """Return the rows of the changelog that the next commit adds to the table."""
+        batches = list(self._changelogs.uncommitted())
+        keys, values = (binary_columns(batches, name) for name in ("key", "value"))
+        times = np.concatenate([np.empty(0, np.int64), *(batch.column("timestamp") for batch in batches)])
+        return Accepted(keys, values, self._ost, self._dropped, times)
 
     def _own_log(self) -> None:
         """Own the store, with or without a tier: operations that only read the changelog do not need a tier that has

@@ -92,7 +92,8 @@ def check_columns(spec: StoreSpec, schema: pa.Schema) -> None:
 def overwritten(tier: HotTier, accepted: Accepted) -> Accepted:
     """Return the rows, preceded by a delete for each row of the tier that is not among them."""
     kept = set(accepted.row_keys.to_pylist())
-    gone = [key for time_segment in tier.time_segments() for key, _ in tier.scan(time_segment) if key not in kept]
+    stored = (key for time_segment in tier.time_segments() for key, _ in tier.scan(time_segment))
+    gone = [key for key in map(tier.row_key, stored) if key not in kept]
     return replace(
         accepted,
         row_keys=pa.concat_arrays([pa.array(gone, pa.binary()), accepted.row_keys]),

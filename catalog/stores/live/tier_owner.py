@@ -126,6 +126,10 @@ class TierOwner(StoreHandle):
     def _opened(self, tier: HotTier) -> None:
         """Hook: the tier was opened or recreated."""
 
+    def _tier_in(self, folder: Path) -> HotTier:
+        """Hook: return a tier in a folder, not opened."""
+        return HotTier(folder, self.name, self._time_segment_name)
+
     # Opening
 
     def _own(self) -> HotTier:
@@ -187,7 +191,7 @@ class TierOwner(StoreHandle):
         return tier
 
     def _new_tier(self) -> HotTier:
-        return HotTier(self._root / FOLDER, self.name, self._time_segment_name)
+        return self._tier_in(self._root / FOLDER)
 
     def _drop_dead(self, tier: HotTier) -> bool:
         """Remove the segments that the stream time has ended; return whether there were any."""
@@ -239,7 +243,7 @@ class TierOwner(StoreHandle):
             self._drop_tier()
             directory = take_directory()
             self._remove_private = weakref.finalize(self, directory.remove)
-            self._tier = HotTier(directory.path / FOLDER, self.name, self._time_segment_name)
+            self._tier = self._tier_in(directory.path / FOLDER)
             state = content.fill(self._tier, log_state)
         self._ost = state.stream_time
         return self._tier
@@ -288,6 +292,7 @@ class TierOwner(StoreHandle):
             segments=tier.marks(),
             boot=this_boot(),
             held=self._changelogs.extents(),
+            time_ordered=self.spec.windowing is not None and self.spec.windowing.time_ordered,
         )
         with contextlib.suppress(OSError):  # the previous position is still true, but covers less
             write_position(self._root / FOLDER, position)

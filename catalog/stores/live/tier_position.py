@@ -34,7 +34,7 @@ class TierPosition:
     ``boot`` is the run of the machine in which the position was written: rows that were never forced to the disk are
     lost at its end from the changelog, but perhaps not from the tier. ``held`` are the changelogs that waited for a
     commit: name, length forced to the disk, length written. By it a changelog that is missing or has lost its end is
-    noticed.
+    noticed. ``time_ordered`` is whether rows are stored by time, as in a `TimeOrderedTier`.
     """
 
     store_id: str
@@ -47,6 +47,7 @@ class TierPosition:
     segments: tuple[DatabaseMark, ...]
     boot: str
     held: tuple[tuple[str, int, int], ...] = ()
+    time_ordered: bool = False
 
 
 def this_boot() -> str:

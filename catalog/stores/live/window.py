@@ -1,22 +1,35 @@
 """The window store of Kafka Streams 3.5 and later: rows (key, window start) -> value, and a table of windows.
 
 A put at an existing (key, start) overwrites, and a null deletes. If the store retains duplicates, each put is a row of
-its own and nulls are ignored. ``time_ordered`` (the emit-final stores) shows one millisecond more of the retention. The
-state time of its table is the start of the window.
+its own, and a null changes nothing but is logged. ``time_ordered`` (the emit-final stores) returns the windows of
+several keys by start and then key, and shows one millisecond more of the retention. The state time of its table is the
+start of the window.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
+from statestore.catalog.log.storage import Storage
+from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.latency import SAMPLE
-from statestore.catalog.stores.live.live_tables import SEQUENCE_MASK
+from statestore.catalog.stores.live.hot_tier import HotTier, TimeOrderedTier
+from statestore.catalog.stores.live.live_tables import SEQUENCE_MASK, Accepted
 from statestore.catalog.stores.live.tier_handle import MAX_TIME
-from statestore.catalog.stores.live.time_segmented import TimeSegmentedStore, Windowed, key_range, one_key, within
+from statestore.catalog.stores.live.time_segmented import (
+    Bounds,
+    Take,
+    TimeSegmentedStore,
+    Windowed,
+    key_range,
+    one_key,
+    within,
+)
 from statestore.formats.kafka_rows.byte_reader import INT64
-from statestore.formats.kafka_rows.window_keys import SUFFIX
+from statestore.formats.kafka_rows.window_keys import SUFFIX, key_and_start, time_first_bounds
 from statestore.formats.values.times import Time
 
 START = INT64
@@ -27,11 +40,21 @@ LAST = b"\x7f" + b"\xff" * 11  # no suffix of a time from 0 on is greater
 class WindowStore(TimeSegmentedStore):
     """A live handle on a window store; `LiveStore` describes which handle may write. Range ends are inclusive."""
 
+    def __init__(
+        self, storage: Storage, spec: StoreSpec, *, auto_compact: bool = True, read_only: bool = False
+    ) -> None:
+        super().__init__(storage, spec, auto_compact=auto_compact, read_only=read_only)
+        self._parts_of: Callable[[bytes], tuple[bytes, int]] = (
+            key_and_start if self._rule.time_ordered else _parts_of_row_key
+        )
+        self._last_put: tuple[bytes, int, bytes] | None = None  # key, start, value; only where duplicates are kept
+
     def put(self, key: Any, value: Any, window_start: Time) -> None:
         """Set the value of a window, or (None) delete it. The put survives the end of this process when the call
         returns.
 
-        It is refused and counted in ``dropped_records`` if the window's segment is older than the retention.
+        It is refused and counted in ``dropped_records`` if the window's segment is older than the retention. Where
+        duplicates are retained, None removes nothing, but is logged under a number of its own.
         """
         key_bytes = self._forms.serde.key_bytes(key)
         cells = None if value is None else self._forms.serde.value_bytes(value)
@@ -43,29 +66,39 @@ class WindowStore(TimeSegmentedStore):
             self._own()
             sequence = 0
             if self._rule.duplicates:
-                if cells is None:
-                    return
                 sequence = self._sequence = (self._sequence + 1) & SEQUENCE_MASK
+                if cells is None:
+                    append = self._append or self._open_changelog()
+                    append(key_bytes + SUFFIX.pack(start, sequence), None, min(start, self._ost))
+                    return
+                self._last_put = None
             time_segment = self._live_time_segment(start)
             if time_segment is None:
                 self._dropped += 1
             else:
                 self._put_row(time_segment, key_bytes + SUFFIX.pack(start, sequence), cells, start)
+                if cells is not None and self._rule.duplicates:
+                    self._last_put = key_bytes, start, cells
         if begin:
             puts.add(perf_counter_ns() - begin)
 
     def fetch(self, key: Any, start: Time, end: Time | None = None) -> Any:
         """Return the windows of a key that start from ``start`` to ``end``, ascending.
 
-        Without ``end``, return the value of the window that starts exactly at ``start``, or None (always None if
-        duplicates are retained).
+        Without ``end``, return the value of the window that starts exactly at ``start``, or None. Where duplicates are
+        retained, only the last put of this handle is found, as in Kafka.
         """
         if end is not None:
             return self._fetch(key, start, end, backwards=False)
         with self._latencies.time("fetch"):
             at = self._bound(start, "start")
-            row_key = self._forms.serde.key_bytes(key) + SUFFIX.pack(at, 0)
-            return self._stored_value(at, row_key) if at >= self._first_visible() else None
+            name = self._forms.serde.key_bytes(key)
+            if at < self._first_visible():
+                return None
+            if not self._rule.duplicates:
+                return self._stored_value(at, name + SUFFIX.pack(at, 0))
+            last = self._last_put
+            return None if last is None or last[:2] != (name, at) else self._forms.serde.value_of(last[2])
 
     def backward_fetch(self, key: Any, start: Time, end: Time) -> Iterator[Windowed]:
         """Return the windows of a range of ``fetch`` in the opposite order."""
@@ -73,7 +106,11 @@ class WindowStore(TimeSegmentedStore):
 
     def fetch_range(self, low: Any, high: Any, start: Time, end: Time) -> Iterator[Windowed]:
         """Return windows of the keys from ``low`` to ``high`` (None: without end) that start from ``start`` to
-        ``end``."""
+        ``end``.
+
+        They come segment by segment, and in each by the bytes of key and start; in a time-ordered store by start and
+        then key.
+        """
         return self._range(low, high, start, end, backwards=False)
 
     def backward_fetch_range(self, low: Any, high: Any, start: Time, end: Time) -> Iterator[Windowed]:
@@ -81,7 +118,7 @@ class WindowStore(TimeSegmentedStore):
         return self._range(low, high, start, end, backwards=True)
 
     def all(self) -> Iterator[Windowed]:
-        """Return all visible windows."""
+        """Return all visible windows, in the order of ``fetch_range``."""
         return self._range(None, None, None, None, backwards=False)
 
     def backward_all(self) -> Iterator[Windowed]:
@@ -89,7 +126,7 @@ class WindowStore(TimeSegmentedStore):
         return self._range(None, None, None, None, backwards=True)
 
     def fetch_all(self, start: Time, end: Time) -> Iterator[Windowed]:
-        """Return the windows of all keys that start from ``start`` to ``end``."""
+        """Return the windows of all keys that start from ``start`` to ``end``, in the order of ``fetch_range``."""
         return self._range(None, None, start, end, backwards=False)
 
     def backward_fetch_all(self, start: Time, end: Time) -> Iterator[Windowed]:
@@ -99,15 +136,14 @@ class WindowStore(TimeSegmentedStore):
     def restore(self, records: Iterable[tuple[Any, Any, Time]]) -> None:
         """Replay changelog records (key, value or None, window start) as one batch.
 
-        The stream time moves first; then records in dead segments are left out, uncounted.
+        The stream time moves first; then records in dead segments are left out, uncounted. As in Kafka, a null moves
+        the stream time even where duplicates are retained.
         """
         with self._mutex, self._latencies.time("restore"):
             self._own()
             serde, duplicates = self._forms.serde, self._rule.duplicates
             rows = []
             for key, value, window_start in records:
-                if value is None and duplicates:
-                    continue
                 if duplicates:
                     self._sequence = (self._sequence + 1) & SEQUENCE_MASK
                 start = self._time(window_start, "window_start")
@@ -123,9 +159,11 @@ class WindowStore(TimeSegmentedStore):
             return iter(())
         name = self._forms.serde.key_bytes(key)
         length = len(name) + SUFFIX_BYTES
-        bounds = one_key(name, SUFFIX.pack(first, 0), SUFFIX.pack(last, SEQUENCE_MASK))
-        rows = self._stored(first, last, bounds, lambda row: len(row) == length and row.startswith(name), backwards)
-        return map(self._windowed, rows)
+        bounds: Bounds = one_key(name, SUFFIX.pack(first, 0), SUFFIX.pack(last, SEQUENCE_MASK))
+        take: Take = lambda row: len(row) == length and row.startswith(name)  # noqa: E731
+        if self._rule.time_ordered:
+            bounds, take = time_first_bounds(first, last), lambda row: key_and_start(row)[0] == name
+        return map(self._windowed, self._stored(first, last, bounds, take, backwards))
 
     def _range(self, low: Any, high: Any, start: Time | None, end: Time | None, backwards: bool) -> Iterator[Windowed]:
         self._latencies["range"].count += 1
@@ -137,11 +175,35 @@ class WindowStore(TimeSegmentedStore):
         if lowest is not None and highest is not None and lowest > highest:
             return iter(())
 
-        def take(row: bytes) -> bool:
-            begin: int = START.unpack_from(row, len(row) - SUFFIX_BYTES)[0]
-            return first <= begin <= last and within(row[:-SUFFIX_BYTES], lowest, highest)
+        parts_of = self._parts_of
 
-        return map(self._windowed, self._stored(first, last, key_range(lowest, highest, LAST), take, backwards))
+        def take(row: bytes) -> bool:
+            name, begin = parts_of(row)
+            return first <= begin <= last and within(name, lowest, highest)
+
+        bounds = time_first_bounds(first, last) if self._rule.time_ordered else key_range(lowest, highest, LAST)
+        return map(self._windowed, self._stored(first, last, bounds, take, backwards))
+
+    def _accept(self, data: Any) -> Accepted:
+        accepted = super()._accept(data)
+        if self._rule.duplicates and len(accepted.row_keys):
+            row_key, value = accepted.row_keys[-1].as_py(), accepted.values[-1].as_py()
+            start, sequence = SUFFIX.unpack_from(row_key, len(row_key) - SUFFIX_BYTES)
+            self._last_put = (row_key[:-SUFFIX_BYTES], start, value) if sequence == self._sequence else None
+        return accepted
+
+    def _uncommitted(self) -> Accepted:
+        """Return the rows without the nulls of a store with duplicates, which remove nothing."""
+        accepted = super()._uncommitted()
+        return accepted.chosen(accepted.values.is_valid().to_numpy(False)) if self._rule.duplicates else accepted
+
+    def _tier_in(self, folder: Path) -> HotTier:
+        kind = TimeOrderedTier if self._rule.time_ordered else HotTier
+        return kind(folder, self.name, self._time_segment_name)
+
+    def _discard_own(self) -> None:
+        self._last_put = None
+        super()._discard_own()
 
     def _visible(self, start: Time | None, end: Time | None) -> tuple[int, int]:
         """Return the bounds of the requested starts: at least 0, and within the retention."""
@@ -150,8 +212,13 @@ class WindowStore(TimeSegmentedStore):
         return max(first, self._first_visible()), last
 
     def _windowed(self, row: tuple[bytes, bytes]) -> Windowed:
-        row_key, value = row
-        start: int = START.unpack_from(row_key, len(row_key) - SUFFIX_BYTES)[0]
+        name, start = self._parts_of(row[0])
         end = min(start + self._rule.window_size, MAX_TIME)
         serde = self._forms.serde
-        return Windowed(serde.key_of(row_key[:-SUFFIX_BYTES]), start, end, serde.value_of(value))
+        return Windowed(serde.key_of(name), start, end, serde.value_of(row[1]))
+
+
+def _parts_of_row_key(row_key: bytes) -> tuple[bytes, int]:
+    """Return key and start of a row key."""
+    start: int = START.unpack_from(row_key, len(row_key) - SUFFIX_BYTES)[0]
+    return row_key[:-SUFFIX_BYTES], start

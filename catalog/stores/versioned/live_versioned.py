@@ -122,12 +122,15 @@ class LiveVersionedStore(LiveStore, VersionedStore):
         (KIP-968).
 
         The answer is complete, whereas Kafka's misses versions that end in a later segment
-        (docs/decisions/028-kafka-versioned-stores.md).
+        (docs/decisions/028-kafka-versioned-stores.md). A range that ends before it starts has no moment, and no
+        versions.
         """
         self._latencies["range"].count += 1
         key_bytes = self._forms.serde.key_bytes(key)
         first = -(2**63) if start is None else self._bound(start, "start")
         last = 2**63 - 1 if end is None else self._bound(end, "end")
+        if first > last:
+            return iter(())
         versions = self._read(lambda tier: self._of(tier).versions(key_bytes, first, last, self._ost))
         return map(self._record, versions[::-1] if ascending else versions)
 

@@ -308,12 +308,14 @@ class NaturalVersionedStore(VersionedStore):
 
         The answer is complete, whereas Kafka's misses versions that end in a later segment
         (docs/decisions/028-kafka-versioned-stores.md). For a range that ends before the retention, only the newest
-        version is considered.
+        version is considered. A range that ends before it starts has no moment, and no versions.
         """
         self._check_open()
         name = self._keys.normalize(key)
         low = -(2**63) if start is None else moment_us(start, "start")
         high = OPEN - 1 if end is None else moment_us(end, "end")
+        if low > high:
+            return
         self._follow()
         with self._view:
             versions, stream_time = self._live.versions_of(name), self._observed_us

@@ -28,6 +28,7 @@ from statestore.formats.spark.checkpoint.query_metadata import (
     Batch,
     StoreEntry,
     committed_batches,
+    holds_files,
     operator_ids,
     read_batch,
     read_operator,
@@ -284,7 +285,14 @@ def _with_long_timeout(family: FamilySchema) -> FamilySchema:
 def _stores_without_metadata(folder: Folder, partitions: tuple[int, ...]) -> tuple[StoreEntry, ...]:
     if not partitions:
         return ()
-    names = [name for name in folder.at(partitions[0]).folders() if name not in _OWN_FOLDERS]
+    first, *others = (folder.at(partition) for partition in partitions)
+    names = [
+        name
+        for name in first.folders()
+        if name not in _OWN_FOLDERS
+        # Spark 4.1's own source leaves an empty folder behind if it is asked for a store that does not exist.
+        and (holds_files(first.at(name)) or any(name in other.folders() for other in others))
+    ]
     return tuple(StoreEntry(name, None, None) for name in names or [DEFAULT_STORE])
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from statestore.formats.errors import StateStoreError
+from statestore.formats.kernels.compiled_use import is_loaded
 from statestore.formats.places.regular_files import stream_regular
 from statestore.formats.spark.checkpoint.state_errors import corrupt_file
 
@@ -99,18 +100,17 @@ class VerifiedStream:
 
     def _verify(self, data: bytes) -> None:
         chunk, expected = self.checksums.chunk_bytes, self.checksums.values
-        view, first = memoryview(data), self._verified
-        starts = range(0, len(data), chunk)
-        if first + len(starts) > len(expected) or (self._ended and first + len(starts) < len(expected)):
-            more = "more" if first + len(starts) > len(expected) else "fewer"
+        first, count = self._verified, -(-len(data) // chunk)
+        if first + count > len(expected) or (self._ended and first + count < len(expected)):
+            more = "more" if first + count > len(expected) else "fewer"
             raise self._damaged(f"{more} bytes than the {len(expected)} checksums in {self._side} are for")
-        actual = np.fromiter((zlib.crc32(view[at : at + chunk]) for at in starts), np.uint32, len(starts))
-        wrong = np.flatnonzero(actual != expected[first : first + len(starts)])
+        actual = _chunk_checksums(data, chunk)
+        wrong = np.flatnonzero(actual != expected[first : first + count])
         if len(wrong):
             at = first + int(wrong[0])
             difference = f"checksum {int(actual[wrong[0]]):08x} where {self._side} says {int(expected[at]):08x}"
             raise self._damaged(f"bytes {at * chunk}-{(at + 1) * chunk - 1} have {difference}")
-        self._verified += len(starts)
+        self._verified += count
 
     @property
     def _side(self) -> str:
@@ -129,3 +129,16 @@ class VerifiedStream:
 
     def __exit__(self, *_: Any) -> None:
         self.close()
+
+
+def _chunk_checksums(data: bytes, chunk: int) -> npt.NDArray[np.uint32]:
+    """The CRC-32 of each ``chunk`` bytes of the data."""
+    count = -(-len(data) // chunk)
+    if is_loaded():
+        from statestore.formats.kernels.checksum_kernels import chunk_checksums
+
+        found = np.empty(count, np.uint32)
+        chunk_checksums(np.frombuffer(data, np.uint8), chunk, found)
+        return found
+    view = memoryview(data)
+    return np.fromiter((zlib.crc32(view[at : at + chunk]) for at in range(0, len(data), chunk)), np.uint32, count)

@@ -28,9 +28,8 @@ def fetch_ahead(root: Folder, batch_id: int | None) -> None:
     versions = [(v2, v2.numbered()[-1]) for each in operators for v2 in [each.at("_metadata", "v2")] if v2.numbered()]
     root.fetch(schemas or partitions, [*metadata, *versions])
     files: list[tuple[Folder, str | int]] = [(folder, name) for folder in schemas for name in folder.files()]
-    if not schemas:
-        files = [(each.at("_metadata"), "schema") for first in partitions for each in _stores(first)]
-    root.fetch(files=files)
+    stores = [] if schemas else [each for first in partitions for each in _stores(first)]
+    root.fetch(stores, files or [(each.at("_metadata"), "schema") for each in stores])
 
 
 def _first_partition(operator: Folder) -> Folder | None:

@@ -185,7 +185,23 @@ def _document(folder: Folder, batch_id: int) -> dict[str, Any]:
 
 def operator_ids(root: Folder) -> list[int]:
     """The numbers of the stateful operators; 0 is the one next to the sink."""
-    return sorted(int(name) for name in root.at("state").folders() if NUMBER.fullmatch(name))
+    state = root.at("state")
+    return sorted(int(name) for name in state.folders() if NUMBER.fullmatch(name) and not _is_trace(state.at(name)))
+
+
+def _is_trace(operator: Folder) -> bool:
+    """Return whether a folder is only what a read left behind.
+
+    Spark's own state source makes folders for the schema of an operator before it refuses one that does not exist:
+    Spark 4.1 leaves them in the checkpoint.
+    """
+    return operator.folders() == ["0"] and not holds_files(operator.at("0"))
+
+
+def holds_files(partition: Folder) -> bool:
+    """Return whether the folder of a partition or store has files, of data or of its schema."""
+    inner = (partition.at(name) for name in partition.folders())
+    return bool(partition.files()) or any(each.files() or each.at("_metadata").files() for each in inner)
 
 
 def read_operator(root: Folder, operator_id: int, batch_id: int) -> OperatorEntry:

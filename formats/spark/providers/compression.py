@@ -11,13 +11,15 @@ A block is decompressed only after the size it claims has been checked against t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from struct import Struct
 from typing import IO
 
+import numpy as np
 import pyarrow as pa
 from xxhash import xxh32_intdigest
 
+from statestore.formats.kernels.compiled_use import is_loaded
 from statestore.formats.spark.checkpoint.state_errors import corrupt_file
 
 _LZ4_MAGIC, _ZSTD_MAGIC, _SNAPPY_MAGIC, _LZF_MAGIC = b"LZ4Block", b"\x28\xb5\x2f\xfd", b"\x82SNAPPY\x00", b"ZV"
@@ -27,6 +29,7 @@ _LZ4_SEED, _LZ4_CHECKSUM_BITS = 0x9747B28C, 0x0FFFFFFF
 _LZ4_RAW, _LZ4_COMPRESSED = 0x10, 0x20
 _MAX_BLOCK = 64 << 20
 _CHUNK = 1 << 20
+_TARGET = 1 << 20
 
 
 def decompressed(stream: IO[bytes], path: str) -> Iterator[bytes]:
@@ -60,6 +63,10 @@ class _Source:
             left -= len(part)
         return b"".join(parts)
 
+    def put_back(self, content: bytes) -> None:
+        """Return bytes that were read and are to be read again."""
+        self._head = content + self._head
+
     def exactly(self, size: int) -> bytes:
         content = self.read(size)
         if len(content) != size:
@@ -74,6 +81,10 @@ class _Source:
 
 
 def _lz4(source: _Source) -> Iterator[bytes]:
+    """Read frame by frame; compiled code reads all that are ordinary first."""
+    if is_loaded():
+        left = yield from _lz4_frames(source)
+        source.put_back(left)
     codec = pa.Codec("lz4_raw")
     while magic := source.read(len(_LZ4_MAGIC)):
         if magic != _LZ4_MAGIC:
@@ -92,6 +103,29 @@ def _lz4(source: _Source) -> Iterator[bytes]:
         if xxh32_intdigest(data, _LZ4_SEED) & _LZ4_CHECKSUM_BITS != checksum:
             raise corrupt_file(source.path, f"an lz4 block of {plain} bytes does not match its checksum {checksum:#x}")
         yield data
+
+
+def _lz4_frames(source: _Source) -> Generator[bytes, None, bytes]:
+    """Yield the bytes of frames up to one that is not ordinary, and return the bytes from there on that were read."""
+    from statestore.formats.kernels.compiled import SLACK
+    from statestore.formats.kernels.frame_kernels import lz4_frames
+
+    ends, left = np.zeros(2, np.int64), b""
+    target = np.empty(_TARGET + SLACK, np.uint8)
+    while True:
+        more = source.read(_CHUNK)
+        packed = left + more
+        room = np.frombuffer(packed + bytes(SLACK), np.uint8)
+        begin = 0
+        while True:
+            lz4_frames(room[begin:], len(packed) - begin, target, _TARGET, _LZ4_SEED, ends)
+            if not ends[1]:
+                break
+            yield target[: ends[1]].tobytes()
+            begin += int(ends[0])
+        left = packed[begin:]
+        if not more or len(left) > _CHUNK:
+            return left
 
 
 def _zstd(source: _Source) -> Iterator[bytes]:

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from statestore.formats.kernels.arrays import Ints
 from statestore.formats.spark.checkpoint.state_errors import corrupt_file
 from statestore.formats.spark.rows.byte_spans import Spans, change_kernels, gather
 
@@ -49,9 +48,9 @@ def read_records(pieces: Iterable[bytes], path: str, *, typed: bool = False, blo
     while True:
         # The buffer is at least twice what is left, so that a record larger than a block is copied only a few times.
         data = _filled(source, left, max(block, 2 * len(left)))
-        starts, end, done = _starts(data, typed, path)
-        if len(starts):
-            yield _changes(data, np.asarray(starts, np.int64), typed, path)
+        changes, end, done = _changes(data, typed, path)
+        if len(changes):
+            yield changes
         if done:
             return
         if len(data) == len(left):
@@ -72,14 +71,39 @@ def _filled(source: Iterator[bytes], left: bytes, size: int) -> bytes:
     return b"".join(parts)
 
 
-def _starts(data: bytes, typed: bool, path: str) -> tuple[Sequence[int] | Ints, int, bool]:
+def _changes(data: bytes, typed: bool, path: str) -> tuple[Changes, int, bool]:
+    """(the complete records, where the incomplete one starts, whether the end mark was found)."""
+    kernels = change_kernels()
+    keys, values, end, done = (
+        _spans(data, typed, path) if kernels is None else _compiled_spans(kernels, data, typed, path)
+    )
+    missing = values.size < 0
+    bare = Spans(values.data, values.start, np.maximum(values.size, 0))
+    if not typed:
+        return Changes(np.where(missing, np.uint8(DELETE), np.uint8(PUT)), keys, bare), end, done
+    kind = keys.data[keys.start - 5]
+    valid = np.isin(kind, (PUT, DELETE, MERGE)) & ((kind == DELETE) == missing)
+    if not valid.all():
+        raise corrupt_file(
+            path, f"found type {kind[int(np.argmin(valid))]:#x} of a record, expected put, delete or merge"
+        )
+    return Changes(kind, keys, bare), end, done
+
+
+def _spans(block: bytes, typed: bool, path: str) -> tuple[Spans, Spans, int, bool]:
+    found, end, done = _starts(block, typed, path)
+    data, positions = np.frombuffer(block, np.uint8), np.asarray(found, np.int64) + int(typed)
+    key_size = gather(data, positions, ">i4").astype(np.int64)
+    value_position = positions + 4 + key_size
+    value_size = gather(data, value_position, ">i4").astype(np.int64)
+    return Spans(data, positions + 4, key_size), Spans(data, value_position + 4, value_size), end, done
+
+
+def _starts(data: bytes, typed: bool, path: str) -> tuple[Sequence[int], int, bool]:
     """(where complete records start, where the incomplete one starts, whether the end mark was found).
 
     Each start follows from the sizes before it, so only this loop goes record by record.
     """
-    kernels = change_kernels()
-    if kernels is not None:
-        return _compiled_starts(kernels, data, typed, path)
     key_size_at, front, length = (_TYPED_SIZE if typed else _SIZE).unpack_from, 5 if typed else 4, len(data)
     value_size_at = _SIZE.unpack_from
     starts: list[int] = []
@@ -106,16 +130,19 @@ def _starts(data: bytes, typed: bool, path: str) -> tuple[Sequence[int] | Ints, 
     return starts, at, True
 
 
-def _compiled_starts(kernels: Any, data: bytes, typed: bool, path: str) -> tuple[Ints, int, bool]:
-    """The starts as `_starts` returns them, found by compiled code."""
-    front = 5 if typed else 4
-    starts, end = np.empty(len(data) // (front + 4) + 1, np.int64), np.zeros(4, np.int64)
-    count = kernels.record_starts(np.frombuffer(data, np.uint8), front, starts, end)
-    at, odd, key_size, value_size = end.tolist()
-    if not odd:
-        return starts[:count], at, typed and len(data) - at < front and data[at : at + 1] == _END
-    _check_end(typed, key_size, value_size, at, path)
-    return starts[:count], at, True
+def _compiled_spans(kernels: Any, block: bytes, typed: bool, path: str) -> tuple[Spans, Spans, int, bool]:
+    """`_spans`, found by compiled code."""
+    front, data = 5 if typed else 4, np.frombuffer(block, np.uint8)
+    room = len(data) // (front + 4) + 1
+    key_start, key_size, value_start, value_size = (np.empty(room, np.int64) for _ in range(4))
+    end = np.zeros(4, np.int64)
+    count = kernels.record_spans(data, front, key_start, key_size, value_start, value_size, end)
+    at, odd, last_key, last_value = end.tolist()
+    if odd:
+        _check_end(typed, last_key, last_value, at, path)
+    done = bool(odd) or (typed and len(data) - at < front and block[at : at + 1] == _END)
+    keys = Spans(data, key_start[:count], key_size[:count])
+    return keys, Spans(data, value_start[:count], value_size[:count]), at, done
 
 
 def _check_end(typed: bool, key_size: int, value_size: int, at: int, path: str) -> None:
@@ -123,22 +150,3 @@ def _check_end(typed: bool, key_size: int, value_size: int, at: int, path: str) 
     if value_size < -1 or typed or key_size != -1:
         what = f"a key of {key_size} bytes" if key_size < 0 else f"a value of {value_size} bytes"
         raise corrupt_file(path, f"found {what} in the record at byte {at} of a block")
-
-
-def _changes(block: bytes, starts: Ints, typed: bool, path: str) -> Changes:
-    data = np.frombuffer(block, np.uint8)
-    positions = starts + int(typed)
-    key_size = gather(data, positions, ">i4").astype(np.int64)
-    keys = Spans(data, positions + 4, key_size)
-    value_position = keys.start + key_size
-    value_size = gather(data, value_position, ">i4").astype(np.int64)
-    values = Spans(data, value_position + 4, np.maximum(value_size, 0))
-    if not typed:
-        return Changes(np.where(value_size < 0, np.uint8(DELETE), np.uint8(PUT)), keys, values)
-    kind = data[starts]
-    valid = np.isin(kind, (PUT, DELETE, MERGE)) & ((kind == DELETE) == (value_size < 0))
-    if not valid.all():
-        raise corrupt_file(
-            path, f"found type {kind[int(np.argmin(valid))]:#x} of a record, expected put, delete or merge"
-        )
-    return Changes(kind, keys, values)

@@ -6,6 +6,7 @@ family's id, values their checksums.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from statestore.formats.errors import NotFoundError
-from statestore.formats.kernels.compiled_use import load_if_it_pays
+from statestore.formats.kernels.compiled_use import is_loaded, load_if_it_pays
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.ordered_threads import in_order
 from statestore.formats.places.reading_threads import reading_threads
@@ -24,6 +25,7 @@ from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store, pa
 from statestore.formats.spark.checkpoint.checkpoint_files import DataFile, read_ahead
 from statestore.formats.spark.checkpoint.load_plan import CHANGES, LoadPlan, plan_lineage, plan_load, readable_versions
 from statestore.formats.spark.checkpoint.state_errors import corrupt_file, missing
+from statestore.formats.spark.providers.bulk_replay import FoundMerges, bulk_rows
 from statestore.formats.spark.providers.file_records import DELETE, Changes
 from statestore.formats.spark.providers.hdfs_provider import base_rows, delta_changes
 from statestore.formats.spark.providers.key_bounds import KeyBounds, changes_within, rows_within
@@ -37,6 +39,7 @@ from statestore.formats.spark.providers.rocksdb_provider import (
     split_keys,
     zip_rows,
 )
+from statestore.formats.spark.providers.stored_rows import StoredRows, rows_in
 from statestore.formats.spark.rows.byte_spans import Spans, gather
 from statestore.formats.spark.rows.row_checksum import CHECKSUM_BYTES, verify_checksums
 
@@ -44,6 +47,7 @@ FAMILY_BYTES = 2
 _PART_BYTES = 16 << 20
 _HISTORY_BYTES = 6 << 20  # compressed bytes of files: changes are held in memory, and take many times as much there
 _MOST_PARTS = 256
+BULK_BYTES = 2 << 20  # compressed bytes of changes; fewer become few batches if they are folded
 T = TypeVar("T")
 
 
@@ -69,22 +73,22 @@ def open_partition(checkpoint: Checkpoint, store: Store, number: int, family: st
 
 def stored_rows(
     partition: Partition,
-    each: Callable[[pa.RecordBatch], T],
+    each: Callable[[StoredRows], T],
     *,
     base_version: int | None = None,
     key_ranges: Sequence[KeyBounds] | None = None,
     lookup: Sequence[KeyRange] | None = None,
     hashes: HashRange | None = None,
 ) -> Iterator[T]:
-    """Yield ``each`` of the batches of rows as of the checkpoint's batch, none empty; several threads may call
+    """Yield ``each`` of the rows as of the checkpoint's batch, some at a time and never none; several threads may call
     ``each``.
 
     ``base_version`` chooses the snapshot to start from. ``key_ranges`` are [from, to) of stored keys, ascending and
     apart; no row outside of them is returned. The ranges of ``lookup`` are without the id of a column family; if they
     are many, rows between them may be returned, too. ``hashes`` leaves out all other keys.
 
-    The changes since the base are held in memory. Where they are too many, the files are read several times, each time
-    for some of the keys.
+    The changes since the base are held in memory. Where they are too many, only hashes of their keys are held and the
+    files are read twice, or, if values are merged, several times, each time for some of the keys.
 
     Raises NotFoundError SPARK_STATE_NOT_FOUND if the files of the version are not all kept, CorruptError
     SPARK_STATE_FILE, UnsupportedError SPARK_STATE_UNSUPPORTED.
@@ -99,28 +103,36 @@ def stored_rows(
     if family_ranges is not None:
         key_ranges = [(within.first, within.stop) for within in family_ranges]
 
-    def overlay(narrowing: Narrowing) -> Overlay:
+    whole = hashes or HashRange(hashes_of_keys(partition.store))
+
+    def changes(kept: HashRange = whole) -> Iterator[Changes]:
         opened = read_ahead(partition.folder, plan.changes)
         ahead = ((replace(partition, folder=folder), file) for folder, file in opened)
-        changes = (
-            change for opened_partition, file in ahead for change in _file_changes(opened_partition, file, family_id)
-        )
-        if key_ranges is not None:
-            changes = (changes_within(change, key_ranges) for change in changes)
-        changes = (narrowing.kept.changes(change) for change in changes)
-        return overlay_of(changes, checkpoint.delimiter, narrowing.fit)
+        for opened_partition, file in ahead:
+            for change in _file_changes(opened_partition, file, family_id):
+                yield kept.changes(change if key_ranges is None else changes_within(change, key_ranges))
 
-    for kept, newest in in_passes(hashes or HashRange(hashes_of_keys(partition.store)), overlay):
-        replay = Replay(newest)
-        over = partial(_replayed, replay, each, kept)
+    def base(over: Callable[[pa.RecordBatch], list[T]]) -> Iterator[T]:
         for batches in _base(partition, plan.base, family_id, over, key_ranges, family_ranges):
             yield from batches
-        yield from map(each, replay.rest())
-        del newest, replay, over
+
+    if is_loaded() and sum(file.size for file in plan.changes) >= BULK_BYTES:
+        with contextlib.suppress(FoundMerges):
+            yield from bulk_rows(changes, base, whole, each)
+            return
+
+    def overlay(narrowing: Narrowing) -> Overlay:
+        return overlay_of(changes(narrowing.kept), checkpoint.delimiter, narrowing.fit)
+
+    for kept, newest in in_passes(whole, overlay):
+        replay = Replay(newest)
+        yield from base(partial(_replayed, replay, each, kept))
+        yield from (each(rows_in(batch)) for batch in replay.rest())
+        del newest, replay
 
 
-def _replayed(replay: Replay, each: Callable[[pa.RecordBatch], T], kept: HashRange, batch: pa.RecordBatch) -> list[T]:
-    return [each(rows) for rows in replay.over(kept.rows(batch)) if rows.num_rows]
+def _replayed(replay: Replay, each: Callable[[StoredRows], T], kept: HashRange, batch: pa.RecordBatch) -> list[T]:
+    return [each(rows_in(rows)) for rows in replay.over(kept.rows(batch)) if rows.num_rows]
 
 
 def hashes_of_keys(store: Store, hole: int | None = None) -> KeyHashes:

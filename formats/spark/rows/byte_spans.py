@@ -94,6 +94,9 @@ def binary_of(spans: Spans, nulls: Bools | None = None) -> pa.Array:
     count = len(spans)
     if not count:
         return pa.array([], pa.binary())
+    kernels = row_kernels()
+    if kernels is not None and nulls is None:
+        return _copied(kernels, spans)
     edges = np.empty(2 * count + 1, np.int64)
     edges[:-1:2], edges[1::2] = spans.start, spans.start + spans.size
     edges[-1] = edges[-2]
@@ -109,6 +112,15 @@ def binary_of(spans: Spans, nulls: Bools | None = None) -> pa.Array:
     return cells.take(pa.array(np.arange(0, 2 * count, 2), mask=nulls))
 
 
+def _copied(kernels: Any, spans: Spans) -> pa.Array:
+    ends = _cell_ends(spans.size)
+    cells = np.empty(int(ends[-1]), np.uint8)
+    offsets = ends.astype(np.int32)
+    if not kernels.copy_spans(spans.data, spans.start, offsets, cells):
+        raise corrupt_row("found a string outside the bytes that were read")
+    return pa.Array.from_buffers(pa.binary(), len(spans), [None, pa.py_buffer(offsets), pa.py_buffer(cells)])
+
+
 def _same(rising: Ints, edges: Ints, nulls: Bools | None) -> bool:
     """Return whether strings follow each other, so that raising the edges changed only nulls."""
     if nulls is None:
@@ -122,13 +134,19 @@ def _same(rising: Ints, edges: Ints, nulls: Bools | None) -> bool:
 def _scattered(spans: Spans, nulls: Bools | None) -> pa.Array:
     """``binary_of`` for strings that overlap or are in another order."""
     size = spans.size if nulls is None else np.where(nulls, 0, spans.size)
-    offsets = ends_of(size)
-    if int(offsets[-1]) > _MAX_OFFSET:
-        raise corrupt_row(f"found {int(offsets[-1])} bytes in one column of a batch, expected at most {_MAX_OFFSET}")
+    offsets = _cell_ends(size)
     positions = np.repeat(spans.start - offsets[:-1], size) + np.arange(offsets[-1])
     buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(spans.data[positions])]
     cells = pa.Array.from_buffers(pa.binary(), len(spans), buffers)
     return cells if nulls is None else cells.take(pa.array(np.arange(len(spans)), mask=nulls))
+
+
+def _cell_ends(size: Ints) -> Ints:
+    """The offsets of the cells of a binary array."""
+    offsets = ends_of(size)
+    if int(offsets[-1]) > _MAX_OFFSET:
+        raise corrupt_row(f"found {int(offsets[-1])} bytes in one column of a batch, expected at most {_MAX_OFFSET}")
+    return offsets
 
 
 def ends_of(sizes: Ints) -> Ints:

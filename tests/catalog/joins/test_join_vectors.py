@@ -11,7 +11,7 @@ from support.stores.kafka_vectors import Case, cases
 
 import statestore
 
-CASES = {case["id"]: case for case in cases("joins")}
+CASES = {case["id"]: case for name in ("joins", "engine-joins") for case in cases(name)}
 WORDS: Callable[[Any, Any], str] = lambda left, right: "-".join("null" if v is None else v for v in (left, right))  # noqa: E731
 
 
@@ -47,7 +47,7 @@ def table_of(outputs: list[list[dict[str, Any]]]) -> dict[str, dict[str, Any]]:
 
 def test_there_are_cases_of_each_kind() -> None:
     assert {case["kind"] for case in CASES.values()} == {"stream-table", "table-table", "table-count-by-value"}
-    assert len(CASES) == 22
+    assert len(CASES) == 32
 
 
 @pytest.mark.parametrize("name", of_kind("stream-table"))

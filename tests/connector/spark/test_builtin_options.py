@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,11 +20,13 @@ AGGREGATION, HDFS = "spark4.3.0-agg__rkcl", "spark4.3.0-agg__hdfs"
 CHAIN, JOIN, VARIABLES = "spark4.0.1-chain__rkcl", "spark4.3.0-join__rkcl", "spark4.3.0-twsttl__rkcl"
 
 
-def state(spark: SparkSession, name: str, options: dict[str, Any], *, builtin: bool) -> DataFrame:
-    reader = spark.read.format("statestore").options(**options)
-    if builtin:
-        reader = reader.option("provider", "builtin")
-    return reader.load(str(checkpoint_path(name)))
+Copy = Callable[[str | Path], str]
+
+
+def state(spark: SparkSession, name: str, options: dict[str, Any], copy: Copy | None = None) -> DataFrame:
+    """The state as this package reads it, or in a copy as Spark's own source does."""
+    reader, path = spark.read.format("statestore").options(**options), checkpoint_path(name)
+    return reader.load(str(path)) if copy is None else reader.option("provider", "builtin").load(copy(path))
 
 
 def shape(kind: DataType) -> Any:
@@ -70,8 +74,8 @@ ANSWERED_TOO: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("name", "options"), mostly_slow([*ANSWERED, *ANSWERED_TOO], ANSWERED[::2]))
-def test_the_same_rows(spark: SparkSession, name: str, options: dict[str, Any]) -> None:
-    theirs, ours = (state(spark, name, options, builtin=builtin) for builtin in (True, False))
+def test_the_same_rows(spark: SparkSession, copy_for_spark: Copy, name: str, options: dict[str, Any]) -> None:
+    theirs, ours = (state(spark, name, options, copy) for copy in (copy_for_spark, None))
     assert ours.columns == theirs.columns
     assert [shape(field.dataType) for field in ours.schema] == [shape(field.dataType) for field in theirs.schema]
     assert cells(ours) == cells(theirs)
@@ -103,12 +107,24 @@ def test_the_same_rows(spark: SparkSession, name: str, options: dict[str, Any]) 
         [(AGGREGATION, {"batchId": 99}), (AGGREGATION, {"joinSide": "left"}), (JOIN, {})],
     ),
 )
-def test_the_same_refusals(spark: SparkSession, name: str, options: dict[str, Any]) -> None:
+def test_the_same_refusals(spark: SparkSession, copy_for_spark: Copy, name: str, options: dict[str, Any]) -> None:
     with pytest.raises(Exception, match=r"STDS_|STATE_STORE|CANNOT_LOAD"):
-        state(spark, name, options, builtin=True).collect()
+        state(spark, name, options, copy_for_spark).collect()
     codes = "STATE_SELECTION|VERSION_NOT_FOUND|SPARK_STATE_NOT_FOUND|TABLE_NOT_FOUND"
     with pytest.raises(PySparkException, match=rf"\[({codes})\]"):
-        state(spark, name, options, builtin=False).collect()
+        state(spark, name, options).collect()
+
+
+def test_what_a_refusal_of_spark_leaves_in_a_checkpoint_does_not_matter(
+    spark: SparkSession, copy_for_spark: Copy
+) -> None:
+    """Spark 4.1 leaves folders of an operator that does not exist."""
+    checkpoint = copy_for_spark(checkpoint_path(AGGREGATION))
+    reader = spark.read.format("statestore").options(provider="builtin", operatorId=5)
+    with pytest.raises(Exception, match="STDS_FAILED_TO_READ_STATE_SCHEMA"):
+        reader.load(checkpoint).collect()
+    found = spark.read.format("statestore").load(checkpoint)
+    assert cells(found) == cells(state(spark, AGGREGATION, {}))
 
 
 READS = [read for read in index()[VARIABLES]["reads"].values() if "error" not in read]
@@ -123,12 +139,12 @@ BY_OPTIONS = {str(sorted(read["options"])): read for read in READS}
 )
 def test_variables_lists_maps_and_timers(spark: SparkSession, asked: dict[str, Any]) -> None:
     """Spark's own source cannot read these where they lie now: it follows the path they were written at."""
-    found = state(spark, VARIABLES, asked["options"], builtin=False)
+    found = state(spark, VARIABLES, asked["options"])
     assert shape(found.schema) == shape(StructType.fromJson(asked["schema"]))
     assert found.columns == [field["name"] for field in asked["schema"]["fields"]]
     assert found.count() == asked["rows"]
 
 
-def test_metadata_stays_what_it_is(spark: SparkSession) -> None:
-    rows = spark.read.format("state-metadata").load(str(checkpoint_path(CHAIN))).collect()
+def test_metadata_stays_what_it_is(spark: SparkSession, copy_for_spark: Copy) -> None:
+    rows = spark.read.format("state-metadata").load(copy_for_spark(checkpoint_path(CHAIN))).collect()
     assert {row.operatorId for row in rows} == {0, 1}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,10 +16,13 @@ if TYPE_CHECKING:
 VARIANT = "spark4.1.4-variant__hdfs"
 
 
-def both(spark: SparkSession, name: str) -> tuple[DataFrame, DataFrame]:
-    """The rows of this package's source and of Spark's."""
-    reader, path = spark.read.format("statestore"), str(checkpoint_path(name, MORE))
-    return reader.load(path), spark.read.format("statestore").option("provider", "builtin").load(path)
+Copy = Callable[[str | Path], str]
+
+
+def both(spark: SparkSession, copy: Copy, name: str) -> tuple[DataFrame, DataFrame]:
+    """The rows of this package's source, and in a copy of Spark's."""
+    reader, path = spark.read.format("statestore"), checkpoint_path(name, MORE)
+    return reader.load(str(path)), spark.read.format("statestore").option("provider", "builtin").load(copy(path))
 
 
 def cells(rows: DataFrame) -> list[str]:
@@ -34,13 +39,13 @@ def cells(rows: DataFrame) -> list[str]:
 
 
 @pytest.mark.parametrize("name", [VARIANT, "spark4.1.4-repeated__hdfs", "spark4.1.4-scalagroups__hdfs"])
-def test_rows_are_those_of_spark(spark: SparkSession, name: str) -> None:
-    ours, theirs = both(spark, name)
+def test_rows_are_those_of_spark(spark: SparkSession, copy_for_spark: Copy, name: str) -> None:
+    ours, theirs = both(spark, copy_for_spark, name)
     assert cells(ours) == cells(theirs)
 
 
-def test_variants_are_variants(spark: SparkSession) -> None:
-    ours, theirs = both(spark, VARIANT)
+def test_variants_are_variants(spark: SparkSession, copy_for_spark: Copy) -> None:
+    ours, theirs = both(spark, copy_for_spark, VARIANT)
     for rows in (ours, theirs):
         value = rows.schema["value"].dataType
         assert isinstance(value, StructType)

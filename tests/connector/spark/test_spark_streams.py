@@ -17,6 +17,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 from support.parameters import mostly_slow
+from support.spark_release import since
 
 import statestore
 from statestore.connector.spark.source import StateStoreSource
@@ -343,6 +344,7 @@ def test_the_change_feed_goes_on_where_it_stopped(spark: SparkSession, filled: P
     assert {row[0] for row in seen[1]} == {4, 6}
 
 
+@since(4, 2, "more than one micro-batch of availableNow")
 @pytest.mark.slow
 def test_versions_in_a_micro_batch_are_limited(spark: SparkSession, filled: Path, tmp_path: Path) -> None:
     seen: list[list[tuple[Any, ...]]] = []
@@ -351,6 +353,60 @@ def test_versions_in_a_micro_batch_are_limited(spark: SparkSession, filled: Path
     fill(filled, {"a": 1.0}, {"b": 1.0}, {"c": 1.0}, start=10)
     drain(changes(spark, filled, maxVersionsPerTrigger=2), tmp_path / "cp", seen)
     assert [sorted({row[0] for row in batch}) for batch in seen[3:]] == [[4, 5], [6]]
+
+
+def test_a_release_that_does_not_pass_the_start_reads_nothing_twice(filled: Path) -> None:
+    """Spark 4.1 asks for the next end without saying where the batch begins, also when a query is started again."""
+    given = {"path": str(filled), "readChangeFeed": "true", "startingVersion": "1", "maxVersionsPerTrigger": "1"}
+    source = StateStoreSource(given)
+    schema = source.schema()
+    reader: Any = source.streamReader(schema)
+    assert [reader.latestOffset()["version"] for _ in range(2)] == [1, 2]
+    last = reader.latestOffset()
+    assert last["version"] == 3
+    fill(filled, {"curry": 1.0}, {"curry": 2.0}, start=10)
+    with opened(filled) as store:
+        store.expire(before=T0 + 10)  # the first version cannot be read any more
+        oldest = store.table.kept_versions()[0]
+    assert oldest > 1
+    again: Any = source.streamReader(schema)
+    assert again.partitions(last, last) == []  # so a query begins that is started again
+    assert [again.latestOffset()["version"] for _ in range(3)] == [4, 5, 6]
+
+
+@pytest.mark.slow
+def test_a_limited_stream_goes_on_where_it_stopped(spark: SparkSession, filled: Path, tmp_path: Path) -> None:
+    seen: list[list[tuple[Any, ...]]] = []
+    for number in range(3):
+        rows = changes(spark, filled, maxVersionsPerTrigger=2)
+
+        def keep(batch: DataFrame, _: int) -> None:
+            seen.append(
+                [tuple(row) for row in batch.select("_commit_version", "_change_type", "item", "price").collect()]
+            )
+
+        query = rows.writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path / "cp")).start()
+        query.processAllAvailable()
+        query.stop()
+        fill(filled, {"curry": 1.0 + number}, start=10 + number)
+    assert sorted(row for batch in seen for row in batch) == feed_of(filled, end_version=5)
+    assert max(len({row[0] for row in batch}) for batch in seen) == 2
+
+
+@pytest.mark.slow
+def test_a_stream_goes_on_after_its_first_version_has_expired(
+    spark: SparkSession, filled: Path, tmp_path: Path
+) -> None:
+    seen: list[list[tuple[Any, ...]]] = []
+    rows = changes(spark, filled, startingVersion=2)
+    drain(rows, tmp_path / "cp", seen)
+    fill(filled, {"curry": 1.0}, {"curry": 2.0}, start=10)
+    told = feed_of(filled, start_version=4)
+    with opened(filled) as store:
+        store.expire(before=T0 + 4)
+        assert 2 < store.table.kept_versions()[0] <= 3
+    drain(rows, tmp_path / "cp", seen)
+    assert [row for batch in seen[1:] for row in batch] == told
 
 
 STARTS: list[tuple[dict[str, Any], list[int]]] = [

@@ -49,7 +49,7 @@ def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def at_some_keys(*given: Any) -> list[KeyBounds]:
         keys = sorted(
-            key for rows in stored_rows(current[0], lambda batch: batch.column("key").to_pylist()) for key in rows
+            key for rows in stored_rows(current[0], lambda rows: rows.batch["key"].to_pylist()) for key in rows
         )
         points = sorted({keys[len(keys) * n // given[-1]] for n in range(1, given[-1])}) if keys else []
         first, stop = family_range(given[2])

@@ -10,15 +10,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.checkpoints.spark_state_fixtures import checkpoint_path
+from support.rocksdb.compiled_loops import compiled_or_not  # noqa: F401
 
 import statestore
 from statestore.formats.errors import CorruptError
 from statestore.formats.spark.checkpoint.crc_files import SideChecksums, VerifiedStream, side_checksums
 
 CHUNK = 512
+
+pytestmark = pytest.mark.usefixtures("compiled_or_not")
 
 
 def side(data: bytes, chunk: int = CHUNK) -> bytes:
@@ -35,6 +38,7 @@ def put(path: Path, data: bytes) -> SideChecksums:
     return found
 
 
+@settings(deadline=None)  # the first example may load compiled code
 @given(st.binary(max_size=3000), st.lists(st.integers(-1, 1500), max_size=6), st.integers(1, 600))
 def test_reads_of_any_size_give_the_file(data: bytes, sizes: list[int], chunk: int) -> None:
     values = side(data, chunk)[8:]

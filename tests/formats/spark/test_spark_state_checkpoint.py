@@ -16,8 +16,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pytest
-from support.checkpoints.spark_state_fixtures import LOCAL, checkpoint_path, index, multiset, opened, truth
+from support.checkpoints.spark_state_fixtures import LOCAL, MORE, checkpoint_path, index, multiset, opened, truth
 
+import statestore
 from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError, StateStoreError, UnsupportedError
 from statestore.formats.spark.change_feed import read_changes
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, open_checkpoint
@@ -106,6 +107,44 @@ def test_releases_that_write_no_operator_metadata(name: str, copied: Callable[[s
     shutil.rmtree(path / "state/0/_metadata")
     read = "op0~last~left" if name == JOIN else "op0~last"
     assert multiset(rows(at(path), "left" if name == JOIN else None)) == expected(name, read)
+
+
+@pytest.mark.parametrize("trace", ["5/0/_metadata", "5/0/x/_metadata"])
+@pytest.mark.parametrize("name", [AGGREGATION, SESSION])
+def test_folders_of_an_operator_that_was_only_asked_for_are_none(
+    name: str, trace: str, copied: Callable[[str], Path]
+) -> None:
+    """Spark 4.1's own state source makes folders before it refuses an operator that is not there."""
+    path = copied(name)
+    (path / "state" / trace).mkdir(parents=True)
+    assert list(statestore.inspect(path).tables()) == ["state"]
+    assert multiset(rows(at(path))) == expected(name)
+    with pytest.raises(NotFoundError, match=r"operator 5 .* expected one of \[0\]"):
+        at(path).operator(5)
+
+
+def test_folders_of_a_store_that_was_only_asked_for_are_none(tmp_path: Path) -> None:
+    """Spark 3.5 lists no stores, so their folders are what there is."""
+    path = Path(shutil.copytree(checkpoint_path("spark3.5.9-join1__hdfs", MORE), tmp_path / "c"))
+    known = [store.name for store in at(path).operator(0).stores]
+    assert len(known) == 4
+    (path / "state/0/0/x/_metadata").mkdir(parents=True)
+    assert [store.name for store in at(path).operator(0).stores] == known
+    for file in (path / "state/0/0" / known[0]).rglob("*.*"):
+        file.unlink()
+    (path / "state/0/0" / known[0] / "_metadata/schema").unlink()
+    with pytest.raises(NotFoundError, match=f"{known[0]}/_metadata/schema"):  # lost: partition 1 has it
+        at(path)
+
+
+@pytest.mark.parametrize("lost", ["state/0/_metadata", "state/0/0", "state/0/1"])
+def test_an_operator_that_lost_files_is_still_one(lost: str, copied: Callable[[str], Path]) -> None:
+    path = copied(AGGREGATION)
+    for file in (path / "state").rglob("*"):
+        if file.is_file() and not file.is_relative_to(path / lost):
+            file.unlink()
+    with pytest.raises(StateStoreError):
+        rows(at(path))
 
 
 @pytest.mark.parametrize("name", [AGGREGATION, CHANGELOG])

@@ -16,7 +16,7 @@ from xxhash import xxh32_intdigest
 
 from statestore.formats.errors import CorruptError
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
-from statestore.formats.spark.providers import replay
+from statestore.formats.spark.providers import compression, replay
 from statestore.formats.spark.providers.compression import decompressed
 from statestore.formats.spark.providers.file_records import DELETE, MERGE, PUT, Changes, read_records
 from statestore.formats.spark.providers.replay import Overlay, Replay, overlay_of
@@ -197,6 +197,17 @@ CODECS = [
 def test_codecs(packed: bytes, expected: bytes | None) -> None:
     found = b"".join(decompressed(io.BytesIO(packed), "f"))
     assert found == expected if expected is not None else found == b"abc" + (b"state" * 60)[:260] + b"e"
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.binary(min_size=1, max_size=90), st.booleans()), max_size=12), st.integers(30, 300))
+def test_frames_of_lz4_end_anywhere_in_what_is_read_at_once(blocks: list[tuple[bytes, bool]], chunk: int) -> None:
+    packed = b"".join(lz4_block(data, raw=raw) for data, raw in blocks)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compression, "_CHUNK", chunk)
+        patch.setattr(compression, "_TARGET", chunk)
+        found = b"".join(decompressed(io.BytesIO(packed + LZ4_END), "f"))
+    assert found == b"".join(data for data, _ in blocks)
 
 
 @pytest.mark.parametrize("packed", [packed for packed, _ in CODECS[:1] + CODECS[2:]])

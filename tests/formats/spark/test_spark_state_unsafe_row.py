@@ -224,6 +224,7 @@ def test_what_is_no_schema_is_refused(text: str) -> None:
         parse_schema(text)
 
 
+@settings(deadline=None)  # the first example may load compiled code
 @given(st.lists(st.none() | st.binary(max_size=9)), st.randoms(use_true_random=False))
 def test_spans_in_any_order_become_a_binary_array(cells: list[bytes | None], rng: random.Random) -> None:
     data = np.frombuffer(b"".join(cell or b"" for cell in cells) or b"\0", np.uint8)

@@ -23,7 +23,7 @@ class WindowPut(NamedTuple):
 class WindowModel:
     """Durations are milliseconds; ``encode(key)`` gives the bytes that order keys.
 
-    Starts are at least 0, keys are never None, a value of None deletes (and is ignored where duplicates are kept).
+    Starts are at least 0, keys are never None, a value of None deletes (where duplicates are kept, it is only logged).
     """
 
     encode: Encode
@@ -31,7 +31,7 @@ class WindowModel:
     window_size: int
     segment_interval: int | None = None
     retain_duplicates: bool = False
-    time_ordered: bool = False  # decides what is visible, by one millisecond; the order of rows stays key first
+    time_ordered: bool = False  # decides the order of several keys, and by one millisecond what is visible
     name: str = "window"
     encode_value: Encode = no_value_bytes
     log: list[WindowPut] = field(default_factory=list)
@@ -42,7 +42,12 @@ class WindowModel:
     def _start_empty(self) -> None:
         self._rows = SegmentedRows(self.retention, self.segment_interval or default_interval(self.retention))
         self._seqnum = 0
+        self._asked = 0  # the number that a point fetch looks for
         self._dropped = 0
+
+    def restarted(self) -> None:
+        """A restart that keeps the rows: a point fetch among duplicates finds nothing before the next put."""
+        self._asked = 0
 
     @property
     def observed_stream_time(self) -> int:
@@ -53,12 +58,13 @@ class WindowModel:
         return self._dropped
 
     def put(self, key: Any, value: Any, window_start: int) -> None:
-        if self.retain_duplicates and value is None:
-            return
         if self.retain_duplicates:
             self._seqnum = (self._seqnum + 1) & 0x7FFFFFFF
         put = WindowPut(key, value, window_start, self._seqnum)
         self.log.append(put)  # also when it is dropped: the log is written without knowing
+        if self.retain_duplicates and value is None:
+            return
+        self._asked = put.seqnum
         self._rows.observe(window_start)
         if not self._write(put):
             self._dropped += 1
@@ -78,19 +84,22 @@ class WindowModel:
     def _visible(self, start: int, end: int) -> list[WindowRow]:
         """All keys' rows with a window start from ``start`` to ``end``, both inclusive, in the store's order."""
         first = max(start, self._earliest_visible())
-        return [row for _, _, row in self._rows.in_order() if first <= row.start <= end]
+        rows = self._rows.in_order()
+        if self.time_ordered:
+            rows = iter(sorted(rows, key=lambda row: (row[2].start, row[1][:-12] + row[1][-4:])))
+        return [row for _, _, row in rows if first <= row.start <= end]
 
     def fetch(self, key: Any, start: int, end: int | None = None) -> Any:
         """Return the rows of a key by start if there is an ``end``, else the value of the window that begins at
         ``start``.
 
-        The latter looks for sequence number 0, so it finds nothing in a store with duplicates.
+        The latter finds only the last put in a store with duplicates, because it looks for the number of that.
         """
         if end is not None:
             return [row for row in self._visible(start, end) if self.encode(row.key) == self.encode(key)]
         if start < self._earliest_visible():
             return None
-        row = self._rows.get(start, self.row_key(key, start, 0))
+        row = self._rows.get(start, self.row_key(key, start, self._asked))
         return None if row is None else row.value
 
     def fetch_range(self, low: Any, high: Any, start: int, end: int) -> list[WindowRow]:
@@ -130,7 +139,8 @@ class WindowModel:
         for put in puts:
             self._rows.observe(put.start)
         for put in puts:
-            self._write(put)
+            if put.value is not None or not self.retain_duplicates:
+                self._write(put)
 
     def wipe_and_restore(self) -> None:
         """Another instance of the store, restored from the changelog as one batch.

@@ -79,6 +79,13 @@ KINDS = {
         WINDOWED,
         lambda model: [tuple(row) for row in model.all()],
     ),
+    "time_ordered": Kind(
+        lambda: WindowModel(bytes, RETENTION, 10, INTERVAL, retain_duplicates=True, time_ordered=True),
+        {**WINDOW, "retain_duplicates": True, "time_ordered": True},
+        window_operations(),
+        WINDOWED,
+        lambda model: [tuple(row) for row in model.all()],
+    ),
     "session": Kind(
         lambda: SessionModel(bytes, RETENTION, INTERVAL),
         {"kind": "session", "retention": RETENTION, "segment_interval": INTERVAL},
@@ -179,6 +186,8 @@ def check(subject: Subject, operations: list[Operation], data: st.DataObject) ->
         disturbance = data.draw(st.sampled_from([None] * 9 + list(DISTURBANCES)))
         if disturbance is not None:
             forgotten |= disturbance in ("abandon", "lose", "damage")
+            if disturbance in ("reopen", "abandon", "lose", "damage") and isinstance(subject.model, WindowModel):
+                subject.model.restarted()
             subject.disturb(disturbance)
         if operation[0] != "dropped_records" or not forgotten:
             assert answer(subject.store, operation) == answer(subject.model, operation), (operation, disturbance)
@@ -186,7 +195,7 @@ def check(subject: Subject, operations: list[Operation], data: st.DataObject) ->
     subject.check_table()
 
 
-@pytest.mark.parametrize("name", mostly_slow(KINDS, list(KINDS)[:2]))
+@pytest.mark.parametrize("name", mostly_slow(KINDS, ("key_value", "window", "time_ordered")))
 def test_answers_are_those_of_the_model(name: str) -> None:
     kind = KINDS[name]
 

@@ -8,7 +8,7 @@ import pytest
 from support.stores.kafka_vectors import Case, cases, run_case
 from support.stores.live_adapters import ADAPTERS
 
-CASES = [case for name in ("keyvalue", "window", "session") for case in cases(name)]
+CASES = [case for name in ("keyvalue", "window", "session", "engine-stores") for case in cases(name)]
 IDS = [f"{case['store']['type']}-{case['id']}" for case in CASES]
 
 

@@ -266,10 +266,11 @@ def test_states_of_a_keyed_store(spark: SparkSession, sessions: Made) -> None:
 
 
 @pytest.mark.slow
-def test_a_checkpoint_of_spark(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_checkpoint_of_spark(spark: SparkSession, copy_for_spark: Callable[[str | Path], str]) -> None:
     path = str(checkpoint_path("spark4.1.4-variant__hdfs", MORE))
     statestore.register(spark, path, "sql_checkpoint")
-    theirs = spark.read.format("statestore").option("provider", "builtin").load(path)
+    builtin, copy = spark.read.format("statestore").option("provider", "builtin"), copy_for_spark(path)
+    theirs = builtin.load(copy)
     assert spark.sql("SELECT count(*) FROM sql_checkpoint.state").first() == (theirs.count(),)
     assert [line.tableName for line in spark.sql("SHOW TABLES IN sql_checkpoint").collect()] == ["state"]
     one = spark.sql("SELECT * FROM sql_checkpoint.state WHERE partition_id = 1")
@@ -277,6 +278,6 @@ def test_a_checkpoint_of_spark(spark: SparkSession, tmp_path: Path) -> None:
     newest = spark.sql("SELECT max(version) FROM sql_checkpoint.state.versions").first()
     assert newest is not None
     for version in range(int(newest[0]) + 1):
-        batch = spark.read.format("statestore").option("provider", "builtin").option("batchId", version).load(path)
+        batch = builtin.option("batchId", version).load(copy)
         found = spark.sql(f"SELECT count(*) FROM sql_checkpoint.state VERSION AS OF {version}").first()
         assert found == (batch.count(),)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,12 +24,15 @@ WINDOWS, GROUPS, SESSIONS = "spark4.3.0-win__rkcl", "spark4.3.0-fmgws__rkcl", "s
 VARIABLES = "spark4.3.0-twsttl__rkcl"
 
 
-def both(spark: SparkSession, name: str, **options: Any) -> tuple[DataFrame, DataFrame]:
-    """The state as this package reads it, and as Spark's own source does."""
-    path = str(checkpoint_path(name))
+Copy = Callable[[str | Path], str]
+
+
+def both(spark: SparkSession, copy: Copy, name: str, **options: Any) -> tuple[DataFrame, DataFrame]:
+    """The state as this package reads it, and in a copy as Spark's own source does."""
+    path = checkpoint_path(name)
     reader = spark.read.format("statestore").options(**options)
     theirs = spark.read.format("statestore").options(**options, provider="builtin")
-    return reader.load(path), theirs.load(path)
+    return reader.load(str(path)), theirs.load(copy(path))
 
 
 def with_decoded(spark: SparkSession, name: str, **options: Any) -> tuple[DataFrame, DataFrame]:
@@ -74,9 +78,13 @@ CHECKPOINTS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("name", "options"), mostly_slow(CHECKPOINTS, CHECKPOINTS[:1]))
-def test_operators_of_spark_work_on_rows_as_stored(spark: SparkSession, name: str, options: dict[str, Any]) -> None:
+def test_operators_of_spark_work_on_rows_as_stored(
+    spark: SparkSession, copy_for_spark: Copy, name: str, options: dict[str, Any]
+) -> None:
     """Spark sorts, groups, joins, hashes and casts the structs that it gets as bytes."""
-    ours, theirs = both(spark, name, **options) if name != VARIABLES else with_decoded(spark, name, **options)
+    ours, theirs = (
+        both(spark, copy_for_spark, name, **options) if name != VARIABLES else with_decoded(spark, name, **options)
+    )
     assert rows(ours) == rows(theirs)
     ordered = [
         "SELECT key, count(*), max(value) FROM {t} GROUP BY key",
@@ -95,9 +103,9 @@ def test_operators_of_spark_work_on_rows_as_stored(spark: SparkSession, name: st
         assert rows(spark.sql(statement, t=ours)) == rows(spark.sql(statement, t=theirs)), statement
 
 
-def test_only_the_fields_that_a_statement_names_are_read(spark: SparkSession) -> None:
+def test_only_the_fields_that_a_statement_names_are_read(spark: SparkSession, copy_for_spark: Copy) -> None:
     for name in (ROCKSDB, HDFS, WINDOWS):
-        ours, theirs = both(spark, name)
+        ours, theirs = both(spark, copy_for_spark, name)
         inner = ours.schema["value"].dataType
         assert isinstance(inner, StructType)
         theirs = theirs.withColumn("value", theirs["value"].cast(inner))  # Spark's own names may be there twice
@@ -151,8 +159,8 @@ def test_tasks_read_several_partitions(spark: SparkSession, tmp_path: Path, part
 
 
 @pytest.mark.parametrize("name", mostly_slow([ROCKSDB, HDFS, "spark4.3.0-agg__rkcl"], [ROCKSDB]))
-def test_one_key_is_read_while_planning(spark: SparkSession, name: str) -> None:
-    ours, theirs = both(spark, name)
+def test_one_key_is_read_while_planning(spark: SparkSession, copy_for_spark: Copy, name: str) -> None:
+    ours, theirs = both(spark, copy_for_spark, name)
     for row in theirs.collect()[:3]:
         condition = " AND ".join(
             f"key.{field} <=> {value!r}" for field, value in row.key.asDict().items() if value is not None
@@ -164,13 +172,13 @@ def test_one_key_is_read_while_planning(spark: SparkSession, name: str) -> None:
         assert "LocalTableScan" in executed(found), executed(found)
 
 
-def test_rows_are_counted_in_metadata(spark: SparkSession) -> None:
-    ours, theirs = both(spark, ROCKSDB)
+def test_rows_are_counted_in_metadata(spark: SparkSession, copy_for_spark: Copy) -> None:
+    ours, theirs = both(spark, copy_for_spark, ROCKSDB)
     counted = ours.groupBy().count()
     assert rows(counted) == rows(theirs.groupBy().count())
     assert "LocalTableScan" in executed(counted)
     for name in (HDFS, WINDOWS):
-        ours, theirs = both(spark, name)
+        ours, theirs = both(spark, copy_for_spark, name)
         assert ours.count() == theirs.count()
 
 

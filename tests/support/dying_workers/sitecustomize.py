@@ -1,0 +1,47 @@
+"""Puts the steps of `deaths` into Spark's Python processes: tasks, planners, commits and readers of streams.
+
+Python imports this file when a process starts that has this folder in PYTHONPATH. The driver is left as it is.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+LEAST_ROWS = 1_000
+"""Tasks with more rows resolve them themselves."""
+
+
+def install() -> None:
+    from statestore.catalog.engines.engine_table import EngineTable
+    from statestore.catalog.reads.versioned_table import VersionedTable
+    from statestore.catalog.stores.versioned import task_writes
+    from statestore.connector.asof import join_on_arrow
+    from statestore.connector.keyed import emitted_records, task
+    from statestore.connector.spark import frame_writer, stream_writer, writer
+    from statestore.connector.spark.stream_reader import StateStoreStreamReader
+    from statestore.connector.tracked import record_stream
+    from support.dying_workers.deaths import dying_call, dying_reader, dying_stage
+
+    def change(place: Any, name: str, made: Any) -> None:
+        setattr(place, name, made)
+
+    task_writes.MIN_ROWS = LEAST_ROWS
+    for table in (VersionedTable, EngineTable):
+        change(table, "read", dying_reader(table.read, "read"))
+    for module in (emitted_records, record_stream):
+        change(module, "read_emitted", dying_reader(module.read_emitted, "emitted"))
+    for module in (frame_writer, stream_writer, writer):
+        change(module, "stage", dying_stage(module.stage))
+    for kind in (stream_writer.StateStoreStreamWriter, writer.StateStoreWriter):
+        change(kind, "commit", dying_call(kind.commit, "commit"))
+    for module in (stream_writer, writer):
+        change(module, "commit_staged", dying_call(module.commit_staged, "commit of the store"))
+    for name in ("initialOffset", "latestOffset", "partitions", "commit"):
+        change(StateStoreStreamReader, name, dying_call(getattr(StateStoreStreamReader, name), f"source {name}"))
+    change(join_on_arrow, "join_table", dying_call(join_on_arrow.join_table, "join"))
+    change(task, "run_partition", dying_reader(task.run_partition, "keyed"))
+
+
+if any(argument.startswith("pyspark.") for argument in sys.orig_argv):
+    install()
