@@ -24,6 +24,7 @@ PUT, DELETE, MERGE = 1, 0x10, 0x11
 _END = b"\0"
 MAX_RECORD = 1 << 30
 BLOCK = 4 << 20
+_USUAL_BYTES = 32  # few records are smaller
 _SIZE, _TYPED_SIZE = Struct(">i"), Struct(">xi")
 
 
@@ -133,16 +134,20 @@ def _starts(data: bytes, typed: bool, path: str) -> tuple[Sequence[int], int, bo
 def _compiled_spans(kernels: Any, block: bytes, typed: bool, path: str) -> tuple[Spans, Spans, int, bool]:
     """`_spans`, found by compiled code."""
     front, data = 5 if typed else 4, np.frombuffer(block, np.uint8)
-    room = len(data) // (front + 4) + 1
-    key_start, key_size, value_start, value_size = (np.empty(room, np.int64) for _ in range(4))
     end = np.zeros(4, np.int64)
-    count = kernels.record_spans(data, front, key_start, key_size, value_start, value_size, end)
+    for record_bytes in (max(_USUAL_BYTES, front + 4), front + 4):  # the most records that a block may hold are rare
+        room = len(data) // record_bytes + 1
+        key_start, key_size, value_start, value_size = (np.empty(room, np.int64) for _ in range(4))
+        count = kernels.record_spans(data, front, key_start, key_size, value_start, value_size, end)
+        if count < room:
+            break
     at, odd, last_key, last_value = end.tolist()
     if odd:
         _check_end(typed, last_key, last_value, at, path)
     done = bool(odd) or (typed and len(data) - at < front and block[at : at + 1] == _END)
-    keys = Spans(data, key_start[:count], key_size[:count])
-    return keys, Spans(data, value_start[:count], value_size[:count]), at, done
+    # Copies, because changes may be held for long, and most of the room is empty.
+    keys = Spans(data, key_start[:count].copy(), key_size[:count].copy())
+    return keys, Spans(data, value_start[:count].copy(), value_size[:count].copy()), at, done
 
 
 def _check_end(typed: bool, key_size: int, value_size: int, at: int, path: str) -> None:
