@@ -51,7 +51,8 @@ class StateInfo:
     ``columns`` are those of the newest version that has the state. ``lookups`` are the sets of columns by which rows
     can be looked up, the smallest first; by default the key and the row key. ``placement`` are columns that say where
     the engine stores a row and are no part of the row. ``roles`` are the roles of columns in ``$schema``, by default
-    key or value.
+    key or value. ``has_past``: the state of each version is a `HoldsPast`. ``facts`` are shown by ``inspect``: the
+    evidence of a guess, an operator's parallelism.
     """
 
     name: str
@@ -62,6 +63,8 @@ class StateInfo:
     lookups: tuple[tuple[str, ...], ...] = ()
     placement: tuple[str, ...] = ()
     roles: Mapping[str, str] = field(default_factory=dict)
+    has_past: bool = False
+    facts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -140,6 +143,26 @@ class CountsRows(Protocol):
 
     def count(self) -> int | None:
         """The number of rows; None where only a read finds it."""
+
+
+@runtime_checkable
+class HoldsPast(Protocol):
+    """A state as of one version whose rows say when they were valid, and which still holds those of the past.
+
+    `StateAt.rows` are the rows that are valid now, and ``schema`` may have their ``valid_from``. All rows of a row key
+    are in one part. Moments, history and change feed follow from ``past_rows`` alone, by the time of the rows. All
+    states of a source for which `StateInfo.has_past` is true must have this.
+    """
+
+    def past_from(self) -> int | None:
+        """The first moment (epoch microseconds) from which on no row is missing; None: no row ever was removed."""
+
+    def past_rows(self, part: Any, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
+        """Batches of rows of the present and the past, in the columns of the state that are in ``columns``.
+
+        They have ``valid_from`` (null: unknown) and ``valid_to`` (null: still valid) besides, timestamps in
+        microseconds, UTC. Intervals of one row key do not overlap.
+        """
 
 
 @runtime_checkable

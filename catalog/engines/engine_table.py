@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from statestore.catalog.engines.compared_versions import ComparedSplit, read_compared, slices_of
 from statestore.catalog.engines.delta_history import DeltaSplit, delta_splits, read_deltas
+from statestore.catalog.engines.past_rows import PastSplit, past_columns, past_of, past_splits, read_past
 from statestore.catalog.engines.version_rules import (
     change_start,
     check_numbers,
@@ -60,7 +61,7 @@ class PartSplit:
         return self.part.rows
 
 
-EngineSplit = PartSplit | ComparedSplit | DeltaSplit
+EngineSplit = PartSplit | ComparedSplit | DeltaSplit | PastSplit
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,10 @@ class EngineTable:
 
     def known_from(self, version: int) -> int | None:
         """Return where the history up to a version begins, in epoch microseconds; None if nothing was before it."""
-        return history_start(self.source, self.state, version)
+        source = self.source
+        if source.info(self.state).has_past:
+            return past_of(source.at(self.state, version)).past_from()
+        return history_start(source, self.state, version)
 
     def check_resumable(self, version: int) -> None:
         """Raise NotFoundError VERSION_NOT_FOUND if a stream that has read up to a version cannot continue."""
@@ -165,6 +169,8 @@ class EngineTable:
         whole = _whole(source, state, query)
         chosen_columns(whole, query, self.name)
         query = checked_filters(whole, query, self.name)
+        if _is_past(source, state, query):
+            return past_splits(source, source.info(state), _past_asked(source, state, query), query)
         if query.mode == "state":
             at = source.at(state, version_asked(source, state, query))
             return [PartSplit(at, part) for part in at.parts(query.filters)]
@@ -179,17 +185,19 @@ class EngineTable:
 
     def count(self, query: Query) -> int | None:
         """Return the number of rows of a state, where the engine's metadata has it."""
-        if query.mode != "state" or query.filters:
+        source = self.source
+        if query.mode != "state" or query.filters or _is_past(source, self.state, query):
             return None
-        source, query = self.source, self._within_bound(query)
+        query = self._within_bound(query)
         at = source.at(self.state, version_asked(source, self.state, query))
         return at.count() if isinstance(at, CountsRows) else None
 
     def unsafe_columns(self, query: Query) -> tuple[str, ...]:
         """Return the columns of the answer that can be read as Spark's own rows."""
-        if query.mode != "state":
+        source = self.source
+        if query.mode != "state" or _is_past(source, self.state, query):
             return ()
-        source, query = self.source, self._within_bound(query)
+        query = self._within_bound(query)
         at = source.at(self.state, version_asked(source, self.state, query))
         held = at.unsafe_columns if isinstance(at, UnsafeState) else ()
         names = at.schema.names if query.columns is None else query.columns
@@ -257,6 +265,8 @@ class EngineTable:
             return split.at.rows(split.part, columns, query.filters)
         if isinstance(split, DeltaSplit):
             return read_deltas(split, query, columns)
+        if isinstance(split, PastSplit):
+            return read_past(split, query, columns)
         return read_compared(split, self.state, query)
 
 
@@ -273,7 +283,7 @@ def version_row(version: Version) -> dict[str, Any]:
 
 def _reader(split: EngineSplit) -> StateAt | DeltaPart | Source:
     """Return the object that reads a split."""
-    if isinstance(split, PartSplit):
+    if isinstance(split, PartSplit | PastSplit):
         return split.at
     return split.part if isinstance(split, DeltaSplit) else split.source
 
@@ -282,13 +292,15 @@ def _columns(split: EngineSplit, state: str, query: Query) -> pa.Schema:
     """Return all columns of the answer to which a split belongs."""
     if isinstance(split, PartSplit):
         return split.at.schema
+    if isinstance(split, PastSplit):
+        return past_columns(split.at, query)
     shared = split.part.schema if isinstance(split, DeltaSplit) else split.source.shared_schema(state)
     return _with_mode(shared, query)
 
 
 def _versions(split: EngineSplit) -> list[int]:
     """Return the versions whose files a split reads."""
-    if isinstance(split, PartSplit):
+    if isinstance(split, PartSplit | PastSplit):
         return [split.at.version]
     if isinstance(split, DeltaSplit):
         return list(split.numbers)
@@ -298,6 +310,8 @@ def _versions(split: EngineSplit) -> list[int]:
 
 def _whole(source: Source, state: str, query: Query) -> pa.Schema:
     """Return all columns of an answer."""
+    if _is_past(source, state, query):
+        return past_columns(_past_asked(source, state, query), query)
     if query.mode != "state":
         return _with_mode(source.shared_schema(state), query)
     if query.version is None and query.as_of is None:
@@ -308,3 +322,19 @@ def _whole(source: Source, state: str, query: Query) -> pa.Schema:
 def _with_mode(columns: pa.Schema, query: Query) -> pa.Schema:
     """Return the columns of a state, followed by those of a history or a change feed."""
     return pa.schema([*columns, *(HISTORY_COLUMNS if query.mode == "history" else CHANGE_COLUMNS)])
+
+
+def _is_past(source: Source, state: str, query: Query) -> bool:
+    """Return whether a question is answered by the times of rows."""
+    return source.info(state).has_past and (query.mode != "state" or query.as_of is not None)
+
+
+def _past_asked(source: Source, state: str, query: Query) -> StateAt:
+    """Return the version that has the rows of the past: the newest one, or the one that is asked for.
+
+    Raises NotFoundError VERSION_NOT_FOUND.
+    """
+    numbers = [n for n in (query.version, query.start_version, query.end_version) if n is not None]
+    for number in numbers:
+        source.check_readable(state, int(number))
+    return source.at(state, int(numbers[-1]) if numbers else source.newest(state))
