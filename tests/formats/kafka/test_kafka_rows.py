@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from support.properties import few_or_many
 
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
-from statestore.formats.kafka import buffers, joins, stored_offsets
+from statestore.formats.kafka import buffers, joins
+from statestore.formats.kafka.directory import stored_offsets
 from statestore.formats.kafka.buffers import Buffered, RecordContext
 from statestore.formats.kafka.changelog_records import logged_value, restored_value, user_headers
 from statestore.formats.kafka.joins import Subscription
