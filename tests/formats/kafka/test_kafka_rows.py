@@ -13,9 +13,9 @@ from support.properties import few_or_many
 
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
 from statestore.formats.kafka import buffers, joins
-from statestore.formats.kafka.directory import stored_offsets
 from statestore.formats.kafka.buffers import Buffered, RecordContext
 from statestore.formats.kafka.changelog_records import logged_value, restored_value, user_headers
+from statestore.formats.kafka.directory import stored_offsets
 from statestore.formats.kafka.joins import Subscription
 from statestore.formats.kafka_rows import headers, session_keys, timestamped, window_keys
 from statestore.formats.kafka_rows.headers import Header
