@@ -204,11 +204,12 @@ def check_generation(application: Folder, partition: StorePartition, expected: s
 
 
 def read_facts(
-    directory: Path, where: str, problems: list[str]
+    directory: Path, where: str, problems: list[str], *, offsets: bool = True
 ) -> tuple[tuple[FamilyFacts, ...], StoredOffsets | None]:
     """Families and stored offsets of a private copy of a database; ``where`` is the original's path for messages.
 
-    Raises CorruptError ROCKSDB_FILE where it cannot be opened. A family that cannot be read becomes a problem.
+    ``offsets``: read them. Raises CorruptError ROCKSDB_FILE where it cannot be opened. A family that cannot be read
+    becomes a problem.
     """
     using_rocksdb()
     try:
@@ -223,8 +224,8 @@ def read_facts(
         raise _failure(where, str(directory), "open", error) from error
     try:
         found = tuple(_family(database, name, where, directory, problems) for name in names)
-        offsets = _offsets(database, where, directory, problems) if FAMILY in names else None
-        return found, offsets
+        stored = _offsets(database, where, directory, problems) if offsets and FAMILY in names else None
+        return found, stored
     finally:
         database.close()
 
