@@ -21,9 +21,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.formats.kafka.columns.cells import NULL, Cells, Cursor, cells_of, ends_of
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import UnsupportedError
+from statestore.formats.kafka.columns.cells import NULL, Cells, Cursor, cells_of, ends_of, joined
 from statestore.formats.kafka.columns.header_columns import HEADER, HEADERS
-from statestore.formats.kafka.columns.origins import Origin
+from statestore.formats.kafka.columns.origins import Origin, shown
 from statestore.formats.kafka.columns.serde_columns import CellSerde, cell_serde
 from statestore.formats.kafka.columns.time_columns import TIME, times, timestamps
 from statestore.formats.kernels.arrays import Bools, Ints
@@ -70,7 +72,7 @@ def grace_columns(keys: pa.BinaryArray, values: pa.BinaryArray, key: CellSerde, 
     with_time = cursor.stop - cursor.at == _TIME_BYTES
     cursor.take(np.where(with_time, _TIME_BYTES, 0))
     cursor.end()
-    deleted = _missing(rows)
+    deleted = rows.nulls
     origin.named("value").refuse(rows, cursor.bad & ~deleted, "a buffered change of version 3", _REMEDY)
     return {
         "key": key.decode(cells.cut(9, 4), origin),
@@ -86,15 +88,20 @@ def suppression_columns(
     """The columns of a suppression's changelog: ``key``, ``buffer_time`` and those of `_value_columns`.
 
     ``versions`` are the values of the record headers ``v``, null without one. Raises CorruptError KAFKA_BYTES about the
-    first value that has not the form of its version, or whose version is unknown.
+    first value that has not the form of its version, UnsupportedError BUFFER_VERSION for an unknown version.
     """
     origin, rows = Origin("value", keys), cells_of(values)
-    deleted = _missing(rows)
+    deleted = rows.nulls
     marks = cells_of(versions)
-    unmarked = _missing(marks)
+    unmarked = marks.nulls
     number = np.where(unmarked, 0, marks.numbers(0, "u1"))
     wrong = ~deleted & ~unmarked & ((marks.size != 1) | (number > NEWEST_VERSION))
-    origin.named("header v").refuse(marks, wrong, "version 01, 02 or 03 of a buffer", _REMEDY)
+    if wrong.any():
+        raise UnsupportedError(
+            ErrorCode.BUFFER_VERSION,
+            f"header v of a record of a buffer's changelog: found {shown(marks.cell(int(wrong.argmax())))}, expected "
+            "01, 02 or 03; choose another kind of store",
+        )
     number = np.where(deleted, NEWEST_VERSION, number)
     parts = []
     for version in np.unique(number).tolist():
@@ -153,7 +160,7 @@ def _decode(version: int, row: Ints, rows: Cells) -> tuple[_Part, Bools]:
         old, new = _sized_change(cursor) if version == 1 else _change(cursor)
         change = _Change(old, old, new)  # right for the first change of a key since it was last emitted
     cursor.end()
-    return _Part(row, time, context, change), cursor.bad & ~_missing(rows)
+    return _Part(row, time, context, change), cursor.bad & ~rows.nulls
 
 
 def _version_3(cursor: Cursor) -> tuple[_Context, _Change]:
@@ -166,7 +173,7 @@ def _version_3(cursor: Cursor) -> tuple[_Context, _Change]:
         cursor.data,
         np.where(same, prior.start, old.start),
         np.where(same, prior.size, old.size),
-        np.where(same, _missing(prior), _missing(old)),
+        np.where(same, prior.nulls, old.nulls),
     )
     return context, _Change(prior, shared, cursor.nullable(cursor.int32()))
 
@@ -203,17 +210,7 @@ def _context(cursor: Cursor) -> _Context:
         left[going] -= 1
         going = going[(left[going] > 0) & ~part.bad]
     order = np.argsort(np.concatenate(rows), kind="stable")
-    return _Context(timestamp, offset, topic, partition, _joined(names, order), _joined(values, order), counts)
-
-
-def _joined(parts: list[Cells], order: Ints) -> Cells:
-    start = np.concatenate([part.start for part in parts])[order]
-    size = np.concatenate([part.size for part in parts])[order]
-    return Cells(parts[0].data, start, size, np.concatenate([_missing(part) for part in parts])[order])
-
-
-def _missing(cells: Cells) -> Bools:
-    return np.zeros(len(cells), bool) if cells.missing is None else cells.missing
+    return _Context(timestamp, offset, topic, partition, joined(names, order), joined(values, order), counts)
 
 
 def _value_columns(
@@ -246,7 +243,7 @@ def _value_columns(
 
 
 def _nulled(cells: Cells, deleted: Bools) -> Cells:
-    missing = _missing(cells) | deleted
+    missing = cells.nulls | deleted
     return Cells(cells.data, cells.start, np.where(missing, 0, cells.size), missing)
 
 

@@ -75,7 +75,12 @@ class Cells:
         # Cells and the gaps between them are one column, of which every second is taken.
         offsets = pa.py_buffer(np.append(edges, edges[-1]).astype(np.int32))
         both = pa.Array.from_buffers(pa.binary(), 2 * count, [None, offsets, pa.py_buffer(self.data)])
-        return both.take(pa.array(np.arange(0, 2 * count, 2, np.int32), mask=self.missing))
+        return both.take(pa.array(np.arange(0, 2 * count, 2), mask=self.missing))
+
+    @property
+    def nulls(self) -> Bools:
+        """Which cells are null."""
+        return np.zeros(len(self), bool) if self.missing is None else self.missing
 
     def cell(self, index: int) -> bytes:
         """Return one cell."""
@@ -107,6 +112,14 @@ def cells_of(column: pa.BinaryArray) -> Cells:
         missing = column.is_null().to_numpy(zero_copy_only=False)
         size = np.where(missing, 0, size)
     return Cells(data, offsets[:-1], size, missing, column)
+
+
+def joined(parts: list[Cells], order: Ints) -> Cells:
+    """The cells of all parts, which have the same buffer, in this order."""
+    start = np.concatenate([part.start for part in parts])[order]
+    size = np.concatenate([part.size for part in parts])[order]
+    missing = np.concatenate([part.nulls for part in parts])[order]
+    return Cells(parts[0].data, start, size, missing if missing.any() else None)
 
 
 def gather(data: Bytes, positions: Ints, form: str) -> npt.NDArray[Any]:
@@ -239,7 +252,10 @@ def read_entries(cursor: Cursor, counts: Ints) -> Entries:
     """Read ``counts`` entries ``length:int32 | bytes`` in each cell, null for length -1."""
     cursor.refuse((counts < 0) | (counts > (cursor.stop - cursor.at) // _LENGTH.size))
     left = np.where(cursor.bad, 0, counts)
-    rows, starts, sizes = [], [], []
+    nothing = np.empty(0, np.int64)
+    rows: list[Ints] = []
+    starts: list[Ints] = []
+    sizes: list[Ints] = []
     going = np.flatnonzero(left)
     while len(going) > _FEW_ROWS:
         part = cursor.select(going)
@@ -251,14 +267,12 @@ def read_entries(cursor: Cursor, counts: Ints) -> Entries:
         sizes.append(np.where(length == NULL, NULL, found.size))
         left[going] -= 1
         going = going[(left[going] > 0) & ~part.bad]
-    for row in going.tolist():  # a pass over a few cells costs more than a loop over their entries
-        begin, size = _entries_of_one(cursor, row, int(left[row]))
-        rows.append(np.full(len(begin), row))
+    for one in going.tolist():  # a pass over a few cells costs more than a loop over their entries
+        begin, size = _entries_of_one(cursor, one, int(left[one]))
+        rows.append(np.full(len(begin), one))
         starts.append(begin)
         sizes.append(size)
-    if not rows:
-        return Entries(np.zeros(len(counts) + 1, np.int64), cursor.take(np.zeros(len(counts), np.int64)).select([]))
-    row, start, length = np.concatenate(rows), np.concatenate(starts), np.concatenate(sizes)
+    row, start, length = (np.concatenate([nothing, *parts]) for parts in (rows, starts, sizes))
     order = np.argsort(row, kind="stable")
     missing = length[order] == NULL
     cells = Cells(cursor.data, start[order], np.maximum(length[order], 0), missing if missing.any() else None)
@@ -266,7 +280,7 @@ def read_entries(cursor: Cursor, counts: Ints) -> Entries:
 
 
 def _entries_of_one(cursor: Cursor, row: int, count: int) -> tuple[Ints, Ints]:
-    at, stop, data = int(cursor.at[row]), int(cursor.stop[row]), memoryview(cursor.data)
+    at, stop, data = int(cursor.at[row]), int(cursor.stop[row]), cursor.data.data
     starts, sizes = [], []
     for _ in range(count):
         length = _LENGTH.unpack_from(data, at)[0] if at + _LENGTH.size <= stop else stop

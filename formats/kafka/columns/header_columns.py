@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.formats.kafka.columns.cells import Cells, Cursor, ends_of
+from statestore.formats.kafka.columns.cells import Cells, Cursor, ends_of, joined
 from statestore.formats.kafka.columns.origins import Origin
 from statestore.formats.kernels.arrays import Bools, Ints
 
@@ -80,14 +80,7 @@ def _entries(cursor: Cursor) -> tuple[Cells, Cells, Ints]:
         going = going[(left[going] > 0) & ~part.bad]
     row = np.concatenate(rows)
     order = np.argsort(row, kind="stable")
-    return _joined(names, order), _joined(values, order), row[order]
-
-
-def _joined(parts: list[Cells], order: Ints) -> Cells:
-    start = np.concatenate([part.start for part in parts])[order]
-    size = np.concatenate([part.size for part in parts])[order]
-    missing = [np.zeros(len(part), bool) if part.missing is None else part.missing for part in parts]
-    return Cells(parts[0].data, start, size, np.concatenate(missing)[order])
+    return joined(names, order), joined(values, order), row[order]
 
 
 def _is_text(data: bytes) -> bool:

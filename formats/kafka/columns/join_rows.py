@@ -56,7 +56,7 @@ def outer_join_rows(
     elements, position, row = _elements(cells_of(values), origin.named("value"))
     origin = Origin("key", keys, row)
     sides = side[row]
-    deleted = _missing(elements)
+    deleted = elements.nulls
     expected = "a list of values, each with the side of its key in front"
     inner = elements.numbers(0, "u1")
     origin.named("value").refuse(elements, ~deleted & ((elements.size < 1) | (inner != sides)), expected, _REMEDY)
@@ -77,8 +77,8 @@ def outer_join_rows(
 
 def _elements(values: Cells, origin: Origin) -> tuple[Cells, Ints, Ints]:
     """(elements, position in the list, row) of lists; a null list has one null element."""
-    deleted = np.flatnonzero(_missing(values))
-    lists = np.flatnonzero(~_missing(values))
+    deleted = np.flatnonzero(values.nulls)
+    lists = np.flatnonzero(~values.nulls)
     cursor = Cursor(values.select(lists))
     strategy = cursor.numbers("u1")
     cursor.refuse(strategy != _LIST)
@@ -86,7 +86,7 @@ def _elements(values: Cells, origin: Origin) -> tuple[Cells, Ints, Ints]:
     cursor.end()
     found = entries.cells
     inside = entries.row
-    cursor.refuse(np.bincount(inside[_missing(found)], minlength=len(lists)) > 0)  # an element is never null
+    cursor.refuse(np.bincount(inside[found.nulls], minlength=len(lists)) > 0)  # an element is never null
     bad = np.zeros(len(values), bool)
     bad[lists[cursor.bad]] = True
     origin.refuse(values, bad, "a list of values, each with its length in front", _REMEDY)
@@ -101,10 +101,6 @@ def _elements(values: Cells, origin: Origin) -> tuple[Cells, Ints, Ints]:
         np.concatenate([np.zeros(len(inside), bool), nothing == 0])[order] if len(deleted) else None,
     )
     return elements, position[order], row[order]
-
-
-def _missing(cells: Cells) -> Bools:
-    return np.zeros(len(cells), bool) if cells.missing is None else cells.missing
 
 
 def _only(cells: Cells, which: Bools, serde: CellSerde, origin: Origin) -> pa.Array:
@@ -132,7 +128,7 @@ def subscription_values(values: Cells, origin: Origin) -> dict[str, pa.Array]:
     ``hash`` is null if the subscription has none, ``primary_partition`` in version 0, all in a null cell. The primary
     key in the value repeats that of the key.
     """
-    deleted = _missing(values)
+    deleted = values.nulls
     cursor = Cursor(values)
     cursor.bad = deleted.copy()
     flags, instruction = cursor.numbers("u1"), cursor.numbers("u1")

@@ -34,7 +34,7 @@ class Origin:
 
     def select(self, which: Bools | Ints) -> Origin:
         """The origin of some of the cells: those at these positions, or where the mask is true."""
-        row = np.flatnonzero(which) if which.dtype == bool else which
+        row: Ints = np.flatnonzero(which) if which.dtype == bool else which.astype(np.int64)
         return Origin(self.column, self.keys, row if self.row is None else self.row[row])
 
     def refuse(self, cells: Cells, bad: Bools, expected: str, remedy: str = "name another serde") -> None:

@@ -100,7 +100,7 @@ def resolve_overlaps(versions: Versions, key: Ints, segment: Ints) -> Versions:
     cut = limits[versions.row]
     is_open = versions.is_open & (cut == _NEWEST)
     end = np.where(versions.is_open, cut, np.minimum(versions.valid_to, cut))
-    live = (is_open | (versions.valid_from < end)) & ~_tombstones(versions.values)
+    live = (is_open | (versions.valid_from < end)) & ~versions.values.nulls
     return Versions(
         versions.row[live], versions.valid_from[live], end[live], is_open[live], versions.values.select(live)
     )
@@ -138,7 +138,7 @@ def decode_versions(segments: Ints, keys: pa.BinaryArray, values: pa.BinaryArray
         cells.data,
         np.concatenate([tail.start, old.values.start]),
         np.concatenate([tail.size, old.values.size]),
-        np.concatenate([np.zeros(len(tail), bool), _tombstones(old.values)]),
+        np.concatenate([np.zeros(len(tail), bool), old.values.nulls]),
     )
     return Versions(
         np.concatenate([latest, history[old.row]]),
@@ -163,10 +163,6 @@ def history_versions(rows: Cells) -> Versions:
     size = size[order]
     values = Cells(rows.data, begin[order], np.maximum(size, 0), size < 0)
     return Versions(row[order], start[order], end[order], np.zeros(len(row), bool), values)
-
-
-def _tombstones(values: Cells) -> Bools:
-    return np.zeros(len(values), bool) if values.missing is None else values.missing
 
 
 def _levels(rows: Cells) -> list[_Level]:
