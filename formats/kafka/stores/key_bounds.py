@@ -15,16 +15,15 @@ leaves these out. A versioned store has a range in each of its segments: see `re
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.formats.kafka_rows.columns import cut
 from statestore.formats.kafka_rows.versioned_store import TIME
 from statestore.formats.kafka_rows.window_keys import BASE_PREFIX
 from statestore.formats.rocksdb.key_ranges import KeyRange, successor
 
 MAX_TIME = 2**63 - 1
+_MOST_BYTES = 2**31 - 1
 _AROUND: dict[str, tuple[int, int]] = {
     "plain": (0, 0),
     "window": (0, 12),
@@ -82,11 +81,15 @@ def rows_of_key(form: str, rows: pa.RecordBatch, key: bytes) -> pa.RecordBatch:
     stored = rows.column(0)
     if form == "subscription":
         prefix = len(key).to_bytes(4, "big") + key
-        return rows.filter(pc.equal(pc.binary_slice(stored, 0, len(prefix)), pa.scalar(prefix, pa.binary())))
+        return rows.filter(pc.equal(pc.binary_slice(stored, 0, len(prefix)), _scalar(prefix)))
     front, back = _AROUND[form]
-    long_enough = pc.greater_equal(pc.binary_length(stored), front + back)
-    same = pc.equal(cut(stored, front, back), pa.scalar(key, pa.binary()))
-    kept = pc.and_(long_enough, same)
+    # Without a stop, pyarrow fails where a key is shorter than ``front`` + 1 bytes.
+    inner = pc.binary_slice(stored, front, -back if back else _MOST_BYTES)
+    kept = pc.and_(pc.equal(pc.binary_length(stored), len(key) + front + back), pc.equal(inner, _scalar(key)))
     if form in _TIME_FIRST:
-        kept = pc.and_(kept, pc.equal(pc.binary_slice(stored, 0, 1), pa.scalar(BASE_PREFIX, pa.binary())))
-    return rows if np.all(kept.to_numpy(zero_copy_only=False)) else rows.filter(kept)
+        kept = pc.and_(kept, pc.equal(pc.binary_slice(stored, 0, 1), _scalar(BASE_PREFIX)))
+    return rows.filter(kept)
+
+
+def _scalar(data: bytes) -> pa.BinaryScalar:
+    return pa.scalar(data, pa.binary())

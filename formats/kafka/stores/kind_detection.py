@@ -13,35 +13,47 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
+
 from statestore.formats.errors import StateStoreError
-from statestore.formats.kafka.buffers import decode_grace_buffered
-from statestore.formats.kafka.joins import JOIN_PREFIX
+from statestore.formats.kafka.columns.store_form import StoreForm
+from statestore.formats.kafka.columns.store_kinds import stored_rows
 from statestore.formats.kafka.stores.samples import Sample, StoreSamples
-from statestore.formats.kafka_rows.list_serde import decode_list
+from statestore.formats.kafka.stores.serde_guesses import SerdeGuess, guess_serde
 from statestore.formats.kafka_rows.timestamped import decode_timestamped_headers, decode_with_headers
-from statestore.formats.kafka_rows.versioned_store import LATEST_SEGMENT, TIME, decode_row, split_row_key
+from statestore.formats.kafka_rows.versioned_store import LATEST_SEGMENT, TIME, split_row_key
 
 WINDOW_HEADERS, SESSION_HEADERS = "windowKeyValueWithHeaders", "sessionKeyValueWithHeaders"
-HEADERS, TIMESTAMPED, DEFAULT = "keyValueWithTimestampAndHeaders", "keyValueWithTimestamp", "default"
+HEADERS, TIMESTAMPED = "keyValueWithTimestampAndHeaders", "keyValueWithTimestamp"
 YEAR = 366 * 24 * 3_600_000
 _LATEST_TIME = 10_000 * YEAR
 _SUBSCRIPTIONS = ("-subscription-store", "SUBSCRIPTION-STATE-STORE")
 _SEQUENCE = 4
 
 
+Bytes = tuple[bytes, ...]
+
+
 @dataclass(frozen=True)
 class KindGuess:
     """A guess of a store's kind; ``kind`` is None where nothing can be said.
 
-    ``evidence`` are sentences for users. ``certain``: no other kind of store has these files. ``keys`` and ``values``
-    are the users' keys and values in the sampled rows, without what a store of this kind adds, for guesses of serdes.
+    ``evidence`` are sentences for users. ``certain``: no other kind of store has these files.
+
+    ``keys`` and ``values`` are the users' keys and values in the sampled rows, without what a store of this kind adds,
+    to guess serdes from. Two parts are the foreign and the primary keys of subscriptions, or the left and the right
+    values of an outer join.
     """
 
     kind: str | None
     certain: bool
     evidence: tuple[str, ...]
-    keys: tuple[bytes, ...] = ()
-    values: tuple[bytes, ...] = ()
+    keys: tuple[Bytes, ...] = ((),)
+    values: tuple[Bytes, ...] = ((),)
+
+    def serdes(self) -> tuple[SerdeGuess, SerdeGuess]:
+        """Guesses of the key's and the value's serde; two parts have two names with a slash between them."""
+        return _joined(self.keys), _joined(self.values)
 
 
 @dataclass(frozen=True)
@@ -81,81 +93,75 @@ def _families(families: frozenset[str], samples: Sequence[Sample]) -> list[str]:
 
 def _unsegmented(found: StoreSamples, rows: list[_Row]) -> KindGuess:
     place = "the database is under rocksdb/, where stores without segments are"
-    by_name = [part for part in _SUBSCRIPTIONS if part in found.store]
+    named = [part for part in _SUBSCRIPTIONS if part in found.store]
     newest = next((name for name in (HEADERS, TIMESTAMPED) if name in found.families), None)
     if newest is not None:
-        if by_name and rows and all(_foreign_key_size(row.key) is not None for row in rows):
-            return KindGuess(
-                "foreign-key-subscriptions",
-                False,
-                (f"the name has {by_name[0]!r}", f"{len(rows)} of {len(rows)} sampled keys begin with a sized key"),
-                tuple(row.key for row in rows),
-                tuple(row.value for row in rows),
-            )
+        decoded = _decoded("foreign-key-subscriptions", rows) if named else None
+        if decoded is not None:
+            evidence = (f"the name has {named[0]!r}", _all("subscriptions of a foreign-key join", rows))
+            keys = (_cells(decoded, "foreign_key"), _cells(decoded, "primary_key"))
+            return KindGuess("foreign-key-subscriptions", False, evidence, keys)
         kind = "headers-key-value" if newest == HEADERS else "timestamped-key-value"
-        keys, values = tuple(row.key for row in rows), tuple(map(_bare, rows))
-        return KindGuess(kind, not by_name, (place, f"there is a family {newest}"), keys, values)
-    versioned = _fitting(rows, _is_versioned)
-    if rows and versioned == len(rows):
-        return KindGuess(
-            "versioned",
-            False,
-            (place, f"{versioned} of {len(rows)} sampled rows have the form of versions"),
-            tuple(row.key[TIME.size :] for row in rows),
-            tuple(value for row in rows for value in _version_values(row)),
-        )
-    joins = _fitting(rows, _is_outer_join)
-    if rows and joins == len(rows):
-        return KindGuess(
-            "outer-join-buffer",
-            False,
-            (place, f"{joins} of {len(rows)} sampled rows have a time and a side in front of the key, and lists"),
-            tuple(row.key[JOIN_PREFIX.size :] for row in rows),
-            tuple(each[1:] for row in rows for each in decode_list(row.value) or () if each),
-        )
+        evidence = (place, f"there is a family {newest}")
+        return KindGuess(kind, not named, evidence, (_keys(rows),), (tuple(map(_bare, rows)),))
     if not rows:
         return KindGuess(None, False, (place, "there are no rows to judge by"))
+    decoded = _decoded("versioned", rows) if all(map(_may_be_version, rows)) else None
+    if decoded is not None:
+        evidence = (place, _all("rows of versions", rows))
+        return KindGuess("versioned", False, evidence, (_user_keys(rows),), (_cells(decoded, "value"),))
+    decoded = _decoded("outer-join-buffer", rows)
+    if decoded is not None:
+        evidence = (place, _all("lists of a join's values, with a time and a side in front of the key", rows))
+        sides = list(zip(decoded.column("side").to_pylist(), decoded.column("value").to_pylist(), strict=True))
+        values = tuple(tuple(value for found, value in sides if found == side and value) for side in ("left", "right"))
+        return KindGuess("outer-join-buffer", False, evidence, (_cells(decoded, "key"),), values)
     evidence = (place, f"{len(rows)} sampled rows have the form of no other kind")
-    return KindGuess("key-value", False, evidence, tuple(row.key for row in rows), tuple(row.value for row in rows))
+    return KindGuess("key-value", False, evidence, (_keys(rows),), (tuple(row.value for row in rows),))
 
 
-def _foreign_key_size(key: bytes) -> int | None:
-    size = int.from_bytes(key[:4], "big", signed=True) if len(key) >= 4 else -1
-    return size if 0 <= size <= len(key) - 4 else None
+def _decoded(kind: str, rows: Sequence[_Row]) -> pa.RecordBatch | None:
+    """The rows as those of a kind of store, with keys and values as bytes; None: they are not all of this kind."""
+    if not rows or len({row.family for row in rows}) > 1:
+        return None
+    keys, values = pa.array(_keys(rows), pa.binary()), pa.array([row.value for row in rows], pa.binary())
+    try:
+        return stored_rows(StoreForm(kind), rows[0].family, keys, values)
+    except StateStoreError:
+        return None
 
 
-def _is_versioned(row: _Row) -> bool:
-    if len(row.key) < TIME.size:
+def _may_be_version(row: _Row) -> bool:
+    """Return whether a key has a segment id in front, and a latest row a time."""
+    if len(row.key) < TIME.size or len(row.value) < TIME.size:
         return False
     segment, _ = split_row_key(row.key)
-    if segment == LATEST_SEGMENT:
-        return len(row.value) >= TIME.size and -1 <= TIME.unpack_from(row.value)[0] < _LATEST_TIME
-    if not 0 <= segment < _LATEST_TIME:
-        return False
-    try:
-        decode_row(row.value)
-    except StateStoreError:
-        return False
-    return True
+    time = TIME.unpack_from(row.value)[0] if segment == LATEST_SEGMENT else segment
+    return 0 <= time < _LATEST_TIME
 
 
-def _version_values(row: _Row) -> list[bytes]:
-    if split_row_key(row.key)[0] == LATEST_SEGMENT:
-        return [row.value[TIME.size :]]
-    return [value for _, value in decode_row(row.value).versions if value is not None]
+def _user_keys(rows: Sequence[_Row]) -> Bytes:
+    return tuple(row.key[TIME.size :] for row in rows)
 
 
-def _is_outer_join(row: _Row) -> bool:
-    if len(row.key) < JOIN_PREFIX.size:
-        return False
-    time, side = JOIN_PREFIX.unpack_from(row.key)
-    if side > 1 or not 0 <= time < _LATEST_TIME:
-        return False
-    try:
-        entries = decode_list(row.value)
-    except StateStoreError:
-        return False
-    return bool(entries) and all(entry is not None and entry[:1] in (b"\0", b"\1") for entry in entries or ())
+def _keys(rows: Sequence[_Row]) -> Bytes:
+    return tuple(row.key for row in rows)
+
+
+def _cells(batch: pa.RecordBatch, column: str) -> Bytes:
+    return tuple(cell for cell in batch.column(column).to_pylist() if cell is not None)
+
+
+def _all(what: str, rows: Sequence[_Row]) -> str:
+    return f"{len(rows)} of {len(rows)} sampled rows are {what}"
+
+
+def _joined(parts: Sequence[Bytes]) -> SerdeGuess:
+    guesses = [guess_serde(part) for part in parts]
+    if len(guesses) == 1:
+        return guesses[0]
+    evidence = "; ".join(guess.evidence for guess in guesses)
+    return SerdeGuess("/".join(guess.name for guess in guesses), evidence, all(guess.certain for guess in guesses))
 
 
 # Segmented stores
@@ -163,30 +169,25 @@ def _is_outer_join(row: _Row) -> bool:
 
 def _segmented(found: StoreSamples, rows: list[_Row]) -> KindGuess:
     place = "the databases are segments of time, as those of window and session stores"
-    if rows and all(row.start == 0 and _is_grace_buffer(row) for row in rows):
-        return KindGuess(
-            "grace-join-buffer",
-            False,
-            (place, f"{len(rows)} of {len(rows)} sampled rows are records that a join holds back, all in segment 0"),
-            tuple(row.key[9:-4] for row in rows),
-            tuple(value for row in rows if (value := decode_grace_buffered(row.value).new) is not None),
-        )
+    held_back = _decoded("grace-join-buffer", rows) if all(row.start == 0 for row in rows) else None
+    if held_back is not None:
+        evidence = (place, _all("records that a join holds back, all in segment 0", rows))
+        return KindGuess("grace-join-buffer", False, evidence, (_cells(held_back, "key"),), (_cells(held_back, "new"),))
     forms = {name: _fitting(rows, fits) for name, fits in _KEY_FORMS.items()}
     form, count = max(forms.items(), key=lambda each: each[1]) if rows else (None, 0)
     counted = () if form is None else (f"{count} of {len(rows)} sampled row keys {_MEANING[form]}",)
     families = found.families
     time_first = form in ("time-ordered window", "time-ordered session")
     base = [row for row in rows if not (time_first and row.key[:1] != b"\0")]
-    keys = tuple(_user_key(form, row.key) for row in base) if form is not None and count == len(rows) else ()
-    values = tuple(map(_bare, base))
+    keys = (tuple(_user_key(form, row.key) for row in base) if form is not None and count == len(rows) else (),)
+    values = (tuple(map(_bare, base)),)
     if SESSION_HEADERS in families:
-        if form == "time-ordered session":
-            # Kafka 4.3 writes bare aggregates into the family for headers.
-            bare = tuple(row.value for row in base)
+        if form == "time-ordered session":  # Kafka 4.3 writes bare aggregates into the family for headers
+            bare = (tuple(row.value for row in base),)
             return KindGuess("time-ordered-headers-session", False, (place, *counted), keys, bare)
         return KindGuess("headers-session", False, (place, *counted), keys, values)
     if WINDOW_HEADERS in families:
-        aggregates = tuple(_bare(row, timestamped=True) for row in base)
+        aggregates = (tuple(_bare(row, timestamped=True) for row in base),)
         return KindGuess("time-ordered-headers-window", True, (place, *counted), keys, aggregates)
     repeated = [row for row in base if form == "window" and row.key[-_SEQUENCE:] != bytes(_SEQUENCE)]
     numbered = (f"{len(repeated)} of them have a sequence number, so the store keeps duplicates",) if repeated else ()
@@ -195,19 +196,14 @@ def _segmented(found: StoreSamples, rows: list[_Row]) -> KindGuess:
         return KindGuess(kind, bool(repeated), (place, *counted, *numbered), keys, values)
     if TIMESTAMPED in families:
         return KindGuess("timestamped-window", True, (place, *counted), keys, values)
-    if form is None:
-        return KindGuess(None, False, (place, "there are no rows to judge by"))
-    if form == "time-ordered window":
-        timestamped = [row for row in base if _has_timestamp(row)]
-        if base and len(timestamped) == len(base):
-            evidence = (place, *counted, f"{len(base)} of {len(base)} values begin with a time near that of their key")
-            return KindGuess(
-                "time-ordered-timestamped-window", False, evidence, keys, tuple(row.value[8:] for row in base)
-            )
-        return KindGuess("time-ordered-window", False, (place, *counted), keys, values)
-    kinds = {"session": "session", "time-ordered session": "time-ordered-session"}
-    kind = kinds.get(form, "window-duplicates" if repeated else "window")
-    return KindGuess(kind if count else None, False, (place, *counted, *numbered), keys, values)
+    if form is None or not count:
+        return KindGuess(None, False, (place, "there are no rows to judge by", *counted))
+    if form == "time-ordered window" and base and all(map(_has_timestamp, base)):
+        evidence = (place, *counted, f"{len(base)} of {len(base)} values begin with a time near that of their key")
+        aggregates = (tuple(row.value[8:] for row in base),)
+        return KindGuess("time-ordered-timestamped-window", False, evidence, keys, aggregates)
+    kinds = {"window": "window-duplicates" if repeated else "window", **_KINDS}
+    return KindGuess(kinds[form], False, (place, *counted, *numbered), keys, values)
 
 
 def _is_window(row: _Row) -> bool:
@@ -248,22 +244,17 @@ _KEY_FORMS: dict[str, Callable[[_Row], bool]] = {
     "session": _is_session,
     "window": _is_window,
 }
+_KINDS = {
+    "session": "session",
+    "time-ordered session": "time-ordered-session",
+    "time-ordered window": "time-ordered-window",
+}
 _MEANING = {
     "time-ordered session": "begin with 00 and a session within the segment",
     "time-ordered window": "begin with 00 and a start within the segment",
     "session": "end in a session within the segment",
     "window": "end in a start within the segment",
 }
-
-
-def _is_grace_buffer(row: _Row) -> bool:
-    if len(row.key) < 13 or row.key[0] != 0 or not 0 <= _time(row.key, 1) < _LATEST_TIME:
-        return False
-    try:
-        decode_grace_buffered(row.value)
-    except StateStoreError:
-        return False
-    return True
 
 
 def _has_timestamp(row: _Row) -> bool:

@@ -8,7 +8,6 @@ serialization``), and JSON text.
 from __future__ import annotations
 
 import json
-import math
 import re
 import struct
 from collections.abc import Callable, Collection, Sequence
@@ -99,68 +98,6 @@ def _floating(form: str, least: float, most: float) -> Callable[[Sequence[bytes]
         return sum(number == 0 or least <= abs(number) <= most for number in numbers)
 
     return fitting
-
-
-_CANDIDATES:
-        if fits(distinct):
-            return SerdeGuess(name, f"{len(distinct)} of {len(distinct)} distinct samples {meaning}")
-    registry = {data[1:5] for data in distinct if len(data) > 5 and data[0] == 0}
-    if registry and all(len(data) > 5 and data[0] == 0 for data in distinct) and len(registry) <= 8:
-        ids = ", ".join(str(int.from_bytes(found, "big")) for found in sorted(registry))
-        return SerdeGuess("Bytes", f"they begin as values of a schema registry do, with schema id {ids}", True)
-    return SerdeGuess("Bytes", f"{len(distinct)} distinct samples of {_shown(sizes)} bytes fit no other serde", True)
-
-
-def _is_uuid(sample: Sequence[bytes]) -> bool:
-    return all(UUID.fullmatch(data) for data in sample)
-
-
-def _is_json(sample: Sequence[bytes]) -> bool:
-    return all(data[:1] in (b"{", b"[") and _loads(data) for data in sample)
-
-
-def _loads(data: bytes) -> bool:
-    try:
-        json.loads(data)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def _is_text(sample: Sequence[bytes]) -> bool:
-    """Return whether all are UTF-8, and most of the characters are readable."""
-    try:
-        texts = [data.decode() for data in sample]
-    except UnicodeDecodeError:
-        return False
-    characters = "".join(texts)
-    readable = sum(character.isprintable() or character in "\t\n\r" for character in characters)
-    return readable >= _READABLE_SHARE * len(characters)
-
-
-def _is_boolean(sample: Sequence[bytes]) -> bool:
-    return all(data in (b"\0", b"\1") for data in sample)
-
-
-def _whole(size: int, limit: int) -> Callable[[Sequence[bytes]], bool]:
-    def fits(sample: Sequence[bytes]) -> bool:
-        return all(len(data) == size and -limit <= int.from_bytes(data, "big", signed=True) < limit for data in sample)
-
-    return fits
-
-
-def _floating(form: str, least: float, most: float) -> Callable[[Sequence[bytes]], bool]:
-    layout = struct.Struct(form)
-
-    def fits(sample: Sequence[bytes]) -> bool:
-        if any(len(data) != layout.size for data in sample):
-            return False
-        numbers = [layout.unpack(data)[0] for data in sample]
-        return all(
-            number == 0 or not math.isfinite(number) or least <= abs(number) <= most for number in numbers
-        ) and any(math.isfinite(number) and number != 0 for number in numbers)
-
-    return fits
 
 
 def _all(fits: Callable[[Sequence[bytes]], bool]) -> Callable[[Sequence[bytes]], int]:

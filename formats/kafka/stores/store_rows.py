@@ -71,7 +71,7 @@ def read_rows(
 
     A database without a table file yields nothing, which does not mean that the store is empty: see `store_facts`.
 
-    Raises CorruptError ROCKSDB_FILE, InvalidInputError INVALID_OPTION for rows in a family that the kind does not have,
+    Raises CorruptError ROCKSDB_FILE, InvalidInputError KAFKA_STORE_KIND for rows in a family that the kind does not have,
     and the errors of `opened_copy`.
     """
     for database in databases:
@@ -157,7 +157,7 @@ def _with_rows(directory: Path, families: Sequence[str] | None) -> list[str]:
     other = sorted(present - set(wanted))
     if other:
         raise InvalidInputError(
-            ErrorCode.INVALID_OPTION,
+            ErrorCode.KAFKA_STORE_KIND,
             f"{directory}: found rows in column family {', '.join(other)}, expected them in {', '.join(wanted)}; "
             "choose the kind of store that has this family",
         )

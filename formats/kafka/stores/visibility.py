@@ -22,7 +22,8 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from statestore.formats.kafka_rows.columns import int_field, require_length
+from statestore.formats.kafka.columns.cells import Cells, cells_of
+from statestore.formats.kafka.columns.origins import Origin
 from statestore.formats.kernels.arrays import Bools, Ints
 
 NOTHING_SEEN = -1
@@ -48,9 +49,8 @@ def segment_times(form: str, rows: pa.RecordBatch) -> Ints:
     KAFKA_BYTES for a key that is too short, KeyError for another form.
     """
     at, least = _AT[form]
-    keys = rows.column(0)
-    require_length(f"{form} key", keys, least)
-    return int_field(keys, at)
+    cells = cells_of(rows.column(0))
+    return _numbers(cells, at, least, Origin("key", rows.column(0)), f"a {form} key of at least {least} bytes")
 
 
 def observed_stream_time(form: str, batches: Iterable[pa.RecordBatch]) -> int:
@@ -64,9 +64,15 @@ def observed_stream_time(form: str, batches: Iterable[pa.RecordBatch]) -> int:
 
 def _greatest(form: str, rows: pa.RecordBatch) -> int:
     if form == "versioned":  # latest rows begin with valid_from, history rows with the end of their newest version
-        require_length("versioned row", rows.column(1), 8)
-        return int(int_field(rows.column(1), 0).max())
+        origin = Origin("value", rows.column(0))
+        return int(_numbers(cells_of(rows.column(1)), 0, 8, origin, "a version of at least 8 bytes").max())
     return int(segment_times(form, rows).max())
+
+
+def _numbers(cells: Cells, at: int, least: int, origin: Origin, expected: str) -> Ints:
+    origin.refuse(cells, cells.size < least, expected, "choose another kind of store")
+    found: Ints = cells.numbers(at, ">i8")
+    return found
 
 
 def least_visible(form: str, stream_time: int, retention: int) -> int:
