@@ -268,6 +268,8 @@ class ErrorCode(StrEnum):
     """A file of a state directory of Kafka Streams is damaged. Restore it from a copy, or delete it to do without."""
     VERSIONED_ROW = "VERSIONED_ROW"
     """Bytes are not a row of a versioned store of Kafka Streams. Restore the directory from a copy."""
+    STATE_CHANGED = "STATE_CHANGED"
+    """An application changed its state while it was read, or since the read began. Read again, or read a copy."""
     UNSUPPORTED_FORMAT = "UNSUPPORTED_FORMAT"
     """A store or data file has the format of a newer release. Upgrade statestore."""
     LOG_FORMAT = "LOG_FORMAT"
@@ -289,6 +291,8 @@ class ErrorCode(StrEnum):
 
     STORE_PATH = "STORE_PATH"
     """A path is not that of a store in a state directory of Kafka Streams. Give one like the message's."""
+    KAFKA_STORE_KIND = "KAFKA_STORE_KIND"
+    """There is no such kind of store of Kafka Streams, or its files are of another kind. Name one of the message's."""
     SEGMENT_NAME = "SEGMENT_NAME"
     """A directory has not the name of a segment of Kafka Streams. Check the store's name."""
     SEGMENT_COUNT = "SEGMENT_COUNT"

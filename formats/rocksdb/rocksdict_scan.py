@@ -28,14 +28,14 @@ def scan_with_rocksdict(
     The scan ends after ``most_rows`` and returns the remaining ranges. Raises CorruptError ROCKSDB_FILE, StorageError.
     """
     rows_read = 0
-    with _opened(directory, family) as table:
+    with opened_family(directory, family) as table:
         for number, within in enumerate(ranges):
             if within.rest and most_rows is not None:
                 left = yield from _skipping(table, within, batch_rows, str(directory))
                 if left is not None:
                     return [left, *ranges[number + 1 :]]
                 continue
-            for batch in _rows(table, within, batch_rows, str(directory)):
+            for batch in rows_in(table, within, batch_rows, str(directory)):
                 yield batch
                 rows_read += batch.num_rows
                 if most_rows is not None and rows_read >= most_rows:
@@ -45,7 +45,11 @@ def scan_with_rocksdict(
 
 
 @contextmanager
-def _opened(directory: Path, family: str) -> Iterator[Rdict]:
+def opened_family(directory: Path, family: str) -> Iterator[Rdict]:
+    """A column family, opened read-only. RocksDB writes a file or two into the directory.
+
+    Raises CorruptError ROCKSDB_FILE, StorageError.
+    """
     own = {} if family == DEFAULT_FAMILY else {family: Options(raw_mode=True)}
     using_rocksdb()
     try:
@@ -84,7 +88,7 @@ def _skipping(
         if len(met) >= end:
             target = met[:end] + within.rest
             behind = successor(target)
-            yield from _rows(table, KeyRange(max(target, met), behind), batch_rows, where)
+            yield from rows_in(table, KeyRange(max(target, met), behind), batch_rows, where)
             after = successor(met[:end])
         else:
             after = met + b"\0"
@@ -105,7 +109,8 @@ def _first_key(table: Rdict, within: KeyRange, where: str) -> bytes | None:
     return None
 
 
-def _rows(table: Rdict, within: KeyRange, batch_rows: int, where: str) -> Iterator[pa.RecordBatch]:
+def rows_in(table: Rdict, within: KeyRange, batch_rows: int, where: str) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a range in key order; ``where`` names the directory in errors. Raises as `opened_family`."""
     reading = _options(within)  # kept here: the iterator reads the bound out of the options' own memory
     rows = table.iter(reading)
     rows.seek(within.first) if within.first else rows.seek_to_first()

@@ -80,6 +80,12 @@ def decode_task(name: str) -> tuple[int, int] | None:
     return (int(match[1]), int(match[2])) if match else None
 
 
+def named_topology(folder: str) -> str | None:
+    """The topology's name if the folder's name can be that of a named topology, else None."""
+    match = _TOPOLOGY.fullmatch(folder)
+    return match[1] if match else None
+
+
 def changelog_topic(application_id: str, store: str, named_topology: str | None = None) -> str:
     """Name of a store's changelog topic. A source table under topology optimisation uses its source topic instead."""
     return "-".join(part for part in (application_id, named_topology, store, "changelog") if part is not None)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from support.properties import few_or_many
 
 from statestore.formats.errors import CorruptError, InvalidInputError
-from statestore.formats.kafka.offset_files import decode_offsets, encode_offsets
-from statestore.formats.kafka.state_directory import (
+from statestore.formats.kafka.directory.offset_files import decode_offsets, encode_offsets
+from statestore.formats.kafka.directory.state_directory import (
     StorePath,
     changelog_topic,
     decode_process_metadata,

@@ -1,0 +1,233 @@
+"""Private copies of a RocksDB directory, so that it can be opened while its application runs.
+
+RocksDB writes into every directory that it opens, and an application deletes table files at any time. So a reader
+never opens the directory itself. It opens a temporary one, which has
+
+    table files, blob files      hard links: they never change, and a link keeps a file that the application deletes
+    CURRENT, MANIFEST, options   copies: the application appends to them or replaces them
+    write-ahead logs             copies
+
+The tree itself is not written to, and no lock is taken. Where a link is not possible, the file is opened first and
+copied when all others are held: on another file system, or where the system forbids links to files of other users.
+
+The MANIFEST says which table files are live. It is copied first. If it is still the same when all table files are held,
+then these are the live ones; else the attempt is repeated.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import ConflictError, CorruptError, StateStoreError
+from statestore.formats.kafka.directory.listings import (
+    Entry,
+    entries_of,
+    is_link,
+    not_a_file,
+    open_unlinked,
+    read_text,
+)
+from statestore.formats.places.disk_errors import disk_errors, storage_error
+from statestore.formats.places.folder import Folder
+from statestore.formats.places.local_directory import temporary_directory
+
+ATTEMPTS = 20
+CURRENT = "CURRENT"
+FIXED = re.compile(r"[0-9]{1,20}\.(sst|ldb|blob)")
+"""Names of files that never change once RocksDB's MANIFEST refers to them."""
+_CHANGING = re.compile(r"CURRENT|MANIFEST-[0-9]{1,20}|OPTIONS-[0-9]{1,20}|[0-9]{1,20}\.log")
+_MANIFEST = re.compile(rb"(MANIFEST-[0-9]{1,20})\n?")
+_PIECE = 8 << 20
+_NO_LINK = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)
+_GONE = (FileNotFoundError, NotADirectoryError)
+
+
+@dataclass(frozen=True)
+class _Version:
+    """What decides which table files are live: the MANIFEST's name and what was read of it."""
+
+    name: str
+    size: int
+
+
+class _Changed(Exception):
+    """The database changed while its files were taken."""
+
+
+@contextmanager
+def opened_copy(folder: Folder, parent: Path | None = None) -> Iterator[Path]:
+    """A private directory with the files of a database, removed after the block or after the process has died.
+
+    ``parent`` is an existing empty folder for it; by default a new one in the system's temporary directory. RocksDB and
+    the scanner of table files may open the copy as they like.
+
+    Raises CorruptError ROCKSDB_FILE where the folder is no RocksDB, CorruptError NOT_A_FILE where it or a file in it is
+    a link, ConflictError STATE_CHANGED where the database changes again and again, and the storage's errors. A missing
+    or damaged table file is left to those who read it.
+    """
+    if parent is not None:
+        copy_database(folder, parent)
+        yield parent
+        return
+    with temporary_directory() as files:
+        copy_database(folder, files)
+        yield files
+
+
+def copy_database(folder: Folder, target: Path) -> None:
+    """Fill an empty folder with the files of a database. Raises as `opened_copy`."""
+    if is_link(folder):
+        raise not_a_file(folder.path)
+    for _ in range(ATTEMPTS):
+        with suppress(_Changed):
+            _take(folder, target)
+            return
+        _clear(target)
+    raise ConflictError(
+        ErrorCode.STATE_CHANGED,
+        f"{folder.path}: the application changed the database while its files were taken, {ATTEMPTS} times in a row; "
+        "read again, or read a copy of the directory",
+    )
+
+
+def _take(folder: Folder, target: Path) -> None:
+    version, manifest = _version(folder)
+    listed = entries_of(folder)
+    with ExitStack() as opened:
+        held: list[tuple[int, Path]] = []
+        for entry in listed.values():
+            if FIXED.fullmatch(entry.name):
+                descriptor = _hold(folder, entry, target)
+                if descriptor is not None:
+                    opened.callback(os.close, descriptor)
+                    held.append((descriptor, target / entry.name))
+            elif _CHANGING.fullmatch(entry.name) and entry.name not in (CURRENT, version.name):
+                _copy_changing(folder, entry, target)
+        if _version(folder)[0] != version:
+            raise _Changed
+        for descriptor, path in held:
+            _copy(descriptor, path)
+    with disk_errors("write", target):
+        (target / version.name).write_bytes(manifest)
+        (target / CURRENT).write_text(f"{version.name}\n")
+
+
+def _version(folder: Folder) -> tuple[_Version, bytes]:
+    """The MANIFEST that counts now, and its bytes."""
+    current = read_text(folder, CURRENT)
+    if current is None:
+        raise _without_current(folder)
+    name = _MANIFEST.fullmatch(current[:64])
+    if name is None:
+        raise _no_database(folder, f"CURRENT holds {current[:40]!r}, expected the name of a MANIFEST file")
+    found = name[1].decode()
+    data = _read_manifest(folder, found)
+    if data is None:
+        if read_text(folder, CURRENT) != current:
+            raise _Changed
+        raise _no_database(folder, f"{found} is missing, which CURRENT names")
+    return _Version(found, len(data)), data
+
+
+def _read_manifest(folder: Folder, name: str) -> bytes | None:
+    if not folder.is_local:
+        return read_text(folder, name)
+    try:
+        descriptor = open_unlinked(f"{folder.path}/{name}")
+    except _GONE:
+        return None
+    with os.fdopen(descriptor, "rb") as file, disk_errors("read", f"{folder.path}/{name}"):
+        return file.read()
+
+
+def _without_current(folder: Folder) -> StateStoreError:
+    listed = entries_of(folder)
+    if listed:
+        return _no_database(folder, f"file {CURRENT} is missing among {len(listed)} entries")
+    if folder.is_local and Path(folder.path).is_dir():
+        return _no_database(folder, "the folder is empty: its application has just made it, or a copy is not complete")
+    return ConflictError(
+        ErrorCode.STATE_CHANGED,
+        f"{folder.path}: no such folder any more: the application has dropped the segment or store; read again",
+    )
+
+
+def _no_database(folder: Folder, found: str) -> CorruptError:
+    return CorruptError(
+        ErrorCode.ROCKSDB_FILE, f"{folder.path}: {found}; the database cannot be opened, restore it from a copy"
+    )
+
+
+def _hold(folder: Folder, entry: Entry, target: Path) -> int | None:
+    """Link a file that never changes, or copy it from a storage; a descriptor: the file is held, and to be copied.
+
+    A file that has gone meanwhile is left out: the MANIFEST decides whether it is missed.
+    """
+    path = f"{folder.path}/{entry.name}"
+    if entry.kind != "file":
+        raise not_a_file(path)
+    if not folder.is_local:
+        _fetch(folder, entry.name, target / entry.name)
+        return None
+    try:
+        os.link(path, target / entry.name, follow_symlinks=False)
+    except _GONE:
+        return None
+    except OSError as error:
+        if error.errno not in _NO_LINK:
+            raise storage_error(error, "link", path) from error
+        with suppress(*_GONE):
+            return open_unlinked(path)
+        return None
+    if stat.S_ISREG((target / entry.name).lstat().st_mode):
+        return None
+    raise not_a_file(path)
+
+
+def _copy_changing(folder: Folder, entry: Entry, target: Path) -> None:
+    path = f"{folder.path}/{entry.name}"
+    if entry.kind != "file":
+        raise not_a_file(path)
+    if not folder.is_local:
+        _fetch(folder, entry.name, target / entry.name)
+        return
+    try:
+        descriptor = open_unlinked(path)
+    except _GONE:
+        return
+    try:
+        _copy(descriptor, target / entry.name)
+    finally:
+        os.close(descriptor)
+
+
+def _copy(descriptor: int, target: Path) -> None:
+    with disk_errors("copy", target), os.fdopen(os.dup(descriptor), "rb") as source, target.open("wb") as copy:
+        shutil.copyfileobj(source, copy, _PIECE)
+
+
+def _fetch(folder: Folder, name: str, target: Path) -> None:
+    try:
+        with folder.stream(name) as source, target.open("wb") as copy:
+            shutil.copyfileobj(source, copy, _PIECE)
+    except StateStoreError:
+        if name in entries_of(folder):
+            raise
+        target.unlink(missing_ok=True)
+    except OSError as error:
+        raise storage_error(error, "copy", target) from error
+
+
+def _clear(target: Path) -> None:
+    with disk_errors("remove", target):
+        for path in target.iterdir():
+            path.unlink()

@@ -1,0 +1,300 @@
+"""Facts about the stores of an application without their rows: families, sizes, offsets, and what is wrong.
+
+An unclean copy, a damaged file or a link is a report about its database, never an error for the others. A database
+without a table file is not an empty one: Kafka Streams switches the write-ahead log off, so rows that are not flushed
+are in the application's memory and nowhere in the directory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocksdict import AccessType, Options, Rdict
+
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import ConflictError, StateStoreError
+from statestore.formats.kafka.directory.applications import Application, Database, StorePartition
+from statestore.formats.kafka.directory.database_copies import CURRENT, FIXED, opened_copy
+from statestore.formats.kafka.directory.listings import Entry, entries_of, is_link, not_a_file
+from statestore.formats.kafka.directory.stored_offsets import FAMILY, StoredOffsets, decode_offsets_family
+from statestore.formats.kafka.directory.task_offsets import (
+    CHECKPOINT,
+    StoreOffsets,
+    TaskOffsets,
+    read_task_offsets,
+    store_offsets,
+)
+from statestore.formats.places.disk_errors import storage_error
+from statestore.formats.places.folder import Folder
+from statestore.formats.places.rocksdb_forks import using_rocksdb
+from statestore.formats.rocksdb.native_errors import system_error
+from statestore.formats.rocksdb.reader_errors import corrupt
+
+NO_TABLE_FILE = (
+    "no table file yet: the rows are in the application's memory; its changelog holds them (a store that was closed "
+    "without rows looks alike)"
+)
+OPEN = (
+    "the store was not closed: the application was running, or crashed; rows written since the last flush are not in "
+    "the directory, and its changelog holds them"
+)
+MOST_OFFSETS = 100_000
+MOST_OFFSET_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class FamilyFacts:
+    """A column family. ``estimated_rows`` is RocksDB's estimate, which counts overwritten and deleted rows, too.
+
+    Both are None where the files cannot be read.
+    """
+
+    name: str
+    has_rows: bool | None
+    estimated_rows: int | None
+
+
+@dataclass(frozen=True)
+class DatabaseFacts:
+    """Facts about one RocksDB directory.
+
+    ``bytes`` is the size of all its files, ``table_files`` and ``table_bytes`` those with rows. ``newest_table`` is the
+    time of the last flush or compaction in epoch milliseconds, None without a table file. ``families`` is () and
+    ``offsets`` None where the database cannot be opened; ``offsets`` is also None without a family of that name.
+    """
+
+    database: Database
+    bytes: int
+    table_files: int
+    table_bytes: int
+    newest_table: int | None
+    generation: str
+    families: tuple[FamilyFacts, ...] = ()
+    offsets: StoredOffsets | None = None
+    problems: tuple[str, ...] = ()
+
+    @property
+    def is_unknown(self) -> bool:
+        """Return whether nobody can tell from the directory if there are rows."""
+        return self.table_files == 0 or not self.families or any(family.has_rows is None for family in self.families)
+
+
+@dataclass(frozen=True)
+class StoreFacts:
+    """Facts about a store partition. ``problems`` also has those of its databases, with their paths."""
+
+    partition: StorePartition
+    databases: tuple[DatabaseFacts, ...]
+    offsets: StoreOffsets
+    generation: str
+    problems: tuple[str, ...]
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """Names of the families of any of its databases, ascending."""
+        return tuple(sorted({family.name for found in self.databases for family in found.families}))
+
+    @property
+    def estimated_rows(self) -> int | None:
+        """RocksDB's estimate over all families with user data; None where a database cannot be judged."""
+        if not self.databases or any(found.is_unknown for found in self.databases):
+            return None
+        return sum(
+            family.estimated_rows or 0 for found in self.databases for family in found.families if family.name != FAMILY
+        )
+
+
+def application_facts(application: Application) -> list[StoreFacts]:
+    """Facts about each store partition, in the application's order. Reads the files of each database."""
+    tasks = {task: read_task_offsets(application.folder.at(*task.split("/"))) for task in application.tasks}
+    return [store_facts(application, partition, tasks.get(partition.task)) for partition in application.partitions]
+
+
+def store_facts(application: Application, partition: StorePartition, task: TaskOffsets | None = None) -> StoreFacts:
+    """Facts about one store partition. ``task``: the offset files of its task, if they are read already."""
+    if task is None:
+        task = read_task_offsets(application.folder.at(*partition.task.split("/")))
+    databases = tuple(database_facts(application.folder, database) for database in partition.databases)
+    neighbours = {other.store for other in application.partitions if other.task == partition.task}
+    offsets = store_offsets(
+        partition.store,
+        [found.offsets for found in databases],
+        task,
+        application=application.name,
+        topology=partition.topology,
+        neighbours=neighbours,
+        is_global=partition.is_global,
+    )
+    problems = [*partition.problems, *task.problems]
+    for found in databases:
+        problems += (f"{found.database.path}: {problem}" for problem in found.problems)
+    if offsets.stale:
+        problems.append(f"{', '.join(offsets.stale)}: left over from an earlier release, and not used")
+    if offsets.changelog_from is None and any(found.table_files for found in databases) and not task.problems:
+        problems.append(
+            f"{partition.task} has no offset of this store in {CHECKPOINT}: the application was running with "
+            "exactly-once, or crashed, or the store has no changelog"
+        )
+    generation = _digest({found.database.path: found.generation for found in databases})
+    return StoreFacts(partition, databases, offsets, generation, tuple(problems))
+
+
+def database_facts(application: Folder, database: Database) -> DatabaseFacts:
+    """Facts about one database. Whatever is wrong with it is in ``problems``."""
+    folder = application.at(*database.path.split("/"))
+    try:
+        if is_link(folder):
+            raise not_a_file(folder.path)
+        entries = entries_of(folder)
+    except StateStoreError as error:
+        return DatabaseFacts(database, 0, 0, 0, None, "", problems=(error.message,))
+    tables = [entry for entry in entries.values() if FIXED.fullmatch(entry.name)]
+    times = [entry.modified for entry in tables if entry.modified is not None]
+    problems: list[str] = []
+    families: tuple[FamilyFacts, ...] = ()
+    offsets = None
+    try:
+        with opened_copy(folder) as copy:
+            families, offsets = read_facts(copy, str(folder.path), problems)
+    except StateStoreError as error:
+        problems.append(error.message)
+    if not tables and CURRENT in entries:
+        problems.append(NO_TABLE_FILE)
+    if offsets is not None and offsets.closed_cleanly is False:
+        problems.append(OPEN)
+    return DatabaseFacts(
+        database,
+        sum(entry.size for entry in entries.values() if entry.kind == "file"),
+        len(tables),
+        sum(entry.size for entry in tables),
+        max(times) // 1_000_000 if times else None,
+        _generation(entries.values()),
+        families,
+        offsets,
+        tuple(problems),
+    )
+
+
+def generation_of(application: Folder, databases: Iterable[Database]) -> str:
+    """A text that changes whenever files of the databases change: their names, sizes and times of change.
+
+    Two equal texts mean equal table files. A flush or a compaction changes it; so does a copy that does not keep times.
+    Raises the storage's errors.
+    """
+    return _digest(
+        {
+            database.path: _generation(entries_of(application.at(*database.path.split("/"))).values())
+            for database in databases
+        }
+    )
+
+
+def check_generation(application: Folder, partition: StorePartition, expected: str) -> None:
+    """Raise ConflictError STATE_CHANGED if the files of a store partition are not those of a generation."""
+    if generation_of(application, partition.databases) != expected:
+        raise ConflictError(
+            ErrorCode.STATE_CHANGED,
+            f"{application.path}: store {partition.store!r} of task {partition.task} has changed since the read began; "
+            "read again, or read a copy of the directory",
+        )
+
+
+def read_facts(
+    directory: Path, where: str, problems: list[str], *, offsets: bool = True
+) -> tuple[tuple[FamilyFacts, ...], StoredOffsets | None]:
+    """Families and stored offsets of a private copy of a database; ``where`` is the original's path for messages.
+
+    ``offsets``: read them. Raises CorruptError ROCKSDB_FILE where it cannot be opened. A family that cannot be read
+    becomes a problem.
+    """
+    using_rocksdb()
+    try:
+        names = sorted(Rdict.list_cf(str(directory)))
+        database = Rdict(
+            str(directory),
+            options=Options(raw_mode=True),
+            column_families={name: Options(raw_mode=True) for name in names if name != "default"} or None,
+            access_type=AccessType.read_only(),
+        )
+    except Exception as error:
+        raise _failure(where, str(directory), "open", error) from error
+    try:
+        found = tuple(_family(database, name, where, directory, problems) for name in names)
+        stored = _offsets(database, where, directory, problems) if offsets and FAMILY in names else None
+        return found, stored
+    finally:
+        database.close()
+
+
+def _family(database: Rdict, name: str, where: str, directory: Path, problems: list[str]) -> FamilyFacts:
+    try:
+        table = database if name == "default" else database.get_column_family(name)
+        try:
+            rows = table.iter()
+            rows.seek_to_first()
+            has_rows = rows.valid()
+            if not has_rows:
+                rows.status()
+            estimate = table.property_int_value("rocksdb.estimate-num-keys")
+        finally:
+            if table is not database:
+                table.close()
+    except Exception as error:
+        failure = _failure(where, str(directory), f"read family {name} of", error)
+        problems.append(getattr(failure, "message", str(failure)))
+        return FamilyFacts(name, None, None)
+    return FamilyFacts(name, has_rows, estimate)
+
+
+def _offsets(database: Rdict, where: str, directory: Path, problems: list[str]) -> StoredOffsets | None:
+    try:
+        table = database.get_column_family(FAMILY)
+        try:
+            rows = table.iter()
+            rows.seek_to_first()
+            found: dict[bytes, bytes] = {}
+            size = 0
+            while rows.valid():
+                value = rows.value()
+                found[rows.key()] = value
+                size += len(value)
+                if len(found) > MOST_OFFSETS or size > MOST_OFFSET_BYTES:
+                    problems.append(f"family {FAMILY} has more than {MOST_OFFSETS} rows or {MOST_OFFSET_BYTES} bytes")
+                    return None
+                rows.next()
+            rows.status()
+        finally:
+            table.close()
+        return decode_offsets_family(found)
+    except StateStoreError as error:
+        problems.append(f"family {FAMILY}: {error.message}")
+    except Exception as error:
+        failure = _failure(where, str(directory), f"read family {FAMILY} of", error)
+        problems.append(getattr(failure, "message", str(failure)))
+    return None
+
+
+def _failure(where: str, copy: str, doing: str, error: Exception) -> StateStoreError:
+    refusal = system_error(error)
+    if refusal is not None:
+        return storage_error(refusal, doing, where)
+    return corrupt(where, f"RocksDB cannot {doing} it ({str(error).replace(copy, where)})")
+
+
+def _generation(entries: Iterable[Entry]) -> str:
+    return _digest(
+        {
+            entry.name: [entry.size, entry.modified]
+            for entry in entries
+            if entry.kind == "file"
+            and (entry.name == CURRENT or entry.name.startswith("MANIFEST-") or FIXED.fullmatch(entry.name))
+        }
+    )
+
+
+def _digest(parts: Mapping[str, object]) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]

@@ -1,0 +1,164 @@
+"""Stored rows of one store partition, as binary keys and values by column family and segment.
+
+A family decides the form of the values in it, so a batch has rows of one family. A segmented store has a database for
+each segment; they are read one after another, oldest first. Nothing here decodes a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
+
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import InvalidInputError
+from statestore.formats.kafka.directory.applications import Database
+from statestore.formats.kafka.directory.database_copies import opened_copy
+from statestore.formats.kafka.directory.store_facts import read_facts
+from statestore.formats.kafka.directory.stored_offsets import FAMILY as OFFSETS
+from statestore.formats.kafka.stores.family_merge import merged_families
+from statestore.formats.places.folder import Folder
+from statestore.formats.places.ordered_threads import in_order
+from statestore.formats.places.reading_threads import reading_threads
+from statestore.formats.rocksdb.key_ranges import KeyRange
+from statestore.formats.rocksdb.reader_errors import corrupt
+from statestore.formats.rocksdb.rows import BATCH_ROWS, DEFAULT_FAMILY
+from statestore.formats.rocksdb.scan import scan_rocksdb
+
+TIMESTAMPED = "keyValueWithTimestamp"
+FAMILIES = (
+    "windowKeyValueWithHeaders",
+    "sessionKeyValueWithHeaders",
+    "keyValueWithTimestampAndHeaders",
+    TIMESTAMPED,
+    DEFAULT_FAMILY,
+)
+"""Families with user data in any kind of store, newest first."""
+_MINUTE = 60_000
+ALL = (KeyRange(),)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """A batch of rows (key: binary, value: binary) of one family, in key order.
+
+    ``start`` is the start of their segment in epoch milliseconds as its name has it; None: the store is not segmented.
+    """
+
+    family: str
+    start: int | None
+    rows: pa.RecordBatch
+
+
+def read_rows(
+    application: Folder,
+    databases: Sequence[Database],
+    each: Callable[[StoredRows], T],
+    *,
+    families: Sequence[str] | None = None,
+    key_ranges: Sequence[KeyRange] = ALL,
+    batch_rows: int = BATCH_ROWS,
+) -> Iterator[T]:
+    """Yield ``each(rows)`` of the batches of rows of databases below an application's folder, one after another.
+
+    ``families`` are the store kind's families, newest first; None: whatever families there are. ``key_ranges`` are
+    ranges of row keys; a reader may return other keys of a range with a hole. ``each`` is called by the threads that
+    read. Memory holds a few batches and a private copy of one database at a time.
+
+    A database without a table file yields nothing, which does not mean that the store is empty: see `store_facts`.
+
+    Raises CorruptError ROCKSDB_FILE, InvalidInputError KAFKA_STORE_KIND for rows in a family that the kind does not have,
+    and the errors of `opened_copy`.
+    """
+    for database in databases:
+        with opened_copy(application.at(*database.path.split("/"))) as copy:
+            yield from read_database(
+                copy, each, families=families, start=database.start, key_ranges=key_ranges, batch_rows=batch_rows
+            )
+
+
+def read_database(
+    directory: Path,
+    each: Callable[[StoredRows], T],
+    *,
+    families: Sequence[str] | None = None,
+    start: int | None = None,
+    key_ranges: Sequence[KeyRange] = ALL,
+    batch_rows: int = BATCH_ROWS,
+) -> Iterator[T]:
+    """Yield ``each(rows)`` of the batches of one database, of which ``directory`` is a private copy, as `read_rows`."""
+    present = _with_rows(directory, families)
+
+    if len(present) == 1:
+        family = present[0]
+        yield from scan_rocksdb(
+            directory,
+            lambda rows: each(StoredRows(family, start, rows)),
+            family=family,
+            key_ranges=key_ranges,
+            batch_rows=batch_rows,
+        )
+        return
+    if not present:
+        return
+    for within in key_ranges:  # one after another: ranges may come in any order, and a merge needs ascending keys
+        scans = [
+            scan_rocksdb(directory, _itself, family=family, key_ranges=(within,), batch_rows=batch_rows)
+            for family in present
+        ]
+        batches = (StoredRows(present[position], start, rows) for position, rows in merged_families(scans))
+        yield from in_order(each, batches, reading_threads())
+
+
+def databases_between(databases: Sequence[Database], first: int | None, last: int | None) -> list[Database]:
+    """The databases of a segmented store that may hold rows with a segment time from ``first`` to ``last``, inclusive.
+
+    The segment time of a window is its start, that of a session is its end; epoch milliseconds. None: no bound.
+    ``databases`` are all databases of the store partition, in order. Names tell where a segment begins; it ends where
+    the next one begins, at the latest.
+    """
+    kept = []
+    for position, database in enumerate(databases):
+        begin = database.start
+        if begin is not None:
+            # Integer division truncates toward zero, so segment 0 also has the times before it.
+            if last is not None and begin > last and begin > 0:
+                continue
+            ends = (_begin_at_latest(later) for later in databases[position + 1 :] if later.start != begin)
+            end = next(ends, None)
+            if first is not None and end is not None and end <= first:
+                continue
+        kept.append(database)
+    return kept
+
+
+def _begin_at_latest(database: Database) -> int:
+    assert database.start is not None
+    return database.start + (_MINUTE if database.start_is_minute else 0)
+
+
+def _itself(rows: pa.RecordBatch) -> pa.RecordBatch:
+    return rows
+
+
+def _with_rows(directory: Path, families: Sequence[str] | None) -> list[str]:
+    """Families with rows, newest first. Raises InvalidInputError for rows in a family outside ``families``."""
+    problems: list[str] = []
+    facts, _ = read_facts(directory, str(directory), problems, offsets=False)
+    unread = [family.name for family in facts if family.has_rows is None]
+    if unread:
+        raise corrupt(str(directory), "; ".join(problems))
+    present = {family.name for family in facts if family.has_rows and family.name != OFFSETS}
+    wanted = FAMILIES if families is None else families
+    other = sorted(present - set(wanted))
+    if other:
+        raise InvalidInputError(
+            ErrorCode.KAFKA_STORE_KIND,
+            f"{directory}: found rows in column family {', '.join(other)}, expected them in {', '.join(wanted)}; "
+            "choose the kind of store that has this family",
+        )
+    return [family for family in wanted if family in present]
