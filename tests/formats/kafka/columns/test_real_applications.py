@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from struct import pack, unpack
 from typing import Any
 
@@ -33,15 +34,23 @@ def the_store(name: str, store: str) -> dict[str, Any]:
     return next(found for found in application(name).stores() if found["name"] == store)
 
 
-STORES = [
-    pytest.param(name, store["name"], id=f"{name}-{store['name']}")
-    for name in APPLICATIONS
-    for store in application(name).stores()
-]
 BUFFERS = ("grace-join-buffer", "suppression-buffer")
-VERSIONED = [case for case in STORES if the_store(*case.values)["kind"] == "versioned"]
-LOGGED = [case for case in STORES if the_store(*case.values)["changelog"]]
-BUFFERED = [case for case in LOGGED if the_store(*case.values)["kind"] in BUFFERS]
+
+
+def cases(chosen: Callable[[dict[str, Any]], bool]) -> list[Any]:
+    """A case (application, store) for each store that is chosen."""
+    return [
+        pytest.param(name, store["name"], id=f"{name}-{store['name']}")
+        for name in APPLICATIONS
+        for store in application(name).stores()
+        if chosen(store)
+    ]
+
+
+STORES = cases(lambda store: True)
+VERSIONED = cases(lambda store: store["kind"] == "versioned")
+LOGGED = cases(lambda store: store["changelog"] is not None)
+BUFFERED = cases(lambda store: store["kind"] in BUFFERS)
 PRINTED_SUBSCRIPTION = re.compile(
     r"SubscriptionWrapper\{version=(\d+), primaryKey=(-?\d+), instruction=(\w+), hash=\[(-?\d+), (-?\d+)\], "
     r"primaryPartition=(\d+)\}"
