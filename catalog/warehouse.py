@@ -22,7 +22,7 @@ from statestore.catalog.store_tables import StoreTables, keyed_spec, only_state,
 from statestore.catalog.store_upkeep import Upkeep
 from statestore.formats.engine import Engine
 from statestore.formats.engine_arguments import engine_options_of
-from statestore.formats.engines import EngineOpening, engine_options, expected, recognised
+from statestore.formats.engines import EngineOpening, describe_only, engine_options, expected, recognised
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError, UnsupportedError, shown
 from statestore.formats.places.disk_errors import disk_errors
@@ -232,13 +232,15 @@ def open_table(path: str | os.PathLike[str], options: Mapping[str, str] | None =
     the table that the engine's ``options`` select, or the only table, or with a name (`checkpoint/left`) one of
     several.
     """
-    location = parse_location(path)
-    engine_state = _engine_state(location, dict(options or {}))
+    location, given = parse_location(path), dict(options or {})
+    described = given if describe_only(given) else {}
+    engine_state = _engine_state(location, given, optional=bool(described))
     if engine_state is not None:
         return engine_state.only()
     root = Path(location.path)
     with disk_errors("look at", root):
-        within = None if location.is_local and (root / STORE_FILE).is_file() else _engine_state(location.parent)
+        is_store = location.is_local and (root / STORE_FILE).is_file()
+        within = None if is_store else _engine_state(location.parent, described)
         if within is not None:
             return Warehouse(location.parent, within).open(location.name)
         if not location.is_local:
@@ -294,12 +296,18 @@ def _stored_table(path: str | os.PathLike[str], root: Path) -> StateTable:
     )
 
 
-def _engine_state(location: Location, options: Mapping[str, str] | None = None) -> EngineStates | None:
+def _engine_state(
+    location: Location, options: Mapping[str, str] | None = None, *, optional: bool = False
+) -> EngineStates | None:
     """Return the state of an engine at a location; None if there is none.
 
-    Raises InvalidInputError STATE_SELECTION for options of an engine whose state is not at the location.
+    Raises InvalidInputError STATE_SELECTION for options of an engine whose state is not at the location; with
+    ``optional``, it may be elsewhere.
     """
-    return _engine_state_in(folder_at(location).remembering(), location, options)
+    folder = folder_at(location).remembering()
+    if optional and recognised(folder) is None:
+        return None
+    return _engine_state_in(folder, location, options)
 
 
 def _engine_state_in(

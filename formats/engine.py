@@ -354,7 +354,8 @@ class EngineOption:
     """An option of an engine, for every door: ``name`` is Spark's spelling. ``kind``: int, bool or text.
 
     ``alias`` is the option of every table for which it is another spelling. ``feed``: the option asks for a change feed
-    of the engine's own, whose rows are those of a state.
+    of the engine's own, whose rows are those of a state. ``describes``: the option says how states are to be read, and
+    does not select one, so it goes with the path of a state.
     """
 
     name: str
@@ -362,6 +363,7 @@ class EngineOption:
     meaning: str
     alias: str = ""
     feed: bool = False
+    describes: bool = False
 
 
 @dataclass(frozen=True)

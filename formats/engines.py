@@ -10,7 +10,7 @@ import functools
 import importlib
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 
@@ -20,7 +20,7 @@ from statestore.formats.errors import UnsupportedError
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.locations import Location
 
-BUILT_IN = ("statestore.formats.spark.engine",)
+BUILT_IN = ("statestore.formats.spark.engine", "statestore.formats.kafka.engine")
 GROUP = "statestore.engines"
 
 
@@ -65,6 +65,11 @@ def recognised(folder: Folder) -> Engine | None:
 def engine_options(name: str) -> list[tuple[Engine, EngineOption]]:
     """The options with this name, in upper or lower case, and the engines that have them."""
     return [(e, option) for e in engines() for option in e.options if option.name.lower() == name.lower()]
+
+
+def describe_only(options: Iterable[str]) -> bool:
+    """Return whether options describe states and select none, so that they go with the path of a state."""
+    return all(any(option.describes for _, option in engine_options(name)) for name in options)
 
 
 def expected() -> str:

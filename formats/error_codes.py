@@ -364,3 +364,7 @@ class ErrorCode(StrEnum):
     """The demo needs a package. Install statestore[demo]."""
     REPORT_NOT_INSTALLED = "REPORT_NOT_INSTALLED"
     """The report needs a package. Install statestore[report]."""
+    ROWS_NOT_FLUSHED = "ROWS_NOT_FLUSHED"
+    """A database has no table file, so nobody can know its rows. Read the changelog, or close the application first."""
+    STORES_FILE = "STORES_FILE"
+    """A file that describes stores cannot be read, or has an entry that is not known. Correct it."""

@@ -12,7 +12,7 @@ from statestore.catalog.engines.engine_metadata import EngineMetadata
 from statestore.catalog.engines.engine_summary import summarize_state
 from statestore.catalog.engines.engine_table import EngineTable
 from statestore.formats.engine import Source
-from statestore.formats.engines import EngineOpening, engine_named
+from statestore.formats.engines import EngineOpening, describe_only, engine_named
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError
 from statestore.formats.places.locations import Location
@@ -85,7 +85,8 @@ class EngineStates:
     def address(self, name: str) -> str:
         """Return the path of a state; options that select it go with the path of all states. A metadata table is that
         of the state by its name."""
-        return self.location.uri if self.opening.options and "$" not in name else self.location.at(name).uri
+        selects = self.opening.options and not describe_only(self.opening.options)
+        return self.location.uri if selects and "$" not in name else self.location.at(name).uri
 
     @property
     def options(self) -> Mapping[str, str]:

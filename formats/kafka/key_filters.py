@@ -1,0 +1,65 @@
+"""Filters on the columns of a store as bytes of row keys and as spans of segment times, so that less is read.
+
+Both only leave out what cannot pass; the filters themselves are applied to decoded rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from statestore.formats.errors import StateStoreError
+from statestore.formats.kafka.columns.store_form import StoreForm, StoreKind
+from statestore.formats.kafka_rows.list_serde import any_serializer
+from statestore.formats.values.filters import Filter, key_lookups
+from statestore.formats.values.times import to_us
+
+MOST_KEYS = 1000
+"""Beyond this many keys, all rows are read."""
+_ASKABLE = ("plain", "window", "session", "time-ordered window", "time-ordered session", "versioned")
+
+
+def encoded_keys(form: StoreForm, kind: StoreKind, filters: Sequence[Filter]) -> list[bytes] | None:
+    """The keys to which filters limit an answer, as the serde writes them, ascending; None: any key."""
+    if kind.rows not in _ASKABLE:
+        return None
+    lookups = key_lookups(filters, ("key",))
+    if lookups is None or len(lookups) > MOST_KEYS:
+        return None
+    try:
+        encode = any_serializer(form.key_serde)
+        keys = {encode(key) for (key,) in lookups}
+    except StateStoreError:  # a serde without a way back, or a value that it cannot have
+        return None
+    return sorted(key for key in keys if key is not None)
+
+
+def time_bounds(rows: str, filters: Sequence[Filter]) -> tuple[int | None, int | None]:
+    """The first and the last segment time (epoch milliseconds, inclusive) of rows that may pass; None: no bound.
+
+    The segment time of a window is its start, that of a session is its end.
+    """
+    column = {"window": "window_start", "time-ordered window": "window_start"}.get(rows)
+    column = "session_end" if rows.endswith("session") else column
+    if column is None:
+        return None, None
+    lows, highs = [], []
+    for item in filters:
+        moment = _milliseconds(item.value)
+        if moment is None:
+            continue
+        if item.column == column and item.op in ("=", ">", ">="):
+            lows.append(moment)
+        if item.column == column and item.op in ("=", "<", "<="):
+            highs.append(moment + 1)
+        if item.column == "session_start" and item.op in ("=", ">", ">="):
+            lows.append(moment)
+    return max(lows, default=None), min(highs, default=None)
+
+
+def _milliseconds(value: Any) -> int | None:
+    """The millisecond in which a moment lies; None for what is no moment."""
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        return None
+    return to_us(value, "a time in a filter") // 1000

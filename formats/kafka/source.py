@@ -1,0 +1,139 @@
+"""The stores of a Kafka Streams application's state directory as a `Source`: read only, while it runs or not.
+
+There is one version, the directory as it is. Versioned stores hold their past; other stores have only the rows of now,
+of no known moment. What nothing on disk says of a store is given by the user or guessed, and a guess is shown as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from statestore.formats.engine import Source, StateAt, StateInfo, StateSize, Version
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import InvalidInputError, NotFoundError
+from statestore.formats.kafka.directory.applications import Application, find_applications
+from statestore.formats.kafka.directory.store_facts import StoreFacts, store_facts
+from statestore.formats.kafka.known_store import KnownStore, know_store
+from statestore.formats.kafka.store_at import PARTITION, VERSION, state_schema, store_at
+from statestore.formats.kafka.store_settings import StoreSettings
+from statestore.formats.places.folder import folder_at
+from statestore.formats.places.locations import Location
+
+
+@dataclass(frozen=True)
+class ApplicationSource(Source):
+    """An application as it stood when it was opened. ``known`` is a cache of what is known of its stores."""
+
+    location: Location
+    application: Application
+    settings: StoreSettings
+    known: dict[str, KnownStore] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def path(self) -> str:
+        return str(self.location)
+
+    @property
+    def identity(self) -> str:
+        process = self.application.process
+        return f"{self.application.name}/{process}" if process else self.application.name
+
+    @property
+    def version_words(self) -> tuple[str, str]:
+        return "directory", "directories"
+
+    def states(self) -> Sequence[str]:
+        return self.application.stores
+
+    def store(self, name: str) -> KnownStore:
+        """What is known of a store. Raises NotFoundError STATE_NOT_FOUND."""
+        if name not in self.known:
+            if name not in self.application.stores:
+                raise NotFoundError(
+                    ErrorCode.TABLE_NOT_FOUND,
+                    f"{self.path} has no store {name!r}; there are {', '.join(self.application.stores) or 'none'}",
+                )
+            self.known[name] = know_store(self.application, name, self.settings.of(name))
+        return self.known[name]
+
+    def info(self, state: str) -> StateInfo:
+        store = self.store(state)
+        kind, columns = store.kind, state_schema(store)
+        row_key = tuple(
+            name for name in kind.row_keys if name in columns.names and not (kind.has_past and name != "key")
+        )
+        # A store in several partitions has a key in one of them, unless the application placed it by itself.
+        return StateInfo(
+            state,
+            kind.name,
+            columns,
+            kind.keys,
+            (*row_key, PARTITION),
+            lookups=(kind.keys, (*row_key, PARTITION)),
+            placement=(PARTITION,),
+            has_past=kind.has_past,
+            facts=store.facts,
+        )
+
+    def versions(self, state: str, numbers: Sequence[int] | None = None) -> Sequence[Version]:
+        return [Version(VERSION, None)] if numbers is None or VERSION in numbers else []
+
+    def at(self, state: str, version: int) -> StateAt:
+        return store_at(self.application.folder, self.store(state), allow_unflushed=self.settings.allow_unflushed)
+
+    def no_time(self, state: str, version: int) -> NotFoundError:
+        return NotFoundError(
+            ErrorCode.TIME_NOT_KEPT,
+            f"store {state} of {self.path} is of kind {self.store(state).kind.name}, which keeps only the rows of now; "
+            "its changelog has their history",
+        )
+
+    def size(self, state: str) -> StateSize:
+        facts = self.facts(state)
+        databases = [database for each in facts for database in each.databases]
+        counts = [each.estimated_rows for each in facts]
+        problems = tuple(dict.fromkeys(problem for each in facts for problem in each.problems))
+        return StateSize(
+            bytes=sum(database.bytes for database in databases),
+            files=sum(database.table_files for database in databases),
+            rows=sum(count for count in counts if count is not None) if None not in counts else None,
+            partitions=((VERSION, VERSION, len(facts)),),
+            problems=(*self.application.problems, *problems),
+            damaged=any(database.table_files and not database.families for database in databases),
+        )
+
+    def facts(self, state: str) -> list[StoreFacts]:
+        """Offsets, sizes and problems of each partition of a store."""
+        return [store_facts(self.application, partition) for partition in self.store(state).partitions]
+
+
+def open_directory(location: Location, settings: StoreSettings) -> ApplicationSource:
+    """Open the application at a location, or the one of a ``state.dir`` that the settings name.
+
+    Raises InvalidInputError STATE_SELECTION where there are several, or none of that name.
+    """
+    found = find_applications(folder_at(location))
+    names = [application.name for application in found]
+    if settings.application is not None:
+        found = [application for application in found if application.name == settings.application]
+    if len(found) != 1:
+        asked = "" if settings.application is None else f", not {settings.application!r}"
+        raise InvalidInputError(
+            ErrorCode.STATE_SELECTION,
+            f"{location} has the applications {', '.join(names)}{asked}; open one of them, such as "
+            f"{location.at(names[0])}, or name it with option application",
+        )
+    (application,) = found
+    _check_stores(application, settings)
+    return ApplicationSource(location, application, settings)
+
+
+def _check_stores(application: Application, settings: StoreSettings) -> None:
+    """Raise InvalidInputError for settings of stores that are not there."""
+    for name in settings.by_store:
+        if name not in application.stores:
+            raise InvalidInputError(
+                ErrorCode.STATE_SELECTION,
+                f"{application.folder.path} has no store {name!r}; there are {', '.join(application.stores) or 'none'}",
+            )

@@ -1,0 +1,213 @@
+"""The rows of one store as the files of its application have them: a `StateAt`, in parts that tasks read alone.
+
+A part is one database: a segment, or the whole of a store partition. Each database is read through a private copy, as
+it is when its turn comes. Every part sees the databases that were there when the source was opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statestore.formats.engine import HoldsPast, StateAt, StateFile
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import NotFoundError
+from statestore.formats.kafka.columns.store_kinds import row_schema, stored_rows
+from statestore.formats.kafka.directory.applications import Database, StorePartition
+from statestore.formats.kafka.directory.database_copies import opened_copy
+from statestore.formats.kafka.directory.listings import entries_of
+from statestore.formats.kafka.key_filters import encoded_keys, time_bounds
+from statestore.formats.kafka.known_store import KnownStore
+from statestore.formats.kafka.stores.key_bounds import key_range, rows_of_key, time_range
+from statestore.formats.kafka.stores.store_rows import ALL, StoredRows, databases_between, read_database
+from statestore.formats.kafka.stores.store_times import past_begins, stream_time_of
+from statestore.formats.kafka.stores.versioned_streams import read_versioned
+from statestore.formats.kafka.stores.visibility import has_stream_time, is_visible
+from statestore.formats.places.folder import Folder
+from statestore.formats.places.ordered_threads import in_order
+from statestore.formats.places.reading_threads import reading_threads
+from statestore.formats.values.filters import Filter
+
+PARTITION, EXPIRED = "partition_id", "expired"
+VERSION = 1
+TABLE_SUFFIX = ".sst"
+
+
+@dataclass(frozen=True)
+class DatabasePart:
+    """One database of a store partition; ``stream_time`` of the partition is known where rows are marked by it."""
+
+    partition: StorePartition
+    database: Database
+    stream_time: int | None = None
+    rows: int | None = None
+
+
+@dataclass(frozen=True)
+class StoreAt(StateAt):
+    """A store of an application. ``folder`` is the application's; ``allow_unflushed``: see `_check_flushed`."""
+
+    folder: Folder
+    store: KnownStore
+    allow_unflushed: bool = False
+
+    @property
+    def version(self) -> int:
+        return VERSION
+
+    @property
+    def schema(self) -> pa.Schema:
+        return state_schema(self.store)
+
+    def parts(self, filters: Sequence[Filter]) -> Sequence[DatabasePart]:
+        wanted = _partitions_asked(filters)
+        first, last = time_bounds(self.store.kind.rows, filters)
+        found = []
+        for partition in self.store.partitions:
+            if wanted is not None and partition.partition not in wanted:
+                continue
+            time = self._stream_time(partition) if EXPIRED in self.schema.names else None
+            chosen = databases_between(partition.databases, first, last)
+            found += [DatabasePart(partition, database, time) for database in chosen]
+        return found
+
+    def rows(self, part: Any, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
+        for batch in self._read(part, filters):
+            yield self._shown(batch, part)
+
+    def files(self) -> Iterator[StateFile]:
+        for partition in self.store.partitions:
+            for database in partition.databases:
+                for entry in entries_of(self.folder.at(*database.path.split("/"))).values():
+                    role = (
+                        "table" if entry.name.endswith(TABLE_SUFFIX) else "log" if "log" in entry.name else "metadata"
+                    )
+                    yield StateFile(f"{database.path}/{entry.name}", role, entry.size)
+
+    def _read(self, part: DatabasePart, filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
+        """Decoded rows of a database that may pass the filters."""
+        form, kind = self.store.form, self.store.kind
+        keys = encoded_keys(self.store.form, kind, filters)
+        first, last = time_bounds(kind.rows, filters)
+
+        def decoded(rows: pa.RecordBatch, family: str) -> pa.RecordBatch:
+            return stored_rows(form, family, rows.column(0), rows.column(1))
+
+        def each(stored: StoredRows) -> pa.RecordBatch:
+            rows = stored.rows
+            if keys is not None and len(keys) == 1:
+                rows = rows_of_key(kind.rows, rows, keys[0])
+            return decoded(rows, stored.family)
+
+        with self._opened(part) as copy:
+            if kind.rows == "versioned":
+                ranges = [(key, key + b"\0") for key in sorted(keys)] if keys is not None else [(None, None)]
+                batches = read_versioned(copy, key_ranges=ranges)
+                yield from in_order(lambda rows: decoded(rows, kind.families[0]), batches, reading_threads())
+                return
+            if keys is not None:
+                bounds = (0 if first is None else first, 2**63 - 1 if last is None else last)
+                ranges_of_keys = [key_range(kind.rows, key, *bounds) for key in keys]
+            elif first is not None or last is not None:
+                low, high = -(2**63) if first is None else first, 2**63 - 1 if last is None else last
+                ranges_of_keys = [time_range(kind.rows, low, high)]
+            else:
+                ranges_of_keys = list(ALL)
+            families = kind.families
+            yield from read_database(
+                copy, each, families=families, start=part.database.start, key_ranges=ranges_of_keys
+            )
+
+    @contextmanager
+    def _opened(self, part: DatabasePart) -> Iterator[Path]:
+        folder = self.folder.at(*part.database.path.split("/"))
+        with opened_copy(folder) as copy:
+            if not self.allow_unflushed:
+                _check_flushed(copy, folder, part.partition)
+            yield copy
+
+    def _shown(self, batch: pa.RecordBatch, part: DatabasePart) -> pa.RecordBatch:
+        """The batch in the columns of the state."""
+        columns = {name: batch.column(name) for name in batch.schema.names}
+        columns[PARTITION] = pa.nulls(len(batch), pa.int32())
+        if part.partition.partition is not None:
+            columns[PARTITION] = pa.repeat(pa.scalar(part.partition.partition, pa.int32()), len(batch))
+        if part.stream_time is not None:
+            columns[EXPIRED] = self._expired(batch, part.stream_time)
+        elif EXPIRED in self.schema.names:
+            columns[EXPIRED] = pa.nulls(len(batch), pa.bool_())
+        names = [*self.schema.names, *(["valid_to"] if "valid_to" in columns else [])]
+        return pa.RecordBatch.from_arrays([columns[name] for name in names], names=names)
+
+    def _expired(self, batch: pa.RecordBatch, stream_time: int) -> pa.Array:
+        name = "session_end" if "session_end" in batch.schema.names else "window_start"
+        assert self.store.retention is not None
+        times = pc.divide(batch.column(name).cast(pa.int64()), 1000).to_numpy(zero_copy_only=False).astype(np.int64)
+        return pa.array(~is_visible(self.store.kind.rows, times, stream_time, self.store.retention))
+
+    def _stream_time(self, partition: StorePartition) -> int | None:
+        return stream_time_of(self.folder, self.store.kind, partition)
+
+
+@dataclass(frozen=True)
+class VersionedAt(StoreAt, HoldsPast):
+    """A versioned store, which holds the versions of its history (KIP-889)."""
+
+    def rows(self, part: Any, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
+        for batch in self.past_rows(part, columns, filters):
+            yield batch.filter(batch.column("valid_to").is_null()).drop_columns(["valid_to"])
+
+    def past_from(self) -> int | None:
+        """The first moment from which on no version can have expired, of all partitions (epoch microseconds)."""
+        begins = [
+            past_begins(self.folder.at(*database.path.split("/")), self.store.retention)
+            for partition in self.store.partitions
+            for database in partition.databases
+        ]
+        known = [begin for begin in begins if begin is not None]
+        return max(known) * 1000 if known else None
+
+    def past_rows(self, part: Any, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
+        for batch in self._read(part, filters):
+            yield self._shown(batch, part)
+
+
+def state_schema(store: KnownStore) -> pa.Schema:
+    """The columns of a store: those of its kind, whether Kafka would still show the row, and its partition."""
+    own = [each for each in row_schema(store.form) if each.name != "valid_to"]
+    if store.retention is not None and store.kind.segmented and has_stream_time(store.kind.rows):
+        own.append(pa.field(EXPIRED, pa.bool_()))
+    return pa.schema([*own, pa.field(PARTITION, pa.int32())])
+
+
+def store_at(folder: Folder, store: KnownStore, *, allow_unflushed: bool) -> StoreAt:
+    """Return a store as of the files that it has."""
+    kind = VersionedAt if store.kind.has_past else StoreAt
+    return kind(folder, store, allow_unflushed)
+
+
+def _partitions_asked(filters: Sequence[Filter]) -> set[Any] | None:
+    """The partitions to which filters limit an answer; None: all."""
+    for item in filters:
+        if item.column == PARTITION and item.op in ("=", "in"):
+            return {item.value} if item.op == "=" else set(item.value)
+    return None
+
+
+def _check_flushed(copy: Path, folder: Folder, partition: StorePartition) -> None:
+    """Raise NotFoundError ROWS_NOT_FLUSHED where a database has no table file, so that its rows are unknown."""
+    if any(file.suffix == TABLE_SUFFIX for file in copy.iterdir()):
+        return
+    raise NotFoundError(
+        ErrorCode.ROWS_NOT_FLUSHED,
+        f"{folder.path}: store {partition.store!r} of task {partition.task} has no table file: it is empty, or its "
+        "rows are in the memory of the application only; read its changelog, close the application first, or read "
+        "what is on disk with option allowUnflushed",
+    )

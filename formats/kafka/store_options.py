@@ -1,0 +1,16 @@
+"""The options of reads of Kafka Streams' stores, for every door. Times are milliseconds."""
+
+from __future__ import annotations
+
+from statestore.formats.engine import EngineOption
+
+OPTIONS = (
+    EngineOption("application", "text", "the application, where a state.dir has several", describes=True),
+    EngineOption("kind", "text", "the kind of the store, such as timestamped-key-value or session", describes=True),
+    EngineOption("keySerde", "text", "the serde of keys, such as string, long or bytes", describes=True),
+    EngineOption("valueSerde", "text", "the serde of values", describes=True),
+    EngineOption("windowSize", "int", "the size of windows in milliseconds, for the ends of windows", describes=True),
+    EngineOption("retention", "int", "the retention in milliseconds: marks rows that Kafka hides", describes=True),
+    EngineOption("storesFile", "text", "a TOML file with all of these by store", describes=True),
+    EngineOption("allowUnflushed", "bool", "read stores whose rows may be in memory only; false", describes=True),
+)

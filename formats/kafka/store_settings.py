@@ -1,0 +1,151 @@
+"""What a user says about stores of Kafka Streams, because nothing on disk does: options of a read, or one TOML file.
+
+    application = "orders"
+
+    [stores.per-minute]
+    kind = "timestamped-window"
+    key_serde = "string"
+    value_serde = "long"
+    window_size = 60000
+
+An option of the read counts before the file, and the file before a guess. Times are milliseconds.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import InvalidInputError, shown
+from statestore.formats.kafka.columns.serde_columns import cell_serde
+from statestore.formats.kafka.columns.store_form import serde_pair
+from statestore.formats.kafka.columns.store_kinds import KINDS
+
+MOST_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class Given:
+    """What is given about a store; None: not given. ``window_size`` and ``retention`` are milliseconds."""
+
+    kind: str | None = None
+    key_serde: str | None = None
+    value_serde: str | None = None
+    window_size: int | None = None
+    retention: int | None = None
+
+
+@dataclass(frozen=True)
+class StoreSettings:
+    """What is given about the stores of an application: ``every`` about all of them, ``by_store`` about some."""
+
+    application: str | None = None
+    every: Given = Given()
+    by_store: Mapping[str, Given] = field(default_factory=dict)
+    allow_unflushed: bool = False
+
+    def of(self, store: str) -> Given:
+        """What is given about one store."""
+        own = self.by_store.get(store, Given())
+        given = {each.name: getattr(self.every, each.name) for each in fields(Given)}
+        return replace(own, **{name: value for name, value in given.items() if value is not None})
+
+
+_TYPES = {"kind": str, "key_serde": str, "value_serde": str, "window_size": int, "retention": int}
+
+
+def settings_of(options: Mapping[str, str]) -> StoreSettings:
+    """Return the settings in options of a read, by lower-case name, with those of ``storesFile``.
+
+    Raises InvalidInputError INVALID_OPTION, KAFKA_STORE_KIND or STORES_FILE, UnsupportedError UNSUPPORTED_SERDE.
+    """
+    settings = read_settings(options["storesfile"]) if "storesfile" in options else StoreSettings()
+    every = Given(
+        options.get("kind"),
+        options.get("keyserde"),
+        options.get("valueserde"),
+        _milliseconds(options, "windowSize"),
+        _milliseconds(options, "retention"),
+    )
+    _check(every, "the options")
+    return replace(
+        settings,
+        application=options.get("application", settings.application),
+        every=every,
+        allow_unflushed=_bool(options, "allowUnflushed"),
+    )
+
+
+def read_settings(path: str) -> StoreSettings:
+    """Return the settings in a TOML file. Raises InvalidInputError STORES_FILE, which names the file and the entry."""
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(MOST_BYTES)
+        found = tomllib.loads(content.decode())
+    except (OSError, ValueError) as error:  # of TOML and of UTF-8, too
+        raise _wrong(path, str(error)) from error
+    unknown = set(found) - {"application", "stores"}
+    if unknown:
+        raise _wrong(path, f"found {sorted(unknown)[0]!r}, expected application and stores")
+    stores, application = found.get("stores", {}), found.get("application")
+    if not isinstance(stores, dict) or not isinstance(application, str | None):
+        raise _wrong(path, "expected a text as application, and a table [stores.NAME] for each store")
+    return StoreSettings(application, by_store={name: _given(path, name, entry) for name, entry in stores.items()})
+
+
+def _given(path: str, store: str, entry: Any) -> Given:
+    if not isinstance(entry, dict):
+        raise _wrong(path, f"stores.{store} is {shown(entry)}, expected a table [stores.{store}]")
+    for name, value in entry.items():
+        if name not in _TYPES:
+            close = difflib.get_close_matches(name, _TYPES, 1)
+            hint = f"did you mean {close[0]}?" if close else f"expected {', '.join(_TYPES)}"
+            raise _wrong(path, f"stores.{store} has {name!r}; {hint}")
+        if type(value) is not _TYPES[name] or (isinstance(value, int) and value <= 0):
+            expected = "a text" if _TYPES[name] is str else "milliseconds, an integer above 0"
+            raise _wrong(path, f"stores.{store}.{name} is {shown(value)}; expected {expected}")
+    given = Given(**entry)
+    _check(given, f"{path}, stores.{store}")
+    return given
+
+
+def _check(given: Given, where: str) -> None:
+    """Raise an error for an unknown kind or serde."""
+    if given.kind is not None and given.kind not in KINDS:
+        close = difflib.get_close_matches(given.kind, KINDS, 1, 0.4)
+        hint = f"did you mean {close[0]}? There are" if close else "there are"
+        raise InvalidInputError(
+            ErrorCode.KAFKA_STORE_KIND, f"{where}: no kind of store {given.kind!r}; {hint} {', '.join(KINDS)}"
+        )
+    for serde in (given.key_serde, given.value_serde):
+        for name in () if serde is None else serde_pair(serde):
+            cell_serde(name)
+
+
+def _milliseconds(options: Mapping[str, str], name: str) -> int | None:
+    text = options.get(name.lower())
+    if text is None:
+        return None
+    if not text.isdecimal() or int(text) == 0 or int(text) >= 1 << 63:
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION, f"option {name} is {shown(text)}; expected milliseconds, an integer above 0"
+        )
+    return int(text)
+
+
+def _bool(options: Mapping[str, str], name: str) -> bool:
+    text = options.get(name.lower(), "false").lower()
+    if text not in ("true", "false"):
+        raise InvalidInputError(ErrorCode.INVALID_OPTION, f"option {name} is {shown(text)}; expected true or false")
+    return text == "true"
+
+
+def _wrong(path: str, found: str) -> InvalidInputError:
+    return InvalidInputError(
+        ErrorCode.STORES_FILE, f"{path}: {found}; correct the file, or write one anew with statestore describe"
+    )

@@ -1,0 +1,75 @@
+"""Times of a store partition that no file states: observed stream time, and where its past begins.
+
+Both come from the rows on disk. See `visibility` for what they mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from rocksdict import Rdict
+
+from statestore.formats.kafka.columns.cells import cells_of
+from statestore.formats.kafka.columns.store_form import StoreKind
+from statestore.formats.kafka.directory.applications import StorePartition
+from statestore.formats.kafka.directory.database_copies import opened_copy
+from statestore.formats.kafka.stores.key_bounds import MAX_TIME, time_range
+from statestore.formats.kafka.stores.store_rows import StoredRows, read_database
+from statestore.formats.kafka.stores.versioned_streams import find_segments
+from statestore.formats.kafka.stores.visibility import NOTHING_SEEN, observed_stream_time
+from statestore.formats.kafka_rows.versioned_store import LATEST_SEGMENT, TIME
+from statestore.formats.kernels.arrays import Ints
+from statestore.formats.places.folder import Folder
+from statestore.formats.rocksdb.key_ranges import KeyRange, successor
+from statestore.formats.rocksdb.rocksdict_scan import opened_family, rows_in
+from statestore.formats.rocksdb.rows import BATCH_ROWS, DEFAULT_FAMILY
+
+
+def stream_time_of(application: Folder, kind: StoreKind, partition: StorePartition) -> int:
+    """The greatest segment time in a segmented store partition, in epoch milliseconds; -1 where there are no rows.
+
+    Segments are in the order of their times, so few of them are read. Raises as `read_database`.
+    """
+    ranges = [time_range(kind.rows, -MAX_TIME - 1, MAX_TIME)]
+    for database in reversed(partition.databases):
+        with opened_copy(application.at(*database.path.split("/"))) as copy:
+            batches = read_database(copy, _rows, families=kind.families, key_ranges=ranges)
+            time = observed_stream_time(kind.rows, batches)
+        if time != NOTHING_SEEN:
+            return time
+    return NOTHING_SEEN
+
+
+def past_begins(database: Folder, retention: int | None) -> int | None:
+    """The first moment (epoch milliseconds) from which on no version of a versioned store can be missing.
+
+    Kafka drops segments whole, the oldest first. A version lies in the segment of its end, so no version is missing
+    that ended when the oldest segment's versions did, or later. Without any segment, history may have expired up to the
+    newest start. With the history ``retention`` in milliseconds, versions that end later than stream time less
+    retention are there in any case. None: the store has no rows.
+    """
+    with opened_copy(database) as copy, opened_family(copy, DEFAULT_FAMILY) as table:
+        segments = find_segments(table, database.path)
+        if not segments:
+            return None
+        history = [segment for segment in segments if segment != LATEST_SEGMENT]
+        if history:
+            begin = min(int(times.min()) for times in _first_fields(table, history[0], database.path))
+        if history and retention is None:
+            return begin
+        newest = max(int(times.max()) for each in segments for times in _first_fields(table, each, database.path))
+        oldest = begin if history else newest
+        return oldest if retention is None else min(oldest, newest - retention)
+
+
+def _first_fields(table: Rdict, segment: int, where: str) -> Iterator[Ints]:
+    """The first number in each value of a segment: the end of a row of history, the start of a latest version."""
+    prefix = TIME.pack(segment)
+    for batch in rows_in(table, KeyRange(prefix, successor(prefix)), BATCH_ROWS, where):
+        values = cells_of(batch.column(1))
+        yield values.select(values.size >= TIME.size).numbers(0, ">i8")
+
+
+def _rows(stored: StoredRows) -> pa.RecordBatch:
+    return stored.rows
