@@ -33,7 +33,10 @@ def summarize_state(table: EngineTable) -> TableSummary:
         partitions=ranges,
         kept=f"{len(kept)} {word if len(kept) == 1 else words}",
         problems=size.problems,
-        notes=(_repartitioned(size.partitions, word),) if len(ranges) > 1 else (),
+        notes=(
+            *(f"{name}: {text}" for name, text in source.info(state).facts.items()),
+            *([_repartitioned(size.partitions, word)] if len(ranges) > 1 else []),
+        ),
         damaged=size.damaged,
     )
 

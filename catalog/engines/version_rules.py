@@ -56,6 +56,8 @@ def version_asked(source: Source, state: str, query: Query) -> int:
     begun = [version for version in timed if version.time is not None and version.time <= query.as_of]
     if begun:
         return begun[-1].number
+    if not timed and numbers:
+        raise source.no_time(state, numbers[-1])
     words = source.version_words[1]
     first = timed[0].time if timed else None
     kept = f"no {words}" if first is None else f"{words} of {format_time(first)} or later"

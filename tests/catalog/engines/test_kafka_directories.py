@@ -1,0 +1,162 @@
+"""State directories of real Kafka Streams applications through the doors: the rows that the stores answered."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from support.kafka.real_applications import APPLICATIONS, application, plain_rows
+from support.kafka.store_answers import cases, expected, missing, the_store
+from support.kafka.unpacked import is_on_disk, stores_file, unpack
+
+import statestore
+
+STORES = cases(is_on_disk)
+VERSIONED = cases(lambda store: store["kind"] == "versioned")
+SEGMENTED = cases(lambda store: store.get("retention_ms") is not None and is_on_disk(store))
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return {name: unpack(name, tmp_path_factory.mktemp(name)) for name in APPLICATIONS}
+
+
+def table(folders: dict[str, Path], name: str, store: str, **options: Any) -> Any:
+    folder = folders[name]
+    given = stores_file(name, folder / "stores.toml")
+    return statestore.inspect(folder / "state" / name, stores_file=str(given), **options).table(store)
+
+
+def rows_of(reader: pa.RecordBatchReader, partition: int | None) -> list[dict[str, Any]]:
+    rows = [row for batch in reader for row in plain_rows(batch)]
+    return [row for row in rows if row["partition_id"] == partition]
+
+
+@pytest.mark.parametrize(("name", "store"), STORES)
+def test_a_scan_has_the_rows_of_the_store(folders: dict[str, Path], name: str, store: str) -> None:
+    found = the_store(name, store)
+    scanned = table(folders, name, store).scan().read_all()
+    assert len(scanned) == sum(len(rows_of(scanned.to_reader(), part.get("partition"))) for part in found["partitions"])
+    for part in found["partitions"]:
+        rows = rows_of(scanned.to_reader(), part.get("partition"))
+        wanted = [expected(found, row) for row in part.get("rows", [])]
+        assert missing(rows, wanted) == Counter()
+        shown = [row for row in rows if not row.get("expired")]
+        if "rows" in part:
+            assert len(shown) == len(wanted)
+
+
+@pytest.mark.parametrize(("name", "store"), VERSIONED)
+def test_moments_of_versioned_stores(folders: dict[str, Path], name: str, store: str) -> None:
+    """Each answer of ``get(key, asOf)``, which says nothing about moments before the retention."""
+    found, versions = the_store(name, store), table(folders, name, store)
+    answered = 0
+    for part in found["partitions"]:
+        for ask in part["as_of"]:
+            if ask["as_of"] < part["observed_stream_time"] - found["history_retention_ms"]:
+                continue
+            try:
+                rows = rows_of(versions.scan(as_of=ask["as_of"], filter=("key", "=", ask["key"])), part["partition"])
+            except statestore.NotFoundError as error:
+                assert "TIME_NOT_KEPT" in str(error)
+                continue
+            answered += 1
+            wanted = [] if ask["answer"] is None else [{"key": ask["key"], **ask["answer"]}]
+            assert missing(rows, wanted) == Counter()
+            assert len(rows) == len(wanted)
+    assert answered > 20
+
+
+@pytest.mark.parametrize(("name", "store"), VERSIONED)
+def test_history_of_versioned_stores(folders: dict[str, Path], name: str, store: str) -> None:
+    """The versions that ``MultiVersionedKeyQuery`` answers; older ones may lie beside them."""
+    found = the_store(name, store)
+    history = table(folders, name, store).history().read_all()
+    for part in found["partitions"]:
+        rows = rows_of(history.to_reader(), part["partition"])
+        assert part["versions"]
+        assert missing(rows, part["versions"]) == Counter()
+
+
+def test_plain_stores_have_no_past(folders: dict[str, Path]) -> None:
+    stock = table(folders, "orders", "stock")
+    for ask in (lambda: stock.scan(as_of=1), lambda: stock.history(), lambda: stock.changes()):
+        with pytest.raises(statestore.NotFoundError, match=r"TIME_NOT_KEPT.*key-value.*changelog"):
+            ask()
+
+
+def test_a_running_application_without_files_is_not_empty(folders: dict[str, Path]) -> None:
+    running = statestore.inspect(folders["orders"] / "running" / "orders")
+    with pytest.raises(statestore.NotFoundError, match=r"ROWS_NOT_FLUSHED.*changelog"):
+        running.table("stock").scan().read_all()
+    allowed = statestore.inspect(folders["orders"] / "running" / "orders", allow_unflushed=True)
+    assert allowed.table("stock").scan().read_all().num_rows == 0
+    assert any("memory" in problem for problem in running.summary("stock").problems)
+
+
+def test_a_wrong_serde_names_the_first_row_and_its_bytes(folders: dict[str, Path]) -> None:
+    stock = statestore.inspect(folders["orders"] / "state" / "orders", key_serde="integer").table("stock")
+    with pytest.raises(statestore.CorruptError, match=r"KAFKA_BYTES.*found 61.*expected an Integer"):
+        stock.scan().read_all()
+
+
+@pytest.mark.parametrize(("name", "store"), STORES)
+def test_a_key_finds_its_rows(folders: dict[str, Path], name: str, store: str) -> None:
+    opened = table(folders, name, store)
+    rows = opened.scan().read_all()
+    if "key" not in rows.column_names or pa.types.is_floating(rows["key"].type):
+        return
+    keys = rows["key"].to_pylist()
+    for key in list(dict.fromkeys(keys))[:12]:
+        assert opened.scan(filter=("key", "=", key)).read_all().num_rows == keys.count(key)
+
+
+@pytest.mark.parametrize(("name", "store"), SEGMENTED)
+def test_times_select_segments(folders: dict[str, Path], name: str, store: str) -> None:
+    opened = table(folders, name, store)
+    rows = opened.scan().read_all()
+    column = next((each for each in ("session_end", "window_start") if each in rows.column_names), None)
+    if column is None:
+        return
+    times = sorted(rows[column].to_pylist())
+    for at in (times[0], times[len(times) // 2], times[-1]):
+        for sign, count in ((">=", sum(t >= at for t in times)), ("<", sum(t < at for t in times))):
+            assert opened.scan(filter=(column, sign, at)).read_all().num_rows == count
+
+
+def test_the_directory_is_the_same_afterwards(folders: dict[str, Path]) -> None:
+    for name in APPLICATIONS:
+        folder = folders[name] / "state" / name
+        before = content(folder)
+        found = statestore.inspect(folder)
+        for store in found.tables():
+            found.summary(store)
+            assert found.table(store).scan().read_all().num_rows >= 0
+        assert content(folder) == before
+
+
+def content(folder: Path) -> dict[str, tuple[bytes, int] | None]:
+    return {
+        str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns) if path.is_file() else None
+        for path in folder.rglob("*")
+    }
+
+
+def test_guesses_say_that_they_are_guesses(folders: dict[str, Path]) -> None:
+    found = statestore.inspect(folders["orders"] / "state" / "orders")
+    notes = "\n".join(found.summary("carts").notes)
+    assert "guessed" in notes
+    assert "session" in notes
+    given = statestore.inspect(
+        folders["orders"] / "state" / "orders", kind="session", key_serde="string", value_serde="long"
+    )
+    assert "given" in "\n".join(given.summary("carts").notes)
+
+
+def test_all_stores_of_the_applications_are_listed(folders: dict[str, Path]) -> None:
+    for name in APPLICATIONS:
+        stores = {store["name"] for store in application(name).stores() if is_on_disk(store)}
+        assert set(statestore.inspect(folders[name] / "state" / name).tables()) == stores

@@ -1,0 +1,38 @@
+"""State directories and brokers' logs of the three real applications, as files."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+from typing import Any
+
+from support.kafka.real_applications import application, form_of
+from support.paths import DATA
+
+
+def unpack(name: str, folder: Path) -> Path:
+    """Unpack an application's archive; returns its folder, with ``state/<id>`` and the like in it."""
+    with tarfile.open(DATA / "kafka" / f"{name}.tar.xz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder / name
+
+
+def stores_file(name: str, file: Path) -> Path:
+    """Write what is true of an application's stores as the TOML file that users write."""
+    lines = []
+    for store in application(name).stores():
+        if not is_on_disk(store):
+            continue
+        form = form_of(store)
+        lines += [f'[stores."{store["name"]}"]', f'kind = "{form.kind}"']
+        lines += [f'key_serde = "{form.key_serde}"', f'value_serde = "{form.value_serde}"']
+        lines += [f"window_size = {form.window_size}"] if form.window_size else []
+        retention = store.get("retention_ms") or store.get("history_retention_ms")
+        lines += [f"retention = {retention}"] if retention else []
+    file.write_text("\n".join(lines))
+    return file
+
+
+def is_on_disk(store: dict[str, Any]) -> bool:
+    """Return whether a store has files: those in memory and suppression buffers have none."""
+    return store["kind"] not in ("in-memory-key-value", "suppression-buffer")
