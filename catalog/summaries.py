@@ -32,6 +32,7 @@ def _summary(warehouse: Warehouse, name: str) -> dict[str, Any]:
     try:
         about = warehouse.about(name)
         kept = about.retention
+        item |= {"facts": dict(about.facts)} if about.facts else {}
         item |= {"kind": about.kind, "retention": None if kept is None else format_duration(kept), "retention_ms": kept}
         item |= _columns(warehouse.open(name))
         found = warehouse.summary(name)
@@ -51,6 +52,6 @@ def _summary(warehouse: Warehouse, name: str) -> dict[str, Any]:
 
 def _columns(table: StateTable) -> dict[str, Any]:
     shown = {field.name: shown_field(field) for field in table.schema(Query())}
-    keys = table.row_key or table.key_columns
+    keys = [name for name in table.row_key or table.key_columns if name not in table.placement_columns]
     values = [name for name in shown if name not in (*keys, "valid_from", "valid_to")]
     return {"key": {name: shown[name] for name in keys}, "value": {name: shown[name] for name in values}}

@@ -196,6 +196,9 @@ def open_warehouse(path: str | os.PathLike[str], options: Mapping[str, str] | No
     INVALID_LOCATION or NO_ACCESS; UnsupportedError UNSUPPORTED_PATH.
     """
     location = parse_location(path)
+    one = _one_state(location, options or {})
+    if one is not None:
+        return Warehouse(location.parent, one)
     if options:
         return Warehouse(location, _selected_state(location, options))
     if not location.is_local:
@@ -320,6 +323,14 @@ def _engine_state_in(
         return None
     opening = EngineOpening(engine.name, location, chosen)
     return EngineStates(location, opening, opening.open())
+
+
+def _one_state(location: Location, options: Mapping[str, str]) -> EngineStates | None:
+    """Return the one state of an engine that the last name of a path means, where the path itself holds nothing."""
+    if not describe_only(options) or not location.is_local or Path(location.path).exists():
+        return None
+    states = _engine_state(location.parent, options, optional=True)
+    return replace(states, one=location.name) if states is not None and states.knows(location.name) else None
 
 
 def _check_owners(location: Location, engine: Engine | None, options: Iterable[str]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from statestore.formats.values.times import format_time
@@ -10,10 +11,14 @@ from statestore.formats.values.times import format_time
 
 @dataclass(frozen=True)
 class TableInfo:
-    """Properties of a table: the kind of state, and how long it is kept (milliseconds; None: for ever)."""
+    """Properties of a table: the kind of state, and how long it is kept (milliseconds; None: for ever).
+
+    ``facts`` are further texts about the state: who said of which kind it is, and the evidence of a guess.
+    """
 
     kind: str
     retention: int | None
+    facts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

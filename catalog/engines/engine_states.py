@@ -24,6 +24,7 @@ class EngineStates:
     """The states of one source.
 
     ``given`` are the options of the engine as the user gave them, ``bound`` the newest version that the tables have.
+    ``one``: the state that alone is listed; None: all.
     """
 
     location: Location
@@ -32,13 +33,14 @@ class EngineStates:
     pinned: bool = False
     given: Mapping[str, str] = field(default_factory=dict)
     bound: int | None = None
+    one: str | None = None
 
     def pin(self) -> EngineStates:
         return replace(self, pinned=True)
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(self.source.states())
+        return tuple(self.source.states()) if self.one is None else (self.one,)
 
     @property
     def stores(self) -> tuple[str, ...]:
@@ -71,7 +73,8 @@ class EngineStates:
         )
 
     def about(self, name: str) -> TableInfo:
-        return TableInfo(self.source.info(name).kind, None)
+        info = self.source.info(name)
+        return TableInfo(info.kind, None, info.facts)
 
     def summary(self, name: str) -> TableSummary:
         if self.bound is not None:

@@ -33,10 +33,7 @@ def summarize_state(table: EngineTable) -> TableSummary:
         partitions=ranges,
         kept=f"{len(kept)} {word if len(kept) == 1 else words}",
         problems=size.problems,
-        notes=(
-            *(f"{name}: {text}" for name, text in source.info(state).facts.items()),
-            *([_repartitioned(size.partitions, word)] if len(ranges) > 1 else []),
-        ),
+        notes=(_repartitioned(size.partitions, word),) if len(ranges) > 1 else (),
         damaged=size.damaged,
     )
 

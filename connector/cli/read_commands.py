@@ -37,6 +37,9 @@ def inspect(
         show_grid(as_grid(described, shown), full=full)
         if shown != SHOWN:
             say(f"no room for {', '.join(name for name in SHOWN if name not in shown)}; --full shows all")
+        if len(described) == 1:
+            for name, text in described[0].get("facts", {}).items():
+                say(f"{name}: {text}")
         for name in open_warehouse(path, selected).pin().waiting():
             say(f"{name}: a keyed store without a snapshot yet")
     damaged = [summary["store"] for summary in described if summary["status"] == "damaged"]

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from statestore.formats.errors import StateStoreError
 from statestore.formats.kafka.columns.store_form import StoreForm, StoreKind
 from statestore.formats.kafka.columns.store_kinds import KINDS, row_schema
 from statestore.formats.kafka.directory.applications import Application, StorePartition
+from statestore.formats.kafka.directory.store_facts import generation_of
 from statestore.formats.kafka.store_settings import Given
 from statestore.formats.kafka.stores.kind_detection import KindGuess, detect_kind
 from statestore.formats.kafka.stores.samples import sample_store
@@ -24,7 +26,7 @@ class KnownStore:
     """A store of an application.
 
     ``facts`` are texts for users: what the kind and the serdes are, who said so, and the evidence of a guess.
-    ``guessed``: some of it is a guess that could be wrong.
+    ``shown_kind`` is the kind for users: it says whether it is a guess.
     """
 
     name: str
@@ -32,18 +34,23 @@ class KnownStore:
     form: StoreForm
     retention: int | None
     facts: Mapping[str, str]
-    guessed: bool
+    shown_kind: str
 
     @property
     def kind(self) -> StoreKind:
         return KINDS[self.form.kind]
 
 
+_guesses: dict[tuple[str, str, str], KindGuess] = {}
+"""Guesses by path of the application, store, and generation of its files: questions that follow make none anew."""
+_MOST_GUESSES = 256
+
+
 def know_store(application: Application, name: str, given: Given) -> KnownStore:
     """Return what is given about a store, and guesses from its files for the rest."""
     partitions = tuple(each for each in application.partitions if each.store == name)
     complete = None not in (given.kind, given.key_serde, given.value_serde)
-    guess = KindGuess(given.kind, True, ()) if complete else detect_kind(sample_store(application, name))
+    guess = KindGuess(given.kind, True, ()) if complete else _guess(application, name, partitions)
     kind = given.kind or guess.kind
     facts = {"kind": _stated(given.kind, guess.kind, guess.certain, "; ".join(guess.evidence))}
     fits = guess.kind == kind and kind is not None
@@ -56,8 +63,22 @@ def know_store(application: Application, name: str, given: Given) -> KnownStore:
     form = StoreForm(kind or UNKNOWN_KIND, serdes[SERDES[0]], serdes[SERDES[1]], given.window_size)
     if "window_end" in row_schema(form).names:
         facts["window size"] = "not given, so window_end is null" if given.window_size is None else "given"
-    guessed = any(text.startswith("guessed") or "unknown" in text for text in facts.values())
-    return KnownStore(name, partitions, form, given.retention, facts, guessed)
+    shown = "unknown" if kind is None else kind if given.kind or guess.certain else f"{kind} (guessed)"
+    return KnownStore(name, partitions, form, given.retention, facts, shown)
+
+
+def _guess(application: Application, name: str, partitions: tuple[StorePartition, ...]) -> KindGuess:
+    try:
+        databases = [database for each in partitions for database in each.databases]
+        key = application.folder.path, name, generation_of(application.folder, databases)
+    except StateStoreError:  # the sample reports it as a problem
+        return detect_kind(sample_store(application, name))
+    guess = _guesses.get(key)
+    if guess is None:
+        guess = _guesses[key] = detect_kind(sample_store(application, name))
+        if len(_guesses) > _MOST_GUESSES:
+            _guesses.pop(next(iter(_guesses)), None)
+    return guess
 
 
 def _stated(given: str | None, guess: str | None, certain: bool, evidence: str) -> str:

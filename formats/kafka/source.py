@@ -66,7 +66,7 @@ class ApplicationSource(Source):
         # A store in several partitions has a key in one of them, unless the application placed it by itself.
         return StateInfo(
             state,
-            kind.name,
+            store.shown_kind,
             columns,
             kind.keys,
             (*row_key, PARTITION),

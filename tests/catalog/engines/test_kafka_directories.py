@@ -13,6 +13,7 @@ from support.kafka.store_answers import cases, expected, missing, the_store
 from support.kafka.unpacked import is_on_disk, stores_file, unpack
 
 import statestore
+from statestore.catalog.summaries import summaries
 
 STORES = cases(is_on_disk)
 VERSIONED = cases(lambda store: store["kind"] == "versioned")
@@ -146,14 +147,16 @@ def content(folder: Path) -> dict[str, tuple[bytes, int] | None]:
 
 
 def test_guesses_say_that_they_are_guesses(folders: dict[str, Path]) -> None:
-    found = statestore.inspect(folders["orders"] / "state" / "orders")
-    notes = "\n".join(found.summary("carts").notes)
-    assert "guessed" in notes
-    assert "session" in notes
-    given = statestore.inspect(
-        folders["orders"] / "state" / "orders", kind="session", key_serde="string", value_serde="long"
-    )
-    assert "given" in "\n".join(given.summary("carts").notes)
+    folder = folders["orders"] / "state" / "orders"
+    kinds = {each["store"]: (each["kind"], each["facts"]) for each in summaries(folder)}
+    kind, facts = kinds["carts"]
+    assert kind == "session (guessed)"
+    assert facts["key serde"].startswith("String, guessed: ")
+    assert kinds["prices"][0] == "timestamped-key-value"
+    (given,) = summaries(folder / "carts", {"kind": "session", "keyserde": "string", "valueserde": "long"})
+    assert (given["kind"], given["facts"]["value serde"]) == ("session", "long, given")
+    running = {each["store"]: each["kind"] for each in summaries(folders["orders"] / "running" / "orders")}
+    assert running["stock"] == "unknown"
 
 
 def test_all_stores_of_the_applications_are_listed(folders: dict[str, Path]) -> None:
