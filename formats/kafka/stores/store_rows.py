@@ -71,8 +71,8 @@ def read_rows(
 
     A database without a table file yields nothing, which does not mean that the store is empty: see `store_facts`.
 
-    Raises CorruptError ROCKSDB_FILE, InvalidInputError KAFKA_STORE_KIND for rows in a family that the kind does not have,
-    and the errors of `opened_copy`.
+    Raises CorruptError ROCKSDB_FILE, InvalidInputError KAFKA_STORE_KIND for rows in a family that the kind does not
+    have, and the errors of `opened_copy`.
     """
     for database in databases:
         with opened_copy(application.at(*database.path.split("/"))) as copy:
