@@ -55,7 +55,7 @@ def last_offsets(name: str) -> dict[tuple[str, int], int]:
 @pytest.mark.parametrize("name", APPLICATIONS)
 def test_families_with_rows_are_those_that_rocksdb_for_java_found(name: str) -> None:
     checked = 0
-    for found in application_whole(name):
+    for found in whole(name).values():
         for database in found.databases:
             with_rows = {family.name for family in database.families if family.has_rows}
             assert with_rows == {family for path, family in raw(name) if path == database.database.path}
@@ -135,7 +135,7 @@ def test_nothing_in_the_tree_changes() -> None:
     for name in APPLICATIONS:
         root = unpacked(name)
         before = fingerprint(root)
-        application_whole(name)
+        facts(state(name))
         if name in RUNNING:
             application_facts(running(name))
         assert fingerprint(root) == before
