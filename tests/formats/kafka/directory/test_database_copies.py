@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow.fs as pafs
 import pytest
-from rocksdict import AccessType, Options, Rdict
+from rocksdict import Options, Rdict
 from support.kafka.applications import copied, fingerprint, folder_of
 
 from statestore.formats.errors import ConflictError, CorruptError
@@ -19,6 +19,8 @@ from statestore.formats.kafka.directory.applications import find_applications
 from statestore.formats.kafka.directory.database_copies import opened_copy
 from statestore.formats.kafka.directory.store_facts import application_facts
 from statestore.formats.places.folder import Folder
+from statestore.formats.rocksdb.key_ranges import KeyRange
+from statestore.formats.rocksdb.rocksdict_scan import scan_with_rocksdict
 
 
 @pytest.fixture
@@ -45,11 +47,8 @@ def write(database: Rdict, number: int) -> None:
 
 
 def rows(path: Path) -> dict[bytes, bytes]:
-    database = Rdict(str(path), options=Options(raw_mode=True), access_type=AccessType.read_only())
-    try:
-        return dict(database.items())
-    finally:
-        database.close()
+    batches = scan_with_rocksdict(path, "default", [KeyRange()], 1000)
+    return {row["key"]: row["value"] for batch in batches for row in batch.to_pylist()}
 
 
 def expected(count: int) -> dict[bytes, bytes]:
