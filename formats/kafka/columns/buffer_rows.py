@@ -65,7 +65,7 @@ def grace_columns(keys: pa.BinaryArray, values: pa.BinaryArray, key: CellSerde, 
     """
     cells, origin = cells_of(keys), Origin("key", keys)
     expected = "a buffer key: 00 | time:int64 | key | sequence:int32"
-    origin.refuse(cells, (cells.size < _GRACE_KEY) | (cells.numbers(0, "u1") != 0), expected, _REMEDY)
+    origin.refuse(cells, (cells.size < _GRACE_KEY) | (cells.first_bytes() != 0), expected, _REMEDY)
     rows = cells_of(values)
     cursor = Cursor(rows)
     context, change = _version_3(cursor)
@@ -94,7 +94,7 @@ def suppression_columns(
     deleted = rows.nulls
     marks = cells_of(versions)
     unmarked = marks.nulls
-    number = np.where(unmarked, 0, marks.numbers(0, "u1"))
+    number = np.where(unmarked, 0, marks.first_bytes())
     wrong = ~deleted & ~unmarked & ((marks.size != 1) | (number > NEWEST_VERSION))
     if wrong.any():
         raise UnsupportedError(
@@ -104,10 +104,10 @@ def suppression_columns(
         )
     number = np.where(deleted, NEWEST_VERSION, number)
     parts = []
-    for version in np.unique(number).tolist():
+    for version in np.unique(number).tolist() or [NEWEST_VERSION]:
         row = np.flatnonzero(number == version)
         parts += _of_version(version, row, rows.select(row), origin)
-    row = np.concatenate([part.row for part in parts]) if parts else np.empty(0, np.int64)
+    row = np.concatenate([part.row for part in parts])
     back = pa.array(np.argsort(row, kind="stable"))
     columns = [
         {
@@ -116,8 +116,7 @@ def suppression_columns(
         }
         for part in parts
     ]
-    names = list(columns[0]) if columns else []
-    found = {name: pa.concat_arrays([part[name] for part in columns]).take(back) for name in names}
+    found = {name: pa.concat_arrays([part[name] for part in columns]).take(back) for name in columns[0]}
     return {"key": key.decode(cells_of(keys), origin.named("key")), **found}
 
 

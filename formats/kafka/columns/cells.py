@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import UnsupportedError
+from statestore.formats.errors import InvalidInputError
 from statestore.formats.kernels.arrays import Bools, Bytes, Ints
 
 NULL = -1  # the length of a byte array that is null
@@ -61,8 +61,13 @@ class Cells:
             positions = np.where(self.missing, 0, positions)
         return gather(self.data, positions, form)
 
+    def first_bytes(self) -> Bytes:
+        """The first byte of each cell; 0 where it is empty or null."""
+        found: Bytes = gather(self.data, np.where(self.size > 0, self.start, 0), "u1")
+        return np.where(self.size > 0, found, 0).astype(np.uint8)
+
     def binary(self) -> pa.BinaryArray:
-        """Return the cells as a column. Raises UnsupportedError if they have more than 2 GiB."""
+        """Return the cells as a column. Raises InvalidInputError BATCH_TOO_LARGE beyond 2 GiB."""
         if self.column is not None:
             return self.column
         count = len(self)
@@ -89,8 +94,8 @@ class Cells:
     def _scattered(self) -> pa.BinaryArray:
         offsets = ends_of(self.size)
         if offsets[-1] > _MOST_BYTES:
-            raise UnsupportedError(
-                ErrorCode.UNSUPPORTED_TYPE,
+            raise InvalidInputError(
+                ErrorCode.BATCH_TOO_LARGE,
                 f"found {int(offsets[-1])} bytes in one column of a batch, expected at most {_MOST_BYTES}; read "
                 "smaller batches",
             )

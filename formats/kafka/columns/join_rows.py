@@ -58,7 +58,7 @@ def outer_join_rows(
     sides = side[row]
     deleted = elements.nulls
     expected = "a list of values, each with the side of its key in front"
-    inner = elements.numbers(0, "u1")
+    inner = elements.first_bytes()
     origin.named("value").refuse(elements, ~deleted & ((elements.size < 1) | (inner != sides)), expected, _REMEDY)
     bare = Cells(elements.data, elements.start + ~deleted, elements.size - ~deleted, elements.missing)
     found = {

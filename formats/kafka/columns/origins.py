@@ -48,13 +48,17 @@ class Origin:
 
     def error(self, index: int, found: str, expected: str, remedy: str = "name another serde") -> CorruptError:
         """The error about cell ``index``."""
-        row = index if self.row is None else int(self.row[index])
-        key = self.keys[row].as_py()
         return CorruptError(
             ErrorCode.KAFKA_BYTES,
-            f"{self.column} of the row with the stored key {'(null)' if key is None else shown(key)}: found {found}, "
+            f"{self.column} of the row with {self.stored_key(index)}: found {found}, "
             f"expected {expected}; {remedy}, or restore the files from a copy",
         )
+
+    def stored_key(self, index: int) -> str:
+        """Words for the row of cell ``index``: its key as stored."""
+        row = index if self.row is None else int(self.row[index])
+        key = self.keys[row].as_py()
+        return "a key that is null" if key is None else f"the stored key {shown(key)}"
 
 
 def shown(data: bytes) -> str:

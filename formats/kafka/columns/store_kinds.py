@@ -8,13 +8,13 @@ stores), KIP-1271 (headers), and the classes that the modules of this room name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError
+from statestore.formats.errors import CorruptError, InvalidInputError
 from statestore.formats.kafka.columns.row_columns import logged_columns, logged_fields, row_fields, stored_columns
 from statestore.formats.kafka.columns.store_form import RowForm, StoreForm, StoreKind
 from statestore.formats.kafka.columns.stored_values import ValueForm
@@ -221,7 +221,11 @@ def stored_rows(form: StoreForm, family: str, keys: pa.BinaryArray, values: pa.B
             ErrorCode.KAFKA_STORE_KIND,
             f"a {kind.name} store with rows in column family {family!r}; expected {families}; choose another kind",
         )
-    return _batch(row_schema(form), stored_columns(kind, form, family, keys, values))
+    return _batch(
+        row_schema(form),
+        len(keys),
+        lambda count: stored_columns(kind, form, family, keys.slice(0, count), values.slice(0, count)),
+    )
 
 
 def logged_schema(form: StoreForm) -> pa.Schema:
@@ -244,9 +248,27 @@ def logged_rows(
     of its list. The record's timestamp is the value's where the store keeps one, and a version's ``valid_from``; the
     record's headers are the value's where the store keeps them, without those that Kafka adds. Errors as `stored_rows`.
     """
-    columns = logged_columns(kind_of(form), form, keys, values, timestamps, headers)
-    return _batch(logged_schema(form), columns)
+    kind, columns = kind_of(form), (keys, values, timestamps, headers)
+    return _batch(
+        logged_schema(form),
+        len(keys),
+        lambda count: logged_columns(kind, form, *(column.slice(0, count) for column in columns)),
+    )
 
 
-def _batch(schema: pa.Schema, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
+def _batch(schema: pa.Schema, count: int, decode: Callable[[int], Mapping[str, pa.Array]]) -> pa.RecordBatch:
+    """The columns of ``decode(count)``, which decodes so many rows. An error is about the first row that has one."""
+    try:
+        columns = decode(count)
+    except CorruptError:
+        # A column is checked after another, so an error may be about a later row than one that comes after it.
+        right, wrong = 0, count
+        while wrong - right > 1:
+            middle = (right + wrong) // 2
+            try:
+                decode(middle)
+                right = middle
+            except CorruptError:
+                wrong = middle
+        columns = decode(wrong)
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)

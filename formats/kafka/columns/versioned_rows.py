@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.errors import CorruptError
 from statestore.formats.kafka.columns.cells import Cells, cells_of, gather
 from statestore.formats.kafka.columns.origins import Origin
 from statestore.formats.kafka.columns.serde_columns import CellSerde
@@ -132,7 +133,7 @@ def decode_versions(segments: Ints, keys: pa.BinaryArray, values: pa.BinaryArray
     expected = "a latest row of a versioned store: valid_from:int64 | value"
     Origin("value", keys, latest).refuse(newest, newest.size < TIME.size, expected, _REMEDY)
     start = newest.numbers(0, ">i8")
-    old = history_versions(cells.select(history))
+    old = history_versions(cells.select(history), Origin("value", keys, history))
     tail = newest.cut(TIME.size)
     merged = Cells(
         cells.data,
@@ -149,12 +150,12 @@ def decode_versions(segments: Ints, keys: pa.BinaryArray, values: pa.BinaryArray
     )
 
 
-def history_versions(rows: Cells) -> Versions:
+def history_versions(rows: Cells, origin: Origin) -> Versions:
     """Decode the versions of history rows, in as many passes as the row with the most versions has.
 
-    Raises CorruptError VERSIONED_ROW about the first row that is none.
+    Raises CorruptError VERSIONED_ROW about the first row that is none, by the reason that a single row is refused for.
     """
-    levels = _levels(rows)
+    levels = _levels(rows, origin)
     if not levels:
         nothing = np.empty(0, np.int64)
         return Versions(nothing, nothing, nothing, nothing == 0, rows)
@@ -165,28 +166,32 @@ def history_versions(rows: Cells) -> Versions:
     return Versions(row[order], start[order], end[order], np.zeros(len(row), bool), values)
 
 
-def _levels(rows: Cells) -> list[_Level]:
+def _levels(rows: Cells, origin: Origin) -> list[_Level]:
     data, begin, stop = rows.data, rows.start, rows.start + rows.size
-    _refuse(rows, np.flatnonzero(rows.size < BOUNDS.size + ENTRY.size))
+    _refuse(rows, origin, np.flatnonzero(rows.size < BOUNDS.size + ENTRY.size))
     row = np.arange(len(rows))
     newest, oldest = rows.numbers(0, ">i8"), rows.numbers(8, ">i8")
     at, end = begin + BOUNDS.size, newest
     levels: list[_Level] = []
     while len(row):
-        _refuse(rows, row[at + ENTRY.size > stop])
+        _refuse(rows, origin, row[at + ENTRY.size > stop])
         start, size = gather(data, at, ">i8"), gather(data, at + TIME.size, ">i4").astype(np.int64)
         fits = (oldest <= start) & (start < end)
         if not levels:
             fits |= (start == end) & (start == oldest) & (size < 0)
         at, stop = at + ENTRY.size, stop - np.maximum(size, 0)
         last = start == oldest
-        _refuse(rows, row[~fits | (stop < at) | (last & (stop != at))])
+        _refuse(rows, origin, row[~fits | (stop < at) | (last & (stop != at))])
         levels.append(_Level(row, start, end, size, stop))
         more = ~last
         row, oldest, at, stop, end = row[more], oldest[more], at[more], stop[more], start[more]
     return levels
 
 
-def _refuse(rows: Cells, bad: Ints) -> None:
+def _refuse(rows: Cells, origin: Origin, bad: Ints) -> None:
     if len(bad):
-        decode_row(rows.cell(int(bad[0])))
+        first = int(bad.min())
+        try:
+            decode_row(rows.cell(first))
+        except CorruptError as error:
+            raise CorruptError(error.code, f"the row with {origin.stored_key(first)}: {error.message}") from None
