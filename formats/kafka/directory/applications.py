@@ -92,15 +92,15 @@ def recognises(folder: Folder) -> bool:
     """Return whether the names in a folder are those of a Kafka Streams application, ``state.dir`` or task.
 
     One listing decides about an application or a task. For a local ``state.dir``, its folders are listed, too. No file
-    is read.
+    is read. Without Kafka's metadata file, all folders of an application must be tasks.
     """
     entries = [(info.base_name, info.type.name == "Directory") for info in folder.entries()]
-    if _is_application(entries) or _is_task(folder, entries):
+    if _must_be_application(entries) or _is_task(folder, entries):
         return True
     children = [name for name, is_folder in entries if is_folder]
     if not folder.is_local or len(children) != len(entries) or len(children) > _MOST_CHILDREN:
         return False
-    return any(_is_application(_names(entries_of(folder.at(name)))) for name in children)
+    return any(_must_be_application(_names(entries_of(folder.at(name)))) for name in children)
 
 
 def find_applications(folder: Folder) -> list[Application]:
@@ -133,10 +133,16 @@ def find_applications(folder: Folder) -> list[Application]:
 
 
 def _is_application(entries: list[tuple[str, bool]]) -> bool:
-    return any(
-        (is_folder and (decode_task(name) is not None)) or (not is_folder and name == PROCESS_METADATA)
-        for name, is_folder in entries
-    ) or ({GLOBAL} == {name for name, is_folder in entries if is_folder and named_topology(name) is None})
+    folders = [name for name, is_folder in entries if is_folder]
+    return (PROCESS_METADATA, False) in entries or any(map(decode_task, folders)) or folders == [GLOBAL]
+
+
+def _must_be_application(entries: list[tuple[str, bool]]) -> bool:
+    """Return whether nothing but an application has such entries: Kafka writes no zeros in front of a number."""
+    folders = [name for name, is_folder in entries if is_folder]
+    tasks = [name for name in folders if (task := decode_task(name)) and name == f"{task[0]}_{task[1]}"]
+    own = [name for name in folders if name == GLOBAL or named_topology(name) is not None]
+    return (PROCESS_METADATA, False) in entries or (bool(tasks) and len(tasks) + len(own) == len(folders))
 
 
 def _is_task(folder: Folder, entries: list[tuple[str, bool]]) -> bool:
