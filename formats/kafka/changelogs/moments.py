@@ -55,3 +55,13 @@ def prefix(log: RecordLog, moment: LogMoment = END) -> Iterator[Records]:
             yield records.first(count)
         if count < len(records):
             return
+
+
+def keyed(log: RecordLog, moment: LogMoment = END) -> Iterator[Records]:
+    """Yield the records of the prefix that have a key. A restore skips others (``StoreChangelogReader``)."""
+    for records in prefix(log, moment):
+        without = records.key.is_null
+        if not without.any():
+            yield records
+        elif not without.all():
+            yield records.select(~without)

@@ -1,12 +1,13 @@
 """Replay: the rows that a store held at a moment, as a restore from its changelog gives them.
 
-Of each raw changelog key the newest record of the prefix is the row, and a null value is no row (``StateRestoreCallback``
-of all kinds but versioned stores; in suppression and join buffers a null removes the entry). The raw key of a window is
-``key | start | seqnum``, that of a session ``key | end | start``. Rows that have expired by stream time are still among
-them: retention is a matter of the store's kind. Records without a key are skipped, as ``StoreChangelogReader`` does.
+Of each raw changelog key the newest record of the prefix is the row, and a null value is no row: so restore all kinds
+but versioned stores (``StateRestoreCallback``); in buffers of suppression and joins a null removes the entry. The raw
+key of a window is ``key | start | seqnum``, that of a session ``key | end | start``. Rows that have expired by stream
+time are still among them: retention is a matter of the store's kind. Records without a key are skipped, as
+``StoreChangelogReader`` does. Versioned stores: see ``version_history``.
 
 A prefix is read twice: once for the newest records, holding hashes of keys only, and once for their rows. What fits in
-64 MiB stays in memory between. Versioned stores: see ``versioned_replay``.
+64 MiB stays in memory between.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from statestore.formats.kafka.changelogs.moments import END, LogMoment, prefix
+from statestore.formats.kafka.changelogs.moments import END, LogMoment, keyed
 from statestore.formats.kafka.changelogs.newest_records import MOST_KEYS, passes
 from statestore.formats.kafka.changelogs.record_log import RecordLog
 from statestore.formats.kafka.changelogs.records import COLUMNS, Records
@@ -50,7 +51,7 @@ def _batch(columns: tuple[str, ...], records: Records) -> pa.RecordBatch:
 
 def newest_of(log: RecordLog, moment: LogMoment = END, most_keys: int = MOST_KEYS) -> Iterator[Records]:
     """Yield the newest record of each key of one partition, without deletes."""
-    reader = _Rereader(partial(_keyed, log, moment))
+    reader = _Rereader(partial(keyed, log, moment))
     for noted in passes(most_keys):
         for records in reader.read():
             noted.note(records.key)
@@ -62,15 +63,6 @@ def newest_of(log: RecordLog, moment: LogMoment = END, most_keys: int = MOST_KEY
                 yield records
             elif kept.any():
                 yield records.select(np.flatnonzero(kept))
-
-
-def _keyed(log: RecordLog, moment: LogMoment) -> Iterator[Records]:
-    for records in prefix(log, moment):
-        without = records.key.is_null
-        if not without.any():
-            yield records
-        elif not without.all():
-            yield records.select(~without)
 
 
 class _Rereader:
