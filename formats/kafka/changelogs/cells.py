@@ -83,10 +83,10 @@ def cells_of(column: pa.Array) -> Cells:
     count = len(column)
     if not count:
         return Cells(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64))
-    wide = pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type)
+    wide = pa.types.is_large_binary(column.type)
     buffers = column.buffers()
-    ends = np.frombuffer(buffers[1], np.int64 if wide else np.int32)[column.offset : column.offset + count + 1]
-    ends = ends.astype(np.int64)
+    stored = np.frombuffer(buffers[1], np.int64 if wide else np.int32)
+    ends: Ints = stored[column.offset : column.offset + count + 1].astype(np.int64)
     data = np.empty(0, np.uint8) if buffers[2] is None else np.frombuffer(buffers[2], np.uint8)
     size = np.diff(ends)
     if column.null_count:

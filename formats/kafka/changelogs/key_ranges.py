@@ -5,18 +5,21 @@ Keys are grouped by Arrow, which compares their bytes. Hashes only decide in whi
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.kafka.changelogs.cells import Cells, cells_of
 from statestore.formats.kafka.changelogs.records import HEADERS, Records
 from statestore.formats.kernels.arrays import Bools, Hashes, Ints
+from statestore.formats.kernels.compiled_use import is_loaded
 from statestore.formats.values.xxh64 import xxh64_strings
 
-HELD_BYTES = 128 << 20  # of keys and values; with all that is computed from them, some three times as much
-_EACH = 120  # bytes that a record takes besides
+HELD_BYTES = 256 << 20  # of keys and values; with all that is computed from them, some three times as much
+_EACH = 48  # bytes that a record takes besides
 _END = 1 << 64
 _LEAST_WIDTH = 1 << 44  # records of one key cannot be separated, and narrower ranges would be many
 
@@ -57,9 +60,11 @@ def in_key_ranges(
     read: Callable[[], Iterator[Records]], partition: int, held_bytes: int = HELD_BYTES
 ) -> Iterator[KeyRange]:
     """Yield ranges that together hold all records of ``read``, often one. Each must be released before the next."""
-    first = 0
+    hashing = _Hashing()
+    first, width = 0, _END
     while first < _END:
-        last, found = _one_range(read, partition, first, held_bytes)
+        last, found = _one_range(read, partition, hashing, first, min(first + width - 1, _END - 1), held_bytes)
+        width = last - first + 1
         if found is not None:
             yield found
         del found
@@ -81,13 +86,11 @@ class _Piece:
     def weight(self) -> int:
         return int(self.key.nbytes + self.value.nbytes + self.headers.nbytes) + _EACH * len(self.number)
 
-    def within(self, first: int, last: int) -> _Piece:
+    def within(self, hashing: _Hashing, first: int, last: int) -> _Piece:
+        """The part of the piece whose hashes lie in a range. Hashes are computed once, and filtered with the rest."""
         if self.hashes is None:
-            ends = np.frombuffer(self.key.buffers()[1], np.int32)[: len(self.key) + 1].astype(np.int64)
-            data = self.key.buffers()[2]
-            content = np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8)
-            self.hashes = xxh64_strings(content, ends)
-        return self._select((self.hashes >= np.uint64(first)) & (self.hashes <= np.uint64(last)))
+            self.hashes = hashing.of(cells_of(self.key))
+        return self._select(hashing.within(self.hashes, first, last))
 
     def _select(self, kept: Bools) -> _Piece:
         chosen = pa.array(kept)
@@ -104,24 +107,51 @@ class _Piece:
         )
 
 
+class _Hashing:
+    """Hashes of keys: compiled SipHash under a secret, or XXH64 where the compiled loops are not in use."""
+
+    def __init__(self) -> None:
+        self._secret = np.frombuffer(secrets.token_bytes(16), np.uint64)
+        self._compiled = is_loaded()  # once for all readings: both kinds must not meet
+
+    def of(self, keys: Cells) -> Hashes:
+        if not self._compiled:
+            sizes = np.zeros(len(keys) + 1, np.int64)
+            np.cumsum(keys.size, out=sizes[1:])
+            content = keys.array().buffers()[2]
+            return xxh64_strings(np.frombuffer(content, np.uint8) if sizes[-1] else np.empty(0, np.uint8), sizes)
+        from statestore.formats.kernels.newest_kernels import sip_hashes
+
+        low, high = np.empty(len(keys), np.uint64), np.empty(len(keys), np.uint64)
+        sip_hashes(keys.data, keys.start, keys.size, self._secret, low, high)
+        return low
+
+    @staticmethod
+    def within(hashes: Hashes, first: int, last: int) -> Bools:
+        found: Bools = (hashes >= np.uint64(first)) & (hashes <= np.uint64(last))
+        return found
+
+
 def _one_range(
-    read: Callable[[], Iterator[Records]], partition: int, first: int, held_bytes: int
+    read: Callable[[], Iterator[Records]], partition: int, hashing: _Hashing, first: int, last: int, held_bytes: int
 ) -> tuple[int, KeyRange | None]:
-    last, weight, number = _END - 1, 0, 0
+    weight = number = 0
     held: list[_Piece] = []
     for records in read():
-        batch = records.batch(("key", "value", "headers"))
-        piece = _Piece(
-            np.arange(number, number + len(records)), records.offset, records.timestamp, records.missing, *batch.columns
-        )
+        numbers = np.arange(number, number + len(records))
         number += len(records)
+        hashes = None
         if first or last < _END - 1:
-            piece = piece.within(first, last)
+            hashes = hashing.of(records.key)
+            inside = np.flatnonzero(hashing.within(hashes, first, last))
+            hashes, numbers, records = hashes[inside], numbers[inside], records.select(inside)
+        key, value, headers = records.batch(("key", "value", "headers")).columns
+        piece = _Piece(numbers, records.offset, records.timestamp, records.missing, key, value, headers, hashes)
         held.append(piece)
         weight += piece.weight
         while weight > held_bytes and last - first > _LEAST_WIDTH:
             last = first + (last - first) // 2
-            held = [each.within(first, last) for each in held]
+            held = [each.within(hashing, first, last) for each in held]
             weight = sum(each.weight for each in held)
     held = [each for each in held if len(each.number)]
     return last, _joined(partition, held) if held else None

@@ -37,7 +37,7 @@ class BadRecord(Exception):
 
 def walk_batches(data: Bytes, at: int, stop: int, check: bool, table: Ints, report: Ints) -> int:
     """Fill in a row of the table for each whole batch, as ``record_batch_kernels.walk_batches``."""
-    view = memoryview(data)
+    view = data.data
     report[0] = filled = 0
     while filled < len(table):
         report[1] = at
@@ -84,7 +84,7 @@ def parse_records(data: Bytes, begin: Ints, end: Ints, table: Ints, present: Int
 def _records(
     content: bytes, at: int, stop: int, row: list[int], present: int, appended: int | None
 ) -> list[tuple[int, ...]]:
-    found = []
+    found: list[tuple[int, ...]] = []
     base, before = row[BASE_OFFSET], -1
     for number in range(row[COUNT]):
         size, at = _varint(content, at, stop)
@@ -204,7 +204,8 @@ def _numbers() -> list[int]:
 def _shifts(width: int) -> U32s:
     """The effect of ``width`` zero bytes on each byte of a state: CRCs are linear."""
     table = _table()
-    state = np.arange(256, dtype=np.uint32)[None, :] << np.uint32([[0], [8], [16], [24]])
+    bytes_of = np.arange(256, dtype=np.uint32)[None, :]
+    state: U32s = bytes_of << np.array([[0], [8], [16], [24]], np.uint32)
     for _ in range(width):
         state = table[state & 0xFF] ^ (state >> np.uint32(8))
     return state

@@ -82,7 +82,7 @@ def decoded(batches: Batches, partition: int) -> Iterator[Records]:
                 batches, batches.data, begin, batches.table[:, POSITION] + batches.table[:, SIZE], partition
             )
         return
-    view = memoryview(batches.data)
+    view = batches.data.data
     first, parts, sizes, total = 0, [], [], 0
     for row, (at, size, codec) in enumerate(
         zip(

@@ -131,7 +131,7 @@ def _read(descriptor: int, position: int, size: int, segment: SegmentFile) -> By
     filled = 0
     with disk_errors("read", segment.path):
         while filled < size:
-            count = os.preadv(descriptor, [memoryview(data)[filled:]], position + filled)
+            count = os.preadv(descriptor, [data.data[filled:]], position + filled)
             if not count:
                 raise _changed(segment, "was cut")
             filled += count
