@@ -1,10 +1,10 @@
 """Changelog records from Arrow, Parquet and JSON lines files with columns key, value, timestamp, offset, partition,
 headers (see ``file_columns``), one file or several.
 
-``key``, ``value`` and ``timestamp`` are required, in JSON by the first line. Without ``partition`` all records are of partition 0. Without
-``offset`` one file is read in its own order, and its offsets are unknown; several files need offsets, because nothing
-else orders them. Without ``headers`` they are unknown. With a column ``topic`` of several topics one is to be named.
-Other columns are ignored.
+``key``, ``value`` and ``timestamp`` are required, in JSON by the first line; a null value deletes. Without
+``partition`` all records are of partition 0. Without ``offset`` one file is read in its own order, and its offsets are
+unknown; several files need offsets, because nothing else orders them. Without ``headers`` they are unknown. With a
+column ``topic`` of several topics one is to be named. Other columns are ignored.
 """
 
 from __future__ import annotations

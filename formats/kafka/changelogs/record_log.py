@@ -74,8 +74,12 @@ class LogFindings:
         for transaction in self.open_transactions:
             found.append(
                 f"partition {self.partition}: producer {transaction.producer_id} has an open transaction of "
-                f"{transaction.records} records from offset {transaction.first_offset}; "
-                f"{self.unstable_records} records from there on are not read"
+                f"{transaction.records} records from offset {transaction.first_offset}"
+            )
+        if self.unstable_records:
+            found.append(
+                f"partition {self.partition}: {self.unstable_records} records from the first open transaction on are "
+                "not read"
             )
         if self.tail is not None:
             found.append(
