@@ -297,6 +297,8 @@ class ErrorCode(StrEnum):
 
     STORE_PATH = "STORE_PATH"
     """A path is not that of a store in a state directory of Kafka Streams. Give one like the message's."""
+    KAFKA_STORE_KIND = "KAFKA_STORE_KIND"
+    """There is no such kind of store of Kafka Streams, or its files are of another kind. Name one of the message's."""
     SEGMENT_NAME = "SEGMENT_NAME"
     """A directory has not the name of a segment of Kafka Streams. Check the store's name."""
     SEGMENT_COUNT = "SEGMENT_COUNT"

@@ -13,12 +13,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-import pyarrow as pa
-
 from statestore.formats.kafka_rows.byte_reader import corrupt, require
-from statestore.formats.kafka_rows.columns import cut, int_field, require_length
 from statestore.formats.kafka_rows.window_keys import BASE_PREFIX, INDEX_PREFIX, require_prefix
-from statestore.formats.kernels.arrays import Ints
 
 BOUNDS = Struct(">qq")
 
@@ -67,26 +63,6 @@ def encode_key_first_session_key(key: bytes, start: int, end: int) -> bytes:
 def decode_key_first_session_key(data: bytes) -> SessionKey:
     require_prefix("session index key", data, INDEX_PREFIX, 1 + BOUNDS.size)
     return decode_session_key(data[1:])
-
-
-def split_session_keys(rows: pa.BinaryArray) -> tuple[pa.BinaryArray, Ints, Ints]:
-    """(keys, starts, ends) of a column of store keys."""
-    require_length("session key", rows, BOUNDS.size)
-    return (cut(rows, 0, BOUNDS.size), *_checked(int_field(rows, -8), int_field(rows, -16)))
-
-
-def split_time_first_session_keys(rows: pa.BinaryArray) -> tuple[pa.BinaryArray, Ints, Ints]:
-    """(keys, starts, ends) of a column of base rows; the caller has read prefix 00 only."""
-    require_length("time-ordered session key", rows, 1 + BOUNDS.size)
-    return (cut(rows, 1 + BOUNDS.size, 0), *_checked(int_field(rows, 9), int_field(rows, 1)))
-
-
-def _checked(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
-    inverted = ends < starts
-    if inverted.any():
-        index = int(inverted.argmax())
-        raise _inverted(int(starts[index]), int(ends[index]))
-    return starts, ends
 
 
 def _inverted(start: int, end: int) -> Exception:

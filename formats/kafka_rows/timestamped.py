@@ -13,12 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import pyarrow as pa
-
 from statestore.formats.kafka_rows.byte_reader import INT64, Reader, require
-from statestore.formats.kafka_rows.columns import cut, int_field, require_length
 from statestore.formats.kafka_rows.headers import Header, encode_sized_headers, read_sized_headers
-from statestore.formats.kernels.arrays import Ints
 
 UNKNOWN = -1
 NO_HEADERS = b"\x00"
@@ -83,9 +79,3 @@ def plain_to_headers(value: bytes) -> bytes:
 
 def aggregation_to_headers(aggregation: bytes) -> bytes:
     return NO_HEADERS + aggregation
-
-
-def split_timestamped(rows: pa.BinaryArray) -> tuple[Ints, pa.BinaryArray]:
-    """(timestamps, values) of a column of timestamped values."""
-    require_length("timestamped value", rows, INT64.size)
-    return int_field(rows, 0), cut(rows, INT64.size, 0)

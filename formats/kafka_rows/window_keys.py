@@ -15,13 +15,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-
 from statestore.formats.kafka_rows.byte_reader import INT64, corrupt, require
-from statestore.formats.kafka_rows.columns import cut, int_field, require_length
-from statestore.formats.kernels.arrays import Ints
 
 SUFFIX = Struct(">qi")
 TIME = INT64
@@ -123,15 +117,3 @@ def window_end(start: int, size: int) -> int:
 def next_sequence(sequence: int) -> int:
     """The sequence number of the next put in a store that keeps duplicates: 1 at first, and 0 after the greatest."""
     return (sequence + 1) & MAX_SEQUENCE
-
-
-def split_store_keys(rows: pa.BinaryArray) -> tuple[pa.BinaryArray, Ints, npt.NDArray[np.int32]]:
-    """(keys, starts, sequences) of a column of store keys."""
-    require_length("window store key", rows, SUFFIX.size)
-    return cut(rows, 0, SUFFIX.size), int_field(rows, -12), int_field(rows, -4, ">i4").astype(np.int32)
-
-
-def split_time_first_keys(rows: pa.BinaryArray) -> tuple[pa.BinaryArray, Ints, npt.NDArray[np.int32]]:
-    """(keys, starts, sequences) of a column of base rows; the caller has read prefix 00 only."""
-    require_length("time-ordered window key", rows, 1 + SUFFIX.size)
-    return cut(rows, 9, 4), int_field(rows, 1), int_field(rows, -4, ">i4").astype(np.int32)

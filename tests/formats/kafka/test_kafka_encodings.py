@@ -7,10 +7,11 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from support.kafka import buffers, joins
 from support.stores.kafka_vectors import cases
 
 from statestore.formats.errors import CorruptError
-from statestore.formats.kafka import buffers, joins, offset_files, state_directory, stored_offsets
+from statestore.formats.kafka import offset_files, state_directory, stored_offsets
 from statestore.formats.kafka_rows import headers, session_keys, timestamped, versioned_store, window_keys
 from statestore.formats.kafka_rows import time_segments as segments
 from statestore.formats.kafka_rows.list_serde import any_deserializer, any_serializer

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from support.kafka import buffers, joins
+from support.kafka.buffers import Buffered, RecordContext
+from support.kafka.changelog_records import logged_value, restored_value, user_headers
+from support.kafka.joins import Subscription
 from support.properties import few_or_many
 
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
-from statestore.formats.kafka import buffers, joins, stored_offsets
-from statestore.formats.kafka.buffers import Buffered, RecordContext
-from statestore.formats.kafka.changelog_records import logged_value, restored_value, user_headers
-from statestore.formats.kafka.joins import Subscription
+from statestore.formats.kafka import stored_offsets
 from statestore.formats.kafka_rows import headers, session_keys, timestamped, window_keys
 from statestore.formats.kafka_rows.headers import Header
 
@@ -48,42 +47,6 @@ def test_session_keys_come_back(key: bytes, bounds: list[int]) -> None:
     assert session_keys.decode_key_first_session_key(session_keys.encode_key_first_session_key(*row)) == row
 
 
-def column(rows: list[bytes], skipped: int) -> pa.BinaryArray:
-    """The rows as a slice that begins inside a longer column."""
-    return pa.array([b"before"] * skipped + rows, pa.binary()).slice(skipped)
-
-
-def as_rows(columns: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-    return list(
-        zip(*(part.to_pylist() if isinstance(part, pa.Array) else part.tolist() for part in columns), strict=True)
-    )
-
-
-@given(rows=st.lists(st.tuples(KEYS, TIMES, SEQUENCES), max_size=4), skipped=st.integers(0, 2))
-def test_columns_of_window_keys(rows: list[tuple[bytes, int, int]], skipped: int) -> None:
-    stored = column([window_keys.encode_store_key(*row) for row in rows], skipped)
-    assert as_rows(window_keys.split_store_keys(stored)) == rows
-    ordered = column([window_keys.encode_time_first_key(*row) for row in rows], skipped)
-    assert as_rows(window_keys.split_time_first_keys(ordered)) == rows
-
-
-@given(rows=st.lists(st.tuples(KEYS, st.tuples(TIMES, TIMES).map(sorted)), max_size=4), skipped=st.integers(0, 2))
-def test_columns_of_session_keys(rows: list[tuple[bytes, list[int]]], skipped: int) -> None:
-    sessions = [(key, start, end) for key, (start, end) in rows]
-    stored = column([session_keys.encode_session_key(*row) for row in sessions], skipped)
-    assert as_rows(session_keys.split_session_keys(stored)) == sessions
-    ordered = column([session_keys.encode_time_first_session_key(*row) for row in sessions], skipped)
-    assert as_rows(session_keys.split_time_first_session_keys(ordered)) == sessions
-
-
-def test_a_column_with_a_bad_key_is_refused() -> None:
-    for split in (window_keys.split_store_keys, session_keys.split_session_keys, timestamped.split_timestamped):
-        with pytest.raises(CorruptError, match=r"KAFKA_BYTES.*found 3 bytes, expected at least"):
-            split(pa.array([bytes(20), b"abc"], pa.binary()))
-    with pytest.raises(CorruptError, match=r"KAFKA_BYTES.*found end 1 before start 2"):
-        session_keys.split_session_keys(pa.array([bytes(16), session_keys.encode_session_key(b"", 2, 1)], pa.binary()))
-
-
 def test_sequence_numbers_begin_again() -> None:
     assert window_keys.next_sequence(0) == 1
     assert window_keys.next_sequence(2**31 - 1) == 0
@@ -104,12 +67,6 @@ def test_values_come_back(value: bytes, timestamp: int, found: list[Header]) -> 
     assert timestamped.decode_timestamped_headers(data) == (found, timestamp, value)
     assert timestamped.decode_with_headers(timestamped.encode_with_headers(value, found)) == (found, value)
     assert timestamped.decode_timestamped(timestamped.encode_timestamped(value, timestamp)) == (timestamp, value)
-
-
-@given(values=st.lists(st.tuples(TIMES, KEYS), max_size=4), skipped=st.integers(0, 2))
-def test_columns_of_timestamped_values(values: list[tuple[int, bytes]], skipped: int) -> None:
-    rows = column([timestamped.encode_timestamped(value, time) for time, value in values], skipped)
-    assert as_rows(timestamped.split_timestamped(rows)) == values
 
 
 def test_rows_of_older_column_families_are_upgraded() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from typing import Any
-from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 from support.properties import few_or_many
 
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
-from statestore.formats.kafka_rows.columns import deserialize_column
 from statestore.formats.kafka_rows.list_serde import any_deserializer, any_serializer, decode_list, encode_list
 from statestore.formats.kafka_rows.serdes import NAMES, arrow_type_of, deserializer, serde_of, serializer
 
@@ -110,9 +108,6 @@ def test_a_value_of_another_type_is_refused(name: str, value: Any) -> None:
 def test_bytes_that_are_no_value_are_refused(name: str, data: str) -> None:
     with pytest.raises(CorruptError, match=r"KAFKA_BYTES.*expected"):
         deserializer(name)(bytes.fromhex(data))
-    if name != "Void":
-        with pytest.raises(CorruptError, match=r"KAFKA_BYTES.*expected"):
-            deserialize_column(name, pa.array([None, bytes.fromhex(data)], pa.binary()))
 
 
 @pytest.mark.parametrize(
@@ -145,19 +140,6 @@ def test_bytes_that_are_no_list_are_refused(inner: str, data: str) -> None:
 def test_lists_of_byte_arrays_come_back(entries: list[bytes | None]) -> None:
     """Such lists are the rows of a list-value store."""
     assert decode_list(encode_list(entries)) == entries
-
-
-@pytest.mark.parametrize("name", [*NAMES])
-@few_or_many(20, 100, data=st.data())
-def test_columns_read_as_single_values(name: str, data: st.DataObject) -> None:
-    """Slices too, with and without nulls."""
-    values = data.draw(st.lists(data.draw(st.sampled_from([VALUES[name], st.none() | VALUES[name]])), max_size=5))
-    skipped = data.draw(st.integers(0, len(values)))
-    rows = pa.array([serializer(name)(value) for value in values], pa.binary()).slice(skipped)
-    column = deserialize_column(name, rows)
-    assert column.type == arrow_type_of(name)
-    column.validate(full=True)
-    assert column.to_pylist() == [str(value) if isinstance(value, UUID) else value for value in values[skipped:]]
 
 
 @pytest.mark.parametrize("name", ["String", "Short", "Integer", "Long", "Float", "Double", "Boolean", "ByteArray"])

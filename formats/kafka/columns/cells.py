@@ -1,0 +1,296 @@
+"""Many byte strings in one buffer, and the fields inside them, read column by column with numpy.
+
+`Cells` may start anywhere in the buffer, overlap and leave gaps, so a part of each cell is taken without a copy. A
+`Cursor` reads a form field by field. It trusts no length: a row that ends too early is marked as bad, and the caller
+decides about it. All numbers are big-endian.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import UnsupportedError
+from statestore.formats.kernels.arrays import Bools, Bytes, Ints
+
+NULL = -1  # the length of a byte array that is null
+_MOST_BYTES = 2**31 - 1
+_MOST_VARINT_BYTES = 5
+_FEW_ROWS = 8
+_LENGTH = Struct(">i")
+
+
+@dataclass(frozen=True)
+class Cells:
+    """``data[start[i] : start[i] + size[i]]`` is cell ``i``; it is null where ``missing``, and then of size 0.
+
+    ``column`` is the Arrow column of exactly these cells, where there is one.
+    """
+
+    data: Bytes
+    start: Ints
+    size: Ints
+    missing: Bools | None = None
+    column: pa.BinaryArray | None = None
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def select(self, which: Bools | Ints) -> Cells:
+        """The cells at these positions, or where the mask is true."""
+        missing = None if self.missing is None else self.missing[which]
+        return Cells(self.data, self.start[which], self.size[which], missing)
+
+    def cut(self, front: int, back: int = 0) -> Cells:
+        """Each cell without its first ``front`` and last ``back`` bytes. No cell may be null or shorter than both."""
+        return Cells(self.data, self.start + front, self.size - (front + back))
+
+    def numbers(self, at: int, form: str) -> npt.NDArray[Any]:
+        """The number of numpy type ``form`` at byte ``at`` of each cell, which counts from the end if negative.
+
+        Cells must be long enough. Null cells yield any number.
+        """
+        positions = self.start + at if at >= 0 else self.start + self.size + at
+        if self.missing is not None:
+            positions = np.where(self.missing, 0, positions)
+        return gather(self.data, positions, form)
+
+    def binary(self) -> pa.BinaryArray:
+        """Return the cells as a column. Raises UnsupportedError if they have more than 2 GiB."""
+        if self.column is not None:
+            return self.column
+        count = len(self)
+        if not count:
+            return pa.array([], pa.binary())
+        edges = np.empty(2 * count, np.int64)
+        edges[::2], edges[1::2] = self.start, self.start + self.size
+        if (edges[1:] < edges[:-1]).any() or edges[-1] > _MOST_BYTES:
+            return self._scattered()
+        # Cells and the gaps between them are one column, of which every second is taken.
+        offsets = pa.py_buffer(np.append(edges, edges[-1]).astype(np.int32))
+        both = pa.Array.from_buffers(pa.binary(), 2 * count, [None, offsets, pa.py_buffer(self.data)])
+        return both.take(pa.array(np.arange(0, 2 * count, 2), mask=self.missing))
+
+    @property
+    def nulls(self) -> Bools:
+        """Which cells are null."""
+        return np.zeros(len(self), bool) if self.missing is None else self.missing
+
+    def cell(self, index: int) -> bytes:
+        """Return one cell."""
+        return self.data[self.start[index] : self.start[index] + self.size[index]].tobytes()
+
+    def _scattered(self) -> pa.BinaryArray:
+        offsets = ends_of(self.size)
+        if offsets[-1] > _MOST_BYTES:
+            raise UnsupportedError(
+                ErrorCode.UNSUPPORTED_TYPE,
+                f"found {int(offsets[-1])} bytes in one column of a batch, expected at most {_MOST_BYTES}; read "
+                "smaller batches",
+            )
+        positions = np.repeat(self.start - offsets[:-1], self.size) + np.arange(offsets[-1])
+        validity = None if self.missing is None else pa.py_buffer(np.packbits(~self.missing, bitorder="little"))
+        buffers = [validity, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(self.data[positions])]
+        return pa.Array.from_buffers(pa.binary(), len(self), buffers)
+
+
+def cells_of(column: pa.BinaryArray) -> Cells:
+    """The cells of a binary column, without a copy."""
+    if not len(column):
+        return Cells(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64), None, column)
+    buffers = column.buffers()
+    offsets = np.frombuffer(buffers[1], np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    data = np.empty(0, np.uint8) if buffers[2] is None else np.frombuffer(buffers[2], np.uint8)
+    size, missing = np.diff(offsets), None
+    if column.null_count:
+        missing = column.is_null().to_numpy(zero_copy_only=False)
+        size = np.where(missing, 0, size)
+    return Cells(data, offsets[:-1], size, missing, column)
+
+
+def joined(parts: list[Cells], order: Ints) -> Cells:
+    """The cells of all parts, which have the same buffer, in this order."""
+    start = np.concatenate([part.start for part in parts])[order]
+    size = np.concatenate([part.size for part in parts])[order]
+    missing = np.concatenate([part.nulls for part in parts])[order]
+    return Cells(parts[0].data, start, size, missing if missing.any() else None)
+
+
+def gather(data: Bytes, positions: Ints, form: str) -> npt.NDArray[Any]:
+    """The number of numpy type ``form`` at each position, aligned or not, in the machine's byte order.
+
+    Positions must lie inside ``data``, unless it is shorter than a number: then the result is zeros.
+    """
+    kind = np.dtype(form)
+    native = kind.newbyteorder("=")
+    if not len(positions) or len(data) < kind.itemsize:
+        return np.zeros(len(positions), native)
+    return np.ndarray((len(data) - kind.itemsize + 1,), kind, data, 0, (1,))[positions].astype(native)
+
+
+def ends_of(sizes: Ints) -> Ints:
+    """0 and the running sums of sizes: the offsets of strings or lists."""
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    return offsets
+
+
+class Cursor:
+    """A position in each of many cells. Each method reads one field of all cells and moves behind it.
+
+    ``bad`` marks cells that ended too early or held an impossible length. Their fields are zero or empty from then on.
+    """
+
+    def __init__(self, cells: Cells) -> None:
+        self.data = cells.data
+        self.at = cells.start
+        self.stop = cells.start + cells.size
+        self.bad: Bools = np.zeros(len(cells), bool) if cells.missing is None else cells.missing.copy()
+
+    def refuse(self, wrong: Bools) -> None:
+        """Mark cells as bad."""
+        self.bad = self.bad | wrong
+
+    def end(self) -> None:
+        """Mark cells in which bytes follow."""
+        self.refuse(self.at != self.stop)
+
+    def numbers(self, form: str) -> npt.NDArray[Any]:
+        """The next number of numpy type ``form``."""
+        begin = self._skip(np.full(len(self.at), np.dtype(form).itemsize))
+        found = gather(self.data, np.where(self.bad, 0, begin), form)
+        if self.bad.any():
+            found[self.bad] = 0
+        return found
+
+    def int32(self) -> Ints:
+        found: Ints = self.numbers(">i4").astype(np.int64)
+        return found
+
+    def int64(self) -> Ints:
+        return self.numbers(">i8")
+
+    def varint(self) -> Ints:
+        """The next zig-zag variable-length int32, as Kafka's records have it."""
+        raw = np.zeros(len(self.at), np.int64)
+        going = np.flatnonzero(~self.bad)
+        at = self.at.copy()
+        for shift in range(0, 7 * _MOST_VARINT_BYTES, 7):
+            over = at[going] >= self.stop[going]
+            self.bad[going[over]] = True
+            going = going[~over]
+            byte = self.data[at[going]].astype(np.int64)
+            raw[going] |= (byte & 0x7F) << shift
+            at[going] += 1
+            going = going[byte > 0x7F]
+            if not len(going):
+                break
+        self.bad[going] = True
+        self.refuse(raw >> 32 != 0)
+        self.at = at
+        raw[self.bad] = 0
+        return (raw >> 1) ^ -(raw & 1)
+
+    def take(self, sizes: Ints) -> Cells:
+        """The next ``sizes`` bytes."""
+        begin = self._skip(sizes)
+        return Cells(self.data, np.where(self.bad, 0, begin), np.where(self.bad, 0, self.at - begin))
+
+    def nullable(self, sizes: Ints) -> Cells:
+        """The next ``sizes`` bytes, null for size -1."""
+        missing = sizes == NULL
+        found = self.take(np.where(missing, 0, sizes))
+        return Cells(found.data, found.start, found.size, missing | self.bad)
+
+    def rest(self, back: int | Ints = 0) -> Cells:
+        """All bytes that are left, except the last ``back``."""
+        return self.take(self.stop - self.at - back)
+
+    def select(self, which: Ints) -> Cursor:
+        """A cursor over some of the cells, where this one is now."""
+        found = Cursor(Cells(self.data, self.at[which], self.stop[which] - self.at[which]))
+        found.bad = self.bad[which]
+        return found
+
+    def put_back(self, which: Ints, part: Cursor) -> None:
+        """Go where ``part``, made by `select`, has come to."""
+        self.at = self.at.copy()
+        self.at[which] = part.at
+        self.bad[which] = part.bad
+
+    def _skip(self, sizes: Ints) -> Ints:
+        begin = self.at
+        over = (sizes < 0) | (sizes > self.stop - begin)
+        if over.any():
+            self.bad = self.bad | over
+        if self.bad.any():
+            sizes = np.where(self.bad, 0, sizes)
+        self.at = begin + sizes
+        return begin
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Entries of many lists: those of list ``i`` are at ``offsets[i]`` to before ``offsets[i + 1]``."""
+
+    offsets: Ints
+    cells: Cells
+
+    @property
+    def row(self) -> Ints:
+        """The list of each entry."""
+        return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
+
+
+def read_entries(cursor: Cursor, counts: Ints) -> Entries:
+    """Read ``counts`` entries ``length:int32 | bytes`` in each cell, null for length -1."""
+    cursor.refuse((counts < 0) | (counts > (cursor.stop - cursor.at) // _LENGTH.size))
+    left = np.where(cursor.bad, 0, counts)
+    nothing = np.empty(0, np.int64)
+    rows: list[Ints] = []
+    starts: list[Ints] = []
+    sizes: list[Ints] = []
+    going = np.flatnonzero(left)
+    while len(going) > _FEW_ROWS:
+        part = cursor.select(going)
+        length = part.int32()
+        found = part.nullable(length)
+        cursor.put_back(going, part)
+        rows.append(going)
+        starts.append(found.start)
+        sizes.append(np.where(length == NULL, NULL, found.size))
+        left[going] -= 1
+        going = going[(left[going] > 0) & ~part.bad]
+    for one in going.tolist():  # a pass over a few cells costs more than a loop over their entries
+        begin, size = _entries_of_one(cursor, one, int(left[one]))
+        rows.append(np.full(len(begin), one))
+        starts.append(begin)
+        sizes.append(size)
+    row, start, length = (np.concatenate([nothing, *parts]) for parts in (rows, starts, sizes))
+    order = np.argsort(row, kind="stable")
+    missing = length[order] == NULL
+    cells = Cells(cursor.data, start[order], np.maximum(length[order], 0), missing if missing.any() else None)
+    return Entries(ends_of(np.bincount(row, minlength=len(counts))), cells)
+
+
+def _entries_of_one(cursor: Cursor, row: int, count: int) -> tuple[Ints, Ints]:
+    at, stop, data = int(cursor.at[row]), int(cursor.stop[row]), cursor.data.data
+    starts, sizes = [], []
+    for _ in range(count):
+        length = _LENGTH.unpack_from(data, at)[0] if at + _LENGTH.size <= stop else stop
+        at += _LENGTH.size
+        if length < NULL or length > stop - at:
+            cursor.bad[row] = True
+            break
+        starts.append(at)
+        sizes.append(length)
+        at += max(length, 0)
+    cursor.at = cursor.at.copy()
+    cursor.at[row] = at
+    return np.array(starts, np.int64), np.array(sizes, np.int64)

@@ -1,0 +1,153 @@
+"""Columns of stored rows and of changelog records, by the form of rows that a kind of store has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statestore.formats.kafka.columns.buffer_rows import CONTEXT, grace_columns, suppression_columns
+from statestore.formats.kafka.columns.cells import Cells, cells_of
+from statestore.formats.kafka.columns.header_columns import HEADERS, last_header, user_headers
+from statestore.formats.kafka.columns.join_rows import outer_join_rows, subscription_keys, subscription_values
+from statestore.formats.kafka.columns.origins import Origin
+from statestore.formats.kafka.columns.row_keys import base_rows, plain_key, session_keys, window_keys
+from statestore.formats.kafka.columns.serde_columns import CellSerde, cell_serde
+from statestore.formats.kafka.columns.store_form import StoreForm, StoreKind, serde_pair
+from statestore.formats.kafka.columns.stored_values import split_values
+from statestore.formats.kafka.columns.time_columns import TIME, times
+from statestore.formats.kafka.columns.time_columns import timestamps as timestamp_column
+from statestore.formats.kafka.columns.versioned_rows import versioned_columns
+
+Columns = dict[str, pa.Array]
+Fields = list[tuple[str, pa.DataType]]
+_HEADER_VERSION = "v"
+
+
+@dataclass(frozen=True)
+class _Serdes:
+    """The serdes of a form: the second is that of primary keys, and of the right values of an outer join."""
+
+    key: CellSerde
+    second_key: CellSerde
+    value: CellSerde
+    second_value: CellSerde
+
+
+def _serdes(form: StoreForm) -> _Serdes:
+    names = (*serde_pair(form.key_serde), *serde_pair(form.value_serde))
+    return _Serdes(*(cell_serde(name, form.window_size) for name in names))
+
+
+def row_fields(kind: StoreKind, form: StoreForm) -> Fields:
+    """Names and types of the columns of stored rows."""
+    serdes = _serdes(form)
+    key, value = ("key", serdes.key.type), ("value", serdes.value.type)
+    if kind.rows == "outer-join buffer":
+        front: Fields = [("timestamp", TIME), ("side", pa.string()), key, ("position", pa.int32())]
+        if serdes.value.name == serdes.second_value.name:
+            return [*front, value]
+        return [*front, ("left_value", serdes.value.type), ("right_value", serdes.second_value.type)]
+    if kind.rows == "subscription":
+        pair: Fields = [("foreign_key", serdes.key.type), ("primary_key", serdes.second_key.type)]
+        own: Fields = [("instruction", pa.string()), ("hash", pa.binary()), ("version", pa.int32())]
+        return [*pair, *own, ("primary_partition", pa.int32()), ("timestamp", TIME)]
+    if kind.rows in ("grace buffer", "suppression"):
+        time: Fields = [("buffer_time", TIME)]
+        number: Fields = [("sequence", pa.int32())] if kind.rows == "grace buffer" else []
+        changes: Fields = [(name, serdes.value.type) for name in ("prior", "old", "new")]
+        return [key, *time, *number, *changes, *CONTEXT.items()]
+    fields: Fields = [key]
+    if kind.rows in ("window", "time-ordered window"):
+        fields += [("window_start", TIME), ("window_end", TIME)]
+    if kind.duplicates:
+        fields.append(("sequence", pa.int32()))
+    if kind.rows in ("session", "time-ordered session"):
+        fields += [("session_start", TIME), ("session_end", TIME)]
+    fields.append(value)
+    if kind.has_past:
+        fields += [("valid_from", TIME), ("valid_to", TIME)]
+    if kind.timestamp:
+        fields.append(("timestamp", TIME))
+    if kind.headers:
+        fields.append(("headers", HEADERS))
+    return fields
+
+
+def logged_fields(kind: StoreKind, form: StoreForm) -> Fields:
+    """Names and types of the columns of changelog records."""
+    fields = [field for field in row_fields(kind, form) if field[0] != "valid_to"]
+    return [*fields, ("tombstone", pa.bool_()), ("record", pa.int64())]
+
+
+def stored_columns(
+    kind: StoreKind, form: StoreForm, family: str, keys: pa.BinaryArray, values: pa.BinaryArray
+) -> Columns:
+    """Decode rows of a family that the kind has; see `statestore.formats.kafka.columns.store_kinds.stored_rows`."""
+    serdes = _serdes(form)
+    if kind.rows == "versioned":
+        return versioned_columns(keys, values, serdes.key, serdes.value)
+    if kind.rows == "outer-join buffer":
+        return outer_join_rows(keys, values, serdes.key, serdes.value, serdes.second_value)[0]
+    if kind.rows == "grace buffer":
+        return grace_columns(keys, values, serdes.key, serdes.value)
+    if kind.rows in ("time-ordered window", "time-ordered session"):
+        least = 13 if kind.rows == "time-ordered window" else 17
+        base = base_rows(keys, least, kind.rows)
+        keys, values = (keys, values) if base is None else (keys.filter(base), values.filter(base))
+    found = _key_columns(kind, form, serdes, keys, time_first=kind.rows.startswith("time-ordered"))
+    value_form = kind.values[kind.families.index(family)]
+    bare, beside = split_values(value_form, keys, values, timestamp=kind.timestamp, headers=kind.headers)
+    return {**found, **_value_columns(kind, serdes, bare, keys), **beside}
+
+
+def _key_columns(
+    kind: StoreKind, form: StoreForm, serdes: _Serdes, keys: pa.BinaryArray, *, time_first: bool
+) -> Columns:
+    if kind.rows in ("window", "time-ordered window"):
+        return window_keys(keys, serdes.key, form.window_size, time_first=time_first, duplicates=kind.duplicates)
+    if kind.rows in ("session", "time-ordered session"):
+        return session_keys(keys, serdes.key, time_first=time_first)
+    if kind.rows == "subscription":
+        return subscription_keys(keys, serdes.key, serdes.second_key)
+    return plain_key(keys, serdes.key)
+
+
+def _value_columns(kind: StoreKind, serdes: _Serdes, values: Cells, keys: pa.BinaryArray) -> Columns:
+    origin = Origin("value", keys)
+    if kind.rows == "subscription":
+        return subscription_values(values, origin)
+    return {"value": serdes.value.decode(values, origin)}
+
+
+def logged_columns(
+    kind: StoreKind,
+    form: StoreForm,
+    keys: pa.BinaryArray,
+    values: pa.BinaryArray,
+    timestamps: pa.Int64Array,
+    headers: pa.ListArray,
+) -> Columns:
+    """Decode changelog records; see `statestore.formats.kafka.columns.store_kinds.logged_rows`."""
+    serdes, record = _serdes(form), np.arange(len(keys))
+    if kind.rows == "outer-join buffer":
+        found, record = outer_join_rows(keys, values, serdes.key, serdes.value, serdes.second_value)
+    elif kind.rows == "grace buffer":
+        found = grace_columns(keys, values, serdes.key, serdes.value)
+    elif kind.rows == "suppression":
+        versions = last_header(headers, _HEADER_VERSION)
+        found = suppression_columns(keys, values, versions, serdes.key, serdes.value)
+    else:
+        found = _key_columns(kind, form, serdes, keys, time_first=False)
+        found.update(_value_columns(kind, serdes, cells_of(values), keys))
+        milliseconds = timestamps.to_numpy()
+        if kind.timestamp:
+            found["timestamp"] = timestamp_column(milliseconds, Origin("timestamp", keys))
+        if kind.has_past:
+            found["valid_from"] = times(milliseconds, Origin("timestamp", keys))
+        if kind.headers:
+            found["headers"] = user_headers(headers)
+    deleted = pc.is_null(values).take(pa.array(record))
+    return {**found, "tombstone": deleted, "record": pa.array(record, pa.int64())}

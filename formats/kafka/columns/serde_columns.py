@@ -1,0 +1,284 @@
+"""Whole columns of values in the forms of Kafka's serdes (``org.apache.kafka.common.serialization``) as Arrow columns.
+
+A serde is named as Kafka's own, in any case; besides, these names:
+
+    json                        text that must be valid JSON, kept as text
+    List<inner>                 a list (KIP-466); inner is any name
+    Time-Windowed<inner>        a key with its window, in the form of topics: key | start:int64
+    Session-Windowed<inner>     a key with its session: key | end:int64 | start:int64
+
+Numbers are big-endian, UUIDs are text, raw bytes stay binary. A null cell is null in every serde.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import UnsupportedError
+from statestore.formats.kafka.columns.cells import Cells, Cursor, Entries, ends_of, read_entries
+from statestore.formats.kafka.columns.origins import Origin, first_wrong
+from statestore.formats.kafka.columns.time_columns import TIME, times, window_ends
+from statestore.formats.kafka_rows.list_serde import FIXED, FIXED_SIZES, VARIABLE
+from statestore.formats.kafka_rows.serdes import FORMS, NAMES, UUID_LENGTH, arrow_type_of, serde_name
+from statestore.formats.kernels.arrays import Bools
+
+Decode = Callable[[Cells, Origin], pa.Array]
+
+
+@dataclass(frozen=True)
+class CellSerde:
+    """How the cells of a column are decoded: ``decode(cells, origin)`` gives an array of ``type``.
+
+    ``decode`` raises CorruptError KAFKA_BYTES about the first cell that has not the serde's form; ``size`` is the size
+    of each cell where it is fixed.
+    """
+
+    name: str
+    type: pa.DataType
+    decode: Decode
+    size: int | None = None
+
+
+def cell_serde(name: str, window_size: int | None = None) -> CellSerde:
+    """The serde of this name; ``window_size`` in ms gives windowed keys their end.
+
+    Raises UnsupportedError UNSUPPORTED_SERDE for an unknown name.
+    """
+    wrapped = _WRAPPED.fullmatch(name.strip())
+    if wrapped is not None:
+        inner = cell_serde(wrapped[2], window_size)
+        return _WRAPPERS[wrapped[1].lower()](inner, window_size)
+    if name.strip().lower() == "json":
+        return CellSerde("json", pa.string(), _json)
+    try:
+        found = serde_name(name.strip())
+    except UnsupportedError:
+        raise UnsupportedError(
+            ErrorCode.UNSUPPORTED_SERDE,
+            f"serde {name!r}; expected {', '.join(NAMES)}, json, or List<...>, Time-Windowed<...> or "
+            "Session-Windowed<...> of one of them",
+        ) from None
+    if found in FORMS:
+        return _number(found)
+    decode: Decode = {"String": _text, "UUID": _uuids, "Boolean": _booleans, "Void": _void}.get(found, _raw)
+    return CellSerde(found, arrow_type_of(found), decode, FIXED_SIZES.get(found))
+
+
+def _raw(cells: Cells, origin: Origin) -> pa.Array:
+    return cells.binary()
+
+
+def _number(name: str) -> CellSerde:
+    kind, form, size = arrow_type_of(name), FORMS[name].replace(*_NUMPY[name]), FIXED_SIZES[name]
+
+    def decode(cells: Cells, origin: Origin) -> pa.Array:
+        _refuse_size(cells, size, origin, f"{'an' if name == 'Integer' else 'a'} {name}, which has {size} bytes")
+        return pa.array(cells.numbers(0, form), kind, mask=cells.missing)
+
+    return CellSerde(name, kind, decode, size)
+
+
+def _refuse_size(cells: Cells, size: int, origin: Origin, expected: str) -> None:
+    other = cells.size != size
+    if cells.missing is not None:
+        other &= ~cells.missing
+    origin.refuse(cells, other, expected)
+
+
+def _booleans(cells: Cells, origin: Origin) -> pa.Array:
+    expected = "a Boolean, the byte 00 or 01"
+    _refuse_size(cells, 1, origin, expected)
+    found = cells.numbers(0, "u1")
+    wrong = found > 1
+    if cells.missing is not None:
+        wrong &= ~cells.missing
+    origin.refuse(cells, wrong, expected)
+    return pa.array(found == 1, pa.bool_(), mask=cells.missing)
+
+
+def _void(cells: Cells, origin: Origin) -> pa.Array:
+    present = np.ones(len(cells), bool) if cells.missing is None else ~cells.missing
+    origin.refuse(cells, present, "Void, which is always null")
+    return pa.nulls(len(cells))
+
+
+def _text(cells: Cells, origin: Origin, expected: str = "a String, text in UTF-8") -> pa.StringArray:
+    try:
+        return cells.binary().cast(pa.string())
+    except pa.ArrowInvalid:
+        wrong = np.zeros(len(cells), bool)
+        wrong[first_wrong(len(cells), lambda index: _is_text(cells.cell(index)))] = True
+        origin.refuse(cells, wrong, expected)
+        raise
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _uuids(cells: Cells, origin: Origin) -> pa.StringArray:
+    expected = "a UUID as text, 36 characters with four hyphens"
+    _refuse_size(cells, UUID_LENGTH, origin, expected)
+    found = _text(cells, origin, expected)
+    right = pc.fill_null(pc.match_substring_regex(found, _UUID), True).to_numpy(zero_copy_only=False)
+    origin.refuse(cells, ~right, expected)
+    return pc.utf8_lower(found)
+
+
+def _json(cells: Cells, origin: Origin) -> pa.StringArray:
+    expected = "JSON as text"
+    found = _text(cells, origin, expected)
+    wrong = np.zeros(len(cells), bool)
+    # Equal documents are parsed once; Python's scanner of JSON is compiled.
+    distinct = found.dictionary_encode()
+    bad = [index for index, text in enumerate(distinct.dictionary.to_pylist()) if not _is_json(text)]
+    if bad:
+        wrong = np.isin(pc.fill_null(distinct.indices, -1).to_numpy(zero_copy_only=False), bad)
+    origin.refuse(cells, wrong, expected)
+    return found
+
+
+def _is_json(text: str) -> bool:
+    try:
+        _scan_json(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _refuse_constant(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _list_of(inner: CellSerde, window_size: int | None) -> CellSerde:
+    name = f"List<{inner.name}>"
+
+    def decode(cells: Cells, origin: Origin) -> pa.Array:
+        cursor = Cursor(cells)
+        missing = cursor.bad.copy()
+        cursor.bad[:] = False
+        present = np.flatnonzero(~missing)
+        entries, bad = _list_entries(cells.select(present) if missing.any() else cells, inner.size)
+        wrong = np.zeros(len(cells), bool)
+        wrong[present[bad]] = True
+        origin.refuse(cells, wrong, f"a {name} as ListSerializer writes it")
+        elements = inner.decode(entries.cells, origin.select(present[entries.row]))
+        counts = np.zeros(len(cells), np.int64)
+        counts[present] = np.diff(entries.offsets)
+        offsets = pa.array(ends_of(counts), pa.int32(), mask=np.append(missing, False) if missing.any() else None)
+        return pa.ListArray.from_arrays(offsets, elements, type=kind)
+
+    kind = pa.list_(inner.type)
+    return CellSerde(name, kind, decode)
+
+
+def _list_entries(cells: Cells, size: int | None) -> tuple[Entries, Bools]:
+    """(entries of all lists, which lists are bad)."""
+    cursor = Cursor(cells)
+    strategy = cursor.numbers("u1")
+    expected = FIXED if size is not None else VARIABLE
+    cursor.refuse(strategy != expected)
+    if size is None:
+        entries = read_entries(cursor, cursor.int32())
+        cursor.end()
+        return entries, cursor.bad
+    nulls, null_rows = _null_indexes(cursor)
+    counts = cursor.int32()
+    row_nulls = np.bincount(null_rows, minlength=len(cells))
+    cursor.refuse((counts < row_nulls) | (counts - row_nulls > (cursor.stop - cursor.at) // size))
+    begin = cursor.at
+    counts = np.where(cursor.bad, 0, counts)
+    offsets = ends_of(counts)
+    missing = np.zeros(offsets[-1], bool)
+    inside = (nulls >= 0) & (nulls < counts[null_rows])
+    cursor.refuse(np.bincount(null_rows[~inside], minlength=len(cells)) > 0)
+    missing[offsets[null_rows[inside]] + nulls[inside]] = True
+    row = np.repeat(np.arange(len(cells)), counts)
+    before = ends_of(np.where(missing, 0, size))
+    start = begin[row] + before[:-1] - before[offsets[row]] if len(row) else before[:-1]
+    cursor.refuse(begin + (before[offsets[1:]] - before[offsets[:-1]]) != cursor.stop)
+    return Entries(offsets, Cells(cells.data, start, np.where(missing, 0, size), missing)), cursor.bad
+
+
+def _null_indexes(cursor: Cursor) -> tuple[Any, Any]:
+    """(indexes, rows) of the entries that are null in lists with entries of a fixed size."""
+    counts = cursor.int32()
+    cursor.refuse((counts < 0) | (counts > (cursor.stop - cursor.at) // 4))
+    counts = np.where(cursor.bad, 0, counts)
+    found = cursor.take(counts * 4)
+    row = np.repeat(np.arange(len(counts)), counts)
+    at = np.repeat(found.start - ends_of(counts)[:-1] * 4, counts) + np.arange(len(row)) * 4
+    numbers = Cells(cursor.data, at, np.full(len(at), 4)).numbers(0, ">i4").astype(np.int64)
+    return numbers, row
+
+
+def _time_windowed(inner: CellSerde, window_size: int | None) -> CellSerde:
+    fields = [pa.field("key", inner.type), pa.field("window_start", TIME), pa.field("window_end", TIME)]
+    kind = pa.struct(fields)
+
+    def decode(cells: Cells, origin: Origin) -> pa.Array:
+        present, mask = _long_enough(cells, 8, origin, "a time-windowed key: key | start:int64")
+        origin = origin if mask is None else origin.select(~mask)
+        keys = inner.decode(present.cut(0, 8), origin)
+        starts = present.numbers(-8, ">i8")
+        found = [keys, times(starts, origin), window_ends(starts, window_size)]
+        return _with_nulls(pa.StructArray.from_arrays(found, fields=fields), mask)
+
+    return CellSerde(f"Time-Windowed<{inner.name}>", kind, decode)
+
+
+def _session_windowed(inner: CellSerde, window_size: int | None) -> CellSerde:
+    fields = [pa.field("key", inner.type), pa.field("session_start", TIME), pa.field("session_end", TIME)]
+    kind = pa.struct(fields)
+
+    def decode(cells: Cells, origin: Origin) -> pa.Array:
+        expected = "a session-windowed key: key | end:int64 | start:int64"
+        present, mask = _long_enough(cells, 16, origin, expected)
+        origin = origin if mask is None else origin.select(~mask)
+        keys = inner.decode(present.cut(0, 16), origin)
+        ends, starts = present.numbers(-16, ">i8"), present.numbers(-8, ">i8")
+        origin.refuse(present, ends < starts, f"{expected}, the end not before the start")
+        found = [keys, times(starts, origin), times(ends, origin)]
+        return _with_nulls(pa.StructArray.from_arrays(found, fields=fields), mask)
+
+    return CellSerde(f"Session-Windowed<{inner.name}>", kind, decode)
+
+
+def _long_enough(cells: Cells, size: int, origin: Origin, expected: str) -> tuple[Cells, Bools | None]:
+    """(cells that are not null, which are null)."""
+    missing = cells.missing
+    present = cells if missing is None else cells.select(~missing)
+    origin.refuse(cells, (cells.size < size) & (True if missing is None else ~missing), expected)
+    return present, missing
+
+
+def _with_nulls(values: pa.Array, missing: Bools | None) -> pa.Array:
+    if missing is None:
+        return values
+    return values.take(pa.array(np.cumsum(~missing) - 1, mask=missing))
+
+
+_UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
+_NUMPY = {
+    "Integer": ("i", "i4"),
+    "Long": ("q", "i8"),
+    "Short": ("h", "i2"),
+    "Float": ("f", "f4"),
+    "Double": ("d", "f8"),
+}
+_WRAPPED = re.compile(r"(list|time-windowed|session-windowed)<(.*)>", re.IGNORECASE)
+_WRAPPERS = {"list": _list_of, "time-windowed": _time_windowed, "session-windowed": _session_windowed}
+_scan_json = json.JSONDecoder(parse_constant=_refuse_constant).decode

@@ -1,0 +1,141 @@
+"""Three applications that ran on the real Kafka Streams: their stored rows, their changelogs, their stores' answers.
+
+Nothing on disk tells the serdes of the stores that an operator makes for itself; they are here.
+"""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+
+from statestore.formats.kafka.columns.header_columns import HEADERS
+from statestore.formats.kafka.columns.store_kinds import KINDS, StoreForm, logged_rows, stored_rows
+from support.paths import DATA
+
+APPLICATIONS = ("orders", "bookings", "ledger")
+BOOKKEEPING = "offsets"  # the family that holds no rows
+ALIASES = {"in-memory-key-value": "key-value", "global-timestamped-key-value": "timestamped-key-value"}
+OPERATORS_SERDES = {
+    "closed-windows-suppressed-store": ("time-windowed<string>", "string"),
+    "deliveries-outer-shared-join-store": ("string", "string/long"),
+    "held-back-suppressed-store": ("string", "long"),
+    "order-customers-subscription-store": ("string/integer", "bytes"),
+    "priced-orders-Buffer": ("string", "string"),
+    "days-closed-suppressed-store": ("time-windowed<string>", "long"),
+    "priced-stays-Buffer": ("string", "double"),
+    "room-owners-subscription-store": ("long/string", "bytes"),
+    "upsell-left-shared-join-store": ("long", "string"),
+}
+
+Row = dict[str, Any]
+Raw = list[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True)
+class Application:
+    """What one archive says. ``raw`` has the rows of each (task or "global", store, family)."""
+
+    truth: dict[str, Any]
+    raw: dict[tuple[str, str, str], Raw]
+    changelogs: dict[str, list[Row]]
+
+    def stores(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.truth["stores"]
+        return found
+
+    def stored(self, store: dict[str, Any], task: str) -> list[Row]:
+        """The rows of all families, decoded."""
+        form = form_of(store)
+        batches = [
+            stored_rows(form, family, *raw_columns(self.raw.get((task, store["name"], family), [])))
+            for family in KINDS[form.kind].families
+        ]
+        return [row for batch in batches for row in plain_rows(batch)]
+
+    def logged(self, store: dict[str, Any]) -> list[Row]:
+        """The records of the store's changelog, decoded."""
+        records = self.changelogs[store["changelog"]]
+        return plain_rows(logged_rows(form_of(store), *record_columns(records)))
+
+
+@cache
+def application(name: str) -> Application:
+    """Read an archive."""
+    with tarfile.open(DATA / "kafka" / f"{name}.tar.xz") as archive:
+        texts = {
+            member.name.removeprefix(f"{name}/"): archive.extractfile(member).read().decode()  # type: ignore[union-attr]
+            for member in archive
+            if member.name.endswith((".json", ".jsonl"))
+        }
+    raw: dict[tuple[str, str, str], Raw] = defaultdict(list)
+    for row in lines(texts["raw.jsonl"]):
+        if row["family"] != BOOKKEEPING:
+            task, folder, below = (*row["directory"].split("/"), "")[:3]
+            place = task, below if folder == "rocksdb" else folder, row["family"]
+            raw[place].append((bytes.fromhex(row["key"]), bytes.fromhex(row["value"])))
+    changelogs = {
+        path.removeprefix("changelog/").removesuffix(".jsonl"): lines(text)
+        for path, text in texts.items()
+        if path.startswith("changelog/")
+    }
+    return Application(json.loads(texts["truth.json"]), dict(raw), changelogs)
+
+
+def lines(text: str) -> list[Row]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def form_of(store: dict[str, Any]) -> StoreForm:
+    key, value = OPERATORS_SERDES.get(store["name"], (store["key_serde"], store["value_serde"]))
+    return StoreForm(ALIASES.get(store["kind"], store["kind"]), key, value, store.get("window_size_ms"))
+
+
+def raw_columns(rows: Raw) -> tuple[pa.BinaryArray, pa.BinaryArray]:
+    return pa.array([key for key, _ in rows], pa.binary()), pa.array([value for _, value in rows], pa.binary())
+
+
+def record_columns(records: list[Row]) -> tuple[pa.BinaryArray, pa.BinaryArray, pa.Int64Array, pa.ListArray]:
+    """Keys, values, timestamps and headers of changelog records."""
+    headers = [[{"name": name, "value": data(value)} for name, value in record["headers"]] for record in records]
+    return (
+        pa.array([data(record["key"]) for record in records], pa.binary()),
+        pa.array([data(record["value"]) for record in records], pa.binary()),
+        pa.array([record["timestamp"] for record in records], pa.int64()),
+        pa.array(headers, HEADERS),
+    )
+
+
+def data(found: str | None) -> bytes | None:
+    return None if found is None else bytes.fromhex(found)
+
+
+def plain_rows(batch: pa.RecordBatch) -> list[Row]:
+    """The rows of a batch, as `truth` has them: times in milliseconds, bytes as hex, headers as pairs."""
+    batch.validate(full=True)
+    milliseconds = [
+        column.cast(pa.int64()).to_pylist() if pa.types.is_timestamp(column.type) else column.to_pylist()
+        for column in batch.columns
+    ]
+    rows = zip(*milliseconds, strict=True)
+    times = [pa.types.is_timestamp(field.type) for field in batch.schema]
+    return [
+        {
+            name: None if cell is None else cell // 1000 if is_time else plain(cell)
+            for name, is_time, cell in zip(batch.schema.names, times, row, strict=True)
+        }
+        for row in rows
+    ]
+
+
+def plain(cell: Any) -> Any:
+    if isinstance(cell, bytes):
+        return cell.hex()
+    if isinstance(cell, list):
+        return [[header["name"], plain(header["value"])] for header in cell]
+    return cell
