@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, shown
-from statestore.formats.kafka.changelogs.records import HEADERS
+from statestore.formats.kafka.columns.header_columns import HEADERS
 
 TextEncoding = Literal["hex", "base64", "utf-8"]
 """How bytes are written where a column is text."""

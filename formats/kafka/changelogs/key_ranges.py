@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.formats.kafka.changelogs.cells import Cells, cells_of
-from statestore.formats.kafka.changelogs.records import HEADERS, Records
+from statestore.formats.kafka.changelogs.records import Records
+from statestore.formats.kafka.columns.header_columns import HEADERS
 from statestore.formats.kernels.arrays import Bools, Hashes, Ints
 from statestore.formats.kernels.compiled_use import is_loaded
 from statestore.formats.values.xxh64 import xxh64_strings

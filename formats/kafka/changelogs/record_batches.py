@@ -14,7 +14,8 @@ from statestore.formats.kafka.changelogs import plain_batches
 from statestore.formats.kafka.changelogs.batch_codecs import decompressed
 from statestore.formats.kafka.changelogs.cells import Cells
 from statestore.formats.kafka.changelogs.log_errors import damaged
-from statestore.formats.kafka.changelogs.records import HEADERS, HeaderCells, Records
+from statestore.formats.kafka.changelogs.records import HeaderCells, Records
+from statestore.formats.kafka.columns.header_columns import HEADERS
 from statestore.formats.kernels.arrays import Bools, Bytes, Ints
 from statestore.formats.kernels.batch_layout import (
     ATTRIBUTES,

@@ -13,10 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.formats.kafka.changelogs.cells import Cells, cells_of
+from statestore.formats.kafka.columns.header_columns import HEADERS
 from statestore.formats.kernels.arrays import Bools, Ints
-
-HEADERS = pa.list_(pa.struct([pa.field("name", pa.string(), False), pa.field("value", pa.binary())]))
-"""Headers of a record in their order; null: the source does not say."""
 
 RECORDS = pa.schema(
     [
@@ -28,7 +26,7 @@ RECORDS = pa.schema(
         pa.field("headers", HEADERS),
     ]
 )
-"""Columns of records. A null value deletes; a null offset is unknown (files without offsets)."""
+"""Columns of records. A null value deletes. A null offset or null headers are unknown: the file has no such column."""
 
 COLUMNS = tuple(RECORDS.names)
 

@@ -152,7 +152,7 @@ def judge_end(segment: SegmentFile, end: WalkEnd, *, first: bool, last: bool) ->
         return 0
     with _opened(segment) as descriptor:
         rest = _read(descriptor, end.position, left, segment)
-    if not rest.any():
+    if left >= FIXED and not rest.any():  # fewer zeros may begin an offset
         return 0
     if end.status == BAD_MAGIC:
         raise _other_magic(segment.path, end.position, rest, first)
