@@ -1,0 +1,190 @@
+"""Columns of files of records, as tools and programs export them, to the columns of RECORDS.
+
+    key, value    binary; or text, which is hexadecimal unless the caller names another encoding. Never guessed.
+    timestamp     integer of epoch milliseconds, or a timestamp type
+    offset, partition    integers
+    headers       a list of structs (name or key, value), or of pairs [name, value]; values as keys
+
+A text that is not in its encoding is an error that names the row.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Literal, get_args
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import CorruptError, InvalidInputError, shown
+from statestore.formats.kafka.columns.header_columns import HEADERS
+
+TextEncoding = Literal["hex", "base64", "utf-8"]
+"""How bytes are written where a column is text."""
+
+ENCODINGS: tuple[TextEncoding, ...] = get_args(TextEncoding)
+
+
+def bytes_of(column: pa.Array, name: str, file: str, encoding: TextEncoding) -> pa.Array:
+    """A binary array of a column of keys or values.
+
+    Raises InvalidInputError KAFKA_RECORDS for a type that is neither binary nor text, or text in another encoding.
+    """
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return bytes_of(column.dictionary_decode(), name, file, encoding)
+    if pa.types.is_null(kind):
+        return pa.nulls(len(column), pa.binary())
+    if _is_bytes(kind):
+        return column.cast(pa.binary())
+    if not _is_text(kind):
+        raise InvalidInputError(
+            ErrorCode.KAFKA_RECORDS, f"file {file}: column {name} has type {kind}, expected binary or text"
+        )
+    column = column.cast(pa.string())
+    if encoding == "utf-8":
+        return column.cast(pa.binary())
+    return _decoded(column, name, file, encoding)
+
+
+def _decoded(column: pa.Array, name: str, file: str, encoding: TextEncoding) -> pa.Array:
+    """Decode distinct texts one by one only where the column as one text is not right."""
+    size = pc.binary_length(column)
+    whole = "".join(text for text in column.drop_null().to_pylist()) if encoding == "hex" else None
+    if whole is not None and not pc.any(pc.equal(pc.bit_wise_and(size, 1), 1)).as_py():
+        try:
+            data = binascii.unhexlify(whole)
+        except ValueError:
+            data = None
+        if data is not None:
+            ends = np.zeros(len(column) + 1, np.int32)
+            np.cumsum(size.fill_null(0).to_numpy() // 2, out=ends[1:])
+            nulls = column.is_valid()
+            cells = pa.Array.from_buffers(pa.binary(), len(column), [None, pa.py_buffer(ends), pa.py_buffer(data)])
+            return pc.if_else(nulls, cells, pa.scalar(None, pa.binary()))
+    distinct = column.dictionary_encode()
+    found = []
+    for text in distinct.dictionary.to_pylist():
+        try:
+            found.append(bytes.fromhex(text) if encoding == "hex" and text.strip() == text else _base64(text, encoding))
+        except ValueError as error:
+            row = pc.index(column, text).as_py()
+            others = ", ".join(other for other in ENCODINGS if other != encoding)
+            raise InvalidInputError(
+                ErrorCode.KAFKA_RECORDS,
+                f"file {file}, row {row}: found {shown(text, 80)} in column {name}, expected {encoding}; name the "
+                f"encoding of its texts ({others})",
+            ) from error
+    return pa.DictionaryArray.from_arrays(distinct.indices, pa.array(found, pa.binary())).cast(pa.binary())
+
+
+def _base64(text: str, encoding: TextEncoding) -> bytes:
+    if encoding == "hex":
+        raise ValueError(text)
+    return base64.b64decode(text, validate=True)
+
+
+def integers_of(column: pa.Array, name: str, file: str, kind: pa.DataType) -> pa.Array:
+    """An integer column. Raises InvalidInputError KAFKA_RECORDS for another type, a null or a number out of range."""
+    if pa.types.is_timestamp(column.type) and name == "timestamp":
+        column = _milliseconds(column, file)
+    if not pa.types.is_integer(column.type):
+        expected = "integers of epoch milliseconds or a timestamp type" if name == "timestamp" else "integers"
+        raise InvalidInputError(
+            ErrorCode.KAFKA_RECORDS, f"file {file}: column {name} has type {column.type}, expected {expected}"
+        )
+    if column.null_count:
+        row = pc.index(column.is_null(), True).as_py()
+        raise InvalidInputError(
+            ErrorCode.KAFKA_RECORDS, f"file {file}, row {row}: found null in column {name}, expected a number"
+        )
+    try:
+        found = column.cast(kind)
+    except pa.ArrowInvalid as error:
+        raise InvalidInputError(ErrorCode.KAFKA_RECORDS, f"file {file}: column {name}: {error}") from error
+    if name != "timestamp" and len(found) and pc.min(found).as_py() < 0:
+        raise InvalidInputError(
+            ErrorCode.KAFKA_RECORDS, f"file {file}: found {pc.min(found)} in column {name}, expected 0 or more"
+        )
+    return found
+
+
+def _milliseconds(column: pa.Array, file: str) -> pa.Array:
+    """Kafka's times are whole milliseconds, so anything finer was not one of them."""
+    try:
+        return column.cast(pa.timestamp("ms", column.type.tz)).cast(pa.int64())
+    except pa.ArrowInvalid as error:
+        raise InvalidInputError(
+            ErrorCode.KAFKA_RECORDS,
+            f"file {file}: column timestamp has fractions of milliseconds, which Kafka's records have not ({error})",
+        ) from error
+
+
+def headers_of(column: pa.Array, file: str, encoding: TextEncoding) -> pa.Array:
+    """A column of HEADERS. Raises InvalidInputError KAFKA_RECORDS for another form."""
+    kind = column.type
+    if pa.types.is_null(kind):
+        return pa.nulls(len(column), HEADERS)
+    if pa.types.is_large_list(kind):
+        column = column.cast(pa.list_(kind.value_type))
+        kind = column.type
+    if not pa.types.is_list(kind):
+        raise _wrong_headers(file, kind)
+    column = pc.if_else(column.is_valid(), column, None) if column.offset else column
+    items, ends = column.flatten(), _ends(column)
+    inner = kind.value_type
+    if pa.types.is_null(inner):
+        names, values = pa.array([], pa.string()), pa.array([], pa.binary())
+    elif pa.types.is_struct(inner):
+        name = "name" if inner.get_field_index("name") >= 0 else "key"
+        if inner.get_field_index(name) < 0 or inner.get_field_index("value") < 0:
+            raise _wrong_headers(file, kind)
+        names, values = pc.struct_field(items, name), pc.struct_field(items, "value")
+    elif pa.types.is_list(inner):
+        sizes = pc.list_value_length(items)
+        if len(items) and not pc.all(pc.equal(sizes, 2), skip_nulls=False).as_py():
+            raise _wrong_headers(file, kind)
+        names, values = pc.list_element(items, 0), pc.list_element(items, 1)
+    else:
+        raise _wrong_headers(file, kind)
+    if names.null_count or not (_is_text(names.type) or pa.types.is_null(names.type)):
+        raise _wrong_headers(file, kind)
+    pairs = pa.StructArray.from_arrays(
+        [names.cast(pa.string()), bytes_of(values, "headers", file, encoding)], fields=list(HEADERS.value_type)
+    )
+    valid = column.is_valid()
+    listed = pa.ListArray.from_arrays(pa.array(ends), pairs, type=HEADERS)
+    return pc.if_else(valid, listed, pa.scalar(None, HEADERS)) if column.null_count else listed
+
+
+def _ends(column: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    ends = np.zeros(len(column) + 1, np.int32)
+    np.cumsum(pc.list_value_length(column).fill_null(0).to_numpy(), out=ends[1:])
+    return ends
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    checks = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
+    return any(check(kind) for check in checks)
+
+
+def _wrong_headers(file: str, kind: pa.DataType) -> InvalidInputError:
+    return InvalidInputError(
+        ErrorCode.KAFKA_RECORDS,
+        f"file {file}: column headers has type {kind}, expected a list of (name, value) structs or pairs",
+    )
+
+
+def order_broken(file: str, partition: int, offset: int) -> CorruptError:
+    """A record is there twice, so one of the two is not what the log held."""
+    return CorruptError(
+        ErrorCode.KAFKA_RECORDS,
+        f"{file}: found offset {offset} of partition {partition} twice, expected each record once",
+    )

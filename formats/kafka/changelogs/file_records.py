@@ -1,0 +1,349 @@
+"""Changelog records from Arrow, Parquet and JSON lines files with columns key, value, timestamp, offset, partition,
+headers (see ``file_columns``), one file or several.
+
+``key``, ``value`` and ``timestamp`` are required, in JSON by the first line; a null value deletes. Without
+``partition`` all records are of partition 0. Without ``offset`` one file is read in its own order, and its offsets are
+unknown; several files need offsets, because nothing else orders them. Without ``headers`` they are unknown. With a
+column ``topic`` of several topics one is to be named. Other columns are ignored.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError
+from statestore.formats.kafka.changelogs.cells import Cells, cells_of
+from statestore.formats.kafka.changelogs.file_columns import (
+    ENCODINGS,
+    TextEncoding,
+    bytes_of,
+    headers_of,
+    integers_of,
+    order_broken,
+)
+from statestore.formats.kafka.changelogs.record_log import LogFindings
+from statestore.formats.kafka.changelogs.records import COLUMNS, RECORDS, ListedHeaders, Records
+from statestore.formats.kernels.arrays import Ints
+from statestore.formats.places.disk_errors import disk_errors
+from statestore.formats.places.regular_files import open_regular
+
+SUFFIXES = {
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+    ".arrows": "arrow stream",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".json": "json",
+}
+"""Forms of files by their names."""
+
+_BATCH_ROWS = 1 << 16
+_JSON_BLOCK = 8 << 20
+_FIRST_LINE = 64 << 20
+_FIRST_HEADER = re.compile(rb'"headers"\s*:\s*\[\s*([\[{])')
+_HEADER_FIELD = re.compile(rb'"headers"\s*:\s*\[\s*\{[^}]*?"(name|key)"\s*:')
+
+
+@dataclass(frozen=True)
+class RecordFile:
+    """A file of records and how it is read."""
+
+    path: str
+    form: str
+    encoding: TextEncoding
+    topic: str | None
+
+
+@dataclass(frozen=True)
+class FileLog:
+    """The records of one partition in files; a `RecordLog`. ``sorted`` is false where offsets do not rise."""
+
+    findings: LogFindings
+    files: tuple[RecordFile, ...]
+    has_offsets: bool
+    sorted: bool
+
+    @property
+    def partition(self) -> int:
+        return self.findings.partition
+
+    def read(self) -> Iterator[Records]:
+        """Yield all records by offset. A log whose offsets do not rise from row to row is read into memory whole."""
+        seen = 0
+        for batch in self._batches() if self.sorted else self._in_order():
+            offset = batch.column("offset").to_numpy() if self.has_offsets else None
+            missing = None if offset is None else offset - np.arange(seen, seen + batch.num_rows)
+            seen += batch.num_rows
+            yield Records(
+                self.partition,
+                offset,
+                batch.column("timestamp").to_numpy(),
+                missing,
+                _cells(batch, "key"),
+                _cells(batch, "value"),
+                ListedHeaders(batch.num_rows, batch.column("headers")),
+            )
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        for file in self.files:
+            for batch in _read(file, COLUMNS):
+                mine = pc.equal(batch.column("partition"), self.partition)
+                chosen = batch.filter(mine)
+                if chosen.num_rows:
+                    yield chosen
+
+    def _in_order(self) -> Iterator[pa.RecordBatch]:
+        whole = pa.Table.from_batches(list(self._batches()), RECORDS)
+        order = pc.sort_indices(whole.column("offset"))
+        for begin in range(0, len(order), _BATCH_ROWS):
+            yield whole.take(order.slice(begin, _BATCH_ROWS)).combine_chunks().to_batches()[0]
+
+
+def _cells(batch: pa.RecordBatch, name: str) -> Cells:
+    return cells_of(batch.column(name))
+
+
+def record_files(
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    encoding: TextEncoding = "hex",
+    topic: str | None = None,
+) -> tuple[FileLog, ...]:
+    """The logs of the partitions in a file, in all files of a folder, or in the files of a list.
+
+    ``encoding``: how bytes are written where key, value or a header is text. ``topic``: of a column of that name.
+    Raises NotFoundError PATH_NOT_FOUND or NOTHING_HERE, InvalidInputError KAFKA_RECORDS for columns that do not fit,
+    and CorruptError KAFKA_RECORDS for an offset that is there twice or a file that cannot be read.
+    """
+    if encoding not in ENCODINGS:
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION, f"encoding: found {encoding!r}, expected one of {', '.join(ENCODINGS)}"
+        )
+    files = tuple(RecordFile(name, form, encoding, topic) for name, form in _files(path))
+    survey = _Survey(len(files) > 1)
+    for file in files:
+        survey.file(file)
+    return tuple(survey.log(partition, files) for partition in sorted(survey.offsets))
+
+
+def file_records(
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    encoding: TextEncoding = "hex",
+    topic: str | None = None,
+    columns: tuple[str, ...] = COLUMNS,
+) -> Iterator[pa.RecordBatch]:
+    """Yield batches of the records, partition by partition, in the order of offsets. Arguments and errors as
+    `record_files`; ``columns`` are names of RECORDS."""
+    for log in record_files(path, encoding=encoding, topic=topic):
+        for records in log.read():
+            yield records.batch(columns)
+
+
+def _files(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[tuple[str, str]]:
+    if not isinstance(path, str | os.PathLike):
+        return [found for each in path for found in _files(each)]
+    given = Path(path)
+    if given.is_dir():
+        with disk_errors("list", given):
+            names = sorted(entry for entry in given.iterdir() if entry.is_file())
+        found = [(str(name), SUFFIXES[name.suffix]) for name in names if name.suffix in SUFFIXES]
+        if not found:
+            raise NotFoundError(
+                ErrorCode.NOTHING_HERE, f"{given}: found no file of records, expected {', '.join(SUFFIXES)}"
+            )
+        return found
+    if not given.exists():
+        raise NotFoundError(ErrorCode.PATH_NOT_FOUND, f"{given}: found nothing, expected a file or folder of records")
+    if given.suffix not in SUFFIXES:
+        raise InvalidInputError(
+            ErrorCode.KAFKA_RECORDS, f"file {given}: expected a name that ends in {', '.join(SUFFIXES)}"
+        )
+    return [(str(given), SUFFIXES[given.suffix])]
+
+
+class _Survey:
+    """The first reading: which partitions there are, and whether their offsets rise."""
+
+    def __init__(self, several: bool) -> None:
+        self._several = several
+        self.offsets: dict[int, list[Ints]] = {}
+        self._has_offsets = True
+        self._topics: set[str] = set()
+
+    def file(self, file: RecordFile) -> None:
+        for batch in _read(file, ("partition", "offset"), self._topics):
+            if len(self._topics) > 1:
+                raise InvalidInputError(
+                    ErrorCode.MISSING_OPTION,
+                    f"file {file.path}: found records of topics {', '.join(sorted(self._topics))}, expected one; name "
+                    "it with topic=",
+                )
+            offset = batch.column("offset")
+            if offset.null_count:
+                self._has_offsets = False
+                if self._several:
+                    raise InvalidInputError(
+                        ErrorCode.KAFKA_RECORDS,
+                        f"file {file.path}: found no column offset, expected one, because only offsets order the "
+                        "records of several files",
+                    )
+            partitions = batch.column("partition").to_numpy()
+            for partition in np.unique(partitions).tolist():
+                mine = offset.to_numpy(zero_copy_only=False)[partitions == partition]
+                self.offsets.setdefault(partition, []).append(mine)
+
+    def log(self, partition: int, files: tuple[RecordFile, ...]) -> FileLog:
+        parts = self.offsets[partition]
+        count = sum(map(len, parts))
+        if not self._has_offsets:
+            return FileLog(LogFindings(partition, None, 0, count, None), files, False, True)
+        offsets = np.concatenate(parts)
+        rising = bool((offsets[1:] > offsets[:-1]).all())
+        if not rising:
+            offsets = np.sort(offsets)
+            twice = offsets[1:][offsets[1:] == offsets[:-1]]
+            if len(twice):
+                raise order_broken(files[0].path if len(files) == 1 else "files", partition, int(twice[0]))
+        after = int(offsets[-1]) + 1
+        return FileLog(LogFindings(partition, int(offsets[0]), after, count, after - count), files, True, rising)
+
+
+def _read(file: RecordFile, columns: tuple[str, ...], topics: set[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """Yield batches with these columns of RECORDS, of the chosen topic; ``topics`` collects those that are there."""
+    try:
+        for batch in _raw(file):
+            names = batch.schema.names
+            for name in ("key", "value", "timestamp"):
+                if name not in names:
+                    raise InvalidInputError(
+                        ErrorCode.KAFKA_RECORDS,
+                        f"file {file.path}: found columns {', '.join(names)}, expected a column {name}",
+                    )
+            if "topic" in names:
+                if file.topic is not None:
+                    batch = batch.filter(pc.equal(batch.column("topic"), file.topic))
+                elif topics is not None:
+                    topics.update(text for text in pc.unique(batch.column("topic")).to_pylist() if text is not None)
+            if batch.num_rows:
+                schema = pa.schema([RECORDS.field(name) for name in columns])
+                yield pa.RecordBatch.from_arrays([_column(batch, name, file) for name in columns], schema=schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise CorruptError(
+            ErrorCode.KAFKA_RECORDS, f"file {file.path}: cannot be read as {file.form}: {str(error)[:300]}"
+        ) from error
+
+
+def _column(batch: pa.RecordBatch, name: str, file: RecordFile) -> pa.Array:
+    if name in batch.schema.names:
+        column = batch.column(name)
+        if name in ("key", "value"):
+            return bytes_of(column, name, file.path, file.encoding)
+        if name == "headers":
+            return headers_of(column, file.path, file.encoding)
+        return integers_of(column, name, file.path, RECORDS.field(name).type)
+    if name == "partition":
+        return pa.array(np.zeros(batch.num_rows, np.int32))
+    return pa.nulls(batch.num_rows, RECORDS.field(name).type)
+
+
+def _raw(file: RecordFile) -> Iterator[pa.RecordBatch]:
+    descriptor = open_regular(file.path)
+    with os.fdopen(descriptor, "rb") as stream:
+        if file.form == "parquet":
+            import pyarrow.parquet as pq
+
+            yield from pq.ParquetFile(stream).iter_batches(_BATCH_ROWS)
+        elif file.form == "json":
+            yield from _json(stream)
+        else:
+            yield from _arrow(stream)
+
+
+def _arrow(stream: Any) -> Iterator[pa.RecordBatch]:
+    """Both forms of Arrow's files are recognised by their first bytes."""
+    is_file = stream.read(6) == b"ARROW1"
+    stream.seek(0)
+    if is_file:
+        reader = pa.ipc.open_file(pa.PythonFile(stream, "r"))
+        for number in range(reader.num_record_batches):
+            yield reader.get_batch(number)
+    else:
+        yield from pa.ipc.open_stream(pa.PythonFile(stream, "r"))
+
+
+def _json(stream: Any) -> Iterator[pa.RecordBatch]:
+    import pyarrow.json as pj
+
+    fields = [("key", pa.string()), ("value", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())]
+    fields.append(("timestamp", pa.int64()))
+    headers = _json_headers(stream)
+    if headers is not None:
+        fields.append(("headers", headers))
+    present = _json_names(stream)
+    schema = pa.schema([field for field in fields if field[0] in present])
+    size = os.fstat(stream.fileno()).st_size
+    if not size:
+        return
+    with pj.open_json(
+        pa.PythonFile(stream, "r"),
+        pj.ReadOptions(block_size=_JSON_BLOCK),
+        pj.ParseOptions(explicit_schema=schema),
+    ) as reader:
+        yield from reader
+
+
+def _json_names(stream: Any) -> set[str]:
+    """Names of the columns: a column that is declared to the parser seems to be there.
+
+    Required ones must be in the first line, because a column without values would delete all keys.
+    """
+    wanted = {name: f'"{name}"'.encode() for name in ("offset", "partition", "headers", "topic")}
+    stream.seek(0)
+    first = stream.readline(_FIRST_LINE)
+    try:
+        row = json.loads(first) if first.strip() else {}
+    except ValueError as error:
+        raise pa.ArrowInvalid(f"its first line is no JSON ({error})") from error
+    found = set(row) & set(COLUMNS) if isinstance(row, dict) else set()
+    carried = first
+    while len(wanted) and (part := stream.read(_JSON_BLOCK)):
+        block = carried + part
+        found |= {name for name, text in wanted.items() if text in block}
+        wanted = {name: text for name, text in wanted.items() if name not in found}
+        carried = block[-16:]
+    stream.seek(0)
+    return found
+
+
+def _json_headers(stream: Any) -> pa.DataType | None:
+    """The type of the headers, by the first record that has one."""
+    stream.seek(0)
+    carried = b""
+    while part := stream.read(_JSON_BLOCK):
+        block = carried + part
+        first = _FIRST_HEADER.search(block)
+        if first is not None:
+            stream.seek(0)
+            if first[1] == b"[":
+                return pa.list_(pa.list_(pa.string()))
+            field = _HEADER_FIELD.search(block, first.start())
+            name = field[1].decode() if field else "name"
+            return pa.list_(pa.struct([(name, pa.string()), ("value", pa.string())]))
+        carried = block[-64:]
+    stream.seek(0)
+    return None

@@ -1,0 +1,175 @@
+"""All records of a key side by side: a partition is read once, or, if it is large, once for each range of key hashes.
+
+Keys are grouped by Arrow, which compares their bytes. Hashes only decide in which reading a key is.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from statestore.formats.kafka.changelogs.cells import Cells, cells_of
+from statestore.formats.kafka.changelogs.records import Records
+from statestore.formats.kafka.columns.header_columns import HEADERS
+from statestore.formats.kernels.arrays import Bools, Hashes, Ints
+from statestore.formats.kernels.compiled_use import is_loaded
+from statestore.formats.values.xxh64 import xxh64_strings
+
+HELD_BYTES = 256 << 20  # of keys and values; with all that is computed from them, some three times as much
+_EACH = 48  # bytes that a record takes besides
+_END = 1 << 64
+_LEAST_WIDTH = 1 << 44  # records of one key cannot be separated, and narrower ranges would be many
+
+
+@dataclass(frozen=True)
+class KeyRange:
+    """All records of some keys of a partition, in the order of the log.
+
+    ``number`` counts the records of the partition from 0 on. Records with the same ``code`` have the same key.
+    ``missing`` and ``offset`` as in `Records`.
+    """
+
+    partition: int
+    number: Ints
+    offset: Ints | None
+    timestamp: Ints
+    missing: Ints | None
+    key: pa.Array
+    value: pa.Array
+    headers: pa.Array
+    code: Ints
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+    def by_key(self) -> Ints:
+        """Positions ordered by key, and for a key in the order of the log."""
+        order: Ints = np.argsort(self.code, kind="stable")
+        return order
+
+    def by_time(self) -> Ints:
+        """Positions ordered by key, timestamp and the order of the log."""
+        order: Ints = np.lexsort((self.timestamp, self.code))
+        return order
+
+
+def in_key_ranges(
+    read: Callable[[], Iterator[Records]], partition: int, held_bytes: int = HELD_BYTES
+) -> Iterator[KeyRange]:
+    """Yield ranges that together hold all records of ``read``, often one. Each must be released before the next."""
+    hashing = _Hashing()
+    first, width = 0, _END
+    while first < _END:
+        last, found = _one_range(read, partition, hashing, first, min(first + width - 1, _END - 1), held_bytes)
+        width = last - first + 1
+        if found is not None:
+            yield found
+        del found
+        first = last + 1
+
+
+@dataclass
+class _Piece:
+    number: Ints
+    offset: Ints | None
+    timestamp: Ints
+    missing: Ints | None
+    key: pa.Array
+    value: pa.Array
+    headers: pa.Array
+    hashes: Hashes | None = None
+
+    @property
+    def weight(self) -> int:
+        return int(self.key.nbytes + self.value.nbytes + self.headers.nbytes) + _EACH * len(self.number)
+
+    def within(self, hashing: _Hashing, first: int, last: int) -> _Piece:
+        """The part of the piece whose hashes lie in a range. Hashes are computed once, and filtered with the rest."""
+        if self.hashes is None:
+            self.hashes = hashing.of(cells_of(self.key))
+        return self._select(hashing.within(self.hashes, first, last))
+
+    def _select(self, kept: Bools) -> _Piece:
+        chosen = pa.array(kept)
+        assert self.hashes is not None
+        return _Piece(
+            self.number[kept],
+            None if self.offset is None else self.offset[kept],
+            self.timestamp[kept],
+            None if self.missing is None else self.missing[kept],
+            self.key.filter(chosen),
+            self.value.filter(chosen),
+            self.headers.filter(chosen),
+            self.hashes[kept],
+        )
+
+
+class _Hashing:
+    """Hashes of keys: compiled SipHash under a secret, or XXH64 where the compiled loops are not in use."""
+
+    def __init__(self) -> None:
+        self._secret = np.frombuffer(secrets.token_bytes(16), np.uint64)
+        self._compiled = is_loaded()  # once for all readings: both kinds must not meet
+
+    def of(self, keys: Cells) -> Hashes:
+        if not self._compiled:
+            sizes = np.zeros(len(keys) + 1, np.int64)
+            np.cumsum(keys.size, out=sizes[1:])
+            content = keys.array().buffers()[2]
+            return xxh64_strings(np.frombuffer(content, np.uint8) if sizes[-1] else np.empty(0, np.uint8), sizes)
+        from statestore.formats.kernels.newest_kernels import sip_hashes
+
+        low, high = np.empty(len(keys), np.uint64), np.empty(len(keys), np.uint64)
+        sip_hashes(keys.data, keys.start, keys.size, self._secret, low, high)
+        return low
+
+    @staticmethod
+    def within(hashes: Hashes, first: int, last: int) -> Bools:
+        found: Bools = (hashes >= np.uint64(first)) & (hashes <= np.uint64(last))
+        return found
+
+
+def _one_range(
+    read: Callable[[], Iterator[Records]], partition: int, hashing: _Hashing, first: int, last: int, held_bytes: int
+) -> tuple[int, KeyRange | None]:
+    weight = number = 0
+    held: list[_Piece] = []
+    for records in read():
+        numbers = np.arange(number, number + len(records))
+        number += len(records)
+        hashes = None
+        if first or last < _END - 1:
+            hashes = hashing.of(records.key)
+            inside = np.flatnonzero(hashing.within(hashes, first, last))
+            hashes, numbers, records = hashes[inside], numbers[inside], records.select(inside)
+        key, value, headers = records.batch(("key", "value", "headers")).columns
+        piece = _Piece(numbers, records.offset, records.timestamp, records.missing, key, value, headers, hashes)
+        held.append(piece)
+        weight += piece.weight
+        while weight > held_bytes and last - first > _LEAST_WIDTH:
+            last = first + (last - first) // 2
+            held = [each.within(hashing, first, last) for each in held]
+            weight = sum(each.weight for each in held)
+    held = [each for each in held if len(each.number)]
+    return last, _joined(partition, held) if held else None
+
+
+def _joined(partition: int, held: list[_Piece]) -> KeyRange:
+    offsets = [each.offset for each in held if each.offset is not None]
+    missing = [each.missing for each in held if each.missing is not None]
+    keys = pa.chunked_array([each.key for each in held], pa.binary()).combine_chunks()
+    return KeyRange(
+        partition,
+        np.concatenate([each.number for each in held]),
+        np.concatenate(offsets) if len(offsets) == len(held) else None,
+        np.concatenate([each.timestamp for each in held]),
+        np.concatenate(missing) if len(missing) == len(held) else None,
+        keys,
+        pa.chunked_array([each.value for each in held], pa.binary()).combine_chunks(),
+        pa.chunked_array([each.headers for each in held], HEADERS).combine_chunks(),
+        keys.dictionary_encode().indices.to_numpy(),
+    )

@@ -1,0 +1,18 @@
+"""A fixture for tests of changelogs: once in plain Python and numpy, once with the compiled loops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from statestore.formats.kafka.changelogs import cells, key_ranges, newest_records, record_batches
+
+
+@pytest.fixture(params=["plain", "compiled"])
+def changelog_loops(request: Any) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (cells, key_ranges, newest_records, record_batches):
+            patch.setattr(module, "is_loaded", lambda: request.param == "compiled")
+        yield
