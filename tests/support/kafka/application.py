@@ -1,7 +1,7 @@
 """Real applications of Kafka Streams, each a process of its own, with stores that a test describes.
 
-What the stores answer has the form of ``truth.json`` (``tests/data/kafka``), so that readers are compared with a running
-application as they are with recorded ones.
+What the stores answer has the form of ``truth.json`` (``tests/data/kafka``), so that readers are compared with a
+running application as they are with recorded ones.
 """
 
 from __future__ import annotations
@@ -119,9 +119,14 @@ class Description:
     compression: str = "none"
 
     @property
+    def headers_format(self) -> bool:
+        """True if the DSL's stores have headers."""
+        return self.config.get("dsl.store.format", "").upper() == "HEADERS"
+
+    @property
     def stores(self) -> list[dict[str, Any]]:
-        headers_format = self.config.get("dsl.store.format", "").upper() == "HEADERS"
-        return [store for part in self.parts for store in part.stores(self.application_id, headers_format)]
+        """Stores of all parts as ``truth.json`` describes them, without their partitions."""
+        return [store for part in self.parts for store in part.stores(self.application_id, self.headers_format)]
 
     @property
     def inputs(self) -> dict[str, Part]:
@@ -208,9 +213,13 @@ class Application:
         """Return when all records are processed and committed."""
         self.process.ask("wait")
 
+    def flush(self) -> None:
+        """Write all that the stores hold in memory to table files. A commit does not: see KIP-1035."""
+        self.process.ask("flush")
+
     def truth(self) -> dict[str, Any]:
-        """What the stores answer, in the form of ``truth.json``; from a versioned store for each key that was put, as of
-        each time at which it was put, just before and just after."""
+        """What the stores answer, in the form of ``truth.json``; a versioned store for each key that was put, and
+        as of each time at which it was put, just before and just after."""
         versioned = {part.name: self._keys(part.name) for part in self.description.parts if part.role == "versioned"}
         found = self.process.ask("answers", versioned=versioned)
         return {
@@ -243,6 +252,11 @@ class Application:
         if self._process is not None:
             self._process.kill()
             self._process = None
+
+
+def table_files(application: Application) -> list[Path]:
+    """RocksDB's table files in the state directory."""
+    return sorted(application.state_directory.rglob("*.sst"))
 
 
 def answers(application: Application) -> dict[str, list[Row]]:

@@ -31,7 +31,13 @@ class JavaProcess:
         command = ["java", *OPTIONS, LOGGING, f"-Djava.io.tmpdir={folder}", "-cp", class_path, main, *arguments]
         with self._log.open("a") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, encoding="utf-8"
+                command,
+                cwd=folder,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                encoding="utf-8",
             )
         self._lines: queue.Queue[str] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -77,6 +83,7 @@ class JavaProcess:
         except queue.Empty:
             raise AssertionError(f"{self._name} did not answer {command} in {PATIENCE_S} s{self._said()}") from None
         assert line, f"{self._name} ended at {command}{self._said()}"
+        assert line.startswith("{"), f"{self._name} crashed at {command}: {line}{self._said()}"
         found = json.loads(line)
         assert "error" not in found, f"{self._name} failed at {command}: {found['error']}{self._said()}"
         return found["answer"]

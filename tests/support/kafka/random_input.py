@@ -19,6 +19,14 @@ WORDS = ["", "a", "kiwi", "\N{KIWIFRUIT}", "zz z"]
 STEP_MS = 500
 
 
+def many_records(seed: object, count: int, start: int = START_MS) -> list[Record]:
+    """Records of integer keys and short texts: mostly keys of their own, some written again, some deleted."""
+    chance = random.Random(f"{seed}")
+    keys = [i if chance.random() < 0.8 else chance.randrange(count) for i in range(count)]
+    values = [None if chance.random() < 0.1 else f"{chance.choice(WORDS)}{key * 7919}" for key in keys]
+    return [Record(key, value, start + i) for i, (key, value) in enumerate(zip(keys, values, strict=True))]
+
+
 def random_records(part: Part, name: str, seed: object, count: int, start: int = START_MS) -> list[Record]:
     """Records for an input of a part; the first of each key are on time, so that each partition's stream time moves
     beyond ``start`` before anything comes late."""

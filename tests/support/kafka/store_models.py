@@ -1,7 +1,8 @@
 """Stores of an application as dictionaries: what they must answer, computed from the records of the input alone.
 
 Each partition has a stream time of its own. Kafka's stores hide what has expired by it, and its operators drop records
-that come too late.
+that come too late. With ``dsl.store.format=HEADERS`` the DSL's stores have headers; Kafka 4.3 fills them in the stores
+of joins, and leaves those of tables and aggregations empty.
 """
 
 from __future__ import annotations
@@ -9,21 +10,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from support.kafka.application import Part, Row, Written
+from support.kafka.application import Application, Part, Row, Written
 from support.kafka.broker import Record
 
 NEVER = -1
 
 
-def expected(part: Part, written: dict[str, list[Written]]) -> dict[str, list[Row]]:
-    """Rows of each store of the part, in no order."""
-    if part.role == "join":
-        sides = {"this": written[part.name], "other": written[f"{part.name}-other"]}
-        return {f"{part.name}-{side}-join-store": _rows(part, records) for side, records in sides.items()}
-    return {part.name: _rows(part, written[part.name])}
+def expected(application: Application) -> dict[str, list[Row]]:
+    """Rows of each store, in no order."""
+    headers_format = application.description.headers_format
+    found: dict[str, list[Row]] = {}
+    for part in application.description.parts:
+        stores = {part.name: part.name}
+        if part.role == "join":
+            stores = {"this": part.name, "other": f"{part.name}-other"}
+            stores = {f"{part.name}-{side}-join-store": name for side, name in stores.items()}
+        for store, name in stores.items():
+            found[store] = _rows(part, application.written[name], headers_format)
+    return found
 
 
-def _rows(part: Part, written: Sequence[Written]) -> list[Row]:
+def _rows(part: Part, written: Sequence[Written], headers_format: bool) -> list[Row]:
     if part.role == "global":
         return _latest(part, [each.record for each in written])
     model = {
@@ -35,7 +42,12 @@ def _rows(part: Part, written: Sequence[Written]) -> list[Row]:
         "headers-session": _sessions,
         "join": _duplicates,
     }.get(part.role, _latest)
-    return [row for records in by_partition(written) for row in model(part, records)]
+    rows = [row for records in by_partition(written) for row in model(part, records)]
+    if headers_format and part.role in ("table", "windowed-count", "session-count"):
+        return [row | {"headers": []} for row in rows]
+    if part.role == "join" and not headers_format:
+        return [{name: cell for name, cell in row.items() if name not in ("timestamp", "headers")} for row in rows]
+    return rows
 
 
 def by_partition(written: Iterable[Written]) -> list[list[Record]]:
@@ -65,7 +77,7 @@ def _latest(part: Part, records: Sequence[Record]) -> list[Row]:
 
 
 def _headers(part: Part, record: Record) -> Row:
-    if not part.role.startswith("headers-"):
+    if part.role != "join" and not part.role.startswith("headers-"):
         return {}
     return {"headers": [[name, None if value is None else value.hex()] for name, value in record.headers]}
 
@@ -150,7 +162,14 @@ def _duplicates(part: Part, records: Sequence[Record]) -> list[Row]:
     retention = size + part.settings["grace_ms"]
     stream_time = max((record.timestamp for record in records), default=NEVER)
     return [
-        {"key": record.key, "start": record.timestamp, "end": record.timestamp + size, "value": record.value}
+        {
+            "key": record.key,
+            "start": record.timestamp,
+            "end": record.timestamp + size,
+            "value": record.value,
+            "timestamp": record.timestamp,
+            **_headers(part, record),
+        }
         for record in records
         if record.timestamp > stream_time - retention
     ]

@@ -23,7 +23,7 @@ import org.apache.kafka.streams.processor.StateStore;
 
 /**
  * An application of Kafka Streams with the stores that a file describes. It starts at once and is ready when all its
- * tasks run. Commands wait until the input is processed and committed, ask the stores, and close the application.
+ * tasks run. Commands wait until the input is processed and committed, ask the stores, flush them, and close the application.
  *
  * <p>Application DESCRIPTION.json ADDRESS STATE-DIRECTORY
  */
@@ -66,6 +66,7 @@ public final class Application {
                 Map.of(
                         "wait", asked -> running.await(),
                         "answers", asked -> new Answers(running.streams, running.description).of(asked),
+                        "flush", asked -> running.flush(),
                         "close", asked -> running.close()));
     }
 
@@ -148,6 +149,20 @@ public final class Application {
             throw new IllegalStateException("the application is " + streams.state() + " and does not get on");
         }
         Thread.sleep(20);
+    }
+
+    private JsonNode flush() throws Exception {
+        for (Map<String, StateStore> stores : Inside.stores(streams).values()) {
+            for (StateStore store : stores.values()) {
+                Inside.flush(store);
+            }
+        }
+        for (JsonNode input : description.get("inputs")) {
+            if (input.get("global").booleanValue()) {
+                Inside.flush(Inside.globalStore(streams, input.get("store").textValue()));
+            }
+        }
+        return JsonNodeFactory.instance.nullNode();
     }
 
     private JsonNode close() {

@@ -43,6 +43,7 @@ import scala.Option;
  */
 public final class Broker {
     private static final String HOST = "127.0.0.1";
+    private static final Map<String, KafkaProducer<byte[], byte[]>> PRODUCERS = new HashMap<>(); // by compression
     private static String address;
     private static Admin admin;
 
@@ -121,26 +122,29 @@ public final class Broker {
         String valueName = asked.get("value_serde").textValue();
         Serde<Object> keys = Cells.serde(keyName);
         Serde<Object> values = Cells.serde(valueName);
-        Map<String, Object> settings = new HashMap<>();
-        settings.put("bootstrap.servers", address);
-        settings.put("compression.type", asked.get("compression").textValue());
-        settings.put("linger.ms", 5);
+        KafkaProducer<byte[], byte[]> producer =
+                PRODUCERS.computeIfAbsent(asked.get("compression").textValue(), Broker::producer);
+        List<Future<RecordMetadata>> sent = new ArrayList<>();
+        for (JsonNode record : asked.get("records")) {
+            byte[] key = keys.serializer().serialize(topic, Cells.read(keyName, record.get("key")));
+            byte[] value = values.serializer().serialize(topic, Cells.read(valueName, record.get("value")));
+            long time = record.get("timestamp").longValue();
+            sent.add(producer.send(
+                    new ProducerRecord<>(topic, null, time, key, value, Cells.headers(record.get("headers")))));
+        }
+        producer.flush();
         ArrayNode places = JsonNodeFactory.instance.arrayNode();
-        ByteArraySerializer bytes = new ByteArraySerializer();
-        try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(settings, bytes, bytes)) {
-            List<Future<RecordMetadata>> sent = new ArrayList<>();
-            for (JsonNode record : asked.get("records")) {
-                byte[] key = keys.serializer().serialize(topic, Cells.read(keyName, record.get("key")));
-                byte[] value = values.serializer().serialize(topic, Cells.read(valueName, record.get("value")));
-                long time = record.get("timestamp").longValue();
-                sent.add(producer.send(
-                        new ProducerRecord<>(topic, null, time, key, value, Cells.headers(record.get("headers")))));
-            }
-            for (Future<RecordMetadata> record : sent) {
-                places.addArray().add(record.get().partition()).add(record.get().offset());
-            }
+        for (Future<RecordMetadata> record : sent) {
+            places.addArray().add(record.get().partition()).add(record.get().offset());
         }
         return places;
+    }
+
+    private static KafkaProducer<byte[], byte[]> producer(String compression) {
+        ByteArraySerializer bytes = new ByteArraySerializer();
+        Map<String, Object> settings =
+                Map.of("bootstrap.servers", address, "compression.type", compression, "linger.ms", 5);
+        return new KafkaProducer<>(settings, bytes, bytes);
     }
 
     /** Read the committed records of a topic, in order of partition and offset. */

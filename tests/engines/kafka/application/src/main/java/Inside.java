@@ -1,15 +1,24 @@
 import java.lang.reflect.Field;
 import java.lang.reflect.Method;
+import java.util.Collections;
+import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeMap;
 import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.processor.TaskId;
 import org.apache.kafka.streams.state.internals.WrappedStateStore;
+import org.rocksdb.ColumnFamilyHandle;
+import org.rocksdb.FlushOptions;
+import org.rocksdb.RocksDB;
+import org.rocksdb.RocksDBException;
 
-/** Looks at what Kafka keeps to itself: positions of global stores and the stream time that a store has observed. */
+/** Reaches what Kafka keeps to itself: global stores, the stream time that a store has observed, and its databases. */
 final class Inside {
+    private static final String STORES = "org.apache.kafka.streams.state.internals.";
+
     static <T> T field(Object owner, String name, Class<T> type) {
         for (Class<?> of = owner.getClass(); of != null; of = of.getSuperclass()) {
             try {
@@ -83,5 +92,37 @@ final class Inside {
             }
         }
         return store instanceof WrappedStateStore<?, ?, ?> wrapper ? wrapper.wrapped() : null;
+    }
+
+    /** Write what the memtables of a store hold to table files; a commit does not since Kafka 4.3. */
+    @SuppressWarnings("unchecked")
+    static void flush(Object store) throws ReflectiveOperationException, RocksDBException {
+        Set<RocksDB> databases = Collections.newSetFromMap(new IdentityHashMap<>());
+        collect(store, databases, Collections.newSetFromMap(new IdentityHashMap<>()));
+        for (RocksDB database : databases) {
+            try (FlushOptions options = new FlushOptions().setWaitForFlush(true)) {
+                List<ColumnFamilyHandle> families = field(database, "ownedColumnFamilyHandles", List.class);
+                // A closed family in the list would crash the process.
+                database.flush(options, families.stream().filter(ColumnFamilyHandle::isOwningHandle).toList());
+            }
+        }
+    }
+
+    private static void collect(Object from, Set<RocksDB> databases, Set<Object> seen)
+            throws ReflectiveOperationException {
+        if (from instanceof RocksDB database) {
+            databases.add(database);
+        } else if (from instanceof Map<?, ?> map) {
+            for (Object value : map.values()) {
+                collect(value, databases, seen);
+            }
+        } else if (from != null && from.getClass().getName().startsWith(STORES) && seen.add(from)) {
+            for (Class<?> of = from.getClass(); of != null && of != Object.class; of = of.getSuperclass()) {
+                for (Field field : of.getDeclaredFields()) {
+                    field.setAccessible(true);
+                    collect(field.get(from), databases, seen);
+                }
+            }
+        }
     }
 }
