@@ -210,7 +210,7 @@ class Application:
         self.written[name] += [Written(*place, record) for place, record in zip(places, records, strict=True)]
 
     def wait(self) -> None:
-        """Return when all records are processed and committed."""
+        """Return when all records are processed and committed, and RocksDB has nothing to do in the background."""
         self.process.ask("wait")
 
     def flush(self) -> None:

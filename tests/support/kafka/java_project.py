@@ -5,12 +5,15 @@ They need a JDK and Maven, which fetches Kafka's jars the first time and then fi
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+
+from support.paths import TESTS
 
 
 def class_path(project: Path, folder: Path) -> str:
@@ -23,12 +26,14 @@ def class_path(project: Path, folder: Path) -> str:
         _do_without(f"no {', '.join(missing)} here")
     classes, jars = folder / "classes", folder / "jars.txt"
     ask = ["mvn", "-q", "-B", "-f", str(project / "pom.xml"), "dependency:build-classpath", f"-Dmdep.outputFile={jars}"]
-    # Without a look at the network if all jars are there: quicker, and the same jars each time.
-    for way in (["--offline"], []):
-        asked = subprocess.run([*ask, *way], cwd=folder, capture_output=True, text=True)
-        if not asked.returncode:
-            break
-    else:
+    # Without a look at the network where all jars are there; that is quicker, and they are the same each time.
+    with (TESTS / "conftest.py").open() as one_at_a_time:  # two Mavens may spoil each other's repository
+        fcntl.flock(one_at_a_time, fcntl.LOCK_EX)
+        for way in (["--offline"], []):
+            asked = subprocess.run([*ask, *way], cwd=folder, capture_output=True, text=True)
+            if asked.returncode == 0:
+                break
+    if asked.returncode:
         _do_without(f"Maven could not fetch Kafka's jars: {asked.stdout[-500:]}")
     path = os.pathsep.join((str(classes), jars.read_text().strip()))
     sources = sorted(map(str, (project / "src" / "main" / "java").glob("*.java")))

@@ -4,6 +4,7 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -86,13 +87,18 @@ public final class Application {
         return settings;
     }
 
-    /** Wait until every record of the input topics is processed and committed. */
+    /** Wait until every record of the input topics is processed and committed, and RocksDB is idle. */
     private JsonNode await() throws Exception {
         long deadline = System.currentTimeMillis() + PATIENCE_MS;
         Map<TopicPartition, Long> asked = ends(false);
         Map<TopicPartition, Long> global = ends(true);
         while (!committed(asked) || !applied(global)) {
             pause(deadline);
+        }
+        for (StateStore store : stores()) {
+            while (Inside.busy(store)) {
+                pause(deadline);
+            }
         }
         return JsonNodeFactory.instance.nullNode();
     }
@@ -152,17 +158,21 @@ public final class Application {
     }
 
     private JsonNode flush() throws Exception {
-        for (Map<String, StateStore> stores : Inside.stores(streams).values()) {
-            for (StateStore store : stores.values()) {
-                Inside.flush(store);
-            }
+        for (StateStore store : stores()) {
+            Inside.flush(store);
         }
+        return await();
+    }
+
+    private List<StateStore> stores() throws ReflectiveOperationException {
+        List<StateStore> stores = new ArrayList<>();
+        Inside.stores(streams).values().forEach(each -> stores.addAll(each.values()));
         for (JsonNode input : description.get("inputs")) {
             if (input.get("global").booleanValue()) {
-                Inside.flush(Inside.globalStore(streams, input.get("store").textValue()));
+                stores.add(Inside.globalStore(streams, input.get("store").textValue()));
             }
         }
-        return JsonNodeFactory.instance.nullNode();
+        return stores;
     }
 
     private JsonNode close() {

@@ -18,6 +18,8 @@ import org.rocksdb.RocksDBException;
 /** Reaches what Kafka keeps to itself: global stores, the stream time that a store has observed, and its databases. */
 final class Inside {
     private static final String STORES = "org.apache.kafka.streams.state.internals.";
+    private static final List<String> BACKGROUND = List.of(
+            "mem-table-flush-pending", "compaction-pending", "num-running-flushes", "num-running-compactions");
 
     static <T> T field(Object owner, String name, Class<T> type) {
         for (Class<?> of = owner.getClass(); of != null; of = of.getSuperclass()) {
@@ -95,17 +97,39 @@ final class Inside {
     }
 
     /** Write what the memtables of a store hold to table files; a commit does not since Kafka 4.3. */
-    @SuppressWarnings("unchecked")
     static void flush(Object store) throws ReflectiveOperationException, RocksDBException {
-        Set<RocksDB> databases = Collections.newSetFromMap(new IdentityHashMap<>());
-        collect(store, databases, Collections.newSetFromMap(new IdentityHashMap<>()));
-        for (RocksDB database : databases) {
+        for (RocksDB database : databases(store)) {
             try (FlushOptions options = new FlushOptions().setWaitForFlush(true)) {
-                List<ColumnFamilyHandle> families = field(database, "ownedColumnFamilyHandles", List.class);
-                // A closed family in the list would crash the process.
-                database.flush(options, families.stream().filter(ColumnFamilyHandle::isOwningHandle).toList());
+                database.flush(options, families(database));
             }
         }
+    }
+
+    /** True while RocksDB flushes or compacts a store, or is about to. */
+    static boolean busy(Object store) throws ReflectiveOperationException, RocksDBException {
+        for (RocksDB database : databases(store)) {
+            for (ColumnFamilyHandle family : families(database)) {
+                for (String property : BACKGROUND) {
+                    if (database.getLongProperty(family, "rocksdb." + property) != 0) {
+                        return true;
+                    }
+                }
+            }
+        }
+        return false;
+    }
+
+    @SuppressWarnings("unchecked")
+    private static List<ColumnFamilyHandle> families(RocksDB database) {
+        List<ColumnFamilyHandle> families = field(database, "ownedColumnFamilyHandles", List.class);
+        // A closed family in the list would crash the process.
+        return families.stream().filter(ColumnFamilyHandle::isOwningHandle).toList();
+    }
+
+    private static Set<RocksDB> databases(Object store) throws ReflectiveOperationException {
+        Set<RocksDB> databases = Collections.newSetFromMap(new IdentityHashMap<>());
+        collect(store, databases, Collections.newSetFromMap(new IdentityHashMap<>()));
+        return databases;
     }
 
     private static void collect(Object from, Set<RocksDB> databases, Set<Object> seen)
