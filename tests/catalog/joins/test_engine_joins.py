@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from support.engines.kafka_oracle import Oracle, build
+from support.engines.kafka_oracle import PROJECT, Oracle
+from support.kafka.java_project import class_path
 
 import statestore
 from statestore.catalog.joins.table_side import Emitted
@@ -39,7 +40,7 @@ Emit = Callable[[dict[str, Any]], list[Emitted]]
 
 @pytest.fixture(scope="module")
 def oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
-    with Oracle(build(tmp_path_factory.mktemp("kafka"))) as oracle:
+    with Oracle(class_path(PROJECT, tmp_path_factory.mktemp("kafka"))) as oracle:
         yield oracle
 
 

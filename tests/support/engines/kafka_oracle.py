@@ -1,48 +1,15 @@
-"""The real stores and joins of Kafka Streams, asked through a small program (``tests/engines/kafka/semantics``).
-
-It needs a JDK and Maven, which fetches Kafka's jars the first time.
-"""
+"""The real stores and joins of Kafka Streams, asked through a small program (``tests/engines/kafka/semantics``)."""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
-from pathlib import Path
 from types import TracebackType
 from typing import Any
-
-import pytest
 
 from support.paths import TESTS
 
 PROJECT = TESTS / "engines" / "kafka" / "semantics"
-
-
-def build(folder: Path) -> str:
-    """Compile the program; return its class path.
-
-    Skips the test where the tools or the jars cannot be had, unless STATESTORE_KAFKA=required, as in CI.
-    """
-    missing = [tool for tool in ("mvn", "javac", "java") if shutil.which(tool) is None]
-    if missing:
-        _do_without(f"no {', '.join(missing)} here")
-    jars, classes = folder / "jars", folder / "classes"
-    fetch = ["mvn", "-q", "-B", "-f", str(PROJECT / "pom.xml"), "dependency:copy-dependencies"]
-    fetched = subprocess.run([*fetch, f"-DoutputDirectory={jars}"], cwd=folder, capture_output=True, text=True)
-    if fetched.returncode:
-        _do_without(f"Maven could not fetch Kafka's jars: {fetched.stdout[-500:]}")
-    sources = sorted(map(str, (PROJECT / "src" / "main" / "java").glob("*.java")))
-    path = f"{classes}{os.pathsep}{jars}/*"
-    subprocess.run(["javac", "-d", str(classes), "-cp", path, *sources], check=True)
-    return path
-
-
-def _do_without(reason: str) -> None:
-    if os.environ.get("STATESTORE_KAFKA") == "required":
-        pytest.fail(f"{reason}, and STATESTORE_KAFKA=required")
-    pytest.skip(reason)
 
 
 class Oracle:

@@ -24,7 +24,8 @@ from models.operations import (
     session_operations,
     window_operations,
 )
-from support.engines.kafka_oracle import Oracle, build
+from support.engines.kafka_oracle import PROJECT, Oracle
+from support.kafka.java_project import class_path
 
 import statestore
 
@@ -64,7 +65,7 @@ ARGUMENTS = {
 
 @pytest.fixture(scope="module")
 def oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
-    with Oracle(build(tmp_path_factory.mktemp("kafka"))) as oracle:
+    with Oracle(class_path(PROJECT, tmp_path_factory.mktemp("kafka"))) as oracle:
         yield oracle
 
 
