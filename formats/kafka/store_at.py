@@ -23,7 +23,7 @@ from statestore.formats.kafka.columns.store_kinds import row_schema, stored_rows
 from statestore.formats.kafka.directory.applications import Database, StorePartition
 from statestore.formats.kafka.directory.database_copies import opened_copy
 from statestore.formats.kafka.directory.listings import entries_of
-from statestore.formats.kafka.key_filters import encoded_keys, time_bounds
+from statestore.formats.kafka.key_filters import PARTITION, encoded_keys, partitions_asked, time_bounds
 from statestore.formats.kafka.known_store import KnownStore
 from statestore.formats.kafka.stores.key_bounds import key_range, rows_of_key, time_range
 from statestore.formats.kafka.stores.store_rows import ALL, StoredRows, databases_between, read_database
@@ -35,7 +35,7 @@ from statestore.formats.places.ordered_threads import in_order
 from statestore.formats.places.reading_threads import reading_threads
 from statestore.formats.values.filters import Filter
 
-PARTITION, EXPIRED = "partition_id", "expired"
+EXPIRED = "expired"
 VERSION = 1
 TABLE_SUFFIX = ".sst"
 
@@ -67,7 +67,7 @@ class StoreAt(StateAt):
         return state_schema(self.store)
 
     def parts(self, filters: Sequence[Filter]) -> Sequence[DatabasePart]:
-        wanted = _partitions_asked(filters)
+        wanted = partitions_asked(filters)
         first, last = time_bounds(self.store.kind.rows, filters)
         found = []
         for partition in self.store.partitions:
@@ -191,14 +191,6 @@ def store_at(folder: Folder, store: KnownStore, *, allow_unflushed: bool) -> Sto
     """Return a store as of the files that it has."""
     kind = VersionedAt if store.kind.has_past else StoreAt
     return kind(folder, store, allow_unflushed)
-
-
-def _partitions_asked(filters: Sequence[Filter]) -> set[Any] | None:
-    """The partitions to which filters limit an answer; None: all."""
-    for item in filters:
-        if item.column == PARTITION and item.op in ("=", "in"):
-            return {item.value} if item.op == "=" else set(item.value)
-    return None
 
 
 def _check_flushed(copy: Path, folder: Folder, partition: StorePartition) -> None:

@@ -17,11 +17,11 @@ def unpack(name: str, folder: Path) -> Path:
     return folder / name
 
 
-def stores_file(name: str, file: Path) -> Path:
-    """Write what is true of an application's stores as the TOML file that users write."""
+def stores_file(name: str, file: Path, *, everything: bool = False) -> Path:
+    """Write what is true of an application's stores as the TOML file that users write: those on disk, or all."""
     lines = []
     for store in application(name).stores():
-        if not is_on_disk(store):
+        if not (everything or is_on_disk(store)):
             continue
         form = form_of(store)
         lines += [f'[stores."{store["name"]}"]', f'kind = "{form.kind}"']
