@@ -26,7 +26,8 @@ from statestore.formats.errors import UnsupportedError
 from statestore.formats.kafka.columns.cells import NULL, Cells, Cursor, cells_of, ends_of, joined
 from statestore.formats.kafka.columns.header_columns import HEADER, HEADERS
 from statestore.formats.kafka.columns.origins import Origin, shown
-from statestore.formats.kafka.columns.serde_columns import CellSerde, cell_serde
+from statestore.formats.kafka.columns.serde_columns import cell_serde
+from statestore.formats.kafka.columns.serde_form import CellSerde
 from statestore.formats.kafka.columns.time_columns import TIME, times, timestamps
 from statestore.formats.kernels.arrays import Bools, Ints
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from statestore.formats.kafka.columns.cells import Cells, cells_of
 from statestore.formats.kafka.columns.origins import Origin
-from statestore.formats.kafka.columns.serde_columns import CellSerde
+from statestore.formats.kafka.columns.serde_form import CellSerde
 from statestore.formats.kafka.columns.time_columns import times, window_ends
 
 KeyForm = Literal["plain", "window", "time-ordered window", "session", "time-ordered session"]

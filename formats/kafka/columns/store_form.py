@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from statestore.formats.kafka.columns.avro_schema import is_avro
 from statestore.formats.kafka.columns.stored_values import ValueForm
 
 RowForm = Literal[
@@ -65,6 +66,6 @@ class StoreKind:
 
 
 def serde_pair(names: str) -> tuple[str, str]:
-    """The two serdes in "first/second"; one name stands for both."""
+    """The two serdes in "first/second"; one name stands for both. A schema of Avro is never split."""
     first, slash, second = names.partition("/")
-    return (first, second) if slash else (first, first)
+    return (first, second) if slash and not is_avro(names) else (names, names)
