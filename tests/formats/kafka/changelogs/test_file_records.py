@@ -68,7 +68,7 @@ def test_every_form_of_file_gives_the_records(tmp_path: Path, suffix: str) -> No
     [
         {"key": pa.large_binary(), "value": pa.dictionary(pa.int32(), pa.binary()), "offset": pa.uint64()},
         {"timestamp": pa.timestamp("ms", "UTC"), "partition": pa.int64(), "key": pa.binary_view()},
-        {"timestamp": pa.timestamp("us"), "offset": pa.int32()},
+        {"timestamp": pa.timestamp("us", "Asia/Tokyo"), "offset": pa.int32()},
     ],
 )
 def test_other_types_of_the_columns(tmp_path: Path, kinds: dict[str, pa.DataType]) -> None:
@@ -76,6 +76,7 @@ def test_other_types_of_the_columns(tmp_path: Path, kinds: dict[str, pa.DataType
     table = pa.Table.from_pylist(wanted, RECORDS)
     for name, kind in kinds.items():
         column = table.column(name)
+        column = column.cast(pa.timestamp("ms")) if pa.types.is_timestamp(kind) else column
         column = column.dictionary_encode() if pa.types.is_dictionary(kind) else column.cast(kind)
         table = table.set_column(table.schema.get_field_index(name), name, column)
     suffix = ".arrow" if pa.binary_view() in kinds.values() else ".parquet"
@@ -193,7 +194,9 @@ REFUSED: list[Any] = [
     pytest.param({"timestamp": None}, "expected a column timestamp", id="no timestamp"),
     pytest.param({"key": [1.5]}, "expected binary or text", id="number as key"),
     pytest.param({"timestamp": ["2024"]}, "expected integers of epoch milliseconds", id="text as timestamp"),
-    pytest.param({"timestamp": pa.array([1], pa.timestamp("ns"))}, "fractions of milliseconds", id="nanoseconds"),
+    pytest.param(
+        {"timestamp": pa.array([1], pa.timestamp("ns", "UTC"))}, "fractions of milliseconds", id="nanoseconds"
+    ),
     pytest.param({"timestamp": pa.array([None], pa.int64())}, "row 0: found null in column timestamp", id="null time"),
     pytest.param({"offset": [-1]}, "found -1 in column offset", id="negative offset"),
     pytest.param({"partition": [1 << 40]}, "column partition", id="large partition"),
@@ -208,6 +211,13 @@ def test_columns_that_do_not_fit_are_refused(tmp_path: Path, other: dict[str, An
     with pytest.raises(InvalidInputError, match=message) as error:
         read(write(tmp_path / "r.parquet", pa.table(columns)))
     assert error.value.code == ErrorCode.KAFKA_RECORDS and str(tmp_path) in str(error.value)
+
+
+def test_a_timestamp_without_time_zone_is_refused(tmp_path: Path) -> None:
+    columns = {**COLUMNS, "timestamp": pa.array([1], pa.timestamp("ms"))}
+    with pytest.raises(InvalidInputError) as error:
+        read(write(tmp_path / "r.parquet", pa.table(columns)))
+    assert error.value.code == ErrorCode.NAIVE_DATETIME
 
 
 def test_a_json_file_whose_first_line_has_no_value_is_refused(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_the_real_store_gives_the_same_versions(name: str, store: str) -> None:
     """Its newest values, each as-of answer, and all versions of each key where the release has that query."""
     found = next(each for each in application(name).stores() if each["name"] == store)
     rules = VersionedRules(found["history_retention_ms"], found["segment_interval_ms"])
-    asked = 0
+    asked = listed = 0
     for part in found["partitions"]:
         log = changelog_log(name, found["changelog"], part["partition"])
         rows = [row for batch in versions([log], rules) for row in decoded(found, batch)]
@@ -57,17 +57,14 @@ def test_the_real_store_gives_the_same_versions(name: str, store: str) -> None:
                     given = answer and {"value": answer["value"], "valid_from": answer["valid_from"]}
                     assert given == each["answer"]
                     asked += 1
-        for key, wanted in listed(part.get("versions", [])):
-            mine = sorted((row for row in rows if row["key"] == key), key=lambda row: int(row["valid_from"]))
-            assert [{n: row[n] for n in ("value", "valid_from", "valid_to")} for row in mine] == wanted
-    assert asked > 10
+        if "versions" in part:
+            assert sorted(map(version, rows)) == sorted(map(version, part["versions"]))
+            listed += len(rows)
+    assert asked > 10 and (listed > 10 or name == "ledger")
 
 
-def listed(answers: list[Row]) -> list[tuple[Any, list[Row]]]:
-    return [
-        (each["key"], [{n: row[n] for n in ("value", "valid_from", "valid_to")} for row in each["versions"]])
-        for each in answers
-    ]
+def version(row: Row) -> tuple[str, int, str, Any]:
+    return repr(row["key"]), row["valid_from"], repr(row["value"]), row["valid_to"]
 
 
 def accepted(
