@@ -23,6 +23,7 @@ HELD_BYTES = 256 << 20  # of keys and values; with all that is computed from the
 _EACH = 56  # bytes that a record takes besides
 _END = 1 << 64
 _LEAST_WIDTH = 1 << 44  # records of one key cannot be separated, and narrower ranges would be many
+_WIDER = 16
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,11 @@ def in_key_ranges(
     hashing = _Hashing()
     first, width = 0, _END
     while first < _END:
-        last, found = _one_range(read, partition, hashing, first, min(first + width - 1, _END - 1), held_bytes, keys)
+        end = min(first + width - 1, _END - 1)
+        last, weight, found = _one_range(read, partition, hashing, first, end, held_bytes, keys)
         width = last - first + 1
+        if weight < held_bytes // 2:  # a key with many records made the range narrow
+            width *= min(held_bytes // max(weight, 1), _WIDER)
         if found is not None:
             yield found
         del found
@@ -151,7 +155,7 @@ def _one_range(
     last: int,
     held_bytes: int,
     keys: Collection[bytes] | None,
-) -> tuple[int, KeyRange | None]:
+) -> tuple[int, int, KeyRange | None]:
     weight = number = 0
     seen = np.iinfo(np.int64).min
     held: list[_Piece] = []
@@ -182,7 +186,7 @@ def _one_range(
             held = [each.within(hashing, first, last) for each in held]
             weight = sum(each.weight for each in held)
     held = [each for each in held if len(each.number)]
-    return last, _joined(partition, held) if held else None
+    return last, weight, _joined(partition, held) if held else None
 
 
 def _of_keys(found: Cells, keys: Collection[bytes]) -> Ints:
