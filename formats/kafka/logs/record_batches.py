@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.formats.errors import StateStoreError
-from statestore.formats.kafka.changelogs import plain_batches
-from statestore.formats.kafka.changelogs.batch_codecs import decompressed
+from statestore.formats.kafka.logs import plain_batches
 from statestore.formats.kafka.changelogs.cells import Cells
-from statestore.formats.kafka.changelogs.log_errors import damaged
 from statestore.formats.kafka.changelogs.records import HeaderCells, Records
 from statestore.formats.kafka.columns.header_columns import HEADERS
+from statestore.formats.kafka.logs.batch_codecs import decompressed
+from statestore.formats.kafka.logs.log_errors import damaged
 from statestore.formats.kernels.arrays import Bools, Bytes, Ints
 from statestore.formats.kernels.batch_layout import (
     ATTRIBUTES,

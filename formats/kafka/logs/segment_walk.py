@@ -12,9 +12,9 @@ import numpy as np
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError, CorruptError, NotFoundError
-from statestore.formats.kafka.changelogs.log_errors import damaged, unsupported, wrong_checksum
-from statestore.formats.kafka.changelogs.plain_batches import crc32c
-from statestore.formats.kafka.changelogs.record_batches import Batches, loops
+from statestore.formats.kafka.logs.log_errors import damaged, unsupported, wrong_checksum
+from statestore.formats.kafka.logs.plain_batches import crc32c
+from statestore.formats.kafka.logs.record_batches import Batches, loops
 from statestore.formats.kernels.arrays import Bytes
 from statestore.formats.kernels.batch_layout import (
     BAD_CHECKSUM,
