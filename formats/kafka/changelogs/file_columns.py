@@ -198,6 +198,6 @@ def _wrong_headers(file: FilePlace, kind: pa.DataType) -> InvalidInputError:
 def order_broken(file: str, partition: int, offset: int) -> CorruptError:
     """A record is there twice, so one of the two is not what the log held."""
     return CorruptError(
-        ErrorCode.KAFKA_RECORDS,
+        ErrorCode.FILE_DAMAGED,
         f"{file}: found offset {offset} of partition {partition} twice, expected each record once",
     )

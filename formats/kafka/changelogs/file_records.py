@@ -128,7 +128,7 @@ def record_files(
 
     ``encoding``: how bytes are written where key, value or a header is text. ``topic``: of a column of that name.
     Raises NotFoundError PATH_NOT_FOUND or NOTHING_HERE, InvalidInputError KAFKA_RECORDS for columns that do not fit,
-    and CorruptError KAFKA_RECORDS for an offset that is there twice or a file that cannot be read.
+    and CorruptError FILE_DAMAGED for an offset that is there twice or a file that cannot be read.
     """
     if encoding not in ENCODINGS:
         raise InvalidInputError(
@@ -250,7 +250,8 @@ def _read(file: RecordFile, columns: tuple[str, ...], topics: set[str] | None = 
                 yield found
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise CorruptError(
-            ErrorCode.KAFKA_RECORDS, f"file {file.path}: cannot be read as {file.form}: {str(error)[:300]}"
+            ErrorCode.FILE_DAMAGED,
+            f"file {file.path}: cannot be read as {file.form}: {str(error)[:300]}; restore it from a copy",
         ) from error
 
 

@@ -17,8 +17,7 @@ import pyarrow as pa
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.kafka.changelogs.log_directory import LogPartition, base_offset, log_partitions, one_topic
-from statestore.formats.kafka.changelogs.log_errors import damaged
-from statestore.formats.kafka.changelogs.record_batches import Batches, decoded
+from statestore.formats.kafka.changelogs.record_batches import Batches, damaged, decoded
 from statestore.formats.kafka.changelogs.record_log import IncompleteTail, Isolation, LogFindings, OpenTransaction
 from statestore.formats.kafka.changelogs.records import COLUMNS, Records
 from statestore.formats.kafka.changelogs.segment_walk import SegmentFile, WalkEnd, judge_end, size_of, walked
