@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, shown
+from statestore.formats.errors import CorruptError, InvalidInputError, shown
 from statestore.formats.kafka.columns.header_columns import HEADERS
 
 TextEncoding = Literal["hex", "base64", "utf-8"]
@@ -195,9 +195,9 @@ def _wrong_headers(file: FilePlace, kind: pa.DataType) -> InvalidInputError:
     )
 
 
-def order_broken(file: str, partition: int, offset: int) -> InvalidInputError:
+def order_broken(file: str, partition: int, offset: int) -> CorruptError:
     """A record is there twice, so one of the two is not what the log held."""
-    return InvalidInputError(
-        ErrorCode.KAFKA_RECORDS,
+    return CorruptError(
+        ErrorCode.FILE_DAMAGED,
         f"{file}: found offset {offset} of partition {partition} twice, expected each record once",
     )

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, NotFoundError
+from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError
 from statestore.formats.kafka.changelogs.cells import Cells, cells_of
 from statestore.formats.kafka.changelogs.file_columns import (
     ENCODINGS,
@@ -128,7 +128,7 @@ def record_files(
 
     ``encoding``: how bytes are written where key, value or a header is text. ``topic``: of a column of that name.
     Raises NotFoundError PATH_NOT_FOUND or NOTHING_HERE, InvalidInputError KAFKA_RECORDS for columns that do not fit,
-    for an offset that is there twice, and for a file that cannot be read.
+    and CorruptError FILE_DAMAGED for an offset that is there twice or a file that cannot be read.
     """
     if encoding not in ENCODINGS:
         raise InvalidInputError(
@@ -249,8 +249,9 @@ def _read(file: RecordFile, columns: tuple[str, ...], topics: set[str] | None = 
             if found.num_rows:
                 yield found
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise InvalidInputError(
-            ErrorCode.KAFKA_RECORDS, f"file {file.path}: cannot be read as {file.form}: {str(error)[:300]}"
+        raise CorruptError(
+            ErrorCode.FILE_DAMAGED,
+            f"file {file.path}: cannot be read as {file.form}: {str(error)[:300]}; restore it from a copy",
         ) from error
 
 

@@ -19,8 +19,7 @@ from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.kafka.changelogs.record_log import IncompleteTail, Isolation, LogFindings, OpenTransaction
 from statestore.formats.kafka.changelogs.records import COLUMNS, Records
 from statestore.formats.kafka.logs.log_directory import LogPartition, base_offset, log_partitions, one_topic
-from statestore.formats.kafka.logs.log_errors import damaged
-from statestore.formats.kafka.logs.record_batches import Batches, decoded
+from statestore.formats.kafka.logs.record_batches import Batches, damaged, decoded
 from statestore.formats.kafka.logs.segment_walk import SegmentFile, WalkEnd, judge_end, size_of, walked
 from statestore.formats.kafka.logs.transactions import Outcomes, TransactionSurvey
 from statestore.formats.kernels.arrays import Bools

@@ -93,8 +93,8 @@ def model(records: list[Logged], rules: VersionedRules, moment: LogMoment, *, ex
             if puts[time].value is None:
                 continue
             least = int((stream_time - (rules.history_retention or 0)) / rules.interval)
-            expires = end is not None and rules.history_retention is not None
-            if expires and not expired and int(end / rules.interval) < least:
+            may_expire = rules.history_retention is not None and not expired
+            if end is not None and may_expire and int(end / rules.interval) < least:
                 continue
             row = puts[time].row()
             del row["timestamp"]
