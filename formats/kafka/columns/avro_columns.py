@@ -173,7 +173,7 @@ def _blocks(cursor: Cursor, kind: AvroType) -> pa.Array:
         left[fresh] = _counts(cursor, fresh)
         going = going[(left[going] > 0) & ~cursor.bad[going]]
         part = cursor.select(going)
-        before = part.at
+        before = part.at.copy()
         if kind.form == "map":
             names.append(part.take(part.varlong()).binary().cast(pa.string()))
         entries.append(_values(part, kind.parts[0]))

@@ -108,6 +108,8 @@ class Cells:
 
 def cells_of(column: pa.BinaryArray) -> Cells:
     """The cells of a binary column, without a copy."""
+    if column.type != pa.binary():
+        column = column.cast(pa.binary())
     if not len(column):
         return Cells(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64), None, column)
     buffers = column.buffers()
@@ -155,7 +157,7 @@ class Cursor:
 
     def __init__(self, cells: Cells) -> None:
         self.data = cells.data
-        self.at = cells.start
+        self.at = cells.start.copy()  # `put_back` changes it
         self.stop = cells.start + cells.size
         self.bad: Bools = np.zeros(len(cells), bool) if cells.missing is None else cells.missing.copy()
 
@@ -240,7 +242,6 @@ class Cursor:
 
     def put_back(self, which: Ints, part: Cursor) -> None:
         """Go where ``part``, made by `select`, has come to."""
-        self.at = self.at.copy()
         self.at[which] = part.at
         self.bad[which] = part.bad
 
@@ -311,6 +312,5 @@ def _entries_of_one(cursor: Cursor, row: int, count: int) -> tuple[Ints, Ints]:
         starts.append(at)
         sizes.append(length)
         at += max(length, 0)
-    cursor.at = cursor.at.copy()
     cursor.at[row] = at
     return np.array(starts, np.int64), np.array(sizes, np.int64)
