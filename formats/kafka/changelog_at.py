@@ -8,7 +8,7 @@ versioned stores are valid by their own timestamps (KIP-889).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -23,8 +23,15 @@ from statestore.formats.kafka.changelogs.record_log import RecordLog
 from statestore.formats.kafka.changelogs.replay import replayed
 from statestore.formats.kafka.changelogs.version_history import VersionedRules, versions
 from statestore.formats.kafka.columns.header_columns import HEADERS
-from statestore.formats.kafka.columns.store_form import StoreForm
+from statestore.formats.kafka.columns.store_form import StoreForm, StoreKind
 from statestore.formats.kafka.columns.store_kinds import KINDS, logged_rows, logged_schema
+from statestore.formats.kafka.expired_rows import (
+    EXPIRED,
+    expired_column,
+    marks_expired,
+    segment_times_of,
+    without_expired,
+)
 from statestore.formats.kafka.key_filters import PARTITION, encoded_keys, partitions_asked
 from statestore.formats.values.filters import Filter
 
@@ -37,20 +44,22 @@ _NOT_SHOWN = ("tombstone", "record")
 
 @dataclass(frozen=True)
 class LogPart:
-    """The log of one partition."""
+    """The log of one partition; ``stream_time`` (milliseconds) is known where rows are marked by it."""
 
     log: RecordLog
+    stream_time: int | None = None
     rows: int | None = None
 
 
 @dataclass(frozen=True)
 class ChangelogAt(StateAt, HoldsPast):
-    """A changelog up to a moment. ``retention`` is the history retention of a versioned store in milliseconds."""
+    """A changelog up to a moment. ``retention`` is that of windows, sessions or versions, in milliseconds."""
 
     logs: tuple[RecordLog, ...]
     form: StoreForm
     retention: int | None = None
     moment: LogMoment = END
+    hide_expired: bool = False
     begins: dict[int, int | None] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -59,11 +68,16 @@ class ChangelogAt(StateAt, HoldsPast):
 
     @property
     def schema(self) -> pa.Schema:
-        return changelog_schema(self.form)
+        return changelog_schema(self.form, self.retention)
 
     def parts(self, filters: Sequence[Filter]) -> Sequence[LogPart]:
         wanted = partitions_asked(filters)
-        return [LogPart(log) for log in self.logs if wanted is None or log.partition in wanted]
+        marked = marks_expired(self._kind, self.retention)
+        return [
+            LogPart(log, self._stream_time(log) if marked else None)
+            for log in self.logs
+            if wanted is None or log.partition in wanted
+        ]
 
     def rows(self, part: Any, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
         if self._is_versioned:
@@ -71,7 +85,8 @@ class ChangelogAt(StateAt, HoldsPast):
                 yield batch.filter(batch.column("valid_to").is_null()).drop_columns(["valid_to"])
             return
         for batch in replayed([part.log], self.moment, columns=_READ):
-            yield self._decoded(batch, part.log.partition)
+            rows = self._decoded(batch, part)
+            yield without_expired(rows) if self.hide_expired else rows
 
     def past_from(self) -> int | None:
         """The stream time from which on no record is missing, of all partitions (epoch microseconds)."""
@@ -86,35 +101,47 @@ class ChangelogAt(StateAt, HoldsPast):
         if self._is_versioned:
             for batch in versions([log], VersionedRules(self.retention), self.moment):
                 batch = batch.rename_columns({"valid_from": "timestamp"})
-                yield self._decoded(batch, log.partition, ends=batch.column("valid_to"))
+                yield self._decoded(batch, part, ends=batch.column("valid_to"))
             return
         for found in in_key_ranges(partial(keyed, log, self.moment), log.partition, keys=self._keys(filters)):
             batch = _intervals(found)
             for begin in range(0, len(batch), BATCH_ROWS):
                 piece = batch.slice(begin, BATCH_ROWS)
-                yield self._decoded(piece, log.partition, piece.column("valid_from"), piece.column("valid_to"))
+                yield self._decoded(piece, part, piece.column("valid_from"), piece.column("valid_to"))
+
+    @property
+    def _kind(self) -> StoreKind:
+        return KINDS[self.form.kind]
 
     @property
     def _is_versioned(self) -> bool:
-        return KINDS[self.form.kind].has_past
+        return self._kind.has_past
+
+    def _stream_time(self, log: RecordLog) -> int:
+        """The greatest segment time that the store has seen, which a null put counts for, too; -1: none."""
+        times = (segment_times_of(self._decoded_keys(records.batch(_READ))) for records in keyed(log, self.moment))
+        return max((int(each.max()) for each in times if len(each)), default=-1)
+
+    def _decoded_keys(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        form = replace(self.form, key_serde="bytes", value_serde="bytes")
+        return logged_rows(form, batch["key"], batch["value"], batch["timestamp"], _known_headers(batch))
 
     def _keys(self, filters: Sequence[Filter]) -> list[bytes] | None:
         """The raw keys to which filters limit an answer; None: any."""
-        kind = KINDS[self.form.kind]
+        kind = self._kind
         return encoded_keys(self.form, kind, filters) if kind.rows in ("plain", "versioned") else None
 
     def _decoded(
-        self, batch: pa.RecordBatch, partition: int, starts: pa.Array | None = None, ends: pa.Array | None = None
+        self, batch: pa.RecordBatch, part: LogPart, starts: pa.Array | None = None, ends: pa.Array | None = None
     ) -> pa.RecordBatch:
         """Records (`_READ`) as rows of the state; with their intervals, in milliseconds, where they are given."""
-        headers = batch.column("headers")
-        if headers.null_count:
-            headers = headers.fill_null(pa.scalar([], HEADERS))
-        rows = logged_rows(self.form, batch["key"], batch["value"], batch["timestamp"], headers)
+        rows = logged_rows(self.form, batch["key"], batch["value"], batch["timestamp"], _known_headers(batch))
         record = rows.column("record")
         columns = {name: rows.column(name) for name in rows.schema.names if name not in _NOT_SHOWN}
         columns[OFFSET] = batch.column("offset").take(record)
-        columns[PARTITION] = pa.repeat(pa.scalar(partition, pa.int32()), len(rows))
+        columns[PARTITION] = pa.repeat(pa.scalar(part.log.partition, pa.int32()), len(rows))
+        if part.stream_time is not None and self.retention is not None:
+            columns[EXPIRED] = expired_column(rows, self._kind, part.stream_time, self.retention)
         names = list(self.schema.names)
         for name, times in (("valid_from", starts), ("valid_to", ends)):
             if times is not None:
@@ -123,9 +150,11 @@ class ChangelogAt(StateAt, HoldsPast):
         return pa.RecordBatch.from_arrays([columns[name] for name in names], names=names)
 
 
-def changelog_schema(form: StoreForm) -> pa.Schema:
+def changelog_schema(form: StoreForm, retention: int | None) -> pa.Schema:
     """The columns of a changelog's state: those of the store's kind, and where the record of each row lies."""
     own = [each for each in logged_schema(form) if each.name not in _NOT_SHOWN]
+    if marks_expired(KINDS[form.kind], retention):
+        own.append(pa.field(EXPIRED, pa.bool_()))
     return pa.schema([*own, pa.field(OFFSET, pa.int64()), pa.field(PARTITION, pa.int32())])
 
 
@@ -166,6 +195,12 @@ def _intervals(found: KeyRange) -> pa.RecordBatch:
         "valid_to": pa.array(found.stream_time[following[rows]], mask=last),
     }
     return pa.RecordBatch.from_pydict(columns)
+
+
+def _known_headers(batch: pa.RecordBatch) -> pa.ListArray:
+    """Headers of records, none where a file has no such column."""
+    headers = batch.column("headers")
+    return headers.fill_null(pa.scalar([], HEADERS)) if headers.null_count else headers
 
 
 def _times(milliseconds: pa.Array) -> pa.Array:

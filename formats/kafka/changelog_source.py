@@ -80,7 +80,7 @@ class ChangelogSource(Source):
 
     def info(self, state: str) -> StateInfo:
         store = self.changelog(state).store
-        kind, columns = store.kind, changelog_schema(store.form)
+        kind, columns = store.kind, changelog_schema(store.form, store.retention)
         row_key = (*(kind.keys if kind.has_past else kind.row_keys), PARTITION)
         return StateInfo(
             state,
@@ -103,7 +103,7 @@ class ChangelogSource(Source):
             {log.partition: last for log in found.logs if (last := self._until(log.partition)) is not None},
             self.settings.until_time,
         )
-        return ChangelogAt(found.logs, found.store.form, found.store.retention, moment)
+        return ChangelogAt(found.logs, found.store.form, found.store.retention, moment, self.settings.hide_expired)
 
     def size(self, state: str) -> StateSize:
         found = self.changelog(state)

@@ -81,7 +81,13 @@ class ApplicationSource(Source):
         return [Version(VERSION, None)] if numbers is None or VERSION in numbers else []
 
     def at(self, state: str, version: int) -> StateAt:
-        return store_at(self.application.folder, self.store(state), allow_unflushed=self.settings.allow_unflushed)
+        given = self.settings
+        return store_at(
+            self.application.folder,
+            self.store(state),
+            allow_unflushed=given.allow_unflushed,
+            hide_expired=given.hide_expired,
+        )
 
     def no_time(self, state: str, version: int) -> NotFoundError:
         return NotFoundError(

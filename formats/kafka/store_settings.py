@@ -52,6 +52,7 @@ class StoreSettings:
     every: Given = Given()
     by_store: Mapping[str, Given] = field(default_factory=dict)
     allow_unflushed: bool = False
+    hide_expired: bool = False
     until_offset: str | None = None
     until_time: int | None = None
 
@@ -84,6 +85,7 @@ def settings_of(options: Mapping[str, str]) -> StoreSettings:
         application=options.get("application", settings.application),
         every=every,
         allow_unflushed=_bool(options, "allowUnflushed"),
+        hide_expired=_bool(options, "hideExpired"),
         until_offset=options.get("untiloffset"),
         until_time=parse_time(options["untiltime"], "option untilTime") // 1000 if "untiltime" in options else None,
     )
