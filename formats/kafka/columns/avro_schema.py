@@ -42,7 +42,7 @@ class AvroType:
 
 
 def is_avro(serde: str) -> bool:
-    """Whether the name of a serde is one of Avro."""
+    """Return whether a serde of this name is one of Avro."""
     return serde.startswith((PREFIX, PLAIN_PREFIX))
 
 

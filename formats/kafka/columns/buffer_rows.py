@@ -134,7 +134,7 @@ class _Part:
 def _of_version(version: int, row: Ints, rows: Cells, origin: Origin) -> list[_Part]:
     found, bad = _decode(version, row, rows)
     if version == 2 and bad.any():
-        # The early releases that wrote version 3 as 2 cannot be told otherwise.
+        # Nothing else marks the values of early releases, which wrote version 3 as 2.
         newer = np.flatnonzero(bad)
         parts = _of_version(3, row[newer], rows.select(newer), origin)
         older = np.flatnonzero(~bad)

@@ -85,7 +85,7 @@ class Cells:
 
     @property
     def nulls(self) -> Bools:
-        """Which cells are null."""
+        """A mask of the cells that are null."""
         return np.zeros(len(self), bool) if self.missing is None else self.missing
 
     def cell(self, index: int) -> bytes:

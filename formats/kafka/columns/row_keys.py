@@ -33,7 +33,7 @@ LOGGED: dict[KeyForm, KeyForm] = {"time-ordered window": "window", "time-ordered
 
 
 def base_rows(keys: pa.BinaryArray, least: int, form: str) -> pa.BooleanArray | None:
-    """Which rows of a time-ordered store are base rows; None: all are.
+    """A mask of the base rows among rows of a time-ordered store; None if all are.
 
     Raises CorruptError KAFKA_BYTES for a key that begins with neither 00 nor 01 or is shorter than ``least`` bytes.
     """

@@ -1,4 +1,4 @@
-"""What a serde is to a reader of columns."""
+"""Serdes as a reader of columns uses them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Decode = Callable[[Cells, Origin], pa.Array]
 
 @dataclass(frozen=True)
 class CellSerde:
-    """How the cells of a column are decoded: ``decode(cells, origin)`` gives an array of ``type``.
+    """Decoder of the cells of a column: ``decode(cells, origin)`` gives an array of ``type``.
 
     ``decode`` raises CorruptError KAFKA_BYTES about the first cell that has not the serde's form; ``size`` is the size
     of each cell where it is fixed.

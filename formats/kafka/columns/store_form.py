@@ -1,4 +1,4 @@
-"""What a store is: its kind, and what a reader must be given to decode its rows."""
+"""A store as a reader sees it: its kind, and the facts without which its rows cannot be decoded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RowForm = Literal[
 
 @dataclass(frozen=True)
 class StoreForm:
-    """What nothing on disk says about a store, and its reader needs.
+    """Facts about a store that its reader needs and its files do not name.
 
     ``kind`` is a key of `statestore.formats.kafka.columns.store_kinds.KINDS`. The serdes are named as in
     `statestore.formats.kafka.columns.serde_columns`; "bytes" leaves the bytes as they are. Two names with a slash

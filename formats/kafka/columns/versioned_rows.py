@@ -122,7 +122,7 @@ def _least_of_newer(oldest: Ints, key: Ints) -> Ints:
 
 
 def decode_versions(segments: Ints, keys: pa.BinaryArray, values: pa.BinaryArray) -> Versions:
-    """Decode the values of latest rows and of history rows, which ``segments`` tells apart.
+    """Decode the values of latest rows, whose segment is -1, and of history rows.
 
     Raises CorruptError VERSIONED_ROW about the first history row that is none, KAFKA_BYTES about a latest row.
     """

@@ -140,7 +140,7 @@ def test_values_that_another_library_wrote() -> None:
 
 @few_or_many(60, 1000, schema=SCHEMAS, cells=st.lists(st.binary(max_size=20), max_size=5))
 def test_any_bytes_are_read_or_refused(schema: Any, cells: list[bytes]) -> None:
-    """What is read is what the value's own encoding is, up to the blocks of arrays."""
+    """Values that were read are written as they were, up to the blocks of arrays."""
     text = json.dumps({"type": schema})
     try:
         found = decoded(f"avro-plain:{text}", cells)
