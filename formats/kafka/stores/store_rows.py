@@ -120,7 +120,7 @@ def databases_between(databases: Sequence[Database], first: int | None, last: in
     """The databases of a segmented store that may hold rows with a segment time from ``first`` to ``last``, inclusive.
 
     The segment time of a window is its start, that of a session is its end; epoch milliseconds. None: no bound.
-    ``databases`` are all databases of the store partition, in order. Names tell where a segment begins; it ends where
+    ``databases`` are all databases of the store partition, in order. Names show where a segment begins; it ends where
     the next one begins, at the latest.
     """
     kept = []
