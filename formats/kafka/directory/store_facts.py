@@ -80,7 +80,7 @@ class DatabaseFacts:
 
     @property
     def is_unknown(self) -> bool:
-        """Return whether nobody can tell from the directory if there are rows."""
+        """Return whether the directory does not show if there are rows."""
         return self.table_files == 0 or not self.families or any(family.has_rows is None for family in self.families)
 
 

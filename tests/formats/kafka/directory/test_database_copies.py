@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -229,3 +231,39 @@ def test_a_metadata_file_without_end_is_refused(database: Path, name: str) -> No
         file.truncate(5 << 30)
     with pytest.raises(CorruptError, match="FILE_TOO_LARGE"), opened_copy(folder_of(database)):
         pass
+
+
+@pytest.mark.slow
+def test_reads_beside_a_writer_see_a_gapless_beginning_of_its_rows(tmp_path: Path) -> None:
+    """The writer flushes and compacts all the time and has no write-ahead log, as Kafka Streams."""
+    path = tmp_path / "store"
+    script = f"""
+from rocksdict import Options, Rdict, WriteOptions
+options = Options(raw_mode=True)
+options.create_if_missing(True)
+options.set_level_zero_file_num_compaction_trigger(2)
+database = Rdict({str(path)!r}, options=options)
+writing = WriteOptions()
+writing.disable_wal = True
+database.set_write_options(writing)
+for number in range(150_000):
+    database[b"%09d" % number] = b"value"
+    if number % 1000 == 0:
+        database.flush()
+        if number == 0:
+            print("begun", flush=True)
+database.flush()
+database.close()
+"""
+    writer = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    with writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "begun\n"
+        counts = []
+        while writer.poll() is None or not counts or counts[-1] < 150_000:
+            with opened_copy(folder_of(path)) as copy:
+                found = sorted(rows(copy))
+            assert found == [b"%09d" % number for number in range(len(found))]
+            counts.append(len(found))
+        assert counts == sorted(counts)
+    assert writer.returncode == 0
