@@ -306,7 +306,7 @@ class ErrorCode(StrEnum):
     NOT_IN_ROW = "NOT_IN_ROW"
     """A time is outside a row of a versioned store of Kafka Streams. Look in the row of that time."""
     BUFFER_CONTEXT = "BUFFER_CONTEXT"
-    """A buffer value of this version needs a record context. Give one."""
+    """Not raised any more: a buffer value of this version needs a record context. Give one."""
 
     # Keyed stores and tracked state
 

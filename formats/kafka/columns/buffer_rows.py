@@ -26,7 +26,8 @@ from statestore.formats.errors import UnsupportedError
 from statestore.formats.kafka.columns.cells import NULL, Cells, Cursor, cells_of, ends_of, joined
 from statestore.formats.kafka.columns.header_columns import HEADER, HEADERS
 from statestore.formats.kafka.columns.origins import Origin, shown
-from statestore.formats.kafka.columns.serde_columns import CellSerde, cell_serde
+from statestore.formats.kafka.columns.serde_columns import cell_serde
+from statestore.formats.kafka.columns.serde_form import CellSerde
 from statestore.formats.kafka.columns.time_columns import TIME, times, timestamps
 from statestore.formats.kernels.arrays import Bools, Ints
 
@@ -65,7 +66,7 @@ def grace_columns(keys: pa.BinaryArray, values: pa.BinaryArray, key: CellSerde, 
     """
     cells, origin = cells_of(keys), Origin("key", keys)
     expected = "a buffer key: 00 | time:int64 | key | sequence:int32"
-    origin.refuse(cells, (cells.size < _GRACE_KEY) | (cells.numbers(0, "u1") != 0), expected, _REMEDY)
+    origin.refuse(cells, (cells.size < _GRACE_KEY) | (cells.first_bytes() != 0), expected, _REMEDY)
     rows = cells_of(values)
     cursor = Cursor(rows)
     context, change = _version_3(cursor)
@@ -94,7 +95,7 @@ def suppression_columns(
     deleted = rows.nulls
     marks = cells_of(versions)
     unmarked = marks.nulls
-    number = np.where(unmarked, 0, marks.numbers(0, "u1"))
+    number = np.where(unmarked, 0, marks.first_bytes())
     wrong = ~deleted & ~unmarked & ((marks.size != 1) | (number > NEWEST_VERSION))
     if wrong.any():
         raise UnsupportedError(
@@ -104,10 +105,10 @@ def suppression_columns(
         )
     number = np.where(deleted, NEWEST_VERSION, number)
     parts = []
-    for version in np.unique(number).tolist():
+    for version in np.unique(number).tolist() or [NEWEST_VERSION]:
         row = np.flatnonzero(number == version)
         parts += _of_version(version, row, rows.select(row), origin)
-    row = np.concatenate([part.row for part in parts]) if parts else np.empty(0, np.int64)
+    row = np.concatenate([part.row for part in parts])
     back = pa.array(np.argsort(row, kind="stable"))
     columns = [
         {
@@ -116,8 +117,7 @@ def suppression_columns(
         }
         for part in parts
     ]
-    names = list(columns[0]) if columns else []
-    found = {name: pa.concat_arrays([part[name] for part in columns]).take(back) for name in names}
+    found = {name: pa.concat_arrays([part[name] for part in columns]).take(back) for name in columns[0]}
     return {"key": key.decode(cells_of(keys), origin.named("key")), **found}
 
 
@@ -134,7 +134,7 @@ class _Part:
 def _of_version(version: int, row: Ints, rows: Cells, origin: Origin) -> list[_Part]:
     found, bad = _decode(version, row, rows)
     if version == 2 and bad.any():
-        # The early releases that wrote version 3 as 2 cannot be told otherwise.
+        # Nothing else marks the values of early releases, which wrote version 3 as 2.
         newer = np.flatnonzero(bad)
         parts = _of_version(3, row[newer], rows.select(newer), origin)
         older = np.flatnonzero(~bad)

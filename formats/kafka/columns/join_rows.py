@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from statestore.formats.kafka.columns.cells import Cells, Cursor, cells_of, read_entries
 from statestore.formats.kafka.columns.origins import Origin
-from statestore.formats.kafka.columns.serde_columns import CellSerde
+from statestore.formats.kafka.columns.serde_form import CellSerde
 from statestore.formats.kafka.columns.time_columns import times
 from statestore.formats.kernels.arrays import Bools, Ints
 
@@ -58,7 +58,7 @@ def outer_join_rows(
     sides = side[row]
     deleted = elements.nulls
     expected = "a list of values, each with the side of its key in front"
-    inner = elements.numbers(0, "u1")
+    inner = elements.first_bytes()
     origin.named("value").refuse(elements, ~deleted & ((elements.size < 1) | (inner != sides)), expected, _REMEDY)
     bare = Cells(elements.data, elements.start + ~deleted, elements.size - ~deleted, elements.missing)
     found = {
