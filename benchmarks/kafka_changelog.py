@@ -27,8 +27,8 @@ import pyarrow as pa
 
 from statestore.formats.kafka.changelogs.log_directory import LogPartition, log_partitions
 from statestore.formats.kafka.changelogs.log_reading import log_records, open_log
-from statestore.formats.kafka.changelogs.moments import LogMoment
 from statestore.formats.kafka.changelogs.record_history import changes, history
+from statestore.formats.kafka.changelogs.record_log import LogMoment
 from statestore.formats.kafka.changelogs.replay import replayed
 from statestore.formats.kafka.changelogs.version_history import VersionedRules, versions
 from statestore.formats.kernels.checksum_kernels import crc32c

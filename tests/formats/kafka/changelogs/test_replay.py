@@ -18,7 +18,7 @@ from statestore.formats.errors import InvalidInputError
 from statestore.formats.kafka.changelogs import replay
 from statestore.formats.kafka.changelogs.log_directory import log_partitions
 from statestore.formats.kafka.changelogs.log_reading import open_log
-from statestore.formats.kafka.changelogs.moments import LogMoment
+from statestore.formats.kafka.changelogs.record_log import LogMoment
 from statestore.formats.kafka.changelogs.replay import replayed
 from statestore.formats.kafka.columns.store_kinds import logged_rows
 
