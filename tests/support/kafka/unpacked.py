@@ -19,8 +19,13 @@ def unpack(name: str, folder: Path) -> Path:
 
 def stores_file(name: str, file: Path) -> Path:
     """Write what is true of an application's stores as the TOML file that users write."""
+    return write_stores_file(application(name).stores(), file)
+
+
+def write_stores_file(stores: list[dict[str, Any]], file: Path) -> Path:
+    """Write what is true of stores as the TOML file that users write."""
     lines = []
-    for store in application(name).stores():
+    for store in stores:
         if not is_on_disk(store):
             continue
         form = form_of(store)
