@@ -27,6 +27,7 @@ from statestore.formats.segments.segment_meta import SegmentMeta
 from statestore.formats.state_table import Query, StateTable, column_names
 from statestore.formats.table_columns import unknown_column
 from statestore.formats.values.comparable_values import comparable
+from statestore.formats.values.filters import Filter
 from statestore.formats.values.key_hash import hash_keys
 from statestore.formats.values.wider_types import cast_wider, widest_type
 
@@ -88,7 +89,33 @@ def difference(table: StateTable, old: Point, new: Point, columns: Iterable[str]
     if columns is None:
         names = replace(names, placement=frozenset(table.placement_columns))
     schema = _schema(shown, names)
-    return pa.RecordBatchReader.from_batches(schema, _of_table(table, queries, names, schema))
+    return pa.RecordBatchReader.from_batches(schema, _of_tables((table, table), queries, names, schema))
+
+
+def compare(
+    old: StateTable, new: StateTable, columns: Iterable[str] | None = None, filters: Sequence[Filter] = ()
+) -> pa.RecordBatchReader:
+    """Return the rows that differ between the newest states of two tables, as `difference` does between two points.
+
+    Columns that only one of them has are left out. ``filters`` are on columns of both. Raises InvalidInputError
+    INCOMPATIBLE_STATE for tables whose rows are not identified by the same columns, and as `difference`.
+    """
+    tables = old.pin(), new.pin()
+    keys, others_keys = (table.row_key or table.key_columns for table in tables)
+    if keys != others_keys:
+        raise InvalidInputError(
+            ErrorCode.INCOMPATIBLE_STATE,
+            f"rows of {old.name!r} are identified by {', '.join(keys)}, those of {new.name!r} by "
+            f"{', '.join(others_keys)}; compare tables of one kind",
+        )
+    query = Query(filters=tuple(filters))
+    schemas = [table.schema(query) for table in tables]
+    common = pa.schema([field for field in schemas[1] if field.name in schemas[0].names])
+    shown = _shared_schema(new.name, schemas[0], common)
+    names = _chosen(new.name, keys, [n for n in shown.names if n not in (*keys, *INTERVAL)], columns)
+    names = replace(names, placement=frozenset((*tables[0].placement_columns, *tables[1].placement_columns)))
+    schema = _schema(shown, names)
+    return pa.RecordBatchReader.from_batches(schema, _of_tables(tables, (query, query), names, schema))
 
 
 def _chosen(name: str, keys: Sequence[str], values: Sequence[str], asked: Iterable[str] | None) -> Columns:
@@ -218,11 +245,11 @@ def _shared_schema(name: str, old: pa.Schema, new: pa.Schema) -> pa.Schema:
     return pa.schema(fields)
 
 
-def _of_table(
-    table: StateTable, queries: Sequence[Query], names: Columns, schema: pa.Schema
+def _of_tables(
+    tables: Sequence[StateTable], queries: Sequence[Query], names: Columns, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    before, after = (_read(table, query, names, schema) for query in queries)
-    if table.row_key:
+    before, after = (_read(table, query, names, schema) for table, query in zip(tables, queries, strict=True))
+    if tables[1].row_key:
         return _compared(before, after, names, schema)
     return _as_bags(before, after, names, schema)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from statestore.catalog.reads.argument_names import one_spelling
-from statestore.catalog.reads.difference import Point, difference
+from statestore.catalog.reads.difference import Point, compare, difference
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.state_table import Query, StateTable, column_names
@@ -121,6 +121,14 @@ class Reads:
         old = Point(start_version, _us(start_time, "start_time"))
         new = Point(end_version, _us(end_time, "end_time"))
         return difference(self._asked(), old, new, columns)
+
+    def compare(self, other: Reads, columns: Iterable[str] | None = None, filter: Any = None) -> pa.RecordBatchReader:
+        """Read the rows in which another table of the same kind differs from this one now, in the columns of `diff`.
+
+        A row is ``added`` if only ``other`` has it. A local state directory is so compared with its changelog, or a
+        checkpoint with its copy. Columns that only one table has are left out. ``filter`` is on columns of both.
+        """
+        return compare(self._asked(), other._asked(), columns, parse_filters(filter))
 
     def versions(self) -> pa.Table:
         """Return one row per version, oldest first: time, operation, writer, transaction, stream time, rows, bytes.

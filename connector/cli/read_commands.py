@@ -170,6 +170,36 @@ def diff(
     _say_more(counts.total(), limit)
 
 
+def compare(
+    path: args.Path_,
+    other: Annotated[Path, typer.Argument(help="The path of the other table.", metavar="{other}")],
+    columns: Annotated[str | None, typer.Option("--columns", help="Compare only these value columns: a,b.")] = None,
+    limit: args.Limit = 1000,
+    as_json: args.Json = False,
+    full: args.Full = False,
+    selected: Selected = NONE,
+) -> None:
+    """Print how the newest state of one table differs from that of another: a state directory from its changelog.
+
+    Both are paths of tables, like application/counts and logs/application-counts-changelog.
+    """
+    from statestore.catalog.reads.difference import compare as compared
+    from statestore.catalog.warehouse import open_table
+    from statestore.connector.cli.differences import as_grid, first_and_counts, objects
+    from statestore.connector.cli.reading import column_names
+
+    reader = compared(open_table(path, selected), open_table(other, selected), column_names(columns))
+    shown, counts = first_and_counts(reader, limit)
+    if as_json:
+        for item in objects(shown):
+            show_line(item)
+    elif shown.num_rows:
+        show_grid(as_grid(shown), full=full)
+    kinds = ", ".join(f"{counts[kind]} {kind}" for kind in ("added", "changed", "removed"))
+    say(f"{kinds} (from {path} to {other})")
+    _say_more(counts.total(), limit)
+
+
 def changes(
     path: args.Path_,
     store: args.Store,
@@ -234,7 +264,7 @@ def report(
         say(f"{written} ({human_bytes(size)}); open it in a browser")
 
 
-COMMANDS = (inspect, sql, get, history, scan, diff, changes, versions, report)
+COMMANDS = (inspect, sql, get, history, scan, diff, compare, changes, versions, report)
 
 
 def _show(table: Any, limit: int, as_json: bool, full: bool) -> None:

@@ -1,4 +1,4 @@
-"""Kafka Streams as an `Engine`: the state directories of its applications."""
+"""Kafka Streams as an `Engine`: state directories of its applications, and changelog topics in files."""
 
 from __future__ import annotations
 
@@ -11,21 +11,33 @@ from statestore.formats.places.locations import Location
 
 
 def recognises(folder: Folder) -> bool:
-    """Return whether a folder is a state directory."""
+    """Return whether a folder is a state directory, or has changelogs."""
     from statestore.formats.kafka.directory.applications import recognises
 
-    return recognises(folder)
+    if recognises(folder):
+        return True
+    from statestore.formats.kafka.changelog_files import recognises_changelogs
+
+    return recognises_changelogs(folder)
 
 
 def open_state(location: Location, options: Mapping[str, str]) -> Source:
-    """Open the stores of an application.
+    """Open the stores of an application, or the topics of changelogs.
 
     Raises InvalidInputError STATE_SELECTION, INVALID_OPTION, KAFKA_STORE_KIND or STORES_FILE, NotFoundError.
     """
-    from statestore.formats.kafka.source import open_directory
+    from statestore.formats.kafka.changelog_files import recognises_changelogs
     from statestore.formats.kafka.store_settings import settings_of
+    from statestore.formats.places.folder import folder_at
 
-    return open_directory(location, settings_of(options))
+    settings = settings_of(options)
+    if recognises_changelogs(folder_at(location)):
+        from statestore.formats.kafka.changelog_source import open_changelogs
+
+        return open_changelogs(location, settings)
+    from statestore.formats.kafka.source import open_directory
+
+    return open_directory(location, settings)
 
 
-ENGINE = Engine("kafka", "state directory of a Kafka Streams application", OPTIONS, recognises, open_state)
+ENGINE = Engine("kafka", "state directory or changelog of a Kafka Streams application", OPTIONS, recognises, open_state)

@@ -17,7 +17,16 @@ from statestore.formats.values.times import to_us
 
 MOST_KEYS = 1000
 """Beyond this many keys, all rows are read."""
+PARTITION = "partition_id"
 _ASKABLE = ("plain", "window", "session", "time-ordered window", "time-ordered session", "versioned")
+
+
+def partitions_asked(filters: Sequence[Filter]) -> set[Any] | None:
+    """The partitions to which filters limit an answer; None: all."""
+    for item in filters:
+        if item.column == PARTITION and item.op in ("=", "in"):
+            return {item.value} if item.op == "=" else set(item.value)
+    return None
 
 
 def encoded_keys(form: StoreForm, kind: StoreKind, filters: Sequence[Filter]) -> list[bytes] | None:

@@ -50,21 +50,31 @@ def know_store(application: Application, name: str, given: Given) -> KnownStore:
     """Return what is given about a store, and guesses from its files for the rest."""
     partitions = tuple(each for each in application.partitions if each.store == name)
     complete = None not in (given.kind, given.key_serde, given.value_serde)
-    guess = KindGuess(given.kind, True, ()) if complete else _guess(application, name, partitions)
-    kind = given.kind or guess.kind
-    facts = {"kind": _stated(given.kind, guess.kind, guess.certain, "; ".join(guess.evidence))}
-    fits = guess.kind == kind and kind is not None
+    return known_store(name, partitions, given, None if complete else _guess(application, name, partitions))
+
+
+def known_store(name: str, partitions: tuple[StorePartition, ...], given: Given, guess: KindGuess | None) -> KnownStore:
+    """Return what is given about a store, and what is guessed for the rest; ``guess`` is None where all is given."""
+    found = guess or KindGuess(given.kind, True, ())
+    kind = given.kind or found.kind
+    facts = {"kind": _stated(given.kind, found.kind, found.certain, "; ".join(found.evidence))}
     unknown = SerdeGuess(RAW, "the files do not show that the store is of this kind")
-    guesses = guess.serdes() if fits and not complete else (unknown, unknown)
+    fits = guess is not None and kind is not None and _alike(kind, guess.kind)
+    guesses = found.serdes() if fits else (unknown, unknown)
     serdes = {}
-    for what, stated, found in zip(SERDES, (given.key_serde, given.value_serde), guesses, strict=True):
-        serdes[what] = stated or found.name
-        facts[what] = _stated(stated, found.name, found.certain, found.evidence)
+    for what, stated, each in zip(SERDES, (given.key_serde, given.value_serde), guesses, strict=True):
+        serdes[what] = stated or each.name
+        facts[what] = _stated(stated, each.name, each.certain, each.evidence)
     form = StoreForm(kind or UNKNOWN_KIND, serdes[SERDES[0]], serdes[SERDES[1]], given.window_size)
     if "window_end" in row_schema(form).names:
         facts["window size"] = "not given, so window_end is null" if given.window_size is None else "given"
-    shown = "unknown" if kind is None else kind if given.kind or guess.certain else f"{kind} (guessed)"
+    shown = "unknown" if kind is None else kind if given.kind or found.certain else f"{kind} (guessed)"
     return KnownStore(name, partitions, form, given.retention, facts, shown)
+
+
+def _alike(kind: str, guess: str | None) -> bool:
+    """Return whether keys and values of a kind lie where a guess has found them."""
+    return guess is not None and KINDS[kind].rows == KINDS[guess].rows
 
 
 def _guess(application: Application, name: str, partitions: tuple[StorePartition, ...]) -> KindGuess:

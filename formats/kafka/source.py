@@ -14,8 +14,9 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.kafka.directory.applications import Application, find_applications
 from statestore.formats.kafka.directory.store_facts import StoreFacts, store_facts
+from statestore.formats.kafka.key_filters import PARTITION
 from statestore.formats.kafka.known_store import KnownStore, know_store
-from statestore.formats.kafka.store_at import PARTITION, VERSION, state_schema, store_at
+from statestore.formats.kafka.store_at import VERSION, state_schema, store_at
 from statestore.formats.kafka.store_settings import StoreSettings
 from statestore.formats.places.folder import folder_at
 from statestore.formats.places.locations import Location
@@ -80,7 +81,13 @@ class ApplicationSource(Source):
         return [Version(VERSION, None)] if numbers is None or VERSION in numbers else []
 
     def at(self, state: str, version: int) -> StateAt:
-        return store_at(self.application.folder, self.store(state), allow_unflushed=self.settings.allow_unflushed)
+        given = self.settings
+        return store_at(
+            self.application.folder,
+            self.store(state),
+            allow_unflushed=given.allow_unflushed,
+            hide_expired=given.hide_expired,
+        )
 
     def no_time(self, state: str, version: int) -> NotFoundError:
         return NotFoundError(
@@ -125,15 +132,4 @@ def open_directory(location: Location, settings: StoreSettings) -> ApplicationSo
             f"{location.at(names[0])}, or name it with option application",
         )
     (application,) = found
-    _check_stores(application, settings)
     return ApplicationSource(location, application, settings)
-
-
-def _check_stores(application: Application, settings: StoreSettings) -> None:
-    """Raise InvalidInputError for settings of stores that are not there."""
-    for name in settings.by_store:
-        if name not in application.stores:
-            raise InvalidInputError(
-                ErrorCode.STATE_SELECTION,
-                f"{application.folder.path} has no store {name!r}; there are {', '.join(application.stores) or 'none'}",
-            )

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from statestore.formats.engine import HoldsPast, StateAt, StateFile
 from statestore.formats.error_codes import ErrorCode
@@ -23,19 +21,18 @@ from statestore.formats.kafka.columns.store_kinds import row_schema, stored_rows
 from statestore.formats.kafka.directory.applications import Database, StorePartition
 from statestore.formats.kafka.directory.database_copies import opened_copy
 from statestore.formats.kafka.directory.listings import entries_of
-from statestore.formats.kafka.key_filters import encoded_keys, time_bounds
+from statestore.formats.kafka.expired_rows import EXPIRED, expired_column, marks_expired, without_expired
+from statestore.formats.kafka.key_filters import PARTITION, encoded_keys, partitions_asked, time_bounds
 from statestore.formats.kafka.known_store import KnownStore
 from statestore.formats.kafka.stores.key_bounds import key_range, rows_of_key, time_range
 from statestore.formats.kafka.stores.store_rows import ALL, StoredRows, databases_between, read_database
 from statestore.formats.kafka.stores.store_times import past_begins, stream_time_of
 from statestore.formats.kafka.stores.versioned_streams import read_versioned
-from statestore.formats.kafka.stores.visibility import has_stream_time, is_visible
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.ordered_threads import in_order
 from statestore.formats.places.reading_threads import reading_threads
 from statestore.formats.values.filters import Filter
 
-PARTITION, EXPIRED = "partition_id", "expired"
 VERSION = 1
 TABLE_SUFFIX = ".sst"
 
@@ -52,11 +49,15 @@ class DatabasePart:
 
 @dataclass(frozen=True)
 class StoreAt(StateAt):
-    """A store of an application. ``folder`` is the application's; ``allow_unflushed``: see `_check_flushed`."""
+    """A store of an application. ``folder`` is the application's.
+
+    ``allow_unflushed``: see `_check_flushed`. ``hide_expired``: leave out rows that are marked as expired.
+    """
 
     folder: Folder
     store: KnownStore
     allow_unflushed: bool = False
+    hide_expired: bool = False
 
     @property
     def version(self) -> int:
@@ -67,7 +68,7 @@ class StoreAt(StateAt):
         return state_schema(self.store)
 
     def parts(self, filters: Sequence[Filter]) -> Sequence[DatabasePart]:
-        wanted = _partitions_asked(filters)
+        wanted = partitions_asked(filters)
         first, last = time_bounds(self.store.kind.rows, filters)
         found = []
         for partition in self.store.partitions:
@@ -80,7 +81,8 @@ class StoreAt(StateAt):
 
     def rows(self, part: Any, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
         for batch in self._read(part, filters):
-            yield self._shown(batch, part)
+            shown = self._shown(batch, part)
+            yield without_expired(shown) if self.hide_expired else shown
 
     def files(self) -> Iterator[StateFile]:
         for partition in self.store.partitions:
@@ -140,17 +142,12 @@ class StoreAt(StateAt):
         if part.partition.partition is not None:
             columns[PARTITION] = pa.repeat(pa.scalar(part.partition.partition, pa.int32()), len(batch))
         if part.stream_time is not None:
-            columns[EXPIRED] = self._expired(batch, part.stream_time)
+            assert self.store.retention is not None
+            columns[EXPIRED] = expired_column(batch, self.store.kind, part.stream_time, self.store.retention)
         elif EXPIRED in self.schema.names:
             columns[EXPIRED] = pa.nulls(len(batch), pa.bool_())
         names = [*self.schema.names, *(["valid_to"] if "valid_to" in columns else [])]
         return pa.RecordBatch.from_arrays([columns[name] for name in names], names=names)
-
-    def _expired(self, batch: pa.RecordBatch, stream_time: int) -> pa.Array:
-        name = "session_end" if "session_end" in batch.schema.names else "window_start"
-        assert self.store.retention is not None
-        times = pc.divide(batch.column(name).cast(pa.int64()), 1000).to_numpy(zero_copy_only=False).astype(np.int64)
-        return pa.array(~is_visible(self.store.kind.rows, times, stream_time, self.store.retention))
 
     def _stream_time(self, partition: StorePartition) -> int | None:
         return stream_time_of(self.folder, self.store.kind, partition)
@@ -182,23 +179,15 @@ class VersionedAt(StoreAt, HoldsPast):
 def state_schema(store: KnownStore) -> pa.Schema:
     """The columns of a store: those of its kind, whether Kafka would still show the row, and its partition."""
     own = [each for each in row_schema(store.form) if each.name != "valid_to"]
-    if store.retention is not None and store.kind.segmented and has_stream_time(store.kind.rows):
+    if marks_expired(store.kind, store.retention):
         own.append(pa.field(EXPIRED, pa.bool_()))
     return pa.schema([*own, pa.field(PARTITION, pa.int32())])
 
 
-def store_at(folder: Folder, store: KnownStore, *, allow_unflushed: bool) -> StoreAt:
+def store_at(folder: Folder, store: KnownStore, *, allow_unflushed: bool, hide_expired: bool) -> StoreAt:
     """Return a store as of the files that it has."""
     kind = VersionedAt if store.kind.has_past else StoreAt
-    return kind(folder, store, allow_unflushed)
-
-
-def _partitions_asked(filters: Sequence[Filter]) -> set[Any] | None:
-    """The partitions to which filters limit an answer; None: all."""
-    for item in filters:
-        if item.column == PARTITION and item.op in ("=", "in"):
-            return {item.value} if item.op == "=" else set(item.value)
-    return None
+    return kind(folder, store, allow_unflushed, hide_expired)
 
 
 def _check_flushed(copy: Path, folder: Folder, partition: StorePartition) -> None:

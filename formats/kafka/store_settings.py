@@ -25,6 +25,7 @@ from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.kafka.columns.serde_columns import cell_serde
 from statestore.formats.kafka.columns.store_form import serde_pair
 from statestore.formats.kafka.columns.store_kinds import KINDS
+from statestore.formats.values.times import parse_time
 
 MOST_BYTES = 16 << 20
 
@@ -42,12 +43,18 @@ class Given:
 
 @dataclass(frozen=True)
 class StoreSettings:
-    """What is given about the stores of an application: ``every`` about all of them, ``by_store`` about some."""
+    """What is given about the stores of an application: ``every`` about all of them, ``by_store`` about some.
+
+    Changelogs are read up to ``until_offset`` (an offset, or "partition:offset,...") and ``until_time`` (milliseconds).
+    """
 
     application: str | None = None
     every: Given = Given()
     by_store: Mapping[str, Given] = field(default_factory=dict)
     allow_unflushed: bool = False
+    hide_expired: bool = False
+    until_offset: str | None = None
+    until_time: int | None = None
 
     def of(self, store: str) -> Given:
         """What is given about one store."""
@@ -78,6 +85,9 @@ def settings_of(options: Mapping[str, str]) -> StoreSettings:
         application=options.get("application", settings.application),
         every=every,
         allow_unflushed=_bool(options, "allowUnflushed"),
+        hide_expired=_bool(options, "hideExpired"),
+        until_offset=options.get("untiloffset"),
+        until_time=parse_time(options["untiltime"], "option untilTime") // 1000 if "untiltime" in options else None,
     )
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import UnsupportedError
+from statestore.formats.errors import InvalidInputError
 from statestore.formats.kernels.arrays import Bools, Bytes, Ints
 from statestore.formats.kernels.compiled_use import is_loaded
 
@@ -47,13 +47,13 @@ class Cells:
         return int(np.maximum(self.size, 0).sum())
 
     def array(self) -> pa.Array:
-        """A compact binary array. Raises UnsupportedError BATCH_TOO_LARGE over 2 GiB."""
+        """A compact binary array. Raises InvalidInputError BATCH_TOO_LARGE over 2 GiB."""
         count, nulls = len(self), self.size < 0
         size = np.where(nulls, 0, self.size)
         ends = np.zeros(count + 1, np.int64)
         np.cumsum(size, out=ends[1:])
         if int(ends[-1]) > _MOST_BYTES:
-            raise UnsupportedError(
+            raise InvalidInputError(
                 ErrorCode.BATCH_TOO_LARGE, f"found {int(ends[-1])} bytes in one column, expected at most {_MOST_BYTES}"
             )
         offsets = ends.astype(np.int32)

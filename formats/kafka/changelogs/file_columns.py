@@ -1,7 +1,7 @@
 """Columns of files of records, as tools and programs export them, to the columns of RECORDS.
 
     key, value    binary; or text, which is hexadecimal unless the caller names another encoding. Never guessed.
-    timestamp     integer of epoch milliseconds, or a timestamp type
+    timestamp     integer of epoch milliseconds, or a timestamp type with a time zone
     offset, partition    integers
     headers       a list of structs (name or key, value), or of pairs [name, value]; values as keys
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
@@ -28,7 +29,22 @@ TextEncoding = Literal["hex", "base64", "utf-8"]
 ENCODINGS: tuple[TextEncoding, ...] = get_args(TextEncoding)
 
 
-def bytes_of(column: pa.Array, name: str, file: str, encoding: TextEncoding) -> pa.Array:
+@dataclass(frozen=True)
+class FilePlace:
+    """Where a batch comes from, for messages: a file and the row of it at which the batch begins."""
+
+    path: str
+    first: int
+
+    def __str__(self) -> str:
+        return self.path
+
+    def row(self, number: int) -> str:
+        """The file and a row of the batch."""
+        return f"{self.path}, row {self.first + number}"
+
+
+def bytes_of(column: pa.Array, name: str, file: FilePlace, encoding: TextEncoding) -> pa.Array:
     """A binary array of a column of keys or values.
 
     Raises InvalidInputError KAFKA_RECORDS for a type that is neither binary nor text, or text in another encoding.
@@ -50,44 +66,36 @@ def bytes_of(column: pa.Array, name: str, file: str, encoding: TextEncoding) -> 
     return _decoded(column, name, file, encoding)
 
 
-def _decoded(column: pa.Array, name: str, file: str, encoding: TextEncoding) -> pa.Array:
-    """Decode distinct texts one by one only where the column as one text is not right."""
+def _decoded(column: pa.Array, name: str, file: FilePlace, encoding: TextEncoding) -> pa.Array:
+    """Decode hexadecimal texts as one, since digits fall in pairs; others, and errors, text by text."""
     size = pc.binary_length(column)
-    whole = "".join(text for text in column.drop_null().to_pylist()) if encoding == "hex" else None
-    if whole is not None and not pc.any(pc.equal(pc.bit_wise_and(size, 1), 1)).as_py():
+    if encoding == "hex" and not pc.any(pc.equal(pc.bit_wise_and(size, 1), 1)).as_py():
         try:
-            data = binascii.unhexlify(whole)
+            data = binascii.unhexlify("".join(column.drop_null().to_pylist()))
         except ValueError:
-            data = None
-        if data is not None:
+            pass
+        else:
             ends = np.zeros(len(column) + 1, np.int32)
             np.cumsum(size.fill_null(0).to_numpy() // 2, out=ends[1:])
-            nulls = column.is_valid()
             cells = pa.Array.from_buffers(pa.binary(), len(column), [None, pa.py_buffer(ends), pa.py_buffer(data)])
-            return pc.if_else(nulls, cells, pa.scalar(None, pa.binary()))
+            return pc.if_else(column.is_valid(), cells, pa.scalar(None, pa.binary()))
     distinct = column.dictionary_encode()
     found = []
     for text in distinct.dictionary.to_pylist():
         try:
-            found.append(bytes.fromhex(text) if encoding == "hex" and text.strip() == text else _base64(text, encoding))
+            found.append(binascii.unhexlify(text) if encoding == "hex" else base64.b64decode(text, validate=True))
         except ValueError as error:
             row = pc.index(column, text).as_py()
             others = ", ".join(other for other in ENCODINGS if other != encoding)
             raise InvalidInputError(
                 ErrorCode.KAFKA_RECORDS,
-                f"file {file}, row {row}: found {shown(text, 80)} in column {name}, expected {encoding}; name the "
+                f"file {file.row(row)}: found {shown(text, 80)} in column {name}, expected {encoding}; name the "
                 f"encoding of its texts ({others})",
             ) from error
     return pa.DictionaryArray.from_arrays(distinct.indices, pa.array(found, pa.binary())).cast(pa.binary())
 
 
-def _base64(text: str, encoding: TextEncoding) -> bytes:
-    if encoding == "hex":
-        raise ValueError(text)
-    return base64.b64decode(text, validate=True)
-
-
-def integers_of(column: pa.Array, name: str, file: str, kind: pa.DataType) -> pa.Array:
+def integers_of(column: pa.Array, name: str, file: FilePlace, kind: pa.DataType) -> pa.Array:
     """An integer column. Raises InvalidInputError KAFKA_RECORDS for another type, a null or a number out of range."""
     if pa.types.is_timestamp(column.type) and name == "timestamp":
         column = _milliseconds(column, file)
@@ -99,7 +107,7 @@ def integers_of(column: pa.Array, name: str, file: str, kind: pa.DataType) -> pa
     if column.null_count:
         row = pc.index(column.is_null(), True).as_py()
         raise InvalidInputError(
-            ErrorCode.KAFKA_RECORDS, f"file {file}, row {row}: found null in column {name}, expected a number"
+            ErrorCode.KAFKA_RECORDS, f"file {file.row(row)}: found null in column {name}, expected a number"
         )
     try:
         found = column.cast(kind)
@@ -112,8 +120,13 @@ def integers_of(column: pa.Array, name: str, file: str, kind: pa.DataType) -> pa
     return found
 
 
-def _milliseconds(column: pa.Array, file: str) -> pa.Array:
+def _milliseconds(column: pa.Array, file: FilePlace) -> pa.Array:
     """Kafka's times are whole milliseconds, so anything finer was not one of them."""
+    if column.type.tz is None:
+        raise InvalidInputError(
+            ErrorCode.NAIVE_DATETIME,
+            f"file {file}: column timestamp has type {column.type}, expected a time zone or epoch milliseconds",
+        )
     try:
         return column.cast(pa.timestamp("ms", column.type.tz)).cast(pa.int64())
     except pa.ArrowInvalid as error:
@@ -123,7 +136,7 @@ def _milliseconds(column: pa.Array, file: str) -> pa.Array:
         ) from error
 
 
-def headers_of(column: pa.Array, file: str, encoding: TextEncoding) -> pa.Array:
+def headers_of(column: pa.Array, file: FilePlace, encoding: TextEncoding) -> pa.Array:
     """A column of HEADERS. Raises InvalidInputError KAFKA_RECORDS for another form."""
     kind = column.type
     if pa.types.is_null(kind):
@@ -175,7 +188,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
     return any(check(kind) for check in checks)
 
 
-def _wrong_headers(file: str, kind: pa.DataType) -> InvalidInputError:
+def _wrong_headers(file: FilePlace, kind: pa.DataType) -> InvalidInputError:
     return InvalidInputError(
         ErrorCode.KAFKA_RECORDS,
         f"file {file}: column headers has type {kind}, expected a list of (name, value) structs or pairs",
@@ -185,6 +198,6 @@ def _wrong_headers(file: str, kind: pa.DataType) -> InvalidInputError:
 def order_broken(file: str, partition: int, offset: int) -> CorruptError:
     """A record is there twice, so one of the two is not what the log held."""
     return CorruptError(
-        ErrorCode.KAFKA_RECORDS,
+        ErrorCode.FILE_DAMAGED,
         f"{file}: found offset {offset} of partition {partition} twice, expected each record once",
     )

@@ -26,6 +26,7 @@ from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundE
 from statestore.formats.kafka.changelogs.cells import Cells, cells_of
 from statestore.formats.kafka.changelogs.file_columns import (
     ENCODINGS,
+    FilePlace,
     TextEncoding,
     bytes_of,
     headers_of,
@@ -127,7 +128,7 @@ def record_files(
 
     ``encoding``: how bytes are written where key, value or a header is text. ``topic``: of a column of that name.
     Raises NotFoundError PATH_NOT_FOUND or NOTHING_HERE, InvalidInputError KAFKA_RECORDS for columns that do not fit,
-    and CorruptError KAFKA_RECORDS for an offset that is there twice or a file that cannot be read.
+    and CorruptError FILE_DAMAGED for an offset that is there twice or a file that cannot be read.
     """
     if encoding not in ENCODINGS:
         raise InvalidInputError(
@@ -225,8 +226,12 @@ class _Survey:
 
 def _read(file: RecordFile, columns: tuple[str, ...], topics: set[str] | None = None) -> Iterator[pa.RecordBatch]:
     """Yield batches with these columns of RECORDS, of the chosen topic; ``topics`` collects those that are there."""
+    first = 0
+    schema = pa.schema([RECORDS.field(name) for name in columns])
     try:
         for batch in _raw(file):
+            place = FilePlace(file.path, first)
+            first += batch.num_rows
             names = batch.schema.names
             for name in ("key", "value", "timestamp"):
                 if name not in names:
@@ -234,28 +239,30 @@ def _read(file: RecordFile, columns: tuple[str, ...], topics: set[str] | None = 
                         ErrorCode.KAFKA_RECORDS,
                         f"file {file.path}: found columns {', '.join(names)}, expected a column {name}",
                     )
+            chosen = [_column(batch, name, place, file.encoding) for name in columns]
+            found = pa.RecordBatch.from_arrays(chosen, schema=schema)
             if "topic" in names:
                 if file.topic is not None:
-                    batch = batch.filter(pc.equal(batch.column("topic"), file.topic))
+                    found = found.filter(pc.equal(batch.column("topic"), file.topic))
                 elif topics is not None:
                     topics.update(text for text in pc.unique(batch.column("topic")).to_pylist() if text is not None)
-            if batch.num_rows:
-                schema = pa.schema([RECORDS.field(name) for name in columns])
-                yield pa.RecordBatch.from_arrays([_column(batch, name, file) for name in columns], schema=schema)
+            if found.num_rows:
+                yield found
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise CorruptError(
-            ErrorCode.KAFKA_RECORDS, f"file {file.path}: cannot be read as {file.form}: {str(error)[:300]}"
+            ErrorCode.FILE_DAMAGED,
+            f"file {file.path}: cannot be read as {file.form}: {str(error)[:300]}; restore it from a copy",
         ) from error
 
 
-def _column(batch: pa.RecordBatch, name: str, file: RecordFile) -> pa.Array:
+def _column(batch: pa.RecordBatch, name: str, place: FilePlace, encoding: TextEncoding) -> pa.Array:
     if name in batch.schema.names:
         column = batch.column(name)
         if name in ("key", "value"):
-            return bytes_of(column, name, file.path, file.encoding)
+            return bytes_of(column, name, place, encoding)
         if name == "headers":
-            return headers_of(column, file.path, file.encoding)
-        return integers_of(column, name, file.path, RECORDS.field(name).type)
+            return headers_of(column, place, encoding)
+        return integers_of(column, name, place, RECORDS.field(name).type)
     if name == "partition":
         return pa.array(np.zeros(batch.num_rows, np.int32))
     return pa.nulls(batch.num_rows, RECORDS.field(name).type)

@@ -6,7 +6,7 @@ Keys are grouped by Arrow, which compares their bytes. Hashes only decide in whi
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,9 +20,10 @@ from statestore.formats.kernels.compiled_use import is_loaded
 from statestore.formats.values.xxh64 import xxh64_strings
 
 HELD_BYTES = 256 << 20  # of keys and values; with all that is computed from them, some three times as much
-_EACH = 48  # bytes that a record takes besides
+_EACH = 56  # bytes that a record takes besides
 _END = 1 << 64
 _LEAST_WIDTH = 1 << 44  # records of one key cannot be separated, and narrower ranges would be many
+_WIDER = 16
 
 
 @dataclass(frozen=True)
@@ -30,13 +31,15 @@ class KeyRange:
     """All records of some keys of a partition, in the order of the log.
 
     ``number`` counts the records of the partition from 0 on. Records with the same ``code`` have the same key.
-    ``missing`` and ``offset`` as in `Records`.
+    ``missing`` and ``offset`` as in `Records`. ``stream_time`` is the greatest timestamp of the partition's records up
+    to each record.
     """
 
     partition: int
     number: Ints
     offset: Ints | None
     timestamp: Ints
+    stream_time: Ints
     missing: Ints | None
     key: pa.Array
     value: pa.Array
@@ -58,14 +61,23 @@ class KeyRange:
 
 
 def in_key_ranges(
-    read: Callable[[], Iterator[Records]], partition: int, held_bytes: int = HELD_BYTES
+    read: Callable[[], Iterator[Records]],
+    partition: int,
+    held_bytes: int = HELD_BYTES,
+    keys: Collection[bytes] | None = None,
 ) -> Iterator[KeyRange]:
-    """Yield ranges that together hold all records of ``read``, often one. Each must be released before the next."""
+    """Yield ranges that together hold all records of ``read``, often one. Each must be released before the next.
+
+    ``keys``: only the records of these keys. Others still count for numbers and stream time.
+    """
     hashing = _Hashing()
     first, width = 0, _END
     while first < _END:
-        last, found = _one_range(read, partition, hashing, first, min(first + width - 1, _END - 1), held_bytes)
+        end = min(first + width - 1, _END - 1)
+        last, weight, found = _one_range(read, partition, hashing, first, end, held_bytes, keys)
         width = last - first + 1
+        if weight < held_bytes // 2:  # a key with many records made the range narrow
+            width *= min(held_bytes // max(weight, 1), _WIDER)
         if found is not None:
             yield found
         del found
@@ -77,6 +89,7 @@ class _Piece:
     number: Ints
     offset: Ints | None
     timestamp: Ints
+    stream_time: Ints
     missing: Ints | None
     key: pa.Array
     value: pa.Array
@@ -100,6 +113,7 @@ class _Piece:
             self.number[kept],
             None if self.offset is None else self.offset[kept],
             self.timestamp[kept],
+            self.stream_time[kept],
             None if self.missing is None else self.missing[kept],
             self.key.filter(chosen),
             self.value.filter(chosen),
@@ -134,20 +148,37 @@ class _Hashing:
 
 
 def _one_range(
-    read: Callable[[], Iterator[Records]], partition: int, hashing: _Hashing, first: int, last: int, held_bytes: int
-) -> tuple[int, KeyRange | None]:
+    read: Callable[[], Iterator[Records]],
+    partition: int,
+    hashing: _Hashing,
+    first: int,
+    last: int,
+    held_bytes: int,
+    keys: Collection[bytes] | None,
+) -> tuple[int, int, KeyRange | None]:
     weight = number = 0
+    seen = np.iinfo(np.int64).min
     held: list[_Piece] = []
     for records in read():
         numbers = np.arange(number, number + len(records))
         number += len(records)
+        stream_time = np.maximum(np.maximum.accumulate(records.timestamp), seen)
+        seen = stream_time[-1]
+        if keys is not None:
+            asked = _of_keys(records.key, keys)
+            numbers, records, stream_time = numbers[asked], records.select(asked), stream_time[asked]
+            if not len(records):
+                continue
         hashes = None
         if first or last < _END - 1:
             hashes = hashing.of(records.key)
             inside = np.flatnonzero(hashing.within(hashes, first, last))
             hashes, numbers, records = hashes[inside], numbers[inside], records.select(inside)
+            stream_time = stream_time[inside]
         key, value, headers = records.batch(("key", "value", "headers")).columns
-        piece = _Piece(numbers, records.offset, records.timestamp, records.missing, key, value, headers, hashes)
+        piece = _Piece(
+            numbers, records.offset, records.timestamp, stream_time, records.missing, key, value, headers, hashes
+        )
         held.append(piece)
         weight += piece.weight
         while weight > held_bytes and last - first > _LEAST_WIDTH:
@@ -155,7 +186,17 @@ def _one_range(
             held = [each.within(hashing, first, last) for each in held]
             weight = sum(each.weight for each in held)
     held = [each for each in held if len(each.number)]
-    return last, _joined(partition, held) if held else None
+    return last, weight, _joined(partition, held) if held else None
+
+
+def _of_keys(found: Cells, keys: Collection[bytes]) -> Ints:
+    """Positions of the cells that are one of the keys."""
+    likely = np.flatnonzero(np.isin(found.size, [len(key) for key in keys]))
+    if not len(likely):
+        return likely
+    same = found.select(likely).array().is_in(pa.array(list(keys), pa.binary()))
+    chosen: Ints = likely[same.to_numpy(zero_copy_only=False)]
+    return chosen
 
 
 def _joined(partition: int, held: list[_Piece]) -> KeyRange:
@@ -167,6 +208,7 @@ def _joined(partition: int, held: list[_Piece]) -> KeyRange:
         np.concatenate([each.number for each in held]),
         np.concatenate(offsets) if len(offsets) == len(held) else None,
         np.concatenate([each.timestamp for each in held]),
+        np.concatenate([each.stream_time for each in held]),
         np.concatenate(missing) if len(missing) == len(held) else None,
         keys,
         pa.chunked_array([each.value for each in held], pa.binary()).combine_chunks(),

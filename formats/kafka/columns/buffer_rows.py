@@ -26,7 +26,8 @@ from statestore.formats.errors import UnsupportedError
 from statestore.formats.kafka.columns.cells import NULL, Cells, Cursor, cells_of, ends_of, joined
 from statestore.formats.kafka.columns.header_columns import HEADER, HEADERS
 from statestore.formats.kafka.columns.origins import Origin, shown
-from statestore.formats.kafka.columns.serde_columns import CellSerde, cell_serde
+from statestore.formats.kafka.columns.serde_columns import cell_serde
+from statestore.formats.kafka.columns.serde_form import CellSerde
 from statestore.formats.kafka.columns.time_columns import TIME, times, timestamps
 from statestore.formats.kernels.arrays import Bools, Ints
 
@@ -133,7 +134,7 @@ class _Part:
 def _of_version(version: int, row: Ints, rows: Cells, origin: Origin) -> list[_Part]:
     found, bad = _decode(version, row, rows)
     if version == 2 and bad.any():
-        # The early releases that wrote version 3 as 2 cannot be told otherwise.
+        # Nothing else marks the values of early releases, which wrote version 3 as 2.
         newer = np.flatnonzero(bad)
         parts = _of_version(3, row[newer], rows.select(newer), origin)
         older = np.flatnonzero(~bad)

@@ -22,6 +22,7 @@ from statestore.formats.kernels.arrays import Bools, Bytes, Ints
 NULL = -1  # the length of a byte array that is null
 _MOST_BYTES = 2**31 - 1
 _MOST_VARINT_BYTES = 5
+_MOST_VARLONG_BYTES = 10
 _FEW_ROWS = 8
 _LENGTH = Struct(">i")
 
@@ -84,7 +85,7 @@ class Cells:
 
     @property
     def nulls(self) -> Bools:
-        """Which cells are null."""
+        """A mask of the cells that are null."""
         return np.zeros(len(self), bool) if self.missing is None else self.missing
 
     def cell(self, index: int) -> bytes:
@@ -107,6 +108,8 @@ class Cells:
 
 def cells_of(column: pa.BinaryArray) -> Cells:
     """The cells of a binary column, without a copy."""
+    if column.type != pa.binary():
+        column = column.cast(pa.binary())
     if not len(column):
         return Cells(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64), None, column)
     buffers = column.buffers()
@@ -154,7 +157,7 @@ class Cursor:
 
     def __init__(self, cells: Cells) -> None:
         self.data = cells.data
-        self.at = cells.start
+        self.at = cells.start.copy()  # `put_back` changes it
         self.stop = cells.start + cells.size
         self.bad: Bools = np.zeros(len(cells), bool) if cells.missing is None else cells.missing.copy()
 
@@ -183,24 +186,38 @@ class Cursor:
 
     def varint(self) -> Ints:
         """The next zig-zag variable-length int32, as Kafka's records have it."""
-        raw = np.zeros(len(self.at), np.int64)
+        raw = self._raw_varint(_MOST_VARINT_BYTES)
+        self.refuse(raw >> np.uint64(32) != 0)
+        return self._zig_zag(raw)
+
+    def varlong(self) -> Ints:
+        """The next zig-zag variable-length int64, as Avro has it."""
+        return self._zig_zag(self._raw_varint(_MOST_VARLONG_BYTES))
+
+    def _raw_varint(self, most: int) -> npt.NDArray[np.uint64]:
+        raw = np.zeros(len(self.at), np.uint64)
         going = np.flatnonzero(~self.bad)
         at = self.at.copy()
-        for shift in range(0, 7 * _MOST_VARINT_BYTES, 7):
+        for shift in range(0, 7 * most, 7):
             over = at[going] >= self.stop[going]
             self.bad[going[over]] = True
             going = going[~over]
-            byte = self.data[at[going]].astype(np.int64)
-            raw[going] |= (byte & 0x7F) << shift
+            byte = self.data[at[going]]
+            if shift == 63:
+                self.bad[going[byte > 1]] = True  # beyond 64 bits
+            raw[going] |= (byte & np.uint8(0x7F)).astype(np.uint64) << np.uint64(shift)
             at[going] += 1
             going = going[byte > 0x7F]
             if not len(going):
                 break
         self.bad[going] = True
-        self.refuse(raw >> 32 != 0)
         self.at = at
+        return raw
+
+    def _zig_zag(self, raw: npt.NDArray[np.uint64]) -> Ints:
         raw[self.bad] = 0
-        return (raw >> 1) ^ -(raw & 1)
+        found: Ints = (raw >> np.uint64(1)).astype(np.int64) ^ -(raw & np.uint64(1)).astype(np.int64)
+        return found
 
     def take(self, sizes: Ints) -> Cells:
         """The next ``sizes`` bytes."""
@@ -225,7 +242,6 @@ class Cursor:
 
     def put_back(self, which: Ints, part: Cursor) -> None:
         """Go where ``part``, made by `select`, has come to."""
-        self.at = self.at.copy()
         self.at[which] = part.at
         self.bad[which] = part.bad
 
@@ -296,6 +312,5 @@ def _entries_of_one(cursor: Cursor, row: int, count: int) -> tuple[Ints, Ints]:
         starts.append(at)
         sizes.append(length)
         at += max(length, 0)
-    cursor.at = cursor.at.copy()
     cursor.at[row] = at
     return np.array(starts, np.int64), np.array(sizes, np.int64)

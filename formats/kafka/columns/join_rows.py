@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from statestore.formats.kafka.columns.cells import Cells, Cursor, cells_of, read_entries
 from statestore.formats.kafka.columns.origins import Origin
-from statestore.formats.kafka.columns.serde_columns import CellSerde
+from statestore.formats.kafka.columns.serde_form import CellSerde
 from statestore.formats.kafka.columns.time_columns import times
 from statestore.formats.kernels.arrays import Bools, Ints
 

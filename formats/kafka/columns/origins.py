@@ -18,7 +18,7 @@ _MOST_HEX = 24
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the cells of a column come from.
+    """The rows from which the cells of a column come.
 
     ``column`` names them ("key", "value", "headers"), ``keys`` are the row keys as stored, and ``row`` is the row of
     each cell; None: cell ``i`` is of row ``i``.
@@ -29,7 +29,7 @@ class Origin:
     row: Ints | None = None
 
     def named(self, column: str) -> Origin:
-        """The same rows, another column."""
+        """Another column of these rows."""
         return Origin(column, self.keys, self.row)
 
     def select(self, which: Bools | Ints) -> Origin:

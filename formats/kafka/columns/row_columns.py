@@ -14,7 +14,8 @@ from statestore.formats.kafka.columns.header_columns import HEADERS, last_header
 from statestore.formats.kafka.columns.join_rows import outer_join_rows, subscription_keys, subscription_values
 from statestore.formats.kafka.columns.origins import Origin
 from statestore.formats.kafka.columns.row_keys import base_rows, plain_key, session_keys, window_keys
-from statestore.formats.kafka.columns.serde_columns import CellSerde, cell_serde
+from statestore.formats.kafka.columns.serde_columns import cell_serde
+from statestore.formats.kafka.columns.serde_form import CellSerde
 from statestore.formats.kafka.columns.store_form import StoreForm, StoreKind, serde_pair
 from statestore.formats.kafka.columns.stored_values import split_values
 from statestore.formats.kafka.columns.time_columns import TIME, times
@@ -36,14 +37,15 @@ class _Serdes:
     second_value: CellSerde
 
 
-def _serdes(form: StoreForm) -> _Serdes:
-    names = (*serde_pair(form.key_serde), *serde_pair(form.value_serde))
-    return _Serdes(*(cell_serde(name, form.window_size) for name in names))
+def _serdes(kind: StoreKind, form: StoreForm) -> _Serdes:
+    keys = serde_pair(form.key_serde) if kind.rows == "subscription" else (form.key_serde,) * 2
+    values = serde_pair(form.value_serde) if kind.rows == "outer-join buffer" else (form.value_serde,) * 2
+    return _Serdes(*(cell_serde(name, form.window_size) for name in (*keys, *values)))
 
 
 def row_fields(kind: StoreKind, form: StoreForm) -> Fields:
     """Names and types of the columns of stored rows."""
-    serdes = _serdes(form)
+    serdes = _serdes(kind, form)
     key, value = ("key", serdes.key.type), ("value", serdes.value.type)
     if kind.rows == "outer-join buffer":
         front: Fields = [("timestamp", TIME), ("side", pa.string()), key, ("position", pa.int32())]
@@ -86,7 +88,7 @@ def stored_columns(
     kind: StoreKind, form: StoreForm, family: str, keys: pa.BinaryArray, values: pa.BinaryArray
 ) -> Columns:
     """Decode rows of a family that the kind has; see `statestore.formats.kafka.columns.store_kinds.stored_rows`."""
-    serdes = _serdes(form)
+    serdes = _serdes(kind, form)
     if kind.rows == "versioned":
         return versioned_columns(keys, values, serdes.key, serdes.value)
     if kind.rows == "outer-join buffer":
@@ -131,7 +133,7 @@ def logged_columns(
     headers: pa.ListArray,
 ) -> Columns:
     """Decode changelog records; see `statestore.formats.kafka.columns.store_kinds.logged_rows`."""
-    serdes, record = _serdes(form), np.arange(len(keys))
+    serdes, record = _serdes(kind, form), np.arange(len(keys))
     if kind.rows == "outer-join buffer":
         found, record = outer_join_rows(keys, values, serdes.key, serdes.value, serdes.second_value)
     elif kind.rows == "grace buffer":

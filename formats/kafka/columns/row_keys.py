@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from statestore.formats.kafka.columns.cells import Cells, cells_of
 from statestore.formats.kafka.columns.origins import Origin
-from statestore.formats.kafka.columns.serde_columns import CellSerde
+from statestore.formats.kafka.columns.serde_form import CellSerde
 from statestore.formats.kafka.columns.time_columns import times, window_ends
 
 KeyForm = Literal["plain", "window", "time-ordered window", "session", "time-ordered session"]
@@ -33,7 +33,7 @@ LOGGED: dict[KeyForm, KeyForm] = {"time-ordered window": "window", "time-ordered
 
 
 def base_rows(keys: pa.BinaryArray, least: int, form: str) -> pa.BooleanArray | None:
-    """Which rows of a time-ordered store are base rows; None: all are.
+    """A mask of the base rows among rows of a time-ordered store; None if all are.
 
     Raises CorruptError KAFKA_BYTES for a key that begins with neither 00 nor 01 or is shorter than ``least`` bytes.
     """

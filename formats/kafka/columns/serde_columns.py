@@ -6,6 +6,8 @@ A serde is named as Kafka's own, in any case; besides, these names:
     List<inner>                 a list (KIP-466); inner is any name
     Time-Windowed<inner>        a key with its window, in the form of topics: key | start:int64
     Session-Windowed<inner>     a key with its session: key | end:int64 | start:int64
+    avro:SCHEMA                 Avro behind the id of its schema (`statestore.formats.kafka.columns.avro_columns`)
+    avro-plain:SCHEMA           Avro alone
 
 Numbers are big-endian, UUIDs are text, raw bytes stay binary. A null cell is null in every serde.
 """
@@ -14,8 +16,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,35 +24,24 @@ import pyarrow.compute as pc
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
+from statestore.formats.kafka.columns.avro_columns import avro_serde
+from statestore.formats.kafka.columns.avro_schema import is_avro
 from statestore.formats.kafka.columns.cells import Cells, Cursor, Entries, ends_of, read_entries
 from statestore.formats.kafka.columns.origins import Origin, first_wrong
+from statestore.formats.kafka.columns.serde_form import CellSerde, Decode
 from statestore.formats.kafka.columns.time_columns import TIME, times, window_ends
 from statestore.formats.kafka_rows.list_serde import FIXED, FIXED_SIZES, VARIABLE
 from statestore.formats.kafka_rows.serdes import FORMS, NAMES, UUID_LENGTH, arrow_type_of, serde_name
 from statestore.formats.kernels.arrays import Bools
 
-Decode = Callable[[Cells, Origin], pa.Array]
-
-
-@dataclass(frozen=True)
-class CellSerde:
-    """How the cells of a column are decoded: ``decode(cells, origin)`` gives an array of ``type``.
-
-    ``decode`` raises CorruptError KAFKA_BYTES about the first cell that has not the serde's form; ``size`` is the size
-    of each cell where it is fixed.
-    """
-
-    name: str
-    type: pa.DataType
-    decode: Decode
-    size: int | None = None
-
 
 def cell_serde(name: str, window_size: int | None = None) -> CellSerde:
     """The serde of this name; ``window_size`` in ms gives windowed keys their end.
 
-    Raises UnsupportedError UNSUPPORTED_SERDE for an unknown name.
+    Raises UnsupportedError UNSUPPORTED_SERDE for an unknown name, InvalidInputError WRONG_SCHEMA for a bad schema.
     """
+    if is_avro(name):
+        return avro_serde(name)
     wrapped = _WRAPPED.fullmatch(name.strip())
     if wrapped is not None:
         inner = cell_serde(wrapped[2], window_size)
@@ -64,8 +53,8 @@ def cell_serde(name: str, window_size: int | None = None) -> CellSerde:
     except UnsupportedError:
         raise UnsupportedError(
             ErrorCode.UNSUPPORTED_SERDE,
-            f"serde {name!r}; expected {', '.join(NAMES)}, json, or List<...>, Time-Windowed<...> or "
-            "Session-Windowed<...> of one of them",
+            f"serde {name!r}; expected {', '.join(NAMES)}, json, avro:SCHEMA, avro-plain:SCHEMA, or List<...>, "
+            "Time-Windowed<...> or Session-Windowed<...> of one of them",
         ) from None
     if found in FORMS:
         return _number(found)
@@ -142,21 +131,19 @@ def _json(cells: Cells, origin: Origin) -> pa.StringArray:
     expected = "JSON as text"
     found = _text(cells, origin, expected)
     wrong = np.zeros(len(cells), bool)
-    # Equal documents are parsed once; Python's scanner of JSON is compiled.
-    distinct = found.dictionary_encode()
-    bad = [index for index, text in enumerate(distinct.dictionary.to_pylist()) if not _is_json(text)]
-    if bad:
-        wrong = np.isin(pc.fill_null(distinct.indices, -1).to_numpy(zero_copy_only=False), bad)
+    # Python's scanner of JSON is compiled; Arrow's takes objects of one shape only.
+    bad = [index for index, text in enumerate(found.to_pylist()) if text is not None and not _is_json(text)]
+    wrong[bad] = True
     origin.refuse(cells, wrong, expected)
     return found
 
 
 def _is_json(text: str) -> bool:
+    text = text.strip(" \t\r\n")
     try:
-        _scan_json(text)
+        return _scan_json(text)[1] == len(text)
     except (ValueError, RecursionError):
         return False
-    return True
 
 
 def _refuse_constant(constant: str) -> Any:
@@ -281,4 +268,4 @@ _NUMPY = {
 }
 _WRAPPED = re.compile(r"(list|time-windowed|session-windowed)<(.*)>", re.IGNORECASE)
 _WRAPPERS = {"list": _list_of, "time-windowed": _time_windowed, "session-windowed": _session_windowed}
-_scan_json = json.JSONDecoder(parse_constant=_refuse_constant).decode
+_scan_json = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode

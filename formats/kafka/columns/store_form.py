@@ -1,10 +1,11 @@
-"""What a store is: its kind, and what a reader must be given to decode its rows."""
+"""A store as a reader sees it: its kind, and the facts without which its rows cannot be decoded."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
+from statestore.formats.kafka.columns.avro_schema import is_avro
 from statestore.formats.kafka.columns.stored_values import ValueForm
 
 RowForm = Literal[
@@ -23,7 +24,7 @@ RowForm = Literal[
 
 @dataclass(frozen=True)
 class StoreForm:
-    """What nothing on disk says about a store, and its reader needs.
+    """Facts about a store that its reader needs and its files do not name.
 
     ``kind`` is a key of `statestore.formats.kafka.columns.store_kinds.KINDS`. The serdes are named as in
     `statestore.formats.kafka.columns.serde_columns`; "bytes" leaves the bytes as they are. Two names with a slash
@@ -65,6 +66,6 @@ class StoreKind:
 
 
 def serde_pair(names: str) -> tuple[str, str]:
-    """The two serdes in "first/second"; one name stands for both."""
+    """The two serdes in "first/second"; one name stands for both. A schema of Avro is never split."""
     first, slash, second = names.partition("/")
-    return (first, second) if slash else (first, first)
+    return (first, second) if slash and not is_avro(names) else (names, names)

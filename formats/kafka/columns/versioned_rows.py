@@ -19,7 +19,7 @@ import pyarrow as pa
 from statestore.formats.errors import CorruptError
 from statestore.formats.kafka.columns.cells import Cells, cells_of, gather
 from statestore.formats.kafka.columns.origins import Origin
-from statestore.formats.kafka.columns.serde_columns import CellSerde
+from statestore.formats.kafka.columns.serde_form import CellSerde
 from statestore.formats.kafka.columns.time_columns import times
 from statestore.formats.kafka_rows.versioned_store import BOUNDS, ENTRY, LATEST_SEGMENT, TIME, decode_row
 from statestore.formats.kernels.arrays import Bools, Ints
@@ -122,7 +122,7 @@ def _least_of_newer(oldest: Ints, key: Ints) -> Ints:
 
 
 def decode_versions(segments: Ints, keys: pa.BinaryArray, values: pa.BinaryArray) -> Versions:
-    """Decode the values of latest rows and of history rows, which ``segments`` tells apart.
+    """Decode the values of latest rows, whose segment is -1, and of history rows.
 
     Raises CorruptError VERSIONED_ROW about the first history row that is none, KAFKA_BYTES about a latest row.
     """

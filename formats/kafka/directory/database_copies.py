@@ -28,6 +28,7 @@ from pathlib import Path
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError, CorruptError, StateStoreError
+from statestore.formats.kafka.directory.database_files import CHANGING, CURRENT, FIXED, generation_of_files
 from statestore.formats.kafka.directory.listings import (
     Entry,
     entries_of,
@@ -39,12 +40,11 @@ from statestore.formats.kafka.directory.listings import (
 from statestore.formats.places.disk_errors import disk_errors, storage_error
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.local_directory import temporary_directory
+from statestore.formats.places.regular_files import MAX_METADATA_BYTES, too_large
 
 ATTEMPTS = 20
-CURRENT = "CURRENT"
-FIXED = re.compile(r"[0-9]{1,20}\.(sst|ldb|blob)")
-"""Names of files that never change once RocksDB's MANIFEST refers to them."""
-_CHANGING = re.compile(r"CURRENT|MANIFEST-[0-9]{1,20}|OPTIONS-[0-9]{1,20}|[0-9]{1,20}\.log")
+MAX_LOG_BYTES = 4 << 30
+"""Upper bound of a write-ahead log that is copied. Kafka Streams writes none."""
 _MANIFEST = re.compile(rb"(MANIFEST-[0-9]{1,20})\n?")
 _PIECE = 8 << 20
 _NO_LINK = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)
@@ -64,32 +64,33 @@ class _Changed(Exception):
 
 
 @contextmanager
-def opened_copy(folder: Folder, parent: Path | None = None) -> Iterator[Path]:
+def opened_copy(folder: Folder, parent: Path | None = None, *, generation: str | None = None) -> Iterator[Path]:
     """A private directory with the files of a database, removed after the block or after the process has died.
 
     ``parent`` is an existing empty folder for it; by default a new one in the system's temporary directory. RocksDB and
-    the scanner of table files may open the copy as they like.
+    the scanner of table files may open the copy as they like. ``generation`` is the one that the files must have
+    (`DatabaseFacts.generation`), None: any.
 
     Raises CorruptError ROCKSDB_FILE where the folder is no RocksDB, CorruptError NOT_A_FILE where it or a file in it is
-    a link, ConflictError STATE_CHANGED where the database changes again and again, and the storage's errors. A missing
-    or damaged table file is left to those who read it.
+    a link, ConflictError STATE_CHANGED where the database changes again and again or has another generation, and the
+    storage's errors. A missing or damaged table file is left to those who read it.
     """
     if parent is not None:
-        copy_database(folder, parent)
+        copy_database(folder, parent, generation=generation)
         yield parent
         return
     with temporary_directory() as files:
-        copy_database(folder, files)
+        copy_database(folder, files, generation=generation)
         yield files
 
 
-def copy_database(folder: Folder, target: Path) -> None:
+def copy_database(folder: Folder, target: Path, *, generation: str | None = None) -> None:
     """Fill an empty folder with the files of a database. Raises as `opened_copy`."""
     if is_link(folder):
         raise not_a_file(folder.path)
     for _ in range(ATTEMPTS):
         with suppress(_Changed):
-            _take(folder, target)
+            _take(folder, target, generation)
             return
         _clear(target)
     raise ConflictError(
@@ -99,9 +100,15 @@ def copy_database(folder: Folder, target: Path) -> None:
     )
 
 
-def _take(folder: Folder, target: Path) -> None:
+def _take(folder: Folder, target: Path, generation: str | None) -> None:
     version, manifest = _version(folder)
     listed = entries_of(folder)
+    if generation is not None and generation_of_files(listed.values()) != generation:
+        raise ConflictError(
+            ErrorCode.STATE_CHANGED,
+            f"{folder.path}: the application has changed the database since the read began; read again, or read a copy "
+            "of the directory",
+        )
     with ExitStack() as opened:
         held: list[tuple[int, Path]] = []
         for entry in listed.values():
@@ -110,7 +117,7 @@ def _take(folder: Folder, target: Path) -> None:
                 if descriptor is not None:
                     opened.callback(os.close, descriptor)
                     held.append((descriptor, target / entry.name))
-            elif _CHANGING.fullmatch(entry.name) and entry.name not in (CURRENT, version.name):
+            elif CHANGING.fullmatch(entry.name) and entry.name not in (CURRENT, version.name):
                 _copy_changing(folder, entry, target)
         if _version(folder)[0] != version:
             raise _Changed
@@ -146,7 +153,10 @@ def _read_manifest(folder: Folder, name: str) -> bytes | None:
     except _GONE:
         return None
     with os.fdopen(descriptor, "rb") as file, disk_errors("read", f"{folder.path}/{name}"):
-        return file.read()
+        size = os.fstat(file.fileno()).st_size
+        if size > MAX_METADATA_BYTES:
+            raise too_large(f"{folder.path}/{name}", size, MAX_METADATA_BYTES)
+        return file.read(MAX_METADATA_BYTES)
 
 
 def _without_current(folder: Folder) -> StateStoreError:
@@ -197,6 +207,8 @@ def _copy_changing(folder: Folder, entry: Entry, target: Path) -> None:
     path = f"{folder.path}/{entry.name}"
     if entry.kind != "file":
         raise not_a_file(path)
+    if entry.size > MAX_LOG_BYTES:
+        raise too_large(path, entry.size, MAX_LOG_BYTES)
     if not folder.is_local:
         _fetch(folder, entry.name, target / entry.name)
         return

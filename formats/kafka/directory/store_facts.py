@@ -7,9 +7,7 @@ are in the application's memory and nowhere in the directory.
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,8 +16,9 @@ from rocksdict import AccessType, Options, Rdict
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError, StateStoreError
 from statestore.formats.kafka.directory.applications import Application, Database, StorePartition
-from statestore.formats.kafka.directory.database_copies import CURRENT, FIXED, opened_copy
-from statestore.formats.kafka.directory.listings import Entry, entries_of, is_link, not_a_file
+from statestore.formats.kafka.directory.database_copies import opened_copy
+from statestore.formats.kafka.directory.database_files import CURRENT, FIXED, digest, generation_of_files
+from statestore.formats.kafka.directory.listings import entries_of, is_link, not_a_file
 from statestore.formats.kafka.directory.stored_offsets import FAMILY, StoredOffsets, decode_offsets_family
 from statestore.formats.kafka.directory.task_offsets import (
     CHECKPOINT,
@@ -30,6 +29,8 @@ from statestore.formats.kafka.directory.task_offsets import (
 )
 from statestore.formats.places.disk_errors import storage_error
 from statestore.formats.places.folder import Folder
+from statestore.formats.places.ordered_threads import in_order
+from statestore.formats.places.reading_threads import reading_threads
 from statestore.formats.places.rocksdb_forks import using_rocksdb
 from statestore.formats.rocksdb.manifest import read_families
 from statestore.formats.rocksdb.native_errors import system_error
@@ -99,6 +100,16 @@ class StoreFacts:
     problems: tuple[str, ...]
 
     @property
+    def bytes(self) -> int:
+        """Size of all files of its databases."""
+        return sum(found.bytes for found in self.databases)
+
+    @property
+    def newest_table(self) -> int | None:
+        """Time of the last flush or compaction in epoch milliseconds; None without a table file."""
+        return max((found.newest_table for found in self.databases if found.newest_table is not None), default=None)
+
+    @property
     def families(self) -> tuple[str, ...]:
         """Names of the families of any of its databases, ascending."""
         return tuple(sorted({family.name for found in self.databases for family in found.families}))
@@ -116,7 +127,11 @@ class StoreFacts:
 def application_facts(application: Application) -> list[StoreFacts]:
     """Facts about each store partition, in the application's order. Reads the files of each database."""
     tasks = {task: read_task_offsets(application.folder.at(*task.split("/"))) for task in application.tasks}
-    return [store_facts(application, partition, tasks.get(partition.task)) for partition in application.partitions]
+
+    def facts(partition: StorePartition) -> StoreFacts:
+        return store_facts(application, partition, tasks.get(partition.task))
+
+    return list(in_order(facts, application.partitions, reading_threads()))
 
 
 def store_facts(application: Application, partition: StorePartition, task: TaskOffsets | None = None) -> StoreFacts:
@@ -144,7 +159,7 @@ def store_facts(application: Application, partition: StorePartition, task: TaskO
             f"{partition.task} has no offset of this store in {CHECKPOINT}: the application was running with "
             "exactly-once, or crashed, or the store has no changelog"
         )
-    generation = _digest({found.database.path: found.generation for found in databases})
+    generation = digest({found.database.path: found.generation for found in databases})
     return StoreFacts(partition, databases, offsets, generation, tuple(problems))
 
 
@@ -182,7 +197,7 @@ def database_facts(application: Folder, database: Database) -> DatabaseFacts:
         len(tables),
         sum(entry.size for entry in tables),
         max(times) // 1_000_000 if times else None,
-        _generation(entries.values()),
+        generation_of_files(entries.values()),
         families,
         offsets,
         tuple(problems),
@@ -210,9 +225,9 @@ def generation_of(application: Folder, databases: Iterable[Database]) -> str:
     Two equal texts mean equal table files. A flush or a compaction changes it; so does a copy that does not keep times.
     Raises the storage's errors.
     """
-    return _digest(
+    return digest(
         {
-            database.path: _generation(entries_of(application.at(*database.path.split("/"))).values())
+            database.path: generation_of_files(entries_of(application.at(*database.path.split("/"))).values())
             for database in databases
         }
     )
@@ -308,18 +323,3 @@ def _failure(where: str, copy: str, doing: str, error: Exception) -> StateStoreE
     if refusal is not None:
         return storage_error(refusal, doing, where)
     return corrupt(where, f"RocksDB cannot {doing} it ({str(error).replace(copy, where)})")
-
-
-def _generation(entries: Iterable[Entry]) -> str:
-    return _digest(
-        {
-            entry.name: [entry.size, entry.modified]
-            for entry in entries
-            if entry.kind == "file"
-            and (entry.name == CURRENT or entry.name.startswith("MANIFEST-") or FIXED.fullmatch(entry.name))
-        }
-    )
-
-
-def _digest(parts: Mapping[str, object]) -> str:
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from statestore.formats.kafka.changelogs import cells, key_ranges, newest_records, record_batches
+from statestore.formats.kafka.changelogs import cells, key_ranges, newest_records
+from statestore.formats.kafka.logs import record_batches
 
 
 @pytest.fixture(params=["plain", "compiled"])

@@ -12,6 +12,7 @@ import pyarrow as pa
 from statestore.formats.kafka.changelogs.record_log import LogFindings
 from statestore.formats.kafka.changelogs.records import RECORDS, Records, records_of
 from support.kafka.log_files import Logged
+from support.kafka.real_applications import application, data
 
 
 @dataclass(frozen=True)
@@ -58,3 +59,19 @@ def random_records(seed: int, *, gaps: bool = False, keys: int = 5, count: int =
         found.append(Logged(offset, now - late, key, value, headers))
         offset += 1
     return found
+
+
+def changelog_log(name: str, topic: str, partition: int) -> MadeLog:
+    """The changelog of a store of a real application."""
+    records = [
+        Logged(
+            row["offset"],
+            row["timestamp"],
+            data(row["key"]),
+            data(row["value"]),
+            tuple((header, data(value)) for header, value in row["headers"]),
+        )
+        for row in application(name).changelogs[topic]
+        if row["partition"] == partition
+    ]
+    return MadeLog(records, partition)

@@ -1,6 +1,6 @@
 """Three applications that ran on the real Kafka Streams: their stored rows, their changelogs, their stores' answers.
 
-Nothing on disk tells the serdes of the stores that an operator makes for itself; they are here.
+No file names the serdes of the stores that an operator makes for itself; they are here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Raw = list[tuple[bytes, bytes]]
 
 @dataclass(frozen=True)
 class Application:
-    """What one archive says. ``raw`` has the rows of each (task or "global", store, family)."""
+    """The contents of one archive. ``raw`` has the rows of each (task or "global", store, family)."""
 
     truth: dict[str, Any]
     raw: dict[tuple[str, str, str], Raw]

@@ -17,16 +17,16 @@ def unpack(name: str, folder: Path) -> Path:
     return folder / name
 
 
-def stores_file(name: str, file: Path) -> Path:
-    """Write what is true of an application's stores as the TOML file that users write."""
-    return write_stores_file(application(name).stores(), file)
+def stores_file(name: str, file: Path, *, everything: bool = False) -> Path:
+    """Write what is true of an application's stores as the TOML file that users write: those on disk, or all."""
+    return write_stores_file(application(name).stores(), file, everything=everything)
 
 
-def write_stores_file(stores: list[dict[str, Any]], file: Path) -> Path:
-    """Write what is true of stores as the TOML file that users write."""
+def write_stores_file(stores: list[dict[str, Any]], file: Path, *, everything: bool = False) -> Path:
+    """Write what is true of stores as the TOML file that users write: those on disk, or all."""
     lines = []
     for store in stores:
-        if not is_on_disk(store):
+        if not (everything or is_on_disk(store)):
             continue
         form = form_of(store)
         lines += [f'[stores."{store["name"]}"]', f'kind = "{form.kind}"']

@@ -79,7 +79,7 @@ def pairs(found: list[Header]) -> list[list[str | None]]:
 @pytest.mark.parametrize(("name", "family"), FAMILIES)
 @few_or_many(20, 100, rows=STORED)
 def test_stored_rows_of_each_family(name: str, family: str, rows: list[Any]) -> None:
-    """What an older family does not hold is unknown, or in the case of headers empty."""
+    """An older family leaves the timestamp unknown and headers empty."""
     kind = KINDS[name]
     form = kind.values[kind.families.index(family)]
     keys = [row_key(name, *row[:4]) for row in rows]
@@ -258,7 +258,7 @@ CONTEXTS = st.builds(
     ),
 )
 def test_buffers_of_suppressions(rows: list[tuple[Any, ...]]) -> None:
-    """Of all versions in one column; None is a delete."""
+    """All versions may lie in one column; None is a delete."""
     values: list[bytes | None] = []
     marks, expected = [], []
     for number, (key, context, prior, old, new, time, version) in enumerate(rows):

@@ -15,9 +15,9 @@ from support.kafka.applications import copied, fingerprint, folder_of
 
 from statestore.formats.errors import ConflictError, CorruptError
 from statestore.formats.kafka.directory import database_copies
-from statestore.formats.kafka.directory.applications import find_applications
+from statestore.formats.kafka.directory.applications import Database, find_applications
 from statestore.formats.kafka.directory.database_copies import opened_copy
-from statestore.formats.kafka.directory.store_facts import application_facts
+from statestore.formats.kafka.directory.store_facts import application_facts, database_facts
 from statestore.formats.places.folder import Folder
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.rocksdict_scan import scan_with_rocksdict
@@ -206,3 +206,26 @@ def test_a_directory_in_another_storage_is_read_as_a_local_one(tmp_path: Path) -
         assert there.problems == here.problems == ()
         assert [found.families for found in there.databases] == [found.families for found in here.databases]
         assert there.generation == here.generation
+
+
+def test_a_read_that_was_planned_on_other_files_is_refused(database: Path) -> None:
+    generation = database_facts(folder_of(database.parent), Database(database.name)).generation
+    with opened_copy(folder_of(database), generation=generation) as copy:
+        assert rows(copy) == expected(2)
+    writer = opened(database)
+    write(writer, 2)
+    writer.close()
+    with (
+        pytest.raises(ConflictError, match="has changed the database since the read began"),
+        opened_copy(folder_of(database), generation=generation),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("name", ["MANIFEST", "000099.log"])
+def test_a_metadata_file_without_end_is_refused(database: Path, name: str) -> None:
+    path = next(database.glob("MANIFEST*")) if name == "MANIFEST" else database / name
+    with path.open("ab") as file:
+        file.truncate(5 << 30)
+    with pytest.raises(CorruptError, match="FILE_TOO_LARGE"), opened_copy(folder_of(database)):
+        pass

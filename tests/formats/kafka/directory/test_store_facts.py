@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from functools import cache
@@ -316,3 +317,23 @@ def test_a_read_that_was_planned_on_another_generation_is_refused(tmp_path: Path
     (app / partition.databases[0].path / "CURRENT").unlink()
     with pytest.raises(ConflictError, match=r"STATE_CHANGED.*carts.*7_1"):
         check_generation(application.folder, partition, expected)
+
+
+@pytest.mark.parametrize("below", ["0_0/rocksdb/rooms", "0_0/rocksdb", "0_0", "3_0/checkins"])
+def test_a_folder_that_cannot_be_listed_is_a_report(
+    tmp_path: Path, below: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = copied("bookings", tmp_path, "0_0", "1_0", "3_0")
+    scandir = os.scandir
+
+    def refusing(path: str) -> object:
+        if str(path) == str(app / below):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return scandir(path)
+
+    monkeypatch.setattr("os.scandir", refusing)
+    application = opened(app)
+    found = facts(application)
+    assert found["rates", "1_0"].problems == ()
+    problems = [*application.problems, *(problem for each in found.values() for problem in each.problems)]
+    assert any(str(app / below) in problem and "Permission denied" in problem for problem in problems)

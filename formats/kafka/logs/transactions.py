@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from statestore.formats.kafka.changelogs.log_errors import damaged
-from statestore.formats.kafka.changelogs.plain_batches import parse_records
-from statestore.formats.kafka.changelogs.record_batches import Batches
 from statestore.formats.kafka.changelogs.record_log import OpenTransaction
+from statestore.formats.kafka.logs.plain_batches import parse_records
+from statestore.formats.kafka.logs.record_batches import Batches, damaged
 from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.kernels.batch_layout import (
     ATTRIBUTES,

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import ConflictError, CorruptError, NotFoundError
-from statestore.formats.kafka.changelogs.log_errors import damaged, unsupported, wrong_checksum
-from statestore.formats.kafka.changelogs.plain_batches import crc32c
-from statestore.formats.kafka.changelogs.record_batches import Batches, loops
+from statestore.formats.errors import ConflictError, CorruptError, NotFoundError, UnsupportedError
+from statestore.formats.kafka.logs.plain_batches import crc32c
+from statestore.formats.kafka.logs.record_batches import Batches, damaged, loops
 from statestore.formats.kernels.arrays import Bytes
 from statestore.formats.kernels.batch_layout import (
     BAD_CHECKSUM,
@@ -146,7 +145,11 @@ def judge_end(segment: SegmentFile, end: WalkEnd, *, first: bool, last: bool) ->
     and UnsupportedError KAFKA_LOG_FORMAT for messages of format 0 and 1.
     """
     if end.status == BAD_CHECKSUM:
-        raise wrong_checksum(segment.path, end.position, end.expected, end.found)
+        raise damaged(
+            segment.path,
+            end.position,
+            f"found a record batch with CRC32C {end.found:#010x}, expected {end.expected:#010x}",
+        )
     left = segment.stop - end.position
     if not left:
         return 0
@@ -177,19 +180,17 @@ def judge_end(segment: SegmentFile, end: WalkEnd, *, first: bool, last: bool) ->
     return left
 
 
-def _other_magic(file: str, position: int, rest: Bytes, first: bool) -> Exception:
+def _other_magic(file: str, position: int, rest: Bytes, first: bool) -> CorruptError | UnsupportedError:
     magic, size = int(rest[16]), _size(rest)
     if first and magic in (0, 1) and _OLD_HEADER < size <= len(rest):
         stored = int.from_bytes(rest[12:16].tobytes())
         if zlib.crc32(rest[16:size].tobytes()) == stored:
-            return unsupported(
-                file,
-                position,
-                f"found messages of format {magic} (Kafka before 0.11), expected record batches of format 2; let "
-                "a broker rewrite the topic, or export its records",
+            return UnsupportedError(
+                ErrorCode.KAFKA_LOG_FORMAT,
+                f"file {file}, byte {position}: found messages of format {magic} (Kafka before 0.11), expected record "
+                "batches of format 2; let a broker rewrite the topic, or export its records",
             )
-    found: CorruptError = damaged(file, position, f"found magic {magic}, expected 2")
-    return found
+    return damaged(file, position, f"found magic {magic}, expected 2")
 
 
 def _later_batch(rest: Bytes) -> int | None:

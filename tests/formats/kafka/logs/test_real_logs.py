@@ -10,9 +10,9 @@ import pytest
 from support.kafka.changelog_loops import changelog_loops
 from support.kafka.log_files import as_json, json_rows, unpacked
 
-from statestore.formats.kafka.changelogs.log_directory import log_partitions
-from statestore.formats.kafka.changelogs.log_reading import ISOLATIONS, log_records, open_log
 from statestore.formats.kafka.changelogs.record_log import Isolation
+from statestore.formats.kafka.logs.log_directory import log_partitions
+from statestore.formats.kafka.logs.log_reading import ISOLATIONS, log_records, open_log
 
 __all__ = ["changelog_loops"]
 

@@ -16,13 +16,12 @@ import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
-from statestore.formats.kafka.changelogs.log_directory import LogPartition, base_offset, log_partitions, one_topic
-from statestore.formats.kafka.changelogs.log_errors import damaged
-from statestore.formats.kafka.changelogs.record_batches import Batches, decoded
 from statestore.formats.kafka.changelogs.record_log import IncompleteTail, Isolation, LogFindings, OpenTransaction
 from statestore.formats.kafka.changelogs.records import COLUMNS, Records
-from statestore.formats.kafka.changelogs.segment_walk import SegmentFile, WalkEnd, judge_end, size_of, walked
-from statestore.formats.kafka.changelogs.transactions import Outcomes, TransactionSurvey
+from statestore.formats.kafka.logs.log_directory import LogPartition, base_offset, log_partitions, one_topic
+from statestore.formats.kafka.logs.record_batches import Batches, damaged, decoded
+from statestore.formats.kafka.logs.segment_walk import SegmentFile, WalkEnd, judge_end, size_of, walked
+from statestore.formats.kafka.logs.transactions import Outcomes, TransactionSurvey
 from statestore.formats.kernels.arrays import Bools
 from statestore.formats.kernels.batch_layout import ATTRIBUTES, BASE_OFFSET, CONTROL, COUNT, LAST_DELTA, POSITION
 from statestore.formats.kernels.compiled_use import load_if_it_pays

@@ -13,9 +13,9 @@ from support.kafka.log_files import CODECS, START, Headers, Logged, LogWriter, b
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError, CorruptError, InvalidInputError, UnsupportedError
-from statestore.formats.kafka.changelogs import plain_batches, segment_walk
-from statestore.formats.kafka.changelogs.log_directory import log_partitions
-from statestore.formats.kafka.changelogs.log_reading import SegmentLog, log_records, open_log
+from statestore.formats.kafka.logs import plain_batches, segment_walk
+from statestore.formats.kafka.logs.log_directory import log_partitions
+from statestore.formats.kafka.logs.log_reading import SegmentLog, log_records, open_log
 
 __all__ = ["changelog_loops"]
 
@@ -157,7 +157,7 @@ def test_no_changed_byte_goes_unseen(
 
     Of the last batch only the base offset, which no checksum covers, can rise; the leader epoch is not read.
     """
-    from statestore.formats.kafka.changelogs import record_batches
+    from statestore.formats.kafka.logs import record_batches
 
     monkeypatch.setattr(record_batches, "is_loaded", lambda: compiled)
     written = simple(5, "gzip")

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from statestore.formats.errors import StateStoreError
-from statestore.formats.kafka.changelogs import plain_batches
-from statestore.formats.kafka.changelogs.batch_codecs import decompressed
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import CorruptError, StateStoreError
 from statestore.formats.kafka.changelogs.cells import Cells
-from statestore.formats.kafka.changelogs.log_errors import damaged
 from statestore.formats.kafka.changelogs.records import HeaderCells, Records
 from statestore.formats.kafka.columns.header_columns import HEADERS
+from statestore.formats.kafka.logs import plain_batches
+from statestore.formats.kafka.logs.batch_codecs import decompressed
 from statestore.formats.kernels.arrays import Bools, Bytes, Ints
 from statestore.formats.kernels.batch_layout import (
     ATTRIBUTES,
@@ -30,6 +30,13 @@ from statestore.formats.kernels.batch_layout import (
 from statestore.formats.kernels.compiled_use import is_loaded
 
 DECODED_BYTES = 8 << 20  # of records that are handed out together, or one batch
+
+
+def damaged(file: str, position: int, found: str) -> CorruptError:
+    """The error for a byte of a segment file where a batch is not what a broker wrote."""
+    return CorruptError(
+        ErrorCode.KAFKA_LOG, f"file {file}, byte {position}: {found}; restore the file from a replica or a copy"
+    )
 
 
 def loops() -> Any:

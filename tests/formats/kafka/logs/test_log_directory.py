@@ -8,8 +8,8 @@ import pytest
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
-from statestore.formats.kafka.changelogs.log_directory import log_partitions
-from statestore.formats.kafka.changelogs.log_reading import log_records, open_log
+from statestore.formats.kafka.logs.log_directory import log_partitions
+from statestore.formats.kafka.logs.log_reading import log_records, open_log
 
 FIRST = f"{0:020d}.log"
 

@@ -1,0 +1,207 @@
+"""The rows of a store as its changelog gives them: a `StateAt` that holds the past, in a part for each partition.
+
+Moments are stream time, the greatest record timestamp so far: the rows at a moment are those of the records before the
+first one that is later. So a row is valid from the stream time of its record to that of its key's next one. Versions of
+versioned stores are valid by their own timestamps (KIP-889).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from statestore.formats.engine import HoldsPast, StateAt
+from statestore.formats.kafka.changelogs.key_ranges import KeyRange, in_key_ranges
+from statestore.formats.kafka.changelogs.moments import END, LogMoment, keyed
+from statestore.formats.kafka.changelogs.record_history import BATCH_ROWS, neighbours
+from statestore.formats.kafka.changelogs.record_log import RecordLog
+from statestore.formats.kafka.changelogs.replay import replayed
+from statestore.formats.kafka.changelogs.version_history import VersionedRules, versions
+from statestore.formats.kafka.columns.header_columns import HEADERS
+from statestore.formats.kafka.columns.store_form import StoreForm, StoreKind
+from statestore.formats.kafka.columns.store_kinds import KINDS, logged_rows, logged_schema
+from statestore.formats.kafka.expired_rows import (
+    EXPIRED,
+    expired_column,
+    marks_expired,
+    segment_times_of,
+    without_expired,
+)
+from statestore.formats.kafka.key_filters import PARTITION, encoded_keys, partitions_asked
+from statestore.formats.values.filters import Filter
+
+OFFSET = "changelog_offset"
+TIME = pa.timestamp("us", tz="UTC")
+VERSION = 1
+_READ = ("key", "value", "headers", "timestamp", "offset")
+_NOT_SHOWN = ("tombstone", "record")
+
+
+@dataclass(frozen=True)
+class LogPart:
+    """The log of one partition; ``stream_time`` (milliseconds) is known where rows are marked by it."""
+
+    log: RecordLog
+    stream_time: int | None = None
+    rows: int | None = None
+
+
+@dataclass(frozen=True)
+class ChangelogAt(StateAt, HoldsPast):
+    """A changelog up to a moment. ``retention`` is that of windows, sessions or versions, in milliseconds."""
+
+    logs: tuple[RecordLog, ...]
+    form: StoreForm
+    retention: int | None = None
+    moment: LogMoment = END
+    hide_expired: bool = False
+    begins: dict[int, int | None] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def version(self) -> int:
+        return VERSION
+
+    @property
+    def schema(self) -> pa.Schema:
+        return changelog_schema(self.form, self.retention)
+
+    def parts(self, filters: Sequence[Filter]) -> Sequence[LogPart]:
+        wanted = partitions_asked(filters)
+        marked = marks_expired(self._kind, self.retention)
+        return [
+            LogPart(log, self._stream_time(log) if marked else None)
+            for log in self.logs
+            if wanted is None or log.partition in wanted
+        ]
+
+    def rows(self, part: Any, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
+        if self._is_versioned:
+            for batch in self.past_rows(part, columns, filters):
+                yield batch.filter(batch.column("valid_to").is_null()).drop_columns(["valid_to"])
+            return
+        for batch in replayed([part.log], self.moment, columns=_READ):
+            rows = self._decoded(batch, part)
+            yield without_expired(rows) if self.hide_expired else rows
+
+    def past_from(self) -> int | None:
+        """The stream time from which on no record is missing, of all partitions (epoch microseconds)."""
+        for log in self.logs:
+            if log.partition not in self.begins:
+                self.begins[log.partition] = whole_from(log, self.moment)
+        known = [begin for begin in (self.begins[log.partition] for log in self.logs) if begin is not None]
+        return max(known) * 1000 if known else None
+
+    def past_rows(self, part: Any, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
+        log = part.log
+        if self._is_versioned:
+            for batch in versions([log], VersionedRules(self.retention), self.moment):
+                batch = batch.rename_columns({"valid_from": "timestamp"})
+                yield self._decoded(batch, part, ends=batch.column("valid_to"))
+            return
+        for found in in_key_ranges(partial(keyed, log, self.moment), log.partition, keys=self._keys(filters)):
+            batch = _intervals(found)
+            for begin in range(0, len(batch), BATCH_ROWS):
+                piece = batch.slice(begin, BATCH_ROWS)
+                yield self._decoded(piece, part, piece.column("valid_from"), piece.column("valid_to"))
+
+    @property
+    def _kind(self) -> StoreKind:
+        return KINDS[self.form.kind]
+
+    @property
+    def _is_versioned(self) -> bool:
+        return self._kind.has_past
+
+    def _stream_time(self, log: RecordLog) -> int:
+        """The greatest segment time that the store has seen, which a null put counts for, too; -1: none."""
+        times = (segment_times_of(self._decoded_keys(records.batch(_READ))) for records in keyed(log, self.moment))
+        return max((int(each.max()) for each in times if len(each)), default=-1)
+
+    def _decoded_keys(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        form = replace(self.form, key_serde="bytes", value_serde="bytes")
+        return logged_rows(form, batch["key"], batch["value"], batch["timestamp"], _known_headers(batch))
+
+    def _keys(self, filters: Sequence[Filter]) -> list[bytes] | None:
+        """The raw keys to which filters limit an answer; None: any."""
+        kind = self._kind
+        return encoded_keys(self.form, kind, filters) if kind.rows in ("plain", "versioned") else None
+
+    def _decoded(
+        self, batch: pa.RecordBatch, part: LogPart, starts: pa.Array | None = None, ends: pa.Array | None = None
+    ) -> pa.RecordBatch:
+        """Records (`_READ`) as rows of the state; with their intervals, in milliseconds, where they are given."""
+        rows = logged_rows(self.form, batch["key"], batch["value"], batch["timestamp"], _known_headers(batch))
+        record = rows.column("record")
+        columns = {name: rows.column(name) for name in rows.schema.names if name not in _NOT_SHOWN}
+        columns[OFFSET] = batch.column("offset").take(record)
+        columns[PARTITION] = pa.repeat(pa.scalar(part.log.partition, pa.int32()), len(rows))
+        if part.stream_time is not None and self.retention is not None:
+            columns[EXPIRED] = expired_column(rows, self._kind, part.stream_time, self.retention)
+        names = list(self.schema.names)
+        for name, times in (("valid_from", starts), ("valid_to", ends)):
+            if times is not None:
+                columns[name] = _times(times).take(record)
+                names += [] if name in names else [name]
+        return pa.RecordBatch.from_arrays([columns[name] for name in names], names=names)
+
+
+def changelog_schema(form: StoreForm, retention: int | None) -> pa.Schema:
+    """The columns of a changelog's state: those of the store's kind, and where the record of each row lies."""
+    own = [each for each in logged_schema(form) if each.name not in _NOT_SHOWN]
+    if marks_expired(KINDS[form.kind], retention):
+        own.append(pa.field(EXPIRED, pa.bool_()))
+    return pa.schema([*own, pa.field(OFFSET, pa.int64()), pa.field(PARTITION, pa.int32())])
+
+
+def whole_from(log: RecordLog, moment: LogMoment = END) -> int | None:
+    """The stream time (milliseconds) from which on a log has every record; None: it has them all.
+
+    Compaction and retention remove records that newer ones have replaced, so what is after the last gap is whole.
+    Without offsets nothing is known of gaps, and only the end of the log is whole.
+    """
+    if log.findings.is_complete:
+        return None
+    seen = begin = np.iinfo(np.int64).min
+    gaps = -1
+    for records in keyed(log, moment):
+        stream_time = np.maximum(np.maximum.accumulate(records.timestamp), seen)
+        seen = stream_time[-1]
+        if records.missing is None:
+            begin = seen
+        elif records.missing[-1] != gaps:
+            gaps = int(records.missing[-1])
+            begin = stream_time[int(np.argmax(records.missing == gaps))]
+    return int(begin) if begin != np.iinfo(np.int64).min else None
+
+
+def _intervals(found: KeyRange) -> pa.RecordBatch:
+    """Records with a value (`_READ`) and the stream times between which they were the newest of their key."""
+    following = neighbours(found).following
+    rows = np.flatnonzero(found.value.is_valid().to_numpy(zero_copy_only=False))
+    last = following[rows] < 0
+    chosen = pa.array(rows)
+    columns = {
+        "key": found.key.take(chosen),
+        "value": found.value.take(chosen),
+        "headers": found.headers.take(chosen),
+        "timestamp": pa.array(found.timestamp[rows]),
+        "offset": pa.nulls(len(rows), pa.int64()) if found.offset is None else pa.array(found.offset[rows]),
+        "valid_from": pa.array(found.stream_time[rows]),
+        "valid_to": pa.array(found.stream_time[following[rows]], mask=last),
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _known_headers(batch: pa.RecordBatch) -> pa.ListArray:
+    """Headers of records, none where a file has no such column."""
+    headers = batch.column("headers")
+    return headers.fill_null(pa.scalar([], HEADERS)) if headers.null_count else headers
+
+
+def _times(milliseconds: pa.Array) -> pa.Array:
+    return milliseconds.cast(pa.timestamp("ms", tz="UTC")).cast(TIME)
