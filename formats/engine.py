@@ -84,7 +84,8 @@ class StateSize:
     """The amount that a source keeps of one state, from its metadata and the sizes of its files.
 
     ``rows`` of the newest version and ``files`` are None where no metadata has them. ``partitions`` are (first version,
-    last version, number of partitions): several where the number changed. ``problems`` are damage and work to be done.
+    last version, number of partitions): several where the number changed. ``problems`` are damage and work to be done,
+    ``details`` are facts for who looks at this one state, such as the offsets of its partitions.
     """
 
     bytes: int
@@ -95,6 +96,7 @@ class StateSize:
     partitions: tuple[tuple[int, int, int], ...] = ()
     problems: tuple[str, ...] = ()
     damaged: bool = False
+    details: tuple[str, ...] = ()
 
 
 class Part(Protocol):

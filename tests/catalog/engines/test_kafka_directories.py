@@ -163,6 +163,19 @@ def test_guesses_say_that_they_are_guesses(folders: dict[str, Path]) -> None:
     assert statestore.inspect(folders["orders"] / "running" / "orders").about("stock").kind == "unknown"
 
 
+def test_offsets_of_each_partition_are_shown(folders: dict[str, Path]) -> None:
+    """After a clean close, the offset is that of the changelog's last record."""
+    for name, store in (("orders", "stock"), ("bookings", "rooms")):
+        found = the_store(name, store)
+        (shown,) = summaries(folders[name] / "state" / name / store)
+        assert len(shown["details"]) == len(found["partitions"])
+        records = application(name).changelogs[found["changelog"]]
+        for part, detail in zip(found["partitions"], shown["details"], strict=True):
+            last = max(record["offset"] for record in records if record["partition"] == part["partition"])
+            assert detail.startswith(f"{part['task']}: last flush ")
+            assert f"offset {last} of {found['changelog']}-{part['partition']} (" in detail
+
+
 def test_all_stores_of_the_applications_are_listed(folders: dict[str, Path]) -> None:
     for name in APPLICATIONS:
         stores = {store["name"] for store in application(name).stores() if is_on_disk(store)}
