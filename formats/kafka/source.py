@@ -97,14 +97,13 @@ class ApplicationSource(Source):
         )
 
     def size(self, state: str) -> StateSize:
+        """Sizes from the files. Rows are unknown: RocksDB only estimates their number, and deletions mislead it."""
         facts = self.facts(state)
         databases = [database for each in facts for database in each.databases]
-        counts = [each.estimated_rows for each in facts]
         problems = tuple(dict.fromkeys(problem for each in facts for problem in each.problems))
         return StateSize(
             bytes=sum(database.bytes for database in databases),
             files=sum(database.table_files for database in databases),
-            rows=sum(count for count in counts if count is not None) if None not in counts else None,
             partitions=((VERSION, VERSION, len(facts)),),
             problems=(*self.application.problems, *problems),
             damaged=any(database.table_files and not database.families for database in databases),
