@@ -20,7 +20,7 @@ from statestore.catalog.reads.table import Table
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.store_tables import StoreTables, keyed_spec, only_state, state_at
 from statestore.catalog.store_upkeep import Upkeep
-from statestore.formats.engine import Engine
+from statestore.formats.engine import DescribesStates, Engine
 from statestore.formats.engine_arguments import engine_options_of
 from statestore.formats.engines import EngineOpening, describe_only, engine_options, expected, recognised
 from statestore.formats.error_codes import ErrorCode
@@ -134,6 +134,21 @@ class Warehouse:
         if (suffix and suffix not in TABLES) or not self.held.knows(base):
             raise self._not_found(name)
         return self.held.open(name)
+
+    def describe(self) -> str:
+        """Return the text of a file that says what is known and guessed of an engine's states, to be corrected.
+
+        Later reads take it as an option (``stores_file`` of Kafka Streams). Raises UnsupportedError NOTHING_TO_DESCRIBE
+        where nothing is guessed.
+        """
+        source = self.held.source if isinstance(self.held, EngineStates) else None
+        if not isinstance(source, DescribesStates):
+            raise UnsupportedError(
+                ErrorCode.NOTHING_TO_DESCRIBE,
+                f"{self.path}: nothing of its tables is guessed, so there is nothing to describe; statestore inspect "
+                "shows them",
+            )
+        return source.described()
 
     def summary(self, name: str) -> TableSummary:
         """Return the summary of a table, from metadata. Raises CorruptError or NotFoundError for a damaged table."""

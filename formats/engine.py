@@ -343,6 +343,14 @@ class ChecksResumption(Protocol):
         """Raise NotFoundError VERSION_NOT_FOUND if a stream that has read the changes up to a version cannot resume."""
 
 
+@runtime_checkable
+class DescribesStates(Protocol):
+    """A source of whose states something is guessed, which a file can say."""
+
+    def described(self) -> str:
+        """The text of a file that states what is known and guessed; a user corrects it and gives it to later reads."""
+
+
 class Opening(Protocol):
     """The means to open a source anew; picklable."""
 

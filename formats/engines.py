@@ -68,8 +68,8 @@ def engine_options(name: str) -> list[tuple[Engine, EngineOption]]:
 
 
 def describe_only(options: Iterable[str]) -> bool:
-    """Return whether options describe states and select none, so that they go with the path of a state."""
-    return all(any(option.describes for _, option in engine_options(name)) for name in options)
+    """Return whether options select no state, so that they go with the path of one; options of no engine do not."""
+    return all(option.describes for name in options for _, option in engine_options(name))
 
 
 def expected() -> str:

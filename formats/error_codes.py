@@ -376,3 +376,5 @@ class ErrorCode(StrEnum):
     """A database has no table file, so nobody can know its rows. Read the changelog, or close the application first."""
     STORES_FILE = "STORES_FILE"
     """A file that describes stores cannot be read, or has an entry that is not known. Correct it."""
+    NOTHING_TO_DESCRIBE = "NOTHING_TO_DESCRIBE"
+    """The tables at the path say themselves what they are. Inspect them."""

@@ -48,6 +48,14 @@ def inspect(
         raise typer.Exit(1)
 
 
+def describe(path: args.Path_, selected: Selected = NONE) -> None:
+    """Print a TOML file with what is known and guessed of the states at PATH, to be corrected and given to later
+    reads."""
+    from statestore.catalog.warehouse import open_warehouse
+
+    typer.echo(open_warehouse(path, selected).describe(), nl=False)
+
+
 def sql(
     path: args.Path_,
     query: Annotated[str, typer.Argument(help="DuckDB SQL; tables take TIMESTAMP AS OF and VERSION AS OF.")],
@@ -264,7 +272,7 @@ def report(
         say(f"{written} ({human_bytes(size)}); open it in a browser")
 
 
-COMMANDS = (inspect, sql, get, history, scan, diff, compare, changes, versions, report)
+COMMANDS = (inspect, describe, sql, get, history, scan, diff, compare, changes, versions, report)
 
 
 def _show(table: Any, limit: int, as_json: bool, full: bool) -> None:

@@ -17,9 +17,8 @@ import pyarrow as pa
 
 from statestore.formats.engine import HoldsPast, StateAt
 from statestore.formats.kafka.changelogs.key_ranges import KeyRange, in_key_ranges
-from statestore.formats.kafka.changelogs.moments import END, LogMoment, keyed
 from statestore.formats.kafka.changelogs.record_history import BATCH_ROWS, neighbours
-from statestore.formats.kafka.changelogs.record_log import RecordLog
+from statestore.formats.kafka.changelogs.record_log import END, LogMoment, RecordLog, keyed
 from statestore.formats.kafka.changelogs.replay import replayed
 from statestore.formats.kafka.changelogs.version_history import VersionedRules, versions
 from statestore.formats.kafka.columns.header_columns import HEADERS

@@ -19,8 +19,7 @@ from statestore.formats.kafka.changelog_at import OFFSET, VERSION, ChangelogAt, 
 from statestore.formats.kafka.changelog_files import RECORD_FILE, SUFFIX
 from statestore.formats.kafka.changelog_guess import guess_logged
 from statestore.formats.kafka.changelogs.file_records import record_files
-from statestore.formats.kafka.changelogs.moments import LogMoment
-from statestore.formats.kafka.changelogs.record_log import RecordLog
+from statestore.formats.kafka.changelogs.record_log import LogMoment, RecordLog
 from statestore.formats.kafka.key_filters import PARTITION
 from statestore.formats.kafka.known_store import KnownStore, known_store
 from statestore.formats.kafka.logs.log_directory import log_partitions

@@ -7,11 +7,12 @@ of no known moment. What nothing on disk says of a store is given by the user or
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from statestore.formats.engine import Source, StateAt, StateInfo, StateSize, Version
+from statestore.formats.engine import DescribesStates, Source, StateAt, StateInfo, StateSize, Version
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
+from statestore.formats.kafka.description import describe_stores
 from statestore.formats.kafka.directory.applications import Application, find_applications
 from statestore.formats.kafka.directory.store_facts import StoreFacts, store_facts
 from statestore.formats.kafka.key_filters import PARTITION
@@ -23,7 +24,7 @@ from statestore.formats.places.locations import Location
 
 
 @dataclass(frozen=True)
-class ApplicationSource(Source):
+class ApplicationSource(Source, DescribesStates):
     """An application as it stood when it was opened. ``known`` is a cache of what is known of its stores."""
 
     location: Location
@@ -55,7 +56,9 @@ class ApplicationSource(Source):
                     ErrorCode.TABLE_NOT_FOUND,
                     f"{self.path} has no store {name!r}; there are {', '.join(self.application.stores) or 'none'}",
                 )
-            self.known[name] = know_store(self.application, name, self.settings.of(name))
+            store = know_store(self.application, name, self.settings.of(name))
+            use = self.settings.topology.get(name)
+            self.known[name] = store if use is None else replace(store, facts={**store.facts, "topology": use.shown()})
         return self.known[name]
 
     def info(self, state: str) -> StateInfo:
@@ -88,6 +91,9 @@ class ApplicationSource(Source):
             allow_unflushed=given.allow_unflushed,
             hide_expired=given.hide_expired,
         )
+
+    def described(self) -> str:
+        return describe_stores(self.application.name, map(self.store, self.states()), self.settings.topology)
 
     def no_time(self, state: str, version: int) -> NotFoundError:
         return NotFoundError(

@@ -24,7 +24,7 @@ from statestore.formats.kafka.directory.listings import entries_of
 from statestore.formats.kafka.expired_rows import EXPIRED, expired_column, marks_expired, without_expired
 from statestore.formats.kafka.key_filters import PARTITION, encoded_keys, partitions_asked, time_bounds
 from statestore.formats.kafka.known_store import KnownStore
-from statestore.formats.kafka.stores.key_bounds import key_range, rows_of_key, time_range
+from statestore.formats.kafka.stores.key_bounds import key_range, rows_of_keys, time_range
 from statestore.formats.kafka.stores.store_rows import ALL, StoredRows, databases_between, read_database
 from statestore.formats.kafka.stores.store_times import past_begins, stream_time_of
 from statestore.formats.kafka.stores.versioned_streams import read_versioned
@@ -104,8 +104,8 @@ class StoreAt(StateAt):
 
         def each(stored: StoredRows) -> pa.RecordBatch:
             rows = stored.rows
-            if keys is not None and len(keys) == 1:
-                rows = rows_of_key(kind.rows, rows, keys[0])
+            if keys is not None:
+                rows = rows_of_keys(kind.rows, rows, keys)
             return decoded(rows, stored.family)
 
         with self._opened(part) as copy:

@@ -13,6 +13,7 @@ OPTIONS = (
     EngineOption("retention", "int", "the retention in milliseconds: marks rows that Kafka hides", describes=True),
     EngineOption("hideExpired", "bool", "leave out rows that Kafka hides, by the retention; false", describes=True),
     EngineOption("storesFile", "text", "a TOML file with all of these by store", describes=True),
+    EngineOption("topologyFile", "text", "a file with what Topology.describe() prints", describes=True),
     EngineOption("untilOffset", "text", "the last offset of a changelog that is read, or 0:12,1:7", describes=True),
     EngineOption("untilTime", "text", "read a changelog up to the first record after this moment", describes=True),
     EngineOption("allowUnflushed", "bool", "read stores whose rows may be in memory only; false", describes=True),

@@ -25,6 +25,7 @@ from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.kafka.columns.serde_columns import cell_serde
 from statestore.formats.kafka.columns.store_form import serde_pair
 from statestore.formats.kafka.columns.store_kinds import KINDS
+from statestore.formats.kafka.topology import StoreUse, read_topology
 from statestore.formats.values.times import parse_time
 
 MOST_BYTES = 16 << 20
@@ -45,6 +46,8 @@ class Given:
 class StoreSettings:
     """What is given about the stores of an application: ``every`` about all of them, ``by_store`` about some.
 
+    ``topology`` is who uses which store.
+
     Changelogs are read up to ``until_offset`` (an offset, or "partition:offset,...") and ``until_time`` (milliseconds).
     """
 
@@ -53,6 +56,7 @@ class StoreSettings:
     by_store: Mapping[str, Given] = field(default_factory=dict)
     allow_unflushed: bool = False
     hide_expired: bool = False
+    topology: Mapping[str, StoreUse] = field(default_factory=dict)
     until_offset: str | None = None
     until_time: int | None = None
 
@@ -86,6 +90,7 @@ def settings_of(options: Mapping[str, str]) -> StoreSettings:
         every=every,
         allow_unflushed=_bool(options, "allowUnflushed"),
         hide_expired=_bool(options, "hideExpired"),
+        topology=read_topology(options["topologyfile"]) if "topologyfile" in options else {},
         until_offset=options.get("untiloffset"),
         until_time=parse_time(options["untiltime"], "option untilTime") // 1000 if "untiltime" in options else None,
     )

@@ -9,9 +9,7 @@ column ``topic`` of several topics one is to be named. Other columns are ignored
 
 from __future__ import annotations
 
-import json
 import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +31,7 @@ from statestore.formats.kafka.changelogs.file_columns import (
     integers_of,
     order_broken,
 )
+from statestore.formats.kafka.changelogs.json_lines import json_batches
 from statestore.formats.kafka.changelogs.record_log import LogFindings
 from statestore.formats.kafka.changelogs.records import COLUMNS, RECORDS, ListedHeaders, Records
 from statestore.formats.kernels.arrays import Ints
@@ -53,10 +52,6 @@ SUFFIXES = {
 """Forms of files by their names."""
 
 _BATCH_ROWS = 1 << 16
-_JSON_BLOCK = 8 << 20
-_FIRST_LINE = 64 << 20
-_FIRST_HEADER = re.compile(rb'"headers"\s*:\s*\[\s*([\[{])')
-_HEADER_FIELD = re.compile(rb'"headers"\s*:\s*\[\s*\{[^}]*?"(name|key)"\s*:')
 
 
 @dataclass(frozen=True)
@@ -229,19 +224,12 @@ def _read(file: RecordFile, columns: tuple[str, ...], topics: set[str] | None = 
     first = 0
     schema = pa.schema([RECORDS.field(name) for name in columns])
     try:
-        for batch in _raw(file):
+        for batch in _raw(file, columns):
             place = FilePlace(file.path, first)
             first += batch.num_rows
-            names = batch.schema.names
-            for name in ("key", "value", "timestamp"):
-                if name not in names:
-                    raise InvalidInputError(
-                        ErrorCode.KAFKA_RECORDS,
-                        f"file {file.path}: found columns {', '.join(names)}, expected a column {name}",
-                    )
             chosen = [_column(batch, name, place, file.encoding) for name in columns]
             found = pa.RecordBatch.from_arrays(chosen, schema=schema)
-            if "topic" in names:
+            if "topic" in batch.schema.names:
                 if file.topic is not None:
                     found = found.filter(pc.equal(batch.column("topic"), file.topic))
                 elif topics is not None:
@@ -268,17 +256,29 @@ def _column(batch: pa.RecordBatch, name: str, place: FilePlace, encoding: TextEn
     return pa.nulls(batch.num_rows, RECORDS.field(name).type)
 
 
-def _raw(file: RecordFile) -> Iterator[pa.RecordBatch]:
-    descriptor = open_regular(file.path)
-    with os.fdopen(descriptor, "rb") as stream:
+def _raw(file: RecordFile, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+    """Yield batches as they are in the file, of Parquet only the columns that are needed."""
+    with os.fdopen(open_regular(file.path), "rb") as stream:
         if file.form == "parquet":
             import pyarrow.parquet as pq
 
-            yield from pq.ParquetFile(stream).iter_batches(_BATCH_ROWS)
-        elif file.form == "json":
-            yield from _json(stream)
-        else:
-            yield from _arrow(stream)
+            found = pq.ParquetFile(stream)
+            names = found.schema_arrow.names
+            _require(names, file)
+            yield from found.iter_batches(_BATCH_ROWS, columns=[name for name in names if name in (*columns, "topic")])
+            return
+        for batch in json_batches(stream, file.path) if file.form == "json" else _arrow(stream):
+            _require(batch.schema.names, file)
+            yield batch
+
+
+def _require(names: list[str], file: RecordFile) -> None:
+    for name in ("key", "value", "timestamp"):
+        if name not in names:
+            raise InvalidInputError(
+                ErrorCode.KAFKA_RECORDS,
+                f"file {file.path}: found columns {', '.join(names)}, expected a column {name}",
+            )
 
 
 def _arrow(stream: Any) -> Iterator[pa.RecordBatch]:
@@ -291,66 +291,3 @@ def _arrow(stream: Any) -> Iterator[pa.RecordBatch]:
             yield reader.get_batch(number)
     else:
         yield from pa.ipc.open_stream(pa.PythonFile(stream, "r"))
-
-
-def _json(stream: Any) -> Iterator[pa.RecordBatch]:
-    import pyarrow.json as pj
-
-    fields = [("key", pa.string()), ("value", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())]
-    fields.append(("timestamp", pa.int64()))
-    headers = _json_headers(stream)
-    if headers is not None:
-        fields.append(("headers", headers))
-    present = _json_names(stream)
-    schema = pa.schema([field for field in fields if field[0] in present])
-    size = os.fstat(stream.fileno()).st_size
-    if not size:
-        return
-    with pj.open_json(
-        pa.PythonFile(stream, "r"),
-        pj.ReadOptions(block_size=_JSON_BLOCK),
-        pj.ParseOptions(explicit_schema=schema),
-    ) as reader:
-        yield from reader
-
-
-def _json_names(stream: Any) -> set[str]:
-    """Names of the columns: a column that is declared to the parser seems to be there.
-
-    Required ones must be in the first line, because a column without values would delete all keys.
-    """
-    wanted = {name: f'"{name}"'.encode() for name in ("offset", "partition", "headers", "topic")}
-    stream.seek(0)
-    first = stream.readline(_FIRST_LINE)
-    try:
-        row = json.loads(first) if first.strip() else {}
-    except ValueError as error:
-        raise pa.ArrowInvalid(f"its first line is no JSON ({error})") from error
-    found = set(row) & set(COLUMNS) if isinstance(row, dict) else set()
-    carried = first
-    while len(wanted) and (part := stream.read(_JSON_BLOCK)):
-        block = carried + part
-        found |= {name for name, text in wanted.items() if text in block}
-        wanted = {name: text for name, text in wanted.items() if name not in found}
-        carried = block[-16:]
-    stream.seek(0)
-    return found
-
-
-def _json_headers(stream: Any) -> pa.DataType | None:
-    """The type of the headers, by the first record that has one."""
-    stream.seek(0)
-    carried = b""
-    while part := stream.read(_JSON_BLOCK):
-        block = carried + part
-        first = _FIRST_HEADER.search(block)
-        if first is not None:
-            stream.seek(0)
-            if first[1] == b"[":
-                return pa.list_(pa.list_(pa.string()))
-            field = _HEADER_FIELD.search(block, first.start())
-            name = field[1].decode() if field else "name"
-            return pa.list_(pa.struct([(name, pa.string()), ("value", pa.string())]))
-        carried = block[-64:]
-    stream.seek(0)
-    return None

@@ -19,8 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.formats.kafka.changelogs.key_ranges import HELD_BYTES, KeyRange, in_key_ranges
-from statestore.formats.kafka.changelogs.moments import END, LogMoment, keyed
-from statestore.formats.kafka.changelogs.record_log import RecordLog
+from statestore.formats.kafka.changelogs.record_log import END, LogMoment, RecordLog, keyed
 from statestore.formats.kafka.columns.header_columns import HEADERS
 from statestore.formats.kernels.arrays import Bools, Ints
 

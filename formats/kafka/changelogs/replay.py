@@ -18,9 +18,8 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from statestore.formats.kafka.changelogs.moments import END, LogMoment, keyed
 from statestore.formats.kafka.changelogs.newest_records import MOST_KEYS, passes
-from statestore.formats.kafka.changelogs.record_log import RecordLog
+from statestore.formats.kafka.changelogs.record_log import END, LogMoment, RecordLog, keyed
 from statestore.formats.kafka.changelogs.records import COLUMNS, Records
 from statestore.formats.places.ordered_threads import in_order
 from statestore.formats.places.reading_threads import reading_threads

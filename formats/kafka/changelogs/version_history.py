@@ -15,9 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.formats.kafka.changelogs.key_ranges import HELD_BYTES, KeyRange, in_key_ranges
-from statestore.formats.kafka.changelogs.moments import END, LogMoment, keyed
 from statestore.formats.kafka.changelogs.record_history import BATCH_ROWS
-from statestore.formats.kafka.changelogs.record_log import RecordLog
+from statestore.formats.kafka.changelogs.record_log import END, LogMoment, RecordLog, keyed
 from statestore.formats.kafka.changelogs.records import Records
 from statestore.formats.kafka.columns.header_columns import HEADERS
 from statestore.formats.kafka_rows.time_segments import default_versioned_interval

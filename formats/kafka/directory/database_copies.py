@@ -10,8 +10,9 @@ never opens the directory itself. It opens a temporary one, which has
 The tree itself is not written to, and no lock is taken. Where a link is not possible, the file is opened first and
 copied when all others are held: on another file system, or where the system forbids links to files of other users.
 
-The MANIFEST says which table files are live. It is copied first. If it is still the same when all table files are held,
-then these are the live ones; else the attempt is repeated.
+The MANIFEST says which table files are live. It is copied between two listings, and then the files of the second one
+are linked. A file of the first listing that is missing in the second, or when its turn comes, may be a live one: then
+the attempt is repeated, unless the MANIFEST is still the same.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import os
 import re
 import shutil
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -47,6 +49,7 @@ MAX_LOG_BYTES = 4 << 30
 """Upper bound of a write-ahead log that is copied. Kafka Streams writes none."""
 _MANIFEST = re.compile(rb"(MANIFEST-[0-9]{1,20})\n?")
 _PIECE = 8 << 20
+_PAUSE = 0.002
 _NO_LINK = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)
 _GONE = (FileNotFoundError, NotADirectoryError)
 
@@ -88,11 +91,12 @@ def copy_database(folder: Folder, target: Path, *, generation: str | None = None
     """Fill an empty folder with the files of a database. Raises as `opened_copy`."""
     if is_link(folder):
         raise not_a_file(folder.path)
-    for _ in range(ATTEMPTS):
+    for attempt in range(ATTEMPTS):
         with suppress(_Changed):
             _take(folder, target, generation)
             return
         _clear(target)
+        time.sleep(_PAUSE * attempt)
     raise ConflictError(
         ErrorCode.STATE_CHANGED,
         f"{folder.path}: the application changed the database while its files were taken, {ATTEMPTS} times in a row; "
@@ -101,8 +105,10 @@ def copy_database(folder: Folder, target: Path, *, generation: str | None = None
 
 
 def _take(folder: Folder, target: Path, generation: str | None) -> None:
+    before = entries_of(folder)
     version, manifest = _version(folder)
     listed = entries_of(folder)
+    gone = {name for name in before if FIXED.fullmatch(name)} - listed.keys()
     if generation is not None and generation_of_files(listed.values()) != generation:
         raise ConflictError(
             ErrorCode.STATE_CHANGED,
@@ -112,14 +118,19 @@ def _take(folder: Folder, target: Path, generation: str | None) -> None:
     with ExitStack() as opened:
         held: list[tuple[int, Path]] = []
         for entry in listed.values():
-            if FIXED.fullmatch(entry.name):
-                descriptor = _hold(folder, entry, target)
-                if descriptor is not None:
-                    opened.callback(os.close, descriptor)
-                    held.append((descriptor, target / entry.name))
-            elif CHANGING.fullmatch(entry.name) and entry.name not in (CURRENT, version.name):
-                _copy_changing(folder, entry, target)
-        if _version(folder)[0] != version:
+            if entry.name in (CURRENT, version.name) or (entry.name.endswith(".log") and not entry.size):
+                continue  # an empty log, which Kafka Streams has always, holds nothing of this version
+            try:
+                if FIXED.fullmatch(entry.name):
+                    descriptor = _hold(folder, entry, target)
+                    if descriptor is not None:
+                        opened.callback(os.close, descriptor)
+                        held.append((descriptor, target / entry.name))
+                elif CHANGING.fullmatch(entry.name):
+                    _copy_changing(folder, entry, target)
+            except _GONE:
+                gone.add(entry.name)
+        if gone and _version(folder)[0] != version:
             raise _Changed
         for descriptor, path in held:
             _copy(descriptor, path)
@@ -180,7 +191,7 @@ def _no_database(folder: Folder, found: str) -> CorruptError:
 def _hold(folder: Folder, entry: Entry, target: Path) -> int | None:
     """Link a file that never changes, or copy it from a storage; a descriptor: the file is held, and to be copied.
 
-    A file that has gone meanwhile is left out: the MANIFEST decides whether it is missed.
+    Raises FileNotFoundError where it has gone meanwhile.
     """
     path = f"{folder.path}/{entry.name}"
     if entry.kind != "file":
@@ -191,13 +202,11 @@ def _hold(folder: Folder, entry: Entry, target: Path) -> int | None:
     try:
         os.link(path, target / entry.name, follow_symlinks=False)
     except _GONE:
-        return None
+        raise
     except OSError as error:
         if error.errno not in _NO_LINK:
             raise storage_error(error, "link", path) from error
-        with suppress(*_GONE):
-            return open_unlinked(path)
-        return None
+        return open_unlinked(path)
     if stat.S_ISREG((target / entry.name).lstat().st_mode):
         return None
     raise not_a_file(path)
@@ -212,10 +221,7 @@ def _copy_changing(folder: Folder, entry: Entry, target: Path) -> None:
     if not folder.is_local:
         _fetch(folder, entry.name, target / entry.name)
         return
-    try:
-        descriptor = open_unlinked(path)
-    except _GONE:
-        return
+    descriptor = open_unlinked(path)
     try:
         _copy(descriptor, target / entry.name)
     finally:
@@ -235,6 +241,7 @@ def _fetch(folder: Folder, name: str, target: Path) -> None:
         if name in entries_of(folder):
             raise
         target.unlink(missing_ok=True)
+        raise FileNotFoundError(name) from None
     except OSError as error:
         raise storage_error(error, "copy", target) from error
 

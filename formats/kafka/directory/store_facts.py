@@ -8,7 +8,7 @@ are in the application's memory and nowhere in the directory.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rocksdict import AccessType, Options, Rdict
@@ -32,8 +32,9 @@ from statestore.formats.places.folder import Folder
 from statestore.formats.places.ordered_threads import in_order
 from statestore.formats.places.reading_threads import reading_threads
 from statestore.formats.places.rocksdb_forks import using_rocksdb
+from statestore.formats.rocksdb.manifest import read_families
 from statestore.formats.rocksdb.native_errors import system_error
-from statestore.formats.rocksdb.reader_errors import corrupt
+from statestore.formats.rocksdb.reader_errors import Unreadable, corrupt
 
 NO_TABLE_FILE = (
     "no table file yet: the rows are in the application's memory; its changelog holds them (a store that was closed "
@@ -42,6 +43,10 @@ NO_TABLE_FILE = (
 OPEN = (
     "the store was not closed: the application was running, or crashed; rows written since the last flush are not in "
     "the directory, and its changelog holds them"
+)
+REOPENED = (
+    "the store was opened again after it was closed: the application is running, or has crashed; rows written since "
+    "are not in the directory, and its changelog holds them"
 )
 MOST_OFFSETS = 100_000
 MOST_OFFSET_BYTES = 64 << 20
@@ -80,7 +85,7 @@ class DatabaseFacts:
 
     @property
     def is_unknown(self) -> bool:
-        """Return whether nobody can tell from the directory if there are rows."""
+        """Return whether the directory does not show if there are rows."""
         return self.table_files == 0 or not self.families or any(family.has_rows is None for family in self.families)
 
 
@@ -172,15 +177,20 @@ def database_facts(application: Folder, database: Database) -> DatabaseFacts:
     problems: list[str] = []
     families: tuple[FamilyFacts, ...] = ()
     offsets = None
+    is_open_again = False
     try:
         with opened_copy(folder) as copy:
             families, offsets = read_facts(copy, str(folder.path), problems)
+            is_open_again = is_opened_since_last_flush(copy)
     except StateStoreError as error:
         problems.append(error.message)
     if not tables and CURRENT in entries:
         problems.append(NO_TABLE_FILE)
     if offsets is not None and offsets.closed_cleanly is False:
         problems.append(OPEN)
+    elif offsets is not None and offsets.closed_cleanly and is_open_again:
+        problems.append(REOPENED)
+        offsets = replace(offsets, closed_cleanly=False)
     return DatabaseFacts(
         database,
         sum(entry.size for entry in entries.values() if entry.kind == "file"),
@@ -192,6 +202,21 @@ def database_facts(application: Folder, database: Database) -> DatabaseFacts:
         offsets,
         tuple(problems),
     )
+
+
+def is_opened_since_last_flush(copy: Path) -> bool:
+    """Return whether family ``offsets`` of a private copy has no table file from after the database was opened last.
+
+    RocksDB numbers its files in the order of their creation, and each time a database is opened, it begins a MANIFEST.
+    A clean close (KIP-1035) writes the status to a table file of the family. Until a flush, the status on disk is that
+    of the close before. A compaction of this small family, which is rare, makes a new file too, and hides that.
+    """
+    try:
+        family = read_families(copy).get(FAMILY)
+    except (StateStoreError, Unreadable):
+        return False  # what cannot be read is reported by others
+    manifest = int((copy / CURRENT).read_text("ascii").strip().rpartition("-")[2])
+    return family is not None and all(file.number < manifest for file in family.files)
 
 
 def generation_of(application: Folder, databases: Iterable[Database]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from math import isqrt
 from struct import Struct
 
@@ -201,6 +201,7 @@ def _numbers() -> list[int]:
     return found
 
 
+@lru_cache(64)
 def _shifts(width: int) -> U32s:
     """The effect of ``width`` zero bytes on each byte of a state: CRCs are linear."""
     table = _table()

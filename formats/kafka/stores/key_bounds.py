@@ -15,6 +15,8 @@ leaves these out. A versioned store has a range in each of its segments: see `re
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -71,6 +73,43 @@ def time_range(form: str, first: int, last: int) -> KeyRange:
     if first <= 0 or last < 0:  # a negative time sorts behind all others
         return KeyRange(low, b"\x01")
     return KeyRange(low, successor(BASE_PREFIX + TIME.pack(last)))
+
+
+def disjoint_ranges(ranges: Sequence[KeyRange]) -> list[KeyRange]:
+    """Ranges with the same keys, ascending, of which no two share a key.
+
+    Ranges that overlap become one without a hole: the ranges of two keys do where one is the beginning of the other,
+    and in time-ordered forms always.
+    """
+    found: list[KeyRange] = []
+    for within in sorted((each for each in ranges if not each.empty), key=lambda each: each.first or b""):
+        last = found[-1] if found else None
+        if last is None or (last.stop is not None and last.stop <= (within.first or b"")):
+            found.append(within)
+        elif last != within:
+            stop = None if last.stop is None or within.stop is None else max(last.stop, within.stop)
+            found[-1] = KeyRange(last.first, stop)
+    return found
+
+
+def rows_of_keys(form: str, rows: pa.RecordBatch, keys: Collection[bytes]) -> pa.RecordBatch:
+    """The rows of exactly these encoded keys, as `rows_of_key`."""
+    if len(keys) == 1:
+        return rows_of_key(form, rows, next(iter(keys)))
+    if form == "subscription":
+        parts = [rows_of_key(form, rows, key) for key in sorted(set(keys))]
+        (joined,) = pa.Table.from_batches(parts, rows.schema).combine_chunks().to_batches() or [rows.slice(0, 0)]
+        return joined
+    front, back = _AROUND[form]
+    stored = rows.column(0)
+    inner = pc.binary_slice(stored, front, -back if back else _MOST_BYTES)
+    kept = pc.and_(
+        pc.greater_equal(pc.binary_length(stored), front + back),
+        pc.is_in(inner, value_set=pa.array(sorted(set(keys)), pa.binary())),
+    )
+    if form in _TIME_FIRST:
+        kept = pc.and_(kept, pc.equal(pc.binary_slice(stored, 0, 1), _scalar(BASE_PREFIX)))
+    return rows.filter(kept)
 
 
 def rows_of_key(form: str, rows: pa.RecordBatch, key: bytes) -> pa.RecordBatch:

@@ -25,7 +25,7 @@ _MOST_BYTES = 8 << 20
 class Sample:
     """Rows of one family of one database.
 
-    ``start`` and ``end`` are the times from and before which its segment has rows, as far as names tell: epoch
+    ``start`` and ``end`` are the times from and before which its segment has rows, as far as names show: epoch
     milliseconds, None where unknown.
     """
 

@@ -20,6 +20,7 @@ from statestore.formats.kafka.directory.database_copies import opened_copy
 from statestore.formats.kafka.directory.store_facts import read_facts
 from statestore.formats.kafka.directory.stored_offsets import FAMILY as OFFSETS
 from statestore.formats.kafka.stores.family_merge import merged_families
+from statestore.formats.kafka.stores.key_bounds import disjoint_ranges
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.ordered_threads import in_order
 from statestore.formats.places.reading_threads import reading_threads
@@ -66,8 +67,9 @@ def read_rows(
     """Yield ``each(rows)`` of the batches of rows of databases below an application's folder, one after another.
 
     ``families`` are the store kind's families, newest first; None: whatever families there are. ``key_ranges`` are
-    ranges of row keys; a reader may return other keys of a range with a hole. ``each`` is called by the threads that
-    read. Memory holds a few batches and a private copy of one database at a time.
+    ranges of row keys; no row is read twice where they overlap. Other keys of a range with a hole may be among the
+    rows. ``each`` is called by the threads that read. Memory holds a few batches and a private copy of one database at
+    a time.
 
     A database without a table file yields nothing, which does not mean that the store is empty: see `store_facts`.
 
@@ -91,7 +93,7 @@ def read_database(
     batch_rows: int = BATCH_ROWS,
 ) -> Iterator[T]:
     """Yield ``each(rows)`` of the batches of one database, of which ``directory`` is a private copy, as `read_rows`."""
-    present = _with_rows(directory, families)
+    present, key_ranges = _with_rows(directory, families), disjoint_ranges(key_ranges)
 
     if len(present) == 1:
         family = present[0]
@@ -105,7 +107,7 @@ def read_database(
         return
     if not present:
         return
-    for within in key_ranges:  # one after another: ranges may come in any order, and a merge needs ascending keys
+    for within in key_ranges:
         scans = [
             scan_rocksdb(directory, _itself, family=family, key_ranges=(within,), batch_rows=batch_rows)
             for family in present
@@ -118,7 +120,7 @@ def databases_between(databases: Sequence[Database], first: int | None, last: in
     """The databases of a segmented store that may hold rows with a segment time from ``first`` to ``last``, inclusive.
 
     The segment time of a window is its start, that of a session is its end; epoch milliseconds. None: no bound.
-    ``databases`` are all databases of the store partition, in order. Names tell where a segment begins; it ends where
+    ``databases`` are all databases of the store partition, in order. Names show where a segment begins; it ends where
     the next one begins, at the latest.
     """
     kept = []

@@ -19,6 +19,7 @@ from rocksdict import Rdict
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError
 from statestore.formats.kafka.stores.family_merge import Held, aligned
+from statestore.formats.kafka.stores.key_bounds import disjoint_ranges
 from statestore.formats.kafka_rows.versioned_store import LATEST_SEGMENT, TIME
 from statestore.formats.rocksdb.key_ranges import KeyRange, successor
 from statestore.formats.rocksdb.rocksdict_scan import opened_family, rows_in
@@ -37,8 +38,8 @@ def read_versioned(
     """Yield the rows (key: binary with the segment id in front, value: binary) of a versioned store.
 
     ``directory`` is a private copy of its database. ``key_ranges`` are ranges [from, to) of encoded keys without the
-    segment id; they must not overlap. All rows of a key are in one batch, those of a segment in key order. A batch has
-    about ``batch_rows`` rows; memory holds as many again.
+    segment id; where they overlap, they are one. All rows of a key are in one batch, those of a segment in key order. A
+    batch has about ``batch_rows`` rows; memory holds as many again.
 
     Raises CorruptError ROCKSDB_FILE, CorruptError KAFKA_BYTES for a database that is not that of a versioned store.
     """
@@ -46,10 +47,8 @@ def read_versioned(
         segments = find_segments(table, str(directory))
         pending: list[pa.RecordBatch] = []
         count = 0
-        for first, stop in key_ranges:
-            if first is not None and stop is not None and first >= stop:
-                continue
-            for span in _spans(table, segments, first, stop, batch_rows, str(directory)):
+        for within in disjoint_ranges([KeyRange(first, stop) for first, stop in key_ranges]):
+            for span in _spans(table, segments, within.first, within.stop, batch_rows, str(directory)):
                 pending += span
                 count += sum(rows.num_rows for rows in span)
                 if count >= batch_rows:

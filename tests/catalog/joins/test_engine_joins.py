@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from support.engines.kafka_oracle import PROJECT, Oracle
-from support.kafka.java_project import class_path
+from support.kafka.running.java_project import class_path
 
 import statestore
 from statestore.catalog.joins.table_side import Emitted

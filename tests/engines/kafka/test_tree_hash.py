@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.kafka.tree_hash import tree_hash
+from support.kafka.running.tree_hash import tree_hash
 
 
 def link(path: Path) -> None:

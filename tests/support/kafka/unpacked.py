@@ -19,8 +19,13 @@ def unpack(name: str, folder: Path) -> Path:
 
 def stores_file(name: str, file: Path, *, everything: bool = False) -> Path:
     """Write what is true of an application's stores as the TOML file that users write: those on disk, or all."""
+    return write_stores_file(application(name).stores(), file, everything=everything)
+
+
+def write_stores_file(stores: list[dict[str, Any]], file: Path, *, everything: bool = False) -> Path:
+    """Write what is true of stores as the TOML file that users write: those on disk, or all."""
     lines = []
-    for store in application(name).stores():
+    for store in stores:
         if not (everything or is_on_disk(store)):
             continue
         form = form_of(store)

@@ -25,7 +25,7 @@ from models.operations import (
     window_operations,
 )
 from support.engines.kafka_oracle import PROJECT, Oracle
-from support.kafka.java_project import class_path
+from support.kafka.running.java_project import class_path
 
 import statestore
 

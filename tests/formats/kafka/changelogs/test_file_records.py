@@ -227,6 +227,18 @@ def test_a_json_file_whose_first_line_has_no_value_is_refused(tmp_path: Path) ->
         read(write_json(tmp_path / "r.jsonl", [line]))
 
 
+@pytest.mark.parametrize("headers", [[], [["h", "00"]], [{"name": "h", "value": "00"}]])
+@pytest.mark.parametrize("lacking", ["key", "value"])
+def test_a_json_line_without_key_or_value_is_refused(tmp_path: Path, lacking: str, headers: list[Any]) -> None:
+    lines: list[dict[str, Any]] = [
+        {"key": "61", "value": None, "timestamp": 5, "offset": n, "headers": headers} for n in range(4)
+    ]
+    assert len(read(write_json(tmp_path / "r.jsonl", lines))) == 4
+    del lines[2][lacking]
+    with pytest.raises(InvalidInputError, match=f"fields {lacking} in 4 lines"):
+        read(write_json(tmp_path / "s.jsonl", lines))
+
+
 @pytest.mark.parametrize("name", ["r.parquet", "r.arrow", "r.arrows", "r.feather", "r.jsonl"])
 def test_files_that_cannot_be_read_are_named(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"\x00no such file\xff" * 9)

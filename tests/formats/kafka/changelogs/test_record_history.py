@@ -9,8 +9,8 @@ from support.kafka.changelog_loops import changelog_loops
 from support.kafka.log_files import Logged
 from support.kafka.made_logs import MadeLog, random_records
 
-from statestore.formats.kafka.changelogs.moments import END, LogMoment
 from statestore.formats.kafka.changelogs.record_history import changes, history
+from statestore.formats.kafka.changelogs.record_log import END, LogMoment
 
 __all__ = ["changelog_loops"]
 

@@ -16,7 +16,7 @@ from support.kafka.real_applications import APPLICATIONS, Row, application, form
 
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.kafka.changelogs import replay
-from statestore.formats.kafka.changelogs.moments import LogMoment
+from statestore.formats.kafka.changelogs.record_log import LogMoment
 from statestore.formats.kafka.changelogs.replay import replayed
 from statestore.formats.kafka.columns.store_kinds import logged_rows
 from statestore.formats.kafka.logs.log_directory import log_partitions

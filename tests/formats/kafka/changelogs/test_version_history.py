@@ -11,7 +11,7 @@ from support.kafka.log_files import Logged
 from support.kafka.made_logs import MadeLog, changelog_log, random_records
 from support.kafka.real_applications import APPLICATIONS, Row, application, form_of, plain_rows
 
-from statestore.formats.kafka.changelogs.moments import END, LogMoment
+from statestore.formats.kafka.changelogs.record_log import END, LogMoment
 from statestore.formats.kafka.changelogs.version_history import KEEP_ALL, VersionedRules, versions, versions_at
 from statestore.formats.kafka.columns.store_kinds import logged_rows
 

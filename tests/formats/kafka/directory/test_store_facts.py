@@ -26,6 +26,7 @@ from statestore.formats.kafka.directory.applications import Application
 from statestore.formats.kafka.directory.store_facts import (
     NO_TABLE_FILE,
     OPEN,
+    REOPENED,
     StoreFacts,
     application_facts,
     check_generation,
@@ -159,6 +160,22 @@ def test_an_open_store_is_reported(tmp_path: Path) -> None:
     found = facts(opened(app))["owners", "2_0"]
     assert found.offsets.closed_cleanly is False
     assert any(OPEN in problem for problem in found.problems)
+
+
+def test_a_store_that_was_opened_again_is_reported(tmp_path: Path) -> None:
+    """The status on disk is that of the close before, until something is flushed."""
+    from rocksdict import Options, Rdict
+
+    app = copied("ledger", tmp_path, "2_0")
+    path = app / "2_0" / "rocksdb" / "owners"
+    names = ["keyValueWithTimestamp", "offsets"]
+    Rdict(
+        str(path), options=Options(raw_mode=True), column_families={name: Options(raw_mode=True) for name in names}
+    ).close()
+    found = facts(opened(app))["owners", "2_0"]
+    assert found.offsets.closed_cleanly is False
+    assert any(REOPENED in problem for problem in found.problems)
+    assert not [problem for each in whole("ledger").values() for problem in each.problems if REOPENED in problem]
 
 
 # Damage: one broken store hides no other

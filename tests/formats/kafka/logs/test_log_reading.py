@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 import struct
 import zlib
@@ -278,6 +279,13 @@ def test_what_a_broker_appends_later_is_not_read(tmp_path: Path) -> None:
     with next(folder.iterdir()).open("ab") as file:
         file.write(written.batches[-1])
     assert len(rows_of(log)) == 6 and len(rows_of(opened(folder))) == 7
+
+
+def test_a_surveyed_log_travels_to_another_process(tmp_path: Path) -> None:
+    """Tasks of Spark read what the driver surveyed."""
+    written = random_log(5)
+    log = opened(written.write(tmp_path / "t-0"))
+    assert rows_of(pickle.loads(pickle.dumps(log))) == [record.row() for record in written.committed()]
 
 
 def test_an_unknown_isolation_is_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from pathlib import Path
 
 import pytest
 from support.kafka.applications import APPLICATIONS, copied, kind_of, opened, running, state, stores
@@ -55,10 +56,8 @@ def test_families_alone_tell_something_of_a_store_without_rows() -> None:
     assert guess.keys == ((),)
 
 
-def test_a_store_that_cannot_be_read_has_no_guess(tmp_path: object) -> None:
-    from pathlib import Path
-
-    app = copied("bookings", Path(str(tmp_path)), "0_0")
+def test_a_store_that_cannot_be_read_has_no_guess(tmp_path: Path) -> None:
+    app = copied("bookings", tmp_path, "0_0")
     for path in (app / "0_0" / "rocksdb" / "rooms").glob("*"):
         path.unlink()
     samples = sample_store(opened(app), "rooms")

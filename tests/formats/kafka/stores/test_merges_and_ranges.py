@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 from rocksdict import Options, Rdict
 from support.kafka.applications import Rows
+from support.properties import few_or_many
 
 from statestore.formats.kafka.stores.family_merge import merged_families
-from statestore.formats.kafka.stores.key_bounds import key_range, rows_of_key, time_range
+from statestore.formats.kafka.stores.key_bounds import disjoint_ranges, key_range, rows_of_key, rows_of_keys, time_range
 from statestore.formats.kafka.stores.store_rows import read_database
 from statestore.formats.kafka.stores.versioned_streams import read_versioned
 from statestore.formats.kafka_rows import session_keys, window_keys
@@ -48,7 +48,7 @@ def batches(rows: Rows, sizes: list[int]) -> Iterator[pa.RecordBatch]:
 FAMILIES = st.lists(st.dictionaries(KEYS, st.binary(max_size=2), max_size=12), min_size=1, max_size=4)
 
 
-@given(families=FAMILIES, sizes=st.lists(st.integers(0, 4), max_size=6))
+@few_or_many(25, 200, families=FAMILIES, sizes=st.lists(st.integers(0, 4), max_size=6))
 def test_the_newest_family_wins_and_no_row_is_lost(families: list[Rows], sizes: list[int]) -> None:
     found: dict[bytes, tuple[int, bytes]] = {}
     last: dict[int, bytes] = {}
@@ -153,7 +153,7 @@ TIMED = ("window", "session")
 
 
 @pytest.mark.parametrize("form", FORMS)
-@given(rows=st.lists(st.tuples(SHORT, TIMES, st.integers(0, 300)), max_size=20), key=SHORT)
+@few_or_many(25, 200, rows=st.lists(st.tuples(SHORT, TIMES, st.integers(0, 300)), max_size=20), key=SHORT)
 def test_a_key_range_holds_all_rows_of_its_key(form: str, rows: list[Row], key: bytes) -> None:
     by_key = {encoded(form, *row): row for row in rows}
     within = key_range(form, key)
@@ -163,7 +163,9 @@ def test_a_key_range_holds_all_rows_of_its_key(form: str, rows: list[Row], key: 
 
 
 @pytest.mark.parametrize("form", TIMED)
-@given(
+@few_or_many(
+    25,
+    200,
     rows=st.lists(st.tuples(SHORT, TIMES, st.integers(0, 300)), max_size=20),
     key=SHORT,
     first=TIMES | st.just(-5),
@@ -180,7 +182,7 @@ def test_a_key_range_is_bounded_by_times(form: str, rows: list[Row], key: bytes,
 
 
 @pytest.mark.parametrize("form", FORMS)
-@given(rows=st.lists(st.tuples(SHORT, TIMES, st.integers(0, 300)), max_size=20), first=TIMES, last=TIMES)
+@few_or_many(25, 200, rows=st.lists(st.tuples(SHORT, TIMES, st.integers(0, 300)), max_size=20), first=TIMES, last=TIMES)
 def test_a_time_range_holds_all_rows_of_its_times(form: str, rows: list[Row], first: int, last: int) -> None:
     by_key = {encoded(form, *row): row for row in rows}
     within = time_range(form, first, last)
@@ -189,6 +191,32 @@ def test_a_time_range_holds_all_rows_of_its_times(form: str, rows: list[Row], fi
     assert wanted <= found
     if form.startswith("time-ordered") and first > 0:
         assert wanted == found
+
+
+@pytest.mark.parametrize("form", FORMS)
+@few_or_many(
+    25,
+    200,
+    rows=st.lists(st.tuples(SHORT, TIMES, st.integers(0, 300)), max_size=20),
+    keys=st.lists(SHORT, min_size=1, max_size=4),
+)
+def test_ranges_of_several_keys_hold_each_row_once(form: str, rows: list[Row], keys: list[bytes]) -> None:
+    by_key = {encoded(form, *row): row for row in rows}
+    ranges = disjoint_ranges([key_range(form, key) for key in keys])
+    read = [stored for within in ranges for stored in sorted(by_key) if inside(within, stored)]
+    assert len(read) == len(set(read))
+    assert read == sorted(read)
+    found = [stored for stored, _ in pairs(rows_of_keys(form, batch([(stored, b"") for stored in read]), keys))]
+    assert sorted(found) == sorted(stored for stored, row in by_key.items() if row[0] in keys)
+
+
+def test_overlapping_ranges_of_a_database_yield_each_row_once(tmp_path: Path) -> None:
+    rows = {window_keys.encode_store_key(key, time): b"x" for key in (b"a", b"ab", b"b") for time in range(50)}
+    path = made(tmp_path / "store", {"default": rows})
+    ranges = [key_range("window", key) for key in (b"ab", b"a", b"ab")]
+    found = [row for read in read_database(path, lambda read: pairs(read.rows), key_ranges=ranges) for row in read]
+    assert found == sorted(row for row in rows.items() if row[0][:1] == b"a")
+    assert not list(read_database(path, lambda read: pairs(read.rows), key_ranges=[]))
 
 
 def inside(within: KeyRange, key: bytes) -> bool:

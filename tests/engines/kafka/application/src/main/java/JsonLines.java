@@ -30,8 +30,8 @@ final class JsonLines {
         BlockingQueue<String> lines = new LinkedBlockingQueue<>();
         Thread reader = new Thread(() -> read(lines), "commands");
         reader.setDaemon(true);
-        reader.start();
         write(out, "answer", ready);
+        reader.start();
         while (true) {
             JsonNode asked = JSON.readTree(lines.take());
             try {

@@ -6,8 +6,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from support.kafka.application import Part
-from support.kafka.broker import Record
+from support.kafka.running.application import Part
+from support.kafka.running.broker import Record
 
 START_MS = 1_714_550_400_000
 KEYS: dict[str, list[Any]] = {

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from support.kafka.broker import Broker, Record
-from support.kafka.java_process import JavaProcess
+from support.kafka.running.broker import Broker, Record
+from support.kafka.running.java_process import JavaProcess
 
 Row = dict[str, Any]
 
@@ -222,6 +222,7 @@ class Application:
         as of each time at which it was put, just before and just after."""
         versioned = {part.name: self._keys(part.name) for part in self.description.parts if part.role == "versioned"}
         found = self.process.ask("answers", versioned=versioned)
+        self.wait()  # RocksDB may compact when the snapshots of queries for versions are released
         return {
             "application_id": self.description.application_id,
             "kafka_version": self.process.ready["kafka_version"],

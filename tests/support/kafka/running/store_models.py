@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from support.kafka.application import Application, Part, Row, Written
-from support.kafka.broker import Record
+from support.kafka.running.application import Application, Part, Row, Written
+from support.kafka.running.broker import Record
 
 NEVER = -1
 

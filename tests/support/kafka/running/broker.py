@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from support.kafka.java_process import JavaProcess
+from support.kafka.running.java_process import JavaProcess
 
 STARTS = 3
 
