@@ -251,8 +251,7 @@ def open_table(path: str | os.PathLike[str], options: Mapping[str, str] | None =
     several.
     """
     location, given = parse_location(path), dict(options or {})
-    of_engines = {name: value for name, value in given.items() if engine_options(name)}
-    described = of_engines if describe_only(of_engines) else {}
+    described = given if describe_only(given) else {}
     engine_state = _engine_state(location, given, optional=bool(described))
     if engine_state is not None:
         return engine_state.only()
