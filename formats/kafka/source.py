@@ -104,6 +104,7 @@ class ApplicationSource(Source, DescribesStates):
         )
 
     def size(self, state: str) -> StateSize:
+        """Sizes from the files. Rows are unknown: RocksDB only estimates their number, and deletions mislead it."""
         facts = self.facts(state)
         databases = [database for each in facts for database in each.databases]
         problems = tuple(dict.fromkeys(problem for each in facts for problem in each.problems))

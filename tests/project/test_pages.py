@@ -30,6 +30,7 @@ TASKS = (
     "time-travel",
     "spark-sql",
     "spark-state",
+    "kafka-state",
     "keyed-state",
     "tracked-state",
     "debug-a-join",
@@ -118,7 +119,9 @@ def test_every_fence_is_of_a_kind_that_is_checked() -> None:
 @pytest.mark.parametrize("name", mostly_slow(PAGES, QUICK))
 def test_examples_print_what_the_page_says(name: str, tmp_path: Path) -> None:
     """The ``python`` blocks run in order as one script, and each ``text`` block is what the one before it prints; then
-    each ``console`` block, which holds ``$ command`` and its output, finds the files that the script has made."""
+    each ``console`` block, which holds ``$ command`` and its output, finds the files that the script has made. The
+    clone's test data is where a reader at the root of a clone has it."""
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
     mine = blocks(PAGES[name])[name == "README" :]
     printed = run([sys.executable, "-c", joined(mine, "python")], tmp_path)
     assert printed == joined(mine, "text")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from statestore.formats.kafka.changelogs.cells import Cells, cells_of
 from statestore.formats.kafka.changelogs.records import Records
@@ -194,7 +195,7 @@ def _of_keys(found: Cells, keys: Collection[bytes]) -> Ints:
     likely = np.flatnonzero(np.isin(found.size, [len(key) for key in keys]))
     if not len(likely):
         return likely
-    same = found.select(likely).array().is_in(pa.array(list(keys), pa.binary()))
+    same = pc.is_in(found.select(likely).array(), value_set=pa.array(list(keys), pa.binary()))
     chosen: Ints = likely[same.to_numpy(zero_copy_only=False)]
     return chosen
 

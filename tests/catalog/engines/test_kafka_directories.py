@@ -15,6 +15,8 @@ from support.parameters import mostly_slow
 
 import statestore
 from statestore.catalog.summaries import summaries
+from statestore.catalog.warehouse import open_table
+from statestore.formats.state_table import Query
 
 QUICK = ("stock", "carts", "turnover", "hours-final", "menu", "upsell-left-shared-join-store")
 STORES = cases(is_on_disk)
@@ -180,3 +182,17 @@ def test_all_stores_of_the_applications_are_listed(folders: dict[str, Path]) -> 
     for name in APPLICATIONS:
         stores = {store["name"] for store in application(name).stores() if is_on_disk(store)}
         assert set(statestore.inspect(folders[name] / "state" / name).tables()) == stores
+
+
+def test_options_of_a_read_describe_the_store_of_a_path(folders: dict[str, Path]) -> None:
+    """Options of other owners, such as those of Spark's session, do not hide that the rest describes a store."""
+    given = stores_file("orders", folders["orders"] / "stores.toml")
+    path = folders["orders"] / "state" / "orders" / "carts"
+    opened = open_table(path, {"storesFile": str(given), "path": str(path), "asOf": "0"})
+    assert "expired" in opened.schema(Query()).names
+
+
+def test_an_estimate_is_not_shown_as_the_number_of_rows(folders: dict[str, Path]) -> None:
+    """RocksDB estimates 3 rows for this store, which has 6."""
+    (prices,) = summaries(folders["orders"] / "state" / "orders" / "prices", {"keyserde": "string"})
+    assert (prices["keys"], prices["rows"]) == (None, None)
