@@ -1,9 +1,9 @@
 """Records of a changelog topic that another reader has read, in the columns of Spark's Kafka source, decoded.
 
-    key, value          binary; a null value deletes
-    timestamp           a timestamp, or epoch milliseconds
-    partition, offset   integers, where they are known
-    headers             lists of structs of a name (or key) and a value
+key, value          binary; a null value deletes
+timestamp           a timestamp, or epoch milliseconds
+partition, offset   integers, where they are known
+headers             lists of structs of a name (or key) and a value
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ class BrokerLog:
                 raise InvalidInputError(
                     ErrorCode.NO_ACCESS,
                     f"{self.address}: no record of partition {self.partition} of {self.topic} from offset {position} "
-                    f"on in {_PATIENCE_S:.0f} s ({'; '.join(connection.said[-2:]) or 'no error'}); check the broker, "
+                    f"on in {_PATIENCE_S:.0f} s ({connection.said[-1] if connection.said else 'no error'}); check the broker, "
                     "then read again",
                 )
         if lot:

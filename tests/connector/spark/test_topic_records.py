@@ -23,7 +23,7 @@ SCHEMA = (
 STORES = (
     ("orders", "prices"),
     ("orders", "carts"),
-    ("ledger", "accounts"),
+    ("ledger", "balances"),
 )
 
 
