@@ -142,14 +142,16 @@ def _checked(given: Given, where: str, folder: Path) -> Given:
         raise InvalidInputError(
             ErrorCode.KAFKA_STORE_KIND, f"{where}: no kind of store {given.kind!r}; {hint} {', '.join(KINDS)}"
         )
-    serdes = {}
-    for name in ("key_serde", "value_serde"):
-        serde = getattr(given, name)
-        if serde is not None:
-            serdes[name] = with_schema(serde, lambda file: _schema(folder / file, where))
-            for each in serde_pair(serdes[name]):
-                cell_serde(each)
-    return replace(given, **serdes)
+
+    def whole(serde: str | None) -> str | None:
+        if serde is None:
+            return None
+        found = with_schema(serde, lambda file: _schema(folder / file, where))
+        for name in serde_pair(found):
+            cell_serde(name)
+        return found
+
+    return replace(given, key_serde=whole(given.key_serde), value_serde=whole(given.value_serde))
 
 
 def _schema(path: Path, where: str) -> bytes:

@@ -74,13 +74,13 @@ def _unframed(message: ProtoMessage, cells: Cells, origin: Origin) -> Cells:
         rows = np.flatnonzero(count == len(path))
         part = whole.select(rows)
         same = np.ones(len(rows), bool)
-        for place in path:
-            same &= part.varlong() == place
+        for index in path:
+            same &= part.varlong() == index
         same &= ~part.bad
         fits[rows[same]] = True
         whole.at[rows[same]] = part.at[same]
-    path = "/".join(map(str, message.paths[-1]))
-    expected = f"the index {path}, which message {message.name} has in its file"
+    place = "/".join(map(str, message.paths[-1]))
+    expected = f"the index {place}, which message {message.name} has in its file"
     origin.refuse(cells, ~fits | whole.bad, expected, "name the message that is written there")
     return whole.rest()
 

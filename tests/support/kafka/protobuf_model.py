@@ -41,7 +41,7 @@ def descriptors() -> bytes:
     found = descriptor_pb2.FileDescriptorSet()
     _file(found, "two.proto", "old", "proto2")
     _file(found, "three.proto", "shop", "proto3").dependency.append("two.proto")
-    return found.SerializeToString()
+    return bytes(found.SerializeToString())
 
 
 def serde(message: str, prefix: str = "protobuf-plain") -> str:

@@ -92,7 +92,7 @@ def test_packed_or_not_is_the_same() -> None:
 
 def test_confluents_prefix() -> None:
     written = message_class("shop.Part")(amount=-3).SerializeToString()
-    cases = [("shop.Part", "00000000070204"), ("shop.First", "000000000700"), ("shop.First", "00000000090200")]
+    cases = [("shop.Part", "00000000070202"), ("shop.First", "000000000700"), ("shop.First", "00000000090200")]
     for name, prefix in cases:
         body = written if name == "shop.Part" else b""
         assert decoded(name, [bytes.fromhex(prefix) + body], "protobuf") == [parsed(name, body)]
