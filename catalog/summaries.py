@@ -36,7 +36,7 @@ def _summary(warehouse: Warehouse, name: str) -> dict[str, Any]:
         item |= {"kind": about.kind, "retention": None if kept is None else format_duration(kept), "retention_ms": kept}
         item |= _columns(warehouse.open(name))
         found = warehouse.summary(name)
-        item |= found.as_json()
+        item |= found.as_json() | ({"details": list(found.details)} if found.details else {})
         if found.kept is not None:
             item["retention"] = found.kept
     except StateStoreError as error:

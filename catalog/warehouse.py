@@ -22,7 +22,14 @@ from statestore.catalog.store_tables import StoreTables, keyed_spec, only_state,
 from statestore.catalog.store_upkeep import Upkeep
 from statestore.formats.engine import DescribesStates, Engine
 from statestore.formats.engine_arguments import engine_options_of
-from statestore.formats.engines import EngineOpening, describe_only, engine_options, expected, recognised
+from statestore.formats.engines import (
+    EngineOpening,
+    describe_only,
+    engine_of_scheme,
+    engine_options,
+    expected,
+    recognised,
+)
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError, UnsupportedError, shown
 from statestore.formats.places.disk_errors import disk_errors
@@ -211,6 +218,9 @@ def open_warehouse(path: str | os.PathLike[str], options: Mapping[str, str] | No
     INVALID_LOCATION or NO_ACCESS; UnsupportedError UNSUPPORTED_PATH.
     """
     location = parse_location(path)
+    served = _served_states(location, options or {})
+    if served is not None:
+        return Warehouse(served.location, served)
     one = _one_state(location, options or {})
     if one is not None:
         return Warehouse(location.parent, one)
@@ -252,6 +262,9 @@ def open_table(path: str | os.PathLike[str], options: Mapping[str, str] | None =
     """
     location, given = parse_location(path), dict(options or {})
     described = given if describe_only(given) else {}
+    served = _served_states(location, given)
+    if served is not None:
+        return served.only() if served.one is None else served.open(location.path)
     engine_state = _engine_state(location, given, optional=bool(described))
     if engine_state is not None:
         return engine_state.only()
@@ -338,6 +351,21 @@ def _engine_state_in(
         return None
     opening = EngineOpening(engine.name, location, chosen)
     return EngineStates(location, opening, opening.open())
+
+
+def _served_states(location: Location, options: Mapping[str, str]) -> EngineStates | None:
+    """Return the states of a server, or the one that the path of its location names; None for a folder."""
+    engine = engine_of_scheme(location.scheme)
+    if engine is None:
+        return None
+    chosen = {name.lower(): value for name, value in options.items()}
+    _check_owners(location, engine, chosen)
+    server, state = replace(location, path=""), location.path.partition("$")[0]
+    opening = EngineOpening(engine.name, server, chosen)
+    source = opening.open()
+    if state and state not in source.states():
+        source.info(state)  # raises an error for a state that is not there
+    return EngineStates(server, opening, source, given=options, one=state or None)
 
 
 def _one_state(location: Location, options: Mapping[str, str]) -> EngineStates | None:

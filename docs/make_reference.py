@@ -107,7 +107,7 @@ def _python() -> Iterator[str]:
     for name, thing in classes.items():
         yield f"\n### {name}\n\n{_first_line(thing)}\n"
         yield _table(("member", "what it does"), [row for row in _members(thing) if row not in everywhere])
-    for module in (statestore.joins, statestore.tracked):
+    for module in (statestore.joins, statestore.kafka, statestore.tracked):
         yield from _module(module)
     yield f"\n## {statestore.engines.__name__}\n\n{_first_line(statestore.engines)} See [engines.md](engines.md).\n"
     things = {name: getattr(statestore.engines, name) for name in statestore.engines.__all__}

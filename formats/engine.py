@@ -83,11 +83,12 @@ class StateFile:
 class StateSize:
     """The amount that a source keeps of one state, from its metadata and the sizes of its files.
 
-    ``rows`` of the newest version and ``files`` are None where no metadata has them. ``partitions`` are (first version,
-    last version, number of partitions): several where the number changed. ``problems`` are damage and work to be done.
+    ``bytes``, ``rows`` of the newest version and ``files`` are None where no metadata has them. ``partitions`` are
+    (first version, last version, number of partitions): several where the number changed. ``problems`` are damage and
+    work to be done, ``details`` are facts for who looks at this one state, such as the offsets of its partitions.
     """
 
-    bytes: int
+    bytes: int | None
     rows: int | None = None
     files: int | None = None
     unreferenced_bytes: int | None = None
@@ -95,6 +96,7 @@ class StateSize:
     partitions: tuple[tuple[int, int, int], ...] = ()
     problems: tuple[str, ...] = ()
     damaged: bool = False
+    details: tuple[str, ...] = ()
 
 
 class Part(Protocol):
@@ -381,7 +383,8 @@ class Engine:
 
     ``expects`` is what the engine reads, for errors ("checkpoint of Structured Streaming"). ``recognises`` returns
     whether a folder is state of this engine; listing it is one request for all engines. ``open`` opens it. It gets all
-    options of a read, by name, and refuses those of its own that do not go together.
+    options of a read, by name, and refuses those of its own that do not go together. ``schemes`` are those of locations
+    that belong to the engine and are no folders: a server, whose path is the name of a state or empty.
     """
 
     name: str
@@ -389,3 +392,4 @@ class Engine:
     options: tuple[EngineOption, ...]
     recognises: Callable[[Folder], bool]
     open: Callable[[Location, Mapping[str, str]], Source]
+    schemes: tuple[str, ...] = ()

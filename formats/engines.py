@@ -18,7 +18,7 @@ from statestore.formats.engine import Engine, EngineOption, Source
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 from statestore.formats.places.folder import Folder
-from statestore.formats.places.locations import Location
+from statestore.formats.places.locations import ARROW_SCHEMES, LOCAL_SCHEME, Location
 
 BUILT_IN = ("statestore.formats.spark.engine", "statestore.formats.kafka.engine")
 GROUP = "statestore.engines"
@@ -60,6 +60,13 @@ def engine_named(name: str) -> Engine:
 def recognised(folder: Folder) -> Engine | None:
     """The engine whose state a folder is; None where no engine recognises it. A folder with a memory is listed once."""
     return next((engine for engine in engines() if engine.recognises(folder)), None)
+
+
+def engine_of_scheme(scheme: str) -> Engine | None:
+    """The engine to which locations of a scheme belong, because they are no folders; None where they are."""
+    if scheme == LOCAL_SCHEME or scheme in ARROW_SCHEMES:
+        return None
+    return next((engine for engine in engines() if scheme in engine.schemes), None)
 
 
 def engine_options(name: str) -> list[tuple[Engine, EngineOption]]:

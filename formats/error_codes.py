@@ -376,5 +376,7 @@ class ErrorCode(StrEnum):
     """A database has no table file, so nobody can know its rows. Read the changelog, or close the application first."""
     STORES_FILE = "STORES_FILE"
     """A file that describes stores cannot be read, or has an entry that is not known. Correct it."""
+    KAFKA_NOT_INSTALLED = "KAFKA_NOT_INSTALLED"
+    """Reading from a broker needs a package. Install statestore[kafka]."""
     NOTHING_TO_DESCRIBE = "NOTHING_TO_DESCRIBE"
     """The tables at the path say themselves what they are. Inspect them."""

@@ -29,7 +29,7 @@ class TableSummary:
     of the kept state; nothing is known about moments before ``kept_from``. ``bytes``: the files that the newest version
     needs. ``uncommitted``: acknowledged puts that no commit has yet. ``partitions``: ranges of versions with their
     number of partitions. ``kept``: the amount of history, where the table's kind has no retention ("5 snapshots").
-    ``problems``: due upkeep, or damage. ``notes``: further remarks.
+    ``problems``: due upkeep, or damage. ``notes``: further remarks. ``details``: facts for who looks at this one table.
     """
 
     version: int
@@ -53,6 +53,7 @@ class TableSummary:
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     damaged: bool = False
+    details: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return the numbers under the names of `inspect`, times as ISO-8601; ``health`` and ``status`` describe the

@@ -34,6 +34,7 @@ def summarize_state(table: EngineTable) -> TableSummary:
         kept=f"{len(kept)} {word if len(kept) == 1 else words}",
         problems=size.problems,
         notes=(_repartitioned(size.partitions, word),) if len(ranges) > 1 else (),
+        details=size.details,
         damaged=size.damaged,
     )
 

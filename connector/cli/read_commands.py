@@ -40,6 +40,8 @@ def inspect(
         if len(described) == 1:
             for name, text in described[0].get("facts", {}).items():
                 say(f"{name}: {text}")
+            for detail in described[0].get("details", []):
+                say(detail)
         for name in open_warehouse(path, selected).pin().waiting():
             say(f"{name}: a keyed store without a snapshot yet")
     damaged = [summary["store"] for summary in described if summary["status"] == "damaged"]

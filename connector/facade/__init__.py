@@ -1,7 +1,8 @@
 """Time-travel tables for stream-processor state.
 
-This module holds the public names that most programs need; `statestore.joins`, `statestore.tracked` and
-`statestore.engines` hold the others. Spark, DuckDB and other libraries are loaded when a call needs them.
+This module holds the public names that most programs need; `statestore.joins`, `statestore.kafka`,
+`statestore.tracked` and `statestore.engines` hold the others. Spark, DuckDB and other libraries are loaded when a call
+needs them.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from statestore.formats.errors import (
 if TYPE_CHECKING:
     from statestore import engines as engines
     from statestore import joins as joins
+    from statestore import kafka as kafka
     from statestore import tracked as tracked
     from statestore.catalog.catalog import Catalog, connect
     from statestore.catalog.checks.verification import Verification, verify
@@ -76,7 +78,7 @@ _WHERE = {
 }
 
 # Parts of the public face that are modules of their own, and the names that once stood here and stand there now.
-_MODULES = ("engines", "joins", "tracked")
+_MODULES = ("engines", "joins", "kafka", "tracked")
 _MOVED = {
     "Emitted": "joins",
     "State": "tracked",

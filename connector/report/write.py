@@ -70,7 +70,13 @@ def write_page(
         progress(item["store"], number, len(described))
         if item["status"] == "damaged" or f"{item['store']}$versions" not in warehouse.metadata_tables():
             continue
-        figures = figures_of(warehouse, item["store"], () if key is None else (key,))
+        try:
+            figures = figures_of(warehouse, item["store"], () if key is None else (key,))
+        except NotFoundError as error:
+            if store is not None or error.code != ErrorCode.TIME_NOT_KEPT:
+                raise
+            item["health"] = [*item["health"], f"no charts: {error.message}"]  # a table without a history
+            continue
         panels = []
         for index, (heading, what, spec) in enumerate(charts_of(figures)):
             charts[f"c{number}-{index}"] = spec

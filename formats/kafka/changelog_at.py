@@ -175,6 +175,11 @@ def whole_from(log: RecordLog, moment: LogMoment = END) -> int | None:
         elif records.missing[-1] != gaps:
             gaps = int(records.missing[-1])
             begin = stream_time[int(np.argmax(records.missing == gaps))]
+    known = log.findings  # a broker's are known once it was read
+    if known.is_complete:
+        return None
+    if moment.time is None and moment.offsets.get(log.partition) is None and known.missing_offsets not in (None, gaps):
+        begin = seen  # offsets after the last record are missing
     return int(begin) if begin != np.iinfo(np.int64).min else None
 
 

@@ -1,4 +1,4 @@
-"""Names of files and folders that hold changelogs: a broker's log directory, or files of exported records.
+"""Changelogs in files: a broker's log directory, or files of exported records, recognised by their names.
 
 <topic>-<partition>/<20 digits>.log        segments of a broker's log, of any topic
 <topic>-changelog[-<n>].jsonl              records of a changelog; also Parquet and Arrow files
@@ -7,8 +7,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from statestore.formats.places.folder import Folder
+
+if TYPE_CHECKING:
+    from statestore.formats.kafka.changelogs.record_log import RecordLog
 
 SUFFIX = "-changelog"
 RECORD_FILE = re.compile(rf"(.+{SUFFIX})(-\d+)?\.(jsonl|ndjson|json|parquet|arrow|feather|ipc)")
@@ -29,3 +36,52 @@ def recognises_changelogs(folder: Folder) -> bool:
 
 def _has_segment(folder: Folder) -> bool:
     return any(_SEGMENT.fullmatch(name) for name in folder.files())
+
+
+@dataclass(frozen=True)
+class FileTopics:
+    """Topics in the files at a path, and the files of each."""
+
+    path: str
+    files: Mapping[str, tuple[str, ...]]
+
+    @property
+    def identity(self) -> str:
+        return "\n".join(self.listed)
+
+    @property
+    def listed(self) -> tuple[str, ...]:
+        return tuple(sorted(self.files))
+
+    def has(self, topic: str) -> bool:
+        return topic in self.files
+
+    def logs(self, topic: str) -> tuple[RecordLog, ...]:
+        """The logs of a topic, surveyed. Raises CorruptError KAFKA_LOG and others."""
+        from statestore.formats.kafka.changelogs.file_records import record_files
+        from statestore.formats.kafka.logs.log_directory import log_partitions
+        from statestore.formats.kafka.logs.log_reading import open_log
+
+        if self.files[topic][0].endswith(".log"):
+            return tuple(map(open_log, log_partitions(self.path, topic)))
+        return tuple(record_files(self.files[topic]))
+
+    def size(self, topic: str) -> tuple[int, int]:
+        """Bytes and number of the files of a topic."""
+        sizes = [Path(file).stat().st_size for file in self.files[topic]]
+        return sum(sizes), len(sizes)
+
+
+def file_topics(path: str) -> FileTopics:
+    """List the topics at a path: exported records, or where there are none, segments. Raises NotFoundError."""
+    from statestore.formats.kafka.logs.log_directory import log_partitions
+
+    files: dict[str, list[str]] = {}
+    for entry in sorted(Path(path).iterdir()):
+        found = RECORD_FILE.fullmatch(entry.name)
+        if found is not None and entry.is_file():
+            files.setdefault(found[1], []).append(str(entry))
+    if not files:
+        for partition in log_partitions(path):
+            files.setdefault(partition.topic, []).extend(f"{partition.folder}/{name}" for name in partition.segments)
+    return FileTopics(path, {topic: tuple(paths) for topic, paths in files.items() if paths})

@@ -1,4 +1,4 @@
-"""Changelog topics in files as a `Source`: a broker's log segments, or exported records. Each topic is a state.
+"""Changelog topics as a `Source`: a broker's log segments, exported records, or a broker. Each topic is a state.
 
 A topic is named as Kafka names it, ``<application>-<store>-changelog``. What is given about the store in a TOML file
 counts for the topic, too.
@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import Protocol
 
 from statestore.formats.engine import Source, StateAt, StateInfo, StateSize, Version
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.kafka.changelog_at import OFFSET, VERSION, ChangelogAt, changelog_schema
-from statestore.formats.kafka.changelog_files import RECORD_FILE, SUFFIX
+from statestore.formats.kafka.changelog_files import SUFFIX, file_topics
 from statestore.formats.kafka.changelog_guess import guess_logged
-from statestore.formats.kafka.changelogs.file_records import record_files
 from statestore.formats.kafka.changelogs.record_log import LogMoment, RecordLog
 from statestore.formats.kafka.key_filters import PARTITION
 from statestore.formats.kafka.known_store import KnownStore, known_store
-from statestore.formats.kafka.logs.log_directory import log_partitions
-from statestore.formats.kafka.logs.log_reading import open_log
 from statestore.formats.kafka.store_settings import Given, StoreSettings
 from statestore.formats.places.locations import Location, not_local
 
@@ -38,14 +35,34 @@ class KnownChangelog:
     store: KnownStore
 
 
+class Topics(Protocol):
+    """The topics at a location."""
+
+    @property
+    def identity(self) -> str:
+        """A text that distinguishes them from others at the same location, earlier or later."""
+
+    @property
+    def listed(self) -> Sequence[str]:
+        """The names of changelogs, in order."""
+
+    def has(self, topic: str) -> bool:
+        """Return whether there is a topic of this name, listed or not."""
+
+    def logs(self, topic: str) -> Sequence[RecordLog]:
+        """The logs of a topic, as they are now."""
+
+    def size(self, topic: str) -> tuple[int | None, int | None]:
+        """Bytes and number of files; None: unknown."""
+
+
 @dataclass(frozen=True)
 class ChangelogSource(Source):
     """Topics at a location as they were when it was opened. ``known`` is a cache by topic."""
 
     location: Location
-    topics: tuple[str, ...]
+    topics: Topics
     settings: StoreSettings
-    files: Mapping[str, tuple[str, ...]]
     known: dict[str, KnownChangelog] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -54,23 +71,24 @@ class ChangelogSource(Source):
 
     @property
     def identity(self) -> str:
-        return hashlib.sha256("\n".join((self.path, *self.topics)).encode()).hexdigest()[:32]
+        return hashlib.sha256(f"{self.path}\n{self.topics.identity}".encode()).hexdigest()[:32]
 
     @property
     def version_words(self) -> tuple[str, str]:
         return "reading", "readings"
 
     def states(self) -> Sequence[str]:
-        return self.topics
+        return self.topics.listed
 
     def changelog(self, topic: str) -> KnownChangelog:
         """The logs of a topic, surveyed. Raises NotFoundError TABLE_NOT_FOUND, CorruptError KAFKA_LOG or others."""
-        if topic not in self.topics:
+        if not self.topics.has(topic):
             raise NotFoundError(
-                ErrorCode.TABLE_NOT_FOUND, f"{self.path} has no topic {topic!r}; there are {', '.join(self.topics)}"
+                ErrorCode.TABLE_NOT_FOUND,
+                f"{self.path} has no topic {topic!r}; there are {', '.join(self.topics.listed) or 'no changelogs'}",
             )
         if topic not in self.known:
-            logs = self._logs(topic)
+            logs = tuple(self.topics.logs(topic))
             given = self._given(topic)
             complete = None not in (given.kind, given.key_serde, given.value_serde)
             store = known_store(topic, (), given, None if complete else guess_logged(logs))
@@ -106,16 +124,9 @@ class ChangelogSource(Source):
 
     def size(self, state: str) -> StateSize:
         found = self.changelog(state)
-        sizes = [Path(file).stat().st_size for file in self.files[state]]
+        size, files = self.topics.size(state)
         notes = tuple(note for log in found.logs for note in log.findings.notes())
-        return StateSize(
-            sum(sizes), files=len(sizes), partitions=((VERSION, VERSION, len(found.logs)),), problems=notes
-        )
-
-    def _logs(self, topic: str) -> tuple[RecordLog, ...]:
-        if self.files[topic][0].endswith(".log"):
-            return tuple(map(open_log, log_partitions(self.location.path, topic)))
-        return tuple(record_files(self.files[topic]))
+        return StateSize(size, files=files, partitions=((VERSION, VERSION, len(found.logs)),), problems=notes)
 
     def _given(self, topic: str) -> Given:
         """What is given about a topic: under its name, or the one store whose changelog it is."""
@@ -141,13 +152,15 @@ def open_changelogs(location: Location, settings: StoreSettings) -> ChangelogSou
     """Open the topics in the files at a location. Raises NotFoundError NOTHING_HERE, UnsupportedError."""
     if not location.is_local:
         raise not_local(location, "changelogs")
-    files: dict[str, list[str]] = {}
-    for entry in sorted(Path(location.path).iterdir()):
-        found = RECORD_FILE.fullmatch(entry.name)
-        if found is not None and entry.is_file():
-            files.setdefault(found[1], []).append(str(entry))
-    if not files:
-        for partition in log_partitions(location.path):
-            files.setdefault(partition.topic, []).extend(f"{partition.folder}/{name}" for name in partition.segments)
-    named = {topic: tuple(paths) for topic, paths in files.items() if paths}
-    return ChangelogSource(location, tuple(sorted(named)), settings, named)
+    return ChangelogSource(location, file_topics(location.path), settings)
+
+
+def open_broker(location: Location, settings: StoreSettings, config: str | None) -> ChangelogSource:
+    """Open the topics of the brokers at a location; ``config``: the path of a file with settings of the client.
+
+    Raises InvalidInputError INVALID_LOCATION, INVALID_OPTION or NO_ACCESS, UnsupportedError KAFKA_NOT_INSTALLED.
+    """
+    from statestore.formats.kafka.broker.broker_topics import broker_topics
+    from statestore.formats.kafka.broker.connection import address_of
+
+    return ChangelogSource(location, broker_topics(address_of(location, config), SUFFIX), settings)

@@ -1,13 +1,18 @@
-"""Kafka Streams as an `Engine`: state directories of its applications, and changelog topics in files."""
+"""Kafka Streams as an `Engine`: state directories of its applications, and changelog topics in files or of a broker."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from statestore.formats.engine import Engine, Source
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import InvalidInputError
 from statestore.formats.kafka.store_options import OPTIONS
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.locations import Location
+
+SCHEMES = ("kafka",)
+"""``kafka://host:port,host:port/topic``: a broker, and one topic of it or all changelogs."""
 
 
 def recognises(folder: Folder) -> bool:
@@ -24,13 +29,22 @@ def recognises(folder: Folder) -> bool:
 def open_state(location: Location, options: Mapping[str, str]) -> Source:
     """Open the stores of an application, or the topics of changelogs.
 
-    Raises InvalidInputError STATE_SELECTION, INVALID_OPTION, KAFKA_STORE_KIND or STORES_FILE, NotFoundError.
+    Raises InvalidInputError STATE_SELECTION, INVALID_OPTION, KAFKA_STORE_KIND or STORES_FILE, NotFoundError; about a
+    broker also NO_ACCESS or INVALID_LOCATION, and UnsupportedError KAFKA_NOT_INSTALLED.
     """
     from statestore.formats.kafka.changelog_files import recognises_changelogs
     from statestore.formats.kafka.store_settings import settings_of
     from statestore.formats.places.folder import folder_at
 
-    settings = settings_of(options)
+    settings, config = settings_of(options), options.get("consumerconfig")
+    if location.scheme in SCHEMES:
+        from statestore.formats.kafka.changelog_source import open_broker
+
+        return open_broker(location, settings, config)
+    if config is not None:
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION, f"option consumerConfig goes with kafka://host:port, found {location}"
+        )
     if recognises_changelogs(folder_at(location)):
         from statestore.formats.kafka.changelog_source import open_changelogs
 
@@ -40,4 +54,6 @@ def open_state(location: Location, options: Mapping[str, str]) -> Source:
     return open_directory(location, settings)
 
 
-ENGINE = Engine("kafka", "state directory or changelog of a Kafka Streams application", OPTIONS, recognises, open_state)
+ENGINE = Engine(
+    "kafka", "state directory or changelog of a Kafka Streams application", OPTIONS, recognises, open_state, SCHEMES
+)

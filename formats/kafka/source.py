@@ -21,6 +21,7 @@ from statestore.formats.kafka.store_at import VERSION, state_schema, store_at
 from statestore.formats.kafka.store_settings import StoreSettings
 from statestore.formats.places.folder import folder_at
 from statestore.formats.places.locations import Location
+from statestore.formats.values.times import format_time
 
 
 @dataclass(frozen=True)
@@ -113,11 +114,33 @@ class ApplicationSource(Source, DescribesStates):
             partitions=((VERSION, VERSION, len(facts)),),
             problems=(*self.application.problems, *problems),
             damaged=any(database.table_files and not database.families for database in databases),
+            details=tuple(partition_note(each) for each in facts),
         )
 
     def facts(self, state: str) -> list[StoreFacts]:
         """Offsets, sizes and problems of each partition of a store."""
         return [store_facts(self.application, partition) for partition in self.store(state).partitions]
+
+
+def partition_note(facts: StoreFacts) -> str:
+    """A sentence about one partition of a store: what has been flushed, up to which offset, and how it was left."""
+    place, offsets = facts.partition.task, facts.offsets
+    times = [database.newest_table for database in facts.databases if database.newest_table is not None]
+    parts = [f"last flush {format_time(max(times) * 1000)}" if times else "nothing flushed"]
+    for (topic, partition), offset in sorted(offsets.changelog.items()):
+        word = "next offset" if offsets.is_next else "offset"
+        shown = "unknown" if offset is None else str(offset)
+        parts.append(f"{word} {shown} of {topic}-{partition} ({offsets.changelog_from})")
+    if not offsets.changelog:
+        parts.append("no offset of its changelog")
+    for topic, partitions in sorted(offsets.position.items()):
+        seen = ", ".join(f"{partition}: {offset}" for partition, offset in sorted(partitions.items()))
+        parts.append(f"has seen {topic} up to {seen}")
+    closed = {True: "closed cleanly", False: "not closed", None: "not known whether it was closed"}
+    families = ", ".join(
+        sorted({family.name for database in facts.databases for family in database.families if family.has_rows})
+    )
+    return f"{place}: {'; '.join(parts)}; {closed[offsets.closed_cleanly]}; families with rows: {families or 'none'}"
 
 
 def open_directory(location: Location, settings: StoreSettings) -> ApplicationSource:

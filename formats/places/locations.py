@@ -3,6 +3,7 @@
     /data/checkpoint   file:/data/checkpoint   file:///data/checkpoint
     s3://bucket/checkpoint?region=eu-west-1   (also s3a and s3n)   gs://…   abfs(s)://container@account.dfs…/…
     hdfs://namenode:8020/checkpoint   viewfs://…   and the schemes of an installed fsspec
+    schemes of engines, whose locations are servers and no folders (``Engine.schemes``)
 
 Names are read as Spark and Hadoop read them: a percent sign is a percent sign. Only options after ``?`` are encoded.
 They are those of pyarrow's URIs, and for S3 ``session_token`` and ``anonymous``.

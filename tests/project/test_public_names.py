@@ -32,7 +32,7 @@ def test_every_name_at_the_top_is_there(name: str) -> None:
     assert getattr(statestore, name).__name__ == name
 
 
-@pytest.mark.parametrize("module", ["engines", "joins", "tracked"])
+@pytest.mark.parametrize("module", ["engines", "joins", "kafka", "tracked"])
 def test_every_name_of_a_module_is_there(module: str) -> None:
     part = getattr(statestore, module)
     assert part is importlib.import_module(f"statestore.{module}")
@@ -83,7 +83,10 @@ def test_an_unknown_name_is_an_ordinary_error() -> None:
         _ = statestore.tracked.nothing
 
 
-@pytest.mark.parametrize("statement", ["import statestore", "import statestore.engines", "import statestore.tracked"])
+@pytest.mark.parametrize(
+    "statement",
+    ["import statestore", "import statestore.engines", "import statestore.kafka", "import statestore.tracked"],
+)
 def test_imports_are_light(statement: str) -> None:
     script = f"{statement}\nimport json, sys; print(json.dumps([name for name in {HEAVY} if name in sys.modules]))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

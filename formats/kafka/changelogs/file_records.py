@@ -207,7 +207,7 @@ class _Survey:
         parts = self.offsets[partition]
         count = sum(map(len, parts))
         if not self._has_offsets:
-            return FileLog(LogFindings(partition, None, 0, count, None), files, False, True)
+            return FileLog(LogFindings(partition, None, 0, count, None, markers_known=False), files, False, True)
         offsets = np.concatenate(parts)
         rising = bool((offsets[1:] > offsets[:-1]).all())
         if not rising:
@@ -216,7 +216,9 @@ class _Survey:
             if len(twice):
                 raise order_broken(files[0].path if len(files) == 1 else "files", partition, int(twice[0]))
         after = int(offsets[-1]) + 1
-        return FileLog(LogFindings(partition, int(offsets[0]), after, count, after - count), files, True, rising)
+        missing = after - count
+        findings = LogFindings(partition, int(offsets[0]), after, count, missing, markers_known=False)
+        return FileLog(findings, files, True, rising)
 
 
 def _read(file: RecordFile, columns: tuple[str, ...], topics: set[str] | None = None) -> Iterator[pa.RecordBatch]:

@@ -1,6 +1,7 @@
 """The seam between sources of records and what is computed from them: the log of one partition.
 
-Sources are a broker's segment files (``log_reading``), files of records (``file_records``), and later a broker. Replay,
+Sources are a broker's segment files (``log_reading``), files of records (``file_records``), and a broker
+(``broker_log``). Replay,
 versions and changes read a log from its beginning, some of them twice; each reading has the same records.
 
 A moment is a prefix of each partition's log. "To offset n" is the records with offsets up to n, n included. "As of time
@@ -48,22 +49,24 @@ class LogFindings:
     """The account of one partition's log: what it holds, and what it cannot tell.
 
     ``first_offset`` is the offset of the first batch, None for an empty log; ``next_offset`` the one after the last
-    batch. ``records`` are those that are read. ``control_records`` are transaction markers. ``aborted_records`` and
-    ``unstable_records`` are left out under read_committed: the latter lie at or after the first open transaction, where
-    a consumer stops, too (the last stable offset). ``missing_offsets`` are those from 0 on of which the log holds
-    nothing, because compaction or retention removed them or transaction markers were not exported; None: unknown.
+    batch. ``records`` are those that are read, None before a broker was read once. ``control_records`` are transaction
+    markers. ``aborted_records`` and ``unstable_records`` are left out under read_committed: the latter lie at or after
+    the first open transaction, where a consumer stops, too (the last stable offset). ``missing_offsets`` are those from
+    0 on of which the log holds nothing: compaction or retention removed them or, unless ``markers_known``, the source
+    has no transaction markers and no aborted records. None: unknown.
     """
 
     partition: int
     first_offset: int | None
     next_offset: int
-    records: int
+    records: int | None
     missing_offsets: int | None
     control_records: int = 0
     aborted_records: int = 0
     unstable_records: int = 0
     open_transactions: tuple[OpenTransaction, ...] = ()
     tail: IncompleteTail | None = None
+    markers_known: bool = True
 
     @property
     def is_complete(self) -> bool:
@@ -73,12 +76,20 @@ class LogFindings:
     def notes(self) -> tuple[str, ...]:
         """Sentences on what a reader of the log must know; empty if it is complete and at rest."""
         found = []
-        if self.missing_offsets is None:
+        if self.missing_offsets is None and self.records is None:
+            if self.first_offset:
+                found.append(
+                    f"partition {self.partition}: begins at offset {self.first_offset}; what was before is unknown"
+                )
+        elif self.missing_offsets is None:
             found.append(f"partition {self.partition}: no offsets are known, so records may be missing anywhere")
         elif self.missing_offsets:
             found.append(
                 f"partition {self.partition}: compacted: {self.missing_offsets} offsets missing below "
                 f"{self.next_offset}; what they held is unknown"
+                if self.markers_known
+                else f"partition {self.partition}: {self.missing_offsets} offsets missing below {self.next_offset}: "
+                "compacted, or without a record because a transaction ended there or was aborted"
             )
         for transaction in self.open_transactions:
             found.append(

@@ -35,7 +35,7 @@ from statestore import CorruptError, StateStoreError
 from statestore.catalog.log.log_checkpoint import SCHEMA, read_log_checkpoint
 from statestore.catalog.log.store_spec import decode_spec
 
-STEP = int(os.environ.get("STATESTORE_FORGERY_STEP", "61"))
+STEP = int(os.environ.get("STATESTORE_FORGERY_STEP", "97"))
 
 
 @pytest.fixture(scope="module")

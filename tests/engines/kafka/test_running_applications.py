@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,13 +22,15 @@ from support.kafka.running.application import (
     running_application,
     table_files,
 )
-from support.kafka.running.application_reads import opened, rows_of, wrong_stores
+from support.kafka.running.application_reads import opened, rows_of, stores_file_of, wrong_stores
 from support.kafka.running.broker import Broker, running_broker
 from support.kafka.running.java_process import PROJECT
 from support.kafka.running.java_project import class_path
 from support.kafka.running.random_input import START_MS, many_records, random_records
 from support.kafka.running.store_models import expected, expected_as_of
 from support.kafka.running.tree_hash import tree_hash
+from support.kafka.store_answers import expected as expected_row
+from support.kafka.store_answers import missing
 
 import statestore
 from statestore.catalog.warehouse import Warehouse
@@ -72,6 +75,9 @@ APPLICATIONS = (
         compression="lz4",
     ),
 )
+
+
+ENDED = pytest.mark.parametrize("application", APPLICATIONS[:2], indirect=True, ids=lambda each: each.application_id)
 
 
 @pytest.fixture(scope="module")
@@ -179,6 +185,19 @@ def test_the_changelog_holds_what_the_store_answers(application: Application) ->
     assert {key: value for key, value in latest.items() if value is not None} == found
 
 
+def test_the_log_of_the_running_broker_gives_the_rows_of_each_store(application: Application) -> None:
+    """Also what only the changelog has: stores in memory."""
+    truth = application.truth()
+    folder = application.broker.log_directory(application.changelog("prices"), 0).parent
+    logs = statestore.inspect(folder, stores_file=str(stores_file_of(application)))
+    for store in truth["stores"]:
+        if store["changelog"] is not None:
+            rows = rows_of(logs, store["changelog"])
+            wanted = [expected_row(store, row) for part in store["partitions"] for row in part["rows"]]
+            assert wanted
+            assert missing(rows, wanted) == Counter(), store["name"]
+
+
 def test_the_broker_keeps_batches_as_the_application_compressed_them(application: Application) -> None:
     topic = application.changelog("prices")
     for partition in range(application.description.partitions):
@@ -191,6 +210,7 @@ def test_the_broker_keeps_batches_as_the_application_compressed_them(application
 # After its end
 
 
+@ENDED
 def test_the_directory_of_a_closed_application_has_its_rows(application: Application) -> None:
     """Once it runs again, the directory may be behind, and says so."""
     truth = application.truth()
@@ -208,6 +228,7 @@ def test_the_directory_of_a_closed_application_has_its_rows(application: Applica
     assert set(stores_without_problem(opened(application))) <= {"menu"}
 
 
+@ENDED
 def test_the_directory_of_a_killed_application_has_the_rows_that_were_flushed(application: Application) -> None:
     application.flush()
     truth = application.truth()

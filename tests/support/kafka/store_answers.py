@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from struct import pack, unpack
 from typing import Any
 
@@ -17,10 +17,15 @@ def the_store(name: str, store: str) -> dict[str, Any]:
     return next(found for found in application(name).stores() if found["name"] == store)
 
 
-def cases(chosen: Callable[[dict[str, Any]], bool]) -> list[Any]:
-    """A case (application, store) for each store that is chosen."""
+def cases(chosen: Callable[[dict[str, Any]], bool], quick: Collection[str] | None = None) -> list[Any]:
+    """A case (application, store) for each store that is chosen; with ``quick``, those with other names are slow."""
     return [
-        pytest.param(name, store["name"], id=f"{name}-{store['name']}")
+        pytest.param(
+            name,
+            store["name"],
+            id=f"{name}-{store['name']}",
+            marks=() if quick is None or store["name"] in quick else pytest.mark.slow,
+        )
         for name in APPLICATIONS
         for store in application(name).stores()
         if chosen(store)

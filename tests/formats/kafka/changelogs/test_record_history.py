@@ -112,7 +112,7 @@ def test_changes_have_what_was_before(seed: int) -> None:
             assert found == changes_model(records, moment, since)
 
 
-@pytest.mark.parametrize("held", [3000, 30_000])
+@pytest.mark.parametrize("held", [pytest.param(3000, marks=pytest.mark.slow), 30_000])
 @pytest.mark.usefixtures("changelog_loops")
 def test_a_partition_larger_than_memory_is_read_in_ranges_of_keys(held: int) -> None:
     records = [Logged(n, 1000 + n, b"key-%d" % (n % 90), b"%d" % n if n % 7 else None) for n in range(1500)]

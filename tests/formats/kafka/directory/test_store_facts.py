@@ -20,6 +20,7 @@ from support.kafka.applications import (
     state,
     unpacked,
 )
+from support.parameters import mostly_slow
 
 from statestore.formats.errors import ConflictError
 from statestore.formats.kafka.directory.applications import Application
@@ -54,7 +55,7 @@ def last_offsets(name: str) -> dict[tuple[str, int], int]:
     return found
 
 
-@pytest.mark.parametrize("name", APPLICATIONS)
+@pytest.mark.parametrize("name", mostly_slow(APPLICATIONS, ["bookings", "ledger"]))
 def test_families_with_rows_are_those_that_rocksdb_for_java_found(name: str) -> None:
     checked = 0
     for found in whole(name).values():
@@ -133,14 +134,14 @@ def test_unknown_offsets_of_a_running_application_are_none() -> None:
     assert found.offsets.changelog == {("bookings-rooms-changelog", 0): None}
 
 
-def test_nothing_in_the_tree_changes() -> None:
-    for name in APPLICATIONS:
-        root = unpacked(name)
-        before = fingerprint(root)
-        facts(state(name))
-        if name in RUNNING:
-            application_facts(running(name))
-        assert fingerprint(root) == before
+@pytest.mark.parametrize("name", mostly_slow(APPLICATIONS, ["ledger"]))
+def test_nothing_in_the_tree_changes(name: str) -> None:
+    root = unpacked(name)
+    before = fingerprint(root)
+    facts(state(name))
+    if name in RUNNING:
+        application_facts(running(name))
+    assert fingerprint(root) == before
 
 
 def test_an_open_store_is_reported(tmp_path: Path) -> None:

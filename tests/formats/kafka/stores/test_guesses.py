@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from support.kafka.applications import APPLICATIONS, copied, kind_of, opened, running, state, stores
 from support.kafka.real_applications import form_of
+from support.parameters import mostly_slow
 
 from statestore.formats.kafka.stores.kind_detection import KindGuess, detect_kind
 from statestore.formats.kafka.stores.samples import Sample, StoreSamples, sample_store
@@ -19,7 +20,7 @@ UNGUESSED = {"upsell-left-shared-join-store"}  # its right values are all of one
 CERTAIN = ("timestamped-key-value", "headers-key-value", "timestamped-window")
 
 
-@pytest.mark.parametrize("name", APPLICATIONS)
+@pytest.mark.parametrize("name", mostly_slow(APPLICATIONS, ["bookings", "ledger"]))
 def test_the_kind_and_the_serdes_of_every_store_are_guessed(name: str) -> None:
     application = state(name)
     for store, found in stores(name).items():

@@ -23,6 +23,7 @@ from support.kafka.applications import (
     stores,
 )
 from support.kafka.real_applications import form_of, plain_rows
+from support.parameters import mostly_slow
 
 from statestore.formats.errors import CorruptError, InvalidInputError
 from statestore.formats.kafka.columns.serde_columns import cell_serde
@@ -63,7 +64,7 @@ def partitions(name: str) -> list[tuple[StorePartition, Found]]:
 
 
 @pytest.mark.parametrize("reader", ["scanner", "rocksdict", ""])
-@pytest.mark.parametrize("name", APPLICATIONS)
+@pytest.mark.parametrize("name", mostly_slow(APPLICATIONS, ["ledger"]))
 def test_rows_are_those_of_rocksdb_for_java(name: str, reader: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if reader:
         monkeypatch.setenv("STATESTORE_ROCKSDB_READER", reader)
@@ -101,7 +102,7 @@ def shown(store: Found, row: Found) -> tuple[Any, ...]:
     return row["key"], start, end, value, row.get("timestamp"), headers
 
 
-@pytest.mark.parametrize("name", APPLICATIONS)
+@pytest.mark.parametrize("name", mostly_slow(APPLICATIONS, ["ledger"]))
 def test_visible_rows_are_exactly_those_that_the_store_answered(name: str) -> None:
     application, rows_checked, hidden = state(name), 0, 0
     for partition, store in partitions(name):
@@ -131,7 +132,7 @@ def test_visible_rows_are_exactly_those_that_the_store_answered(name: str) -> No
     assert hidden >= {"orders": 150, "bookings": 100, "ledger": 0}[name]
 
 
-@pytest.mark.parametrize("name", APPLICATIONS)
+@pytest.mark.parametrize("name", mostly_slow(APPLICATIONS, ["ledger"]))
 def test_the_reconstructed_stream_time_is_never_too_great(name: str) -> None:
     application, exact, all_of_them = state(name), 0, 0
     for partition, store in partitions(name):
@@ -230,7 +231,7 @@ def test_segments_named_by_minutes_may_begin_later() -> None:
     assert databases_between([Database("whole")], 1, 2) == [Database("whole")]
 
 
-@pytest.mark.parametrize("name", APPLICATIONS)
+@pytest.mark.parametrize("name", mostly_slow(APPLICATIONS, ["ledger"]))
 def test_no_segment_with_a_row_of_the_time_is_left_out(name: str) -> None:
     application = state(name)
     for partition, store in partitions(name):
@@ -252,7 +253,7 @@ def versioned(name: str) -> list[tuple[StorePartition, Found]]:
 
 
 @pytest.mark.parametrize("batch_rows", [1, 3, 1000])
-@pytest.mark.parametrize("name", ["orders", "bookings"])
+@pytest.mark.parametrize("name", mostly_slow(["orders", "bookings"], ["bookings"]))
 def test_versioned_rows_come_by_key(name: str, batch_rows: int) -> None:
     application = state(name)
     for partition, _ in versioned(name):
@@ -269,7 +270,7 @@ def test_versioned_rows_come_by_key(name: str, batch_rows: int) -> None:
         assert segments[-1] == -1
 
 
-@pytest.mark.parametrize("name", ["orders", "bookings"])
+@pytest.mark.parametrize("name", mostly_slow(["orders", "bookings"], ["bookings"]))
 def test_versions_answer_every_question_about_the_past_as_the_store_did(name: str) -> None:
     application, asked, listed = state(name), 0, 0
     for partition, store in versioned(name):

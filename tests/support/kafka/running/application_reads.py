@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import statestore
@@ -15,9 +16,14 @@ from support.kafka.unpacked import is_on_disk, write_stores_file
 
 def opened(application: Application, **options: Any) -> Warehouse:
     """The state directory through the public door, with all that is true of its stores."""
+    return statestore.inspect(application.state_directory, stores_file=str(stores_file_of(application)), **options)
+
+
+def stores_file_of(application: Application) -> Path:
+    """Write what is true of the stores to a file for the doors."""
     file = application.state_directory.parent / "stores.toml"
     write_stores_file(application.description.stores, file)
-    return statestore.inspect(application.state_directory, stores_file=str(file), **options)
+    return file
 
 
 def stores_on_disk(truth: dict[str, Any]) -> list[dict[str, Any]]:

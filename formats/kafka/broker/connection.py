@@ -1,0 +1,194 @@
+"""Connections to a broker through ``confluent-kafka``, which is loaded when a broker is asked for.
+
+Nothing is written: no group is joined, no offset is committed, no topic is created. Security settings stand in a file
+of properties as librdkafka names them (``security.protocol=SASL_SSL``). The file is read anew for each connection, and
+neither its path nor its content is part of a message.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import ConflictError, InvalidInputError, StateStoreError, UnsupportedError, shown
+from statestore.formats.places.locations import Location
+
+ANSWER_S = 8.0
+"""Seconds for the answer to one request."""
+
+_MOST_BYTES = 1 << 20
+_OPTION = "option consumerConfig"
+_LEAST_SECRET = 4  # a shorter value would be cut out of innocent words
+# Settings of this reader, and the one that loads code.
+_OWN = {
+    "bootstrap.servers", "metadata.broker.list", "group.id", "group.instance.id", "enable.auto.commit",
+    "enable.auto.offset.store", "enable.partition.eof", "auto.offset.reset", "allow.auto.create.topics",
+    "plugin.library.paths",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class BrokerAddress:
+    """Brokers as ``host:port,host:port``, and the path of a file with settings. Holds no connection."""
+
+    servers: str
+    config: str | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        return f"kafka://{self.servers}"
+
+
+@dataclass(frozen=True)
+class Connection:
+    """An open consumer of the client library; ``said`` are the newest errors of its connections."""
+
+    address: BrokerAddress
+    client: Any
+    consumer: Any
+    said: list[str]
+
+    def ask(self, request: Callable[[], Any]) -> Any:
+        """The answer to a request. Raises as `connected`."""
+        try:
+            return request()
+        except self.client.KafkaException as error:
+            raise self.failure(error.args[0]) from None
+
+    def failure(self, error: Any) -> StateStoreError:
+        """The error for one of the client library (``KafkaError``)."""
+        self.consumer.poll(0)  # hands out what connections have said
+        reason = "; ".join(dict.fromkeys(self.said[-2:])) or error.name()
+        if error.code() in (error._AUTO_OFFSET_RESET, error.OFFSET_OUT_OF_RANGE):
+            return changed(self.address, "offsets that were there when the log was opened are removed")
+        return InvalidInputError(
+            ErrorCode.NO_ACCESS,
+            f"{self.address}: no answer from a broker ({reason}); check the address, that the addresses which brokers "
+            "advertise (advertised.listeners) are reached from here, and for TLS or SASL the file of option "
+            "consumerConfig",
+        )
+
+
+def changed(address: BrokerAddress, found: str) -> ConflictError:
+    """The error for a log that is no longer as it was when it was opened."""
+    return ConflictError(ErrorCode.KAFKA_LOG_CHANGED, f"{address}: {found}; read again")
+
+
+def address_of(location: Location, config: str | None) -> BrokerAddress:
+    """The brokers of a location. Raises InvalidInputError INVALID_LOCATION; loads nothing."""
+    form = "expected kafka://host:port/topic, or kafka://host:port for all changelogs"
+    if "@" in location.authority or location.options:
+        raise InvalidInputError(
+            ErrorCode.INVALID_LOCATION,
+            f"{location}: found a user or options in the address; {form}, and settings in the file of {_OPTION}",
+        )
+    if not location.authority or "" in location.authority.split(",") or "/" in location.path:
+        raise InvalidInputError(ErrorCode.INVALID_LOCATION, f"{location}: {form}")
+    return BrokerAddress(location.authority, config)
+
+
+@contextmanager
+def connected(address: BrokerAddress) -> Iterator[Connection]:
+    """A connection, closed at the end.
+
+    Raises UnsupportedError KAFKA_NOT_INSTALLED, InvalidInputError INVALID_OPTION for settings, and NO_ACCESS for
+    brokers that do not answer or refuse.
+    """
+    client = _client()
+    given = _settings(address.config)
+    said: list[str] = []
+    settings: dict[str, Any] = {
+        "isolation.level": "read_committed",
+        "check.crcs": True,
+        "fetch.wait.max.ms": 50,
+        "fetch.queue.backoff.ms": 10,
+        "queued.max.messages.kbytes": 32 << 10,
+        "socket.connection.setup.timeout.ms": int(ANSWER_S * 1000),
+        "log_level": 0,
+        "client.id": "statestore",
+        **given,
+        "bootstrap.servers": address.servers,
+        "group.id": "statestore",  # the client wants a name; no group of it is made
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "enable.partition.eof": True,
+        "auto.offset.reset": "error",
+        "allow.auto.create.topics": False,
+        "error_cb": lambda error: said.append(_scrubbed(error.str(), given)),
+    }
+    try:
+        consumer = client.Consumer(settings, logger=_silent())
+    except (client.KafkaException, TypeError, ValueError) as error:
+        # The text may hold a value; only the name of the setting is shown.
+        named = sorted((name for name in given if name in str(error)), key=len)
+        what = f"setting {named[-1]!r}" if named else "a setting"
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION,
+            f"{_OPTION}: the client refuses {what}; expected names and values of librdkafka, such as "
+            "security.protocol=SASL_SSL, sasl.mechanism, sasl.username",
+        ) from None
+    try:
+        yield Connection(address, client, consumer, said)
+    finally:
+        consumer.close()
+
+
+def _client() -> Any:
+    try:
+        return importlib.import_module("confluent_kafka")
+    except ImportError:
+        raise UnsupportedError(
+            ErrorCode.KAFKA_NOT_INSTALLED,
+            "reading from a broker needs the package confluent-kafka; type: pip install 'statestore[kafka]', or read "
+            "the topic's files",
+        ) from None
+
+
+def _settings(path: str | None) -> dict[str, str]:
+    """The settings in a file: a line each, ``name=value``; lines that begin with # are comments."""
+    if path is None:
+        return {}
+    try:
+        with Path(path).open("rb") as file:
+            text = file.read(_MOST_BYTES).decode()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "no UTF-8"
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION, f"{_OPTION}: the file cannot be read ({reason}); name a file of properties"
+        ) from None
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        name, equals, value = (part.strip() for part in line.partition("="))
+        if not name or name.startswith("#"):
+            continue
+        if not equals:
+            raise InvalidInputError(
+                ErrorCode.INVALID_OPTION, f"{_OPTION}: line {number} of the file has no '='; expected name=value"
+            )
+        if name in _OWN:
+            raise InvalidInputError(
+                ErrorCode.INVALID_OPTION,
+                f"{_OPTION}: line {number} of the file sets {shown(name)}, which a reader of changelogs sets itself; "
+                "remove the line",
+            )
+        found[name] = value
+    return found
+
+
+def _scrubbed(text: str, given: Mapping[str, str]) -> str:
+    """A text of the client library without any value of the settings."""
+    for value in sorted(given.values(), key=len, reverse=True):
+        text = text.replace(value, "…") if len(value) >= _LEAST_SECRET else text
+    return " ".join(text.split())[:300]
+
+
+def _silent() -> logging.Logger:
+    """A logger for the client library's own remarks, which would go to standard error."""
+    logger = logging.Logger("statestore.kafka")
+    logger.addHandler(logging.NullHandler())
+    return logger
