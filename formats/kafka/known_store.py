@@ -10,6 +10,7 @@ from statestore.formats.kafka.columns.store_form import StoreForm, StoreKind
 from statestore.formats.kafka.columns.store_kinds import KINDS, row_schema
 from statestore.formats.kafka.directory.applications import Application, StorePartition
 from statestore.formats.kafka.directory.store_facts import generation_of
+from statestore.formats.kafka.schemas.schema_files import shown_serde
 from statestore.formats.kafka.store_settings import Given
 from statestore.formats.kafka.stores.kind_detection import KindGuess, detect_kind
 from statestore.formats.kafka.stores.samples import sample_store
@@ -64,7 +65,7 @@ def known_store(name: str, partitions: tuple[StorePartition, ...], given: Given,
     serdes = {}
     for what, stated, each in zip(SERDES, (given.key_serde, given.value_serde), guesses, strict=True):
         serdes[what] = stated or each.name
-        facts[what] = _stated(stated, each.name, each.certain, each.evidence)
+        facts[what] = _stated(stated and shown_serde(stated), each.name, each.certain, each.evidence)
     form = StoreForm(kind or UNKNOWN_KIND, serdes[SERDES[0]], serdes[SERDES[1]], given.window_size)
     if "window_end" in row_schema(form).names:
         facts["window size"] = "not given, so window_end is null" if given.window_size is None else "given"

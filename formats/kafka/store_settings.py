@@ -8,12 +8,14 @@
     value_serde = "long"
     window_size = 60000
 
-An option of the read counts before the file, and the file before a guess. Times are milliseconds.
+An option of the read counts before the file, and the file before a guess. Times are milliseconds. A serde with a
+schema, such as "avro:order.avsc", names its file; a relative path begins at the folder of the TOML file.
 """
 
 from __future__ import annotations
 
 import difflib
+import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -25,7 +27,9 @@ from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.kafka.columns.serde_columns import cell_serde
 from statestore.formats.kafka.columns.store_form import serde_pair
 from statestore.formats.kafka.columns.store_kinds import KINDS
+from statestore.formats.kafka.schemas.schema_files import with_schema
 from statestore.formats.kafka.topology import StoreUse, read_topology
+from statestore.formats.places.regular_files import open_regular
 from statestore.formats.values.times import parse_time
 
 MOST_BYTES = 16 << 20
@@ -83,7 +87,7 @@ def settings_of(options: Mapping[str, str]) -> StoreSettings:
         _milliseconds(options, "windowSize"),
         _milliseconds(options, "retention"),
     )
-    _check(every, "the options")
+    every = _checked(every, "the options", Path())
     return replace(
         settings,
         application=options.get("application", settings.application),
@@ -124,22 +128,46 @@ def _given(path: str, store: str, entry: Any) -> Given:
         if type(value) is not _TYPES[name] or (isinstance(value, int) and value <= 0):
             expected = "a text" if _TYPES[name] is str else "milliseconds, an integer above 0"
             raise _wrong(path, f"stores.{store}.{name} is {shown(value)}; expected {expected}")
-    given = Given(**entry)
-    _check(given, f"{path}, stores.{store}")
-    return given
+    return _checked(Given(**entry), f"{path}, stores.{store}", Path(path).parent)
 
 
-def _check(given: Given, where: str) -> None:
-    """Raise an error for an unknown kind or serde."""
+def _checked(given: Given, where: str, folder: Path) -> Given:
+    """What is given, with the schemas of serdes from their files, whose relative paths begin at a folder.
+
+    Raises an error for an unknown kind or serde.
+    """
     if given.kind is not None and given.kind not in KINDS:
         close = difflib.get_close_matches(given.kind, KINDS, 1, 0.4)
         hint = f"did you mean {close[0]}? There are" if close else "there are"
         raise InvalidInputError(
             ErrorCode.KAFKA_STORE_KIND, f"{where}: no kind of store {given.kind!r}; {hint} {', '.join(KINDS)}"
         )
-    for serde in (given.key_serde, given.value_serde):
-        for name in () if serde is None else serde_pair(serde):
+
+    def whole(serde: str | None) -> str | None:
+        if serde is None:
+            return None
+        found = with_schema(serde, lambda file: _schema(folder / file, where))
+        for name in serde_pair(found):
             cell_serde(name)
+        return found
+
+    return replace(given, key_serde=whole(given.key_serde), value_serde=whole(given.value_serde))
+
+
+def _schema(path: Path, where: str) -> bytes:
+    try:
+        with os.fdopen(open_regular(path), "rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise InvalidInputError(
+            ErrorCode.WRONG_SCHEMA, f"{where}: {error}; give the path of a schema's file"
+        ) from error
+    if len(content) > MOST_BYTES:
+        raise InvalidInputError(
+            ErrorCode.WRONG_SCHEMA,
+            f"{where}: {path} has more than {MOST_BYTES} bytes; give the path of a schema's file",
+        )
+    return content
 
 
 def _milliseconds(options: Mapping[str, str], name: str) -> int | None:

@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.formats.kafka.columns.avro_schema import PREFIX, AvroType, parse_schema
 from statestore.formats.kafka.columns.cells import Cells, Cursor, ends_of, gather
 from statestore.formats.kafka.columns.origins import Origin, first_wrong
 from statestore.formats.kafka.columns.serde_form import CellSerde
+from statestore.formats.kafka.schemas.avro_schema import PREFIX, AvroType, parse_schema
 from statestore.formats.kernels.arrays import Bools, Ints
 
 _MAGIC_BYTES = 5  # 00 | schema id:int32

@@ -194,6 +194,12 @@ class Cursor:
         """The next zig-zag variable-length int64, as Avro has it."""
         return self._zig_zag(self._raw_varint(_MOST_VARLONG_BYTES))
 
+    def unsigned(self) -> npt.NDArray[np.uint64]:
+        """The next variable-length integer of 64 bits without a sign, as Protobuf has it."""
+        raw = self._raw_varint(_MOST_VARLONG_BYTES)
+        raw[self.bad] = 0
+        return raw
+
     def _raw_varint(self, most: int) -> npt.NDArray[np.uint64]:
         raw = np.zeros(len(self.at), np.uint64)
         going = np.flatnonzero(~self.bad)

@@ -8,6 +8,8 @@ A serde is named as Kafka's own, in any case; besides, these names:
     Session-Windowed<inner>     a key with its session: key | end:int64 | start:int64
     avro:SCHEMA                 Avro behind the id of its schema (`statestore.formats.kafka.columns.avro_columns`)
     avro-plain:SCHEMA           Avro alone
+    protobuf:SCHEMA             Protobuf behind the id of its schema (`...columns.protobuf_columns`)
+    protobuf-plain:SCHEMA       Protobuf alone
 
 Numbers are big-endian, UUIDs are text, raw bytes stay binary. A null cell is null in every serde.
 """
@@ -25,11 +27,13 @@ import pyarrow.compute as pc
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 from statestore.formats.kafka.columns.avro_columns import avro_serde
-from statestore.formats.kafka.columns.avro_schema import is_avro
 from statestore.formats.kafka.columns.cells import Cells, Cursor, Entries, ends_of, read_entries
 from statestore.formats.kafka.columns.origins import Origin, first_wrong
+from statestore.formats.kafka.columns.protobuf_columns import protobuf_serde
 from statestore.formats.kafka.columns.serde_form import CellSerde, Decode
 from statestore.formats.kafka.columns.time_columns import TIME, times, window_ends
+from statestore.formats.kafka.schemas.avro_schema import is_avro
+from statestore.formats.kafka.schemas.protobuf_schema import is_protobuf
 from statestore.formats.kafka_rows.list_serde import FIXED, FIXED_SIZES, VARIABLE
 from statestore.formats.kafka_rows.serdes import FORMS, NAMES, UUID_LENGTH, arrow_type_of, serde_name
 from statestore.formats.kernels.arrays import Bools
@@ -42,6 +46,8 @@ def cell_serde(name: str, window_size: int | None = None) -> CellSerde:
     """
     if is_avro(name):
         return avro_serde(name)
+    if is_protobuf(name):
+        return protobuf_serde(name)
     wrapped = _WRAPPED.fullmatch(name.strip())
     if wrapped is not None:
         inner = cell_serde(wrapped[2], window_size)
@@ -53,7 +59,8 @@ def cell_serde(name: str, window_size: int | None = None) -> CellSerde:
     except UnsupportedError:
         raise UnsupportedError(
             ErrorCode.UNSUPPORTED_SERDE,
-            f"serde {name!r}; expected {', '.join(NAMES)}, json, avro:SCHEMA, avro-plain:SCHEMA, or List<...>, "
+            f"serde {name!r}; expected {', '.join(NAMES)}, json, avro:FILE, avro-plain:FILE, "
+            "protobuf:FILE#MESSAGE, protobuf-plain:FILE#MESSAGE, or List<...>, "
             "Time-Windowed<...> or Session-Windowed<...> of one of them",
         ) from None
     if found in FORMS:

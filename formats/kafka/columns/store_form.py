@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from statestore.formats.kafka.columns.avro_schema import is_avro
 from statestore.formats.kafka.columns.stored_values import ValueForm
+from statestore.formats.kafka.schemas.schema_files import has_schema
 
 RowForm = Literal[
     "plain",
@@ -66,6 +66,6 @@ class StoreKind:
 
 
 def serde_pair(names: str) -> tuple[str, str]:
-    """The two serdes in "first/second"; one name stands for both. A schema of Avro is never split."""
+    """The two serdes in "first/second"; one name stands for both. A serde with a schema is never split."""
     first, slash, second = names.partition("/")
-    return (first, second) if slash and not is_avro(names) else (names, names)
+    return (first, second) if slash and not has_schema(names) else (names, names)

@@ -14,8 +14,8 @@ from support.kafka.avro_model import encode
 from support.properties import few_or_many
 
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
-from statestore.formats.kafka.columns.avro_schema import with_schema
 from statestore.formats.kafka.columns.store_kinds import StoreForm, row_schema, stored_rows
+from statestore.formats.kafka.schemas.schema_files import with_schema
 
 ORDER = {
     "type": "record",
@@ -239,7 +239,7 @@ def test_names_are_found_in_their_namespaces() -> None:
 
 
 def test_a_path_becomes_the_schema() -> None:
-    read = {"a/b.avsc": '{"type": "long"}'}.__getitem__
+    read = {"a/b.avsc": b'{"type": "long"}'}.__getitem__
     assert with_schema("avro:a/b.avsc", read) == 'avro:{"type": "long"}'
     assert with_schema("avro-plain:a/b.avsc", read) == 'avro-plain:{"type": "long"}'
     for name in ('avro:{"type": "long"}', 'avro:"long"', "long"):

@@ -8,7 +8,6 @@ ignored, as the specification demands.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,17 +43,6 @@ class AvroType:
 def is_avro(serde: str) -> bool:
     """Return whether a serde of this name is one of Avro."""
     return serde.startswith((PREFIX, PLAIN_PREFIX))
-
-
-def with_schema(serde: str, read: Callable[[str], str]) -> str:
-    """The name of a serde with the schema in place of its path, "avro:{...}" for "avro:PATH"; others stay.
-
-    ``read`` returns the text of the file at a path.
-    """
-    if not is_avro(serde):
-        return serde
-    prefix, place = serde.split(":", 1)
-    return serde if place.lstrip()[:1] in ("{", '"') else f"{prefix}:{read(place)}"
 
 
 def parse_schema(text: str) -> AvroType:
