@@ -235,6 +235,7 @@ def test_every_door(broker: Broker, many: str, spark: SparkSession, tmp_path: Pa
     assert one.tables() == [many] and one.table(many).scan().read_all().equals(wanted)
     query = f'select sum(value) as total from "{many}"'
     assert statestore.sql(url(broker), query, **serdes).to_pylist() == [{"total": total}]
+    assert statestore.attach(url(broker), **serdes).sql(query).fetchall() == [(total,)]
     config = tmp_path / "c.properties"
     config.write_text("# of the client\nclient.id=a test\n")
     command = ["statestore", "sql", url(broker), query, "--value-serde", "long", "--consumer-config", str(config)]
