@@ -98,7 +98,7 @@ def rows(batches: Any) -> int:
 def measures(partition: LogPartition, records: int) -> dict[str, Callable[[], int]]:
     half = LogMoment({0: records // 2})
     return {
-        "survey": lambda: open_log(partition).findings.records,
+        "survey": lambda: open_log(partition).findings.next_offset,
         "records": lambda: rows(log_records(partition.folder)),
         "replay": lambda: rows(replayed([open_log(partition)])),
         "replay of half": lambda: rows(replayed([open_log(partition)], half)),

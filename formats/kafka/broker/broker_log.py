@@ -118,11 +118,11 @@ class BrokerLog:
             if found:
                 heard = time.monotonic()
             elif time.monotonic() - heard > _PATIENCE_S:
+                said = connection.said[-1] if connection.said else "no error"
                 raise InvalidInputError(
                     ErrorCode.NO_ACCESS,
                     f"{self.address}: no record of partition {self.partition} of {self.topic} from offset {position} "
-                    f"on in {_PATIENCE_S:.0f} s ({'; '.join(connection.said[-2:]) or 'no error'}); check the broker, "
-                    "then read again",
+                    f"on in {_PATIENCE_S:.0f} s ({said}); check the broker, then read again",
                 )
         if lot:
             yield lot

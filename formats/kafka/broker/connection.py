@@ -63,7 +63,7 @@ class Connection:
     def failure(self, error: Any) -> StateStoreError:
         """The error for one of the client library (``KafkaError``)."""
         self.consumer.poll(0)  # hands out what connections have said
-        reason = "; ".join(dict.fromkeys(self.said[-2:])) or error.name()
+        reason = self.said[-1] if self.said else error.name()
         if error.code() in (error._AUTO_OFFSET_RESET, error.OFFSET_OUT_OF_RANGE):
             return changed(self.address, "offsets that were there when the log was opened are removed")
         return InvalidInputError(
@@ -87,7 +87,7 @@ def address_of(location: Location, config: str | None) -> BrokerAddress:
             ErrorCode.INVALID_LOCATION,
             f"{location}: found a user or options in the address; {form}, and settings in the file of {_OPTION}",
         )
-    if not location.authority or "" in location.authority.split(",") or "/" in location.path:
+    if not location.authority or "" in location.authority.split(","):
         raise InvalidInputError(ErrorCode.INVALID_LOCATION, f"{location}: {form}")
     return BrokerAddress(location.authority, config)
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.kafka.real_applications import application, form_of, plain_rows
-from support.kafka.store_answers import the_store
-from support.kafka.topic_frames import ANSWERED, assert_rows_are_the_stores, topic_table
+from support.kafka.real_applications import application, form_of, plain_rows, topic_table
+from support.kafka.store_answers import ANSWERED, assert_rows_are_the_stores, the_store
 
 import statestore
 from statestore import kafka

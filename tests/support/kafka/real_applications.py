@@ -111,6 +111,28 @@ def record_columns(records: list[Row]) -> tuple[pa.BinaryArray, pa.BinaryArray, 
     )
 
 
+SPARK_HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+
+
+def topic_table(name: str, topic: str) -> pa.Table:
+    """A recorded changelog as ``format("kafka")`` with ``includeHeaders`` gives a topic."""
+    records = application(name).changelogs[topic]
+    headers = [[{"key": k, "value": data(v)} for k, v in each["headers"]] or None for each in records]
+    times = pa.array([each["timestamp"] * 1000 for each in records], pa.int64())
+    return pa.table(
+        {
+            "key": pa.array([data(each["key"]) for each in records], pa.binary()),
+            "value": pa.array([data(each["value"]) for each in records], pa.binary()),
+            "topic": pa.array([topic] * len(records)),
+            "partition": pa.array([each["partition"] for each in records], pa.int32()),
+            "offset": pa.array([each["offset"] for each in records], pa.int64()),
+            "timestamp": times.cast(pa.timestamp("us", tz="UTC")),
+            "timestampType": pa.array([0] * len(records), pa.int32()),
+            "headers": pa.array(headers, SPARK_HEADERS),
+        }
+    )
+
+
 def data(found: str | None) -> bytes | None:
     return None if found is None else bytes.fromhex(found)
 

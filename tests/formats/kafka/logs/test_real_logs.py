@@ -58,6 +58,7 @@ def test_every_layout_of_a_broker(archives: dict[str, Path], isolation: Isolatio
 def test_what_a_compacted_log_and_an_open_transaction_cannot_tell(archives: dict[str, Path]) -> None:
     logs = {p.topic: open_log(p) for p in log_partitions(archives["broker-logs"] / "log") if p.partition == 0}
     compacted, unfinished = logs["compacted"].findings, logs["open"].findings
+    assert compacted.records is not None
     assert compacted.missing_offsets == compacted.next_offset - compacted.records - compacted.control_records > 50
     assert not compacted.is_complete
     assert "79 offsets missing" in compacted.notes()[0]

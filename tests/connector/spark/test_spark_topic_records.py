@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from support.kafka.real_applications import form_of, plain_rows
-from support.kafka.store_answers import the_store
-from support.kafka.topic_frames import assert_rows_are_the_stores, topic_table
+from support.kafka.real_applications import form_of, plain_rows, topic_table
+from support.kafka.store_answers import assert_rows_are_the_stores, the_store
 
 from statestore import kafka
 
@@ -23,7 +22,7 @@ SCHEMA = (
 STORES = (
     ("orders", "prices"),
     ("orders", "carts"),
-    ("ledger", "accounts"),
+    ("ledger", "balances"),
 )
 
 
