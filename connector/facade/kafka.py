@@ -47,9 +47,11 @@ def decode(
             ErrorCode.INVALID_OPTION, f"window_size is {shown(window_size)}; expected milliseconds, an int above 0"
         )
     from statestore.formats.kafka.columns.store_form import StoreForm
+    from statestore.formats.kafka.schemas.schema_files import with_schema_file
     from statestore.formats.kafka.topic_records import check_columns, decoded, decoded_schema
 
-    form = StoreForm(kind, key_serde, value_serde, window_size)
+    key, value = with_schema_file(key_serde, "key_serde"), with_schema_file(value_serde, "value_serde")
+    form = StoreForm(kind, key, value, window_size)
     schema = decoded_schema(form)
     if isinstance(records, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
         check_columns(records.schema, form)

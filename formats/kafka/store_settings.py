@@ -15,7 +15,6 @@ schema, such as "avro:order.avsc", names its file; a relative path begins at the
 from __future__ import annotations
 
 import difflib
-import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -27,9 +26,8 @@ from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.kafka.columns.serde_columns import cell_serde
 from statestore.formats.kafka.columns.store_form import serde_pair
 from statestore.formats.kafka.columns.store_kinds import KINDS
-from statestore.formats.kafka.schemas.schema_files import with_schema
+from statestore.formats.kafka.schemas.schema_files import with_schema_file
 from statestore.formats.kafka.topology import StoreUse, read_topology
-from statestore.formats.places.regular_files import open_regular
 from statestore.formats.values.times import parse_time
 
 MOST_BYTES = 16 << 20
@@ -146,28 +144,12 @@ def _checked(given: Given, where: str, folder: Path) -> Given:
     def whole(serde: str | None) -> str | None:
         if serde is None:
             return None
-        found = with_schema(serde, lambda file: _schema(folder / file, where))
+        found = with_schema_file(serde, where, folder)
         for name in serde_pair(found):
             cell_serde(name)
         return found
 
     return replace(given, key_serde=whole(given.key_serde), value_serde=whole(given.value_serde))
-
-
-def _schema(path: Path, where: str) -> bytes:
-    try:
-        with os.fdopen(open_regular(path), "rb") as file:
-            content = file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise InvalidInputError(
-            ErrorCode.WRONG_SCHEMA, f"{where}: {error}; give the path of a schema's file"
-        ) from error
-    if len(content) > MOST_BYTES:
-        raise InvalidInputError(
-            ErrorCode.WRONG_SCHEMA,
-            f"{where}: {path} has more than {MOST_BYTES} bytes; give the path of a schema's file",
-        )
-    return content
 
 
 def _milliseconds(options: Mapping[str, str], name: str) -> int | None:

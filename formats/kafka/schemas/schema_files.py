@@ -9,15 +9,19 @@ Both also as ``avro-plain:`` and ``protobuf-plain:``, and inside ``Time-Windowed
 from __future__ import annotations
 
 import base64
+import os
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.kafka.schemas import avro_schema, protobuf_schema
+from statestore.formats.places.regular_files import open_regular
 
 _SERDE = re.compile(r"(?s)((?:[\w-]+<)*)((?:avro|protobuf)(?:-plain)?:)(.*)")
 _SHOWN = 60
+MOST_BYTES = 16 << 20
 
 
 def has_schema(serde: str) -> bool:
@@ -56,6 +60,30 @@ def with_schema(serde: str, read: Callable[[str], bytes]) -> str:
             "has written, and a message in it",
         )
     return f"{wrappers}{prefix}{protobuf_schema.CONTENT}{base64.b64encode(read(path)).decode()}#{message}{closing}"
+
+
+def with_schema_file(serde: str, where: str, folder: Path | None = None) -> str:
+    """The name of a serde with the schema in place of the path of its local file; others stay.
+
+    A relative path begins at a folder, or else the current one; ``where`` says for errors where the name was given.
+    Raises InvalidInputError WRONG_SCHEMA, CorruptError NOT_A_FILE, StorageError DISK_FAILED.
+    """
+    return with_schema(serde, lambda file: _content((folder or Path()) / file, where))
+
+
+def _content(path: Path, where: str) -> bytes:
+    try:
+        with os.fdopen(open_regular(path), "rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise _no_schema(f"{where}: {error}") from error
+    if len(content) > MOST_BYTES:
+        raise _no_schema(f"{where}: {path} has more than {MOST_BYTES} bytes")
+    return content
+
+
+def _no_schema(found: str) -> InvalidInputError:
+    return InvalidInputError(ErrorCode.WRONG_SCHEMA, f"{found}; give the path of a schema's file")
 
 
 def shown_serde(serde: str) -> str:

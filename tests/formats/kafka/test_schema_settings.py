@@ -88,3 +88,15 @@ def test_a_schema_that_is_not_there_is_named(folder: Path, serde: str, found: st
     file.write_text(f'[stores.orders]\nvalue_serde = "{serde}"\n')
     with pytest.raises(InvalidInputError, match=rf"WRONG_SCHEMA.*({found})"):
         read_settings(str(file))
+
+
+def test_records_that_spark_has_read_are_decoded_by_a_schema(folder: Path) -> None:
+    records = pa.table(
+        {
+            "key": pa.array([b"k"], pa.binary()),
+            "value": pa.array([encode(ORDER, {"id": 7, "note": "x"})], pa.binary()),
+            "timestamp": pa.array([1_714_550_400_000], pa.int64()),
+        }
+    )
+    found = statestore.kafka.decode(records, "key-value", value_serde=f"avro-plain:{folder}/schemas/order.avsc")
+    assert found["value"].to_pylist() == [{"id": 7, "note": "x"}]
