@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.kafka.application import Application, Description, Part, running_application
-from support.kafka.broker import Broker, Record, running_broker
-from support.kafka.java_process import PROJECT
-from support.kafka.java_project import class_path
-from support.kafka.random_input import random_records
+from support.kafka.running.application import Application, Description, Part, running_application
+from support.kafka.running.broker import Broker, Record, running_broker
+from support.kafka.running.java_process import PROJECT
+from support.kafka.running.java_project import class_path
+from support.kafka.running.random_input import random_records
 
 import statestore
 from statestore import kafka
