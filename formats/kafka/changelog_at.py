@@ -93,14 +93,17 @@ class ChangelogAt(StateAt, HoldsPast):
             if log.partition not in self.begins:
                 self.begins[log.partition] = whole_from(log, self.moment)
         known = [begin for begin in (self.begins[log.partition] for log in self.logs) if begin is not None]
+        if self.hide_expired and self.retention is not None and self._is_versioned:
+            known += [self._stream_time(log) - self.retention for log in self.logs]
         return max(known) * 1000 if known else None
 
     def past_rows(self, part: Any, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
         log = part.log
         if self._is_versioned:
-            for batch in versions([log], VersionedRules(self.retention), self.moment):
+            for batch in versions([log], VersionedRules(self.retention), self.moment, expired=True):
                 batch = batch.rename_columns({"valid_from": "timestamp"})
-                yield self._decoded(batch, part, ends=batch.column("valid_to"))
+                rows = self._decoded(batch, part, ends=batch.column("valid_to"))
+                yield without_expired(rows) if self.hide_expired else rows
             return
         for found in in_key_ranges(partial(keyed, log, self.moment), log.partition, keys=self._keys(filters)):
             batch = _intervals(found)
@@ -117,7 +120,12 @@ class ChangelogAt(StateAt, HoldsPast):
         return self._kind.has_past
 
     def _stream_time(self, log: RecordLog) -> int:
-        """The greatest segment time that the store has seen, which a null put counts for, too; -1: none."""
+        """The greatest segment time that the store has seen, which a null put counts for, too; -1: none.
+
+        That of a versioned store is the greatest timestamp.
+        """
+        if self._is_versioned:
+            return max((int(records.timestamp.max()) for records in keyed(log, self.moment)), default=-1)
         times = (segment_times_of(self._decoded_keys(records.batch(_READ))) for records in keyed(log, self.moment))
         return max((int(each.max()) for each in times if len(each)), default=-1)
 
@@ -139,13 +147,14 @@ class ChangelogAt(StateAt, HoldsPast):
         columns = {name: rows.column(name) for name in rows.schema.names if name not in _NOT_SHOWN}
         columns[OFFSET] = batch.column("offset").take(record)
         columns[PARTITION] = pa.repeat(pa.scalar(part.log.partition, pa.int32()), len(rows))
-        if part.stream_time is not None and self.retention is not None:
-            columns[EXPIRED] = expired_column(rows, self._kind, part.stream_time, self.retention)
         names = list(self.schema.names)
         for name, times in (("valid_from", starts), ("valid_to", ends)):
             if times is not None:
                 columns[name] = _times(times).take(record)
                 names += [] if name in names else [name]
+        if part.stream_time is not None and self.retention is not None:
+            judged = pa.RecordBatch.from_pydict(columns)
+            columns[EXPIRED] = expired_column(judged, self._kind, part.stream_time, self.retention)
         return pa.RecordBatch.from_arrays([columns[name] for name in names], names=names)
 
 

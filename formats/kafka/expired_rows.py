@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.kafka.columns.store_form import StoreKind
-from statestore.formats.kafka.stores.visibility import has_stream_time, is_visible
+from statestore.formats.kafka.stores.visibility import has_stream_time, is_reachable, is_visible
 from statestore.formats.kernels.arrays import Ints
 
 EXPIRED = "expired"
@@ -18,11 +18,19 @@ EXPIRED = "expired"
 
 def marks_expired(kind: StoreKind, retention: int | None) -> bool:
     """Return whether rows of a kind have the column, with the retention in milliseconds."""
-    return retention is not None and kind.segmented and has_stream_time(kind.rows)
+    return retention is not None and (kind.has_past or (kind.segmented and has_stream_time(kind.rows)))
 
 
 def expired_column(rows: pa.RecordBatch, kind: StoreKind, stream_time: int, retention: int) -> pa.Array:
-    """Which decoded rows Kafka does not show at a stream time; both times are milliseconds."""
+    """Which decoded rows Kafka does not show at a stream time; both times are milliseconds.
+
+    Rows of a versioned store have ``valid_to``: a version is out of reach once it ended before the history retention.
+    """
+    if kind.has_past:
+        ends = rows.column("valid_to")
+        times = ends.cast(pa.int64()).fill_null(0).to_numpy() // 1000
+        is_open = ends.is_null().to_numpy(zero_copy_only=False)
+        return pa.array(~is_reachable(times, is_open, stream_time, retention))
     return pa.array(~is_visible(kind.rows, segment_times_of(rows), stream_time, retention))
 
 

@@ -6,6 +6,7 @@ it is when its turn comes. Every part sees the databases that were there when th
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,15 +19,16 @@ from statestore.formats.engine import HoldsPast, StateAt, StateFile
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError
 from statestore.formats.kafka.columns.store_kinds import row_schema, stored_rows
-from statestore.formats.kafka.directory.applications import Database, StorePartition
+from statestore.formats.kafka.directory.applications import Application, Database, StorePartition
 from statestore.formats.kafka.directory.database_copies import opened_copy
 from statestore.formats.kafka.directory.listings import entries_of
+from statestore.formats.kafka.directory.store_facts import store_facts
 from statestore.formats.kafka.expired_rows import EXPIRED, expired_column, marks_expired, without_expired
 from statestore.formats.kafka.key_filters import PARTITION, encoded_keys, partitions_asked, time_bounds
 from statestore.formats.kafka.known_store import KnownStore
 from statestore.formats.kafka.stores.key_bounds import key_range, rows_of_keys, time_range
 from statestore.formats.kafka.stores.store_rows import ALL, StoredRows, databases_between, read_database
-from statestore.formats.kafka.stores.store_times import past_begins, stream_time_of
+from statestore.formats.kafka.stores.store_times import past_begins, stream_time_of, stream_time_of_versions
 from statestore.formats.kafka.stores.versioned_streams import read_versioned
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.ordered_threads import in_order
@@ -162,18 +164,47 @@ class VersionedAt(StoreAt, HoldsPast):
             yield batch.filter(batch.column("valid_to").is_null()).drop_columns(["valid_to"])
 
     def past_from(self) -> int | None:
-        """The first moment from which on no version can have expired, of all partitions (epoch microseconds)."""
-        begins = [
-            past_begins(self.folder.at(*database.path.split("/")), self.store.retention)
-            for partition in self.store.partitions
-            for database in partition.databases
-        ]
-        known = [begin for begin in begins if begin is not None]
-        return max(known) * 1000 if known else None
+        """The first moment from which on no version can have expired, of all partitions (epoch microseconds).
+
+        With ``hide_expired``, moments before the retention are none. Raises NotFoundError TIME_NOT_KEPT for a partition
+        that has had rows and has none left.
+        """
+        begins: list[int] = []
+        for partition in self.store.partitions:
+            found = [past_begins(database, self.store.retention) for database in self._databases(partition)]
+            begin = max((each for each in found if each is not None), default=None)
+            if begin is None:
+                self._check_unused(partition)
+                continue
+            stream_time = self._stream_time(partition) if self.hide_expired else None
+            if stream_time is not None and self.store.retention is not None:
+                begin = max(begin, stream_time - self.store.retention)
+            begins.append(begin)
+        return max(begins) * 1000 if begins else None
 
     def past_rows(self, part: Any, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
         for batch in self._read(part, filters):
-            yield self._shown(batch, part)
+            shown = self._shown(batch, part)
+            yield without_expired(shown) if self.hide_expired else shown
+
+    def _stream_time(self, partition: StorePartition) -> int | None:
+        found = [stream_time_of_versions(database) for database in self._databases(partition)]
+        return max((each for each in found if each is not None), default=None)
+
+    def _databases(self, partition: StorePartition) -> list[Folder]:
+        return [self.folder.at(*database.path.split("/")) for database in partition.databases]
+
+    def _check_unused(self, partition: StorePartition) -> None:
+        """Raise an error if a partition without rows has applied records of its changelog."""
+        application = Application(self.folder, posixpath.basename(self.folder.path), partitions=self.store.partitions)
+        offsets = store_facts(application, partition).offsets.changelog
+        if any(offset is not None and offset >= 0 for offset in offsets.values()):
+            raise NotFoundError(
+                ErrorCode.TIME_NOT_KEPT,
+                f"store {self.store.name} of {self.folder.path} has no row left in task {partition.task}, though it "
+                "has applied records of its changelog: all have expired, and nothing is known of its past; its "
+                "changelog may have it",
+            )
 
 
 def state_schema(store: KnownStore) -> pa.Schema:

@@ -5,7 +5,7 @@ Both come from the rows on disk. See `visibility` for what they mean.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from rocksdict import Rdict
@@ -58,9 +58,20 @@ def past_begins(database: Folder, retention: int | None) -> int | None:
             begin = min(int(times.min()) for times in _first_fields(table, history[0], database.path))
         if history and retention is None:
             return begin
-        newest = max(int(times.max()) for each in segments for times in _first_fields(table, each, database.path))
+        newest = _newest(table, segments, database.path)
         oldest = begin if history else newest
         return oldest if retention is None else min(oldest, newest - retention)
+
+
+def stream_time_of_versions(database: Folder) -> int | None:
+    """The greatest time in the rows of a versioned store (epoch milliseconds); None: it has no row."""
+    with opened_copy(database) as copy, opened_family(copy, DEFAULT_FAMILY) as table:
+        segments = find_segments(table, database.path)
+        return _newest(table, segments, database.path) if segments else None
+
+
+def _newest(table: Rdict, segments: Sequence[int], where: str) -> int:
+    return max(int(times.max()) for each in segments for times in _first_fields(table, each, where) if len(times))
 
 
 def _first_fields(table: Rdict, segment: int, where: str) -> Iterator[Ints]:

@@ -172,6 +172,24 @@ def test_a_difference_of_state_and_changelog_is_found(folders: dict[str, Path]) 
         local.compare(table(folders, "orders", "carts", "state/orders"))
 
 
+@pytest.mark.parametrize(("name", "store"), cases(lambda store: store["kind"] == "versioned"))
+def test_versions_of_a_changelog_reach_back_beyond_the_retention(
+    folders: dict[str, Path], name: str, store: str
+) -> None:
+    """A log has versions that its store has dropped; those are marked, and none of the store's is missing."""
+    found = the_store(name, store)
+    logged = rows_of(table(folders, name, found["changelog"]).history())
+    local = rows_of(table(folders, name, store, f"state/{name}").history())
+    columns = ("partition_id", "key", "value", "valid_from", "valid_to", "expired")
+    mine, theirs = (Counter(tuple(row[c] for c in columns) for row in rows) for rows in (logged, local))
+    assert theirs - mine == Counter()
+    assert all(row[-1] for row in mine - theirs)
+    hidden = rows_of(table(folders, name, found["changelog"], hide_expired=True).history())
+    assert Counter(tuple(row[c] for c in columns) for row in hidden) == +Counter(
+        {row: count for row, count in mine.items() if not row[-1]}
+    )
+
+
 def test_records_of_files_and_bytes_that_are_not_hex(tmp_path: Path) -> None:
     (tmp_path / "app-stock-changelog.jsonl").write_text('{"key": "zz", "value": null, "timestamp": 1}\n')
     with pytest.raises(statestore.StateStoreError, match="KAFKA_RECORDS"):

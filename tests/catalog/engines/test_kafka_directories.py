@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from rocksdict import Options, Rdict
 from support.kafka.real_applications import APPLICATIONS, application, plain_rows
 from support.kafka.store_answers import cases, expected, missing, the_store
 from support.kafka.unpacked import is_on_disk, stores_file, unpack
@@ -86,6 +87,47 @@ def test_history_of_versioned_stores(folders: dict[str, Path], name: str, store:
         rows = rows_of(history.to_reader(), part["partition"])
         assert part["versions"]
         assert missing(rows, part["versions"]) == Counter()
+
+
+@pytest.mark.parametrize(("name", "store"), VERSIONED)
+def test_versions_that_kafka_no_longer_answers_are_marked(folders: dict[str, Path], name: str, store: str) -> None:
+    """A version is out of reach of ``get(key, asOf)`` once it has ended before the history retention."""
+    found = the_store(name, store)
+    history = table(folders, name, store).history().read_all()
+    shown = table(folders, name, store, hide_expired=True)
+    for part in found["partitions"]:
+        oldest = part["observed_stream_time"] - found["history_retention_ms"]
+        rows = rows_of(history.to_reader(), part["partition"])
+        assert all(row["expired"] == (row["valid_to"] is not None and row["valid_to"] <= oldest) for row in rows)
+        kept = rows_of(shown.history().read_all().to_reader(), part["partition"])
+        assert len(kept) == sum(not row["expired"] for row in rows)
+    limit = max(part["observed_stream_time"] for part in found["partitions"]) - found["history_retention_ms"]
+    assert shown.table.known_from(1) >= limit * 1000
+    with pytest.raises(statestore.NotFoundError, match="TIME_NOT_KEPT"):
+        shown.scan(as_of=limit - 1)
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_versioned_store_without_rows_may_have_lost_them(tmp_path: Path, applied: bool) -> None:
+    """All versions of a store can expire; without an offset it has never had any."""
+    task = tmp_path / "app" / "0_0"
+    task.mkdir(parents=True)
+    database = Rdict(str(task / "rocksdb" / "rates"), Options(raw_mode=True))
+    database[b"k"] = b"v"
+    database.flush()
+    del database[b"k"]
+    database.flush()
+    database.close()
+    if applied:
+        (task / ".checkpoint").write_text("0\n1\napp-rates-changelog 0 7\n")
+    options = {"kind": "versioned", "key_serde": "string", "value_serde": "long"}
+    rates = statestore.inspect(tmp_path / "app", **options).table("rates")
+    assert rates.scan().read_all().num_rows == 0
+    if applied:
+        with pytest.raises(statestore.NotFoundError, match=r"TIME_NOT_KEPT.*all have expired"):
+            rates.scan(as_of=5)
+    else:
+        assert rates.scan(as_of=5).read_all().num_rows == 0
 
 
 def test_plain_stores_have_no_past(folders: dict[str, Path]) -> None:
