@@ -355,7 +355,7 @@ def test_a_report_of_a_checkpoint(tmp_path: Path) -> None:
         assert all(f">{shown}<" in page for shown in tables(checkpoint_path(name)))
 
 
-@pytest.mark.parametrize("name", mostly_slow([AGGREGATION, HDFS, "spark4.3.0-agg__rkv2"], [AGGREGATION]))
+@pytest.mark.parametrize("name", mostly_slow([AGGREGATION, HDFS, "spark4.3.0-agg__rkv2"], ()))
 def test_history_and_changes_in_an_object_store(name: str) -> None:
     here = tables(checkpoint_path(name))["state"]
     with object_store() as store:

@@ -17,7 +17,15 @@ from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind
 pytest_plugins = ["support.keyed.keyed_fixtures"]
 
 
-@pytest.mark.parametrize("kinds", [("full",), ("incremental",), ("incremental", "full")], ids="-".join)
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        pytest.param(("full",), marks=pytest.mark.slow),
+        ("incremental",),
+        pytest.param(("incremental", "full"), marks=pytest.mark.slow),
+    ],
+    ids="-".join,
+)
 def test_other_numbers_of_tasks(kinds: tuple[SnapshotKind, ...], tasks: Tasks) -> None:
     """4 tasks, then 2, 7 and 1: each takes over the rows of its key groups, and all continue to write."""
     for seed, number in enumerate((4, 2, 7, 1, 1)):

@@ -40,7 +40,7 @@ def found_of(store: Any, query: Query, name: str) -> tuple[Any, Any] | None:
     return store.table.extremes(query, name)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(STEPS)
 def test_they_are_exact_or_not_given(steps: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -206,7 +206,7 @@ def test_visible_windows_follow_from_the_puts_alone(
 
 
 @given(operations=session_operations())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_visible_sessions_follow_from_the_puts_alone(operations: list[Operation]) -> None:
     """The sessions that are visible at a stream time follow from the puts alone, by their end."""
     model = SessionModel(bytes, RETENTION, INTERVAL)
@@ -245,7 +245,7 @@ def test_joined_values_follow_from_the_puts_alone(operations: list[Operation]) -
 
 
 @given(operations=key_value_operations())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_the_changelog_is_the_store(operations: list[Operation]) -> None:
     """Replayed by "the last one wins" it gives the store, for it holds every write and nothing else."""
     model = KeyValueModel(bytes, str.encode)

@@ -77,6 +77,7 @@ def test_a_left_row_of_before_what_is_kept_is_refused(spark: SparkSession, tmp_p
                 joined.collect()
 
 
+@pytest.mark.slow
 def test_a_map_of_a_keyed_store_and_a_stream(spark: SparkSession, tmp_path: Path) -> None:
     found, times = keyed(tmp_path / "w")
     table = found.table("s.map")

@@ -93,6 +93,7 @@ def test_moves_are_no_changes_for_spark_either(spark: SparkSession, checkpoint: 
 KINDS = ("update_preimage", "update_postimage")
 
 
+@pytest.mark.slow
 def test_a_stream_of_what_a_batch_had_is_joined_as_of_any_batch(spark: SparkSession, checkpoint: Path) -> None:
     then = read(spark, checkpoint, versionAsOf=1).where("key.k = 'a'").select("value").collect()
     now = statestore.inspect(checkpoint).table("state").scan(filter=("key.k", "=", "a")).read_all()

@@ -58,7 +58,7 @@ def duplicates(rows: DataFrame) -> DataFrame:
 QUERIES = [(query, provider) for query in (aggregation, windows, duplicates) for provider in (ROCKSDB, HDFS)]
 
 
-@pytest.mark.parametrize(("query", "provider"), mostly_slow(QUERIES, QUERIES[:1]))
+@pytest.mark.parametrize(("query", "provider"), mostly_slow(QUERIES, ()))
 def test_state_is_what_spark_reads(spark: SparkSession, tmp_path: Path, provider: str, query: Any) -> None:
     folder = tmp_path / ("Agg" if query is aggregation else "other")
     folder.mkdir()

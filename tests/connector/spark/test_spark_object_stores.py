@@ -34,6 +34,7 @@ def test_a_checkpoint_in_an_object_store(spark: SparkSession) -> None:
         assert "us:er" not in str(found.value)
 
 
+@pytest.mark.slow
 def test_settings_of_hadoops_client(spark: SparkSession) -> None:
     """Settings may be options of a read or of a registered session; those of one bucket come before those of all."""
     expected = multiset(truth(index()[NAME]["reads"]["op0~last"]))

@@ -88,6 +88,7 @@ def operations(store: Path) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_each_micro_batch_is_one_commit_with_deletes(spark: SparkSession, warehouse: Path, tmp_path: Path) -> None:
     feed_file(tmp_path / "in", 1, ("curry", 8.0, T0, None), ("naan", 2.0, T0, "insert"))
     feed_file(tmp_path / "in", 2, ("curry", 9.0, T0 + 5, None), ("naan", None, T0 + 6, "delete"))
@@ -330,6 +331,7 @@ def filled(warehouse: Path) -> Path:
     return warehouse / "prices"
 
 
+@pytest.mark.slow
 def test_the_change_feed_goes_on_where_it_stopped(spark: SparkSession, filled: Path, tmp_path: Path) -> None:
     seen: list[list[tuple[Any, ...]]] = []
     drain(changes(spark, filled), tmp_path / "cp", seen)

@@ -261,6 +261,7 @@ def test_columns_that_pyspark_does_not_exchange_are_named(spark: SparkSession, t
         statestore.asof_join(rows, tmp_path / "rates", on="w", left_time="t")
 
 
+@pytest.mark.slow
 def test_collated_keys_of_joins_and_of_keyed_state_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = statestore.connect(tmp_path)
     store = warehouse.create_store("rates", key={"w": "string"}, value={"v": "bigint"})

@@ -72,7 +72,7 @@ def run(code: str, *arguments: object) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("kind", mostly_slow(["key_value", "window", "versioned"], ["key_value"]))
+@pytest.mark.parametrize("kind", mostly_slow(["key_value", "window", "versioned"], ()))
 def test_live_verbs_are_refused_in_a_fork_and_tables_are_read(tmp_path: Path, kind: str) -> None:
     """The child ends with the status that it gave; the parent still works, and keeps its lock."""
     run(
@@ -111,6 +111,7 @@ def test_live_verbs_are_refused_in_a_fork_and_tables_are_read(tmp_path: Path, ki
     )
 
 
+@pytest.mark.slow
 def test_a_fork_does_not_hold_the_lock_when_its_parent_gives_it_up(tmp_path: Path) -> None:
     run(
         """

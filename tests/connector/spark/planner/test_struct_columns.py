@@ -77,7 +77,7 @@ CHECKPOINTS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "options"), mostly_slow(CHECKPOINTS, CHECKPOINTS[:1]))
+@pytest.mark.parametrize(("name", "options"), mostly_slow(CHECKPOINTS, ()))
 def test_operators_of_spark_work_on_rows_as_stored(
     spark: SparkSession, copy_for_spark: Copy, name: str, options: dict[str, Any]
 ) -> None:
@@ -103,6 +103,7 @@ def test_operators_of_spark_work_on_rows_as_stored(
         assert rows(spark.sql(statement, t=ours)) == rows(spark.sql(statement, t=theirs)), statement
 
 
+@pytest.mark.slow
 def test_only_the_fields_that_a_statement_names_are_read(spark: SparkSession, copy_for_spark: Copy) -> None:
     for name in (ROCKSDB, HDFS, WINDOWS):
         ours, theirs = both(spark, copy_for_spark, name)

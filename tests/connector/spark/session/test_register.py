@@ -71,6 +71,7 @@ def test_registering_twice_is_registering_once(spark: SparkSession, path: str) -
     assert spark.read.format("statestore").load(path).count() == 1
 
 
+@pytest.mark.slow
 def test_unregister_takes_all_of_it_back(spark: SparkSession, path: str) -> None:
     routed = readwriter.DataFrameReader.format
     loaded = spark.read.format("statestore").load(path).where("item = 'curry'")
