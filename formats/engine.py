@@ -159,6 +159,10 @@ class HoldsPast(Protocol):
     def past_from(self) -> int | None:
         """The first moment (epoch microseconds) from which on no row is missing; None: no row ever was removed."""
 
+    def past_hint(self) -> str:
+        """What a user can do to see an earlier past, for errors; "" for nothing."""
+        return ""
+
     def past_rows(self, part: Any, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
         """Batches of rows of the present and the past, in the columns of the state that are in ``columns``.
 

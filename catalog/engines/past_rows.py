@@ -69,7 +69,8 @@ def past_splits(source: Source, info: StateInfo, at: StateAt, query: Query) -> S
         begin = f"after {format_time(since)}" if exclusive else f"from {format_time(since)} on"
         raise NotFoundError(
             ErrorCode.TIME_NOT_KEPT,
-            f"{info.name} of {source.path} keeps {_subject(query)} {begin}, asked for {format_time(min(asked))}",
+            f"{info.name} of {source.path} keeps {_subject(query)} {begin}, asked for {format_time(min(asked))}"
+            f"{past_of(at).past_hint()}",
         )
     return [PastSplit(at, part, info, since) for part in at.parts(_own_filters(at, query))]
 

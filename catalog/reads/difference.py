@@ -97,11 +97,15 @@ def compare(
 ) -> pa.RecordBatchReader:
     """Return the rows that differ between the newest states of two tables, as `difference` does between two points.
 
-    Columns that only one of them has are left out. ``filters`` are on columns of both. Raises InvalidInputError
+    Columns that only one of them has are left out, and where a row is stored is not compared. Rows that only their
+    places tell apart are compared as wholes. ``filters`` are on columns of both. Raises InvalidInputError
     INCOMPATIBLE_STATE for tables whose rows are not identified by the same columns, and as `difference`.
     """
     tables = old.pin(), new.pin()
-    keys, others_keys = (table.row_key or table.key_columns for table in tables)
+    placement = frozenset((*tables[0].placement_columns, *tables[1].placement_columns))
+    keys, others_keys = (
+        tuple(name for name in table.row_key or table.key_columns if name not in placement) for table in tables
+    )
     if keys != others_keys:
         raise InvalidInputError(
             ErrorCode.INCOMPATIBLE_STATE,
@@ -112,8 +116,8 @@ def compare(
     schemas = [table.schema(query) for table in tables]
     common = pa.schema([field for field in schemas[1] if field.name in schemas[0].names])
     shown = _shared_schema(new.name, schemas[0], common)
-    names = _chosen(new.name, keys, [n for n in shown.names if n not in (*keys, *INTERVAL)], columns)
-    names = replace(names, placement=frozenset((*tables[0].placement_columns, *tables[1].placement_columns)))
+    names = _chosen(new.name, keys, [n for n in shown.names if n not in (*keys, "valid_to")], columns)
+    names = replace(names, placement=placement)
     schema = _schema(shown, names)
     return pa.RecordBatchReader.from_batches(schema, _of_tables(tables, (query, query), names, schema))
 
@@ -249,9 +253,14 @@ def _of_tables(
     tables: Sequence[StateTable], queries: Sequence[Query], names: Columns, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     before, after = (_read(table, query, names, schema) for table, query in zip(tables, queries, strict=True))
-    if tables[1].row_key:
+    if tables[1].row_key and not any(_repeats(side) for side in (before, after)):
         return _compared(before, after, names, schema)
     return _as_bags(before, after, names, schema)
+
+
+def _repeats(side: Side) -> bool:
+    """Return whether two rows may have the same key, as where the place of a row tells them apart."""
+    return len(np.unique(side.hashes)) < len(side.hashes)
 
 
 def _read(table: StateTable, query: Query, names: Columns, schema: pa.Schema) -> Side:

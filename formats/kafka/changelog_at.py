@@ -16,6 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.formats.engine import HoldsPast, StateAt
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.kafka.changelogs.key_ranges import KeyRange, in_key_ranges
 from statestore.formats.kafka.changelogs.record_history import BATCH_ROWS, neighbours
 from statestore.formats.kafka.changelogs.record_log import END, LogMoment, RecordLog, keyed
@@ -32,7 +34,9 @@ from statestore.formats.kafka.expired_rows import (
     without_expired,
 )
 from statestore.formats.kafka.key_filters import PARTITION, encoded_keys, partitions_asked
+from statestore.formats.kafka.log_wholeness import NEVER, Wholeness, length_of, wholeness
 from statestore.formats.values.filters import Filter
+from statestore.formats.values.times import format_time
 
 OFFSET = "changelog_offset"
 TIME = pa.timestamp("us", tz="UTC")
@@ -52,14 +56,17 @@ class LogPart:
 
 @dataclass(frozen=True)
 class ChangelogAt(StateAt, HoldsPast):
-    """A changelog up to a moment. ``retention`` is that of windows, sessions or versions, in milliseconds."""
+    """A changelog up to a moment. ``retention`` is that of windows, sessions or versions, in milliseconds.
+
+    ``whole`` is a cache by partition.
+    """
 
     logs: tuple[RecordLog, ...]
     form: StoreForm
     retention: int | None = None
     moment: LogMoment = END
     hide_expired: bool = False
-    begins: dict[int, int | None] = field(default_factory=dict, repr=False, compare=False)
+    whole: dict[int, Wholeness] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def version(self) -> int:
@@ -71,6 +78,8 @@ class ChangelogAt(StateAt, HoldsPast):
 
     def parts(self, filters: Sequence[Filter]) -> Sequence[LogPart]:
         wanted = partitions_asked(filters)
+        for log in self.logs:
+            self._check_prefix(log)
         marked = marks_expired(self._kind, self.retention)
         return [
             LogPart(log, self._stream_time(log) if marked else None)
@@ -89,13 +98,22 @@ class ChangelogAt(StateAt, HoldsPast):
 
     def past_from(self) -> int | None:
         """The stream time from which on no record is missing, of all partitions (epoch microseconds)."""
-        for log in self.logs:
-            if log.partition not in self.begins:
-                self.begins[log.partition] = whole_from(log, self.moment)
-        known = [begin for begin in (self.begins[log.partition] for log in self.logs) if begin is not None]
+        if self.hide_expired and not self._is_versioned and marks_expired(self._kind, self.retention):
+            raise InvalidInputError(
+                ErrorCode.CONFLICTING_OPTIONS,
+                "option hideExpired is about the rows of now, and a moment, a history or changes were asked for; leave "
+                "it out",
+            )
+        begins = [self._wholeness(log).stream_time for log in self.logs]
+        known = [begin for begin in begins if begin is not None]
         if self.hide_expired and self.retention is not None and self._is_versioned:
             known += [self._stream_time(log) - self.retention for log in self.logs]
         return max(known) * 1000 if known else None
+
+    def past_hint(self) -> str:
+        if self._kind.segmented and self.retention is None:
+            return "; give the store's retention with option retention, and the past is longer"
+        return ""
 
     def past_rows(self, part: Any, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
         log = part.log
@@ -109,7 +127,32 @@ class ChangelogAt(StateAt, HoldsPast):
             batch = _intervals(found)
             for begin in range(0, len(batch), BATCH_ROWS):
                 piece = batch.slice(begin, BATCH_ROWS)
-                yield self._decoded(piece, part, piece.column("valid_from"), piece.column("valid_to"))
+                rows = self._decoded(piece, part, piece.column("valid_from"), piece.column("valid_to"))
+                if EXPIRED in rows.schema.names:  # it is about now, and the rows are those of any moment
+                    at = rows.schema.get_field_index(EXPIRED)
+                    rows = rows.set_column(at, EXPIRED, pa.nulls(len(rows), pa.bool_()))
+                yield rows
+
+    def _wholeness(self, log: RecordLog) -> Wholeness:
+        if log.partition not in self.whole:
+            self.whole[log.partition] = wholeness(log)
+        return self.whole[log.partition].for_kind(self._kind, self.retention)
+
+    def _check_prefix(self, log: RecordLog) -> None:
+        """Raise NotFoundError TIME_NOT_KEPT if a prefix ends where records are missing."""
+        if self.moment.time is None and self.moment.offsets.get(log.partition) is None:
+            return
+        whole = self._wholeness(log)
+        if whole.stream_time is None:
+            return
+        count, stream_time = length_of(log, self.moment)
+        if count < whole.records or stream_time < whole.stream_time:
+            begin = "never" if whole.stream_time == NEVER else f"from {format_time(whole.stream_time * 1000)} on"
+            raise NotFoundError(
+                ErrorCode.TIME_NOT_KEPT,
+                f"partition {log.partition} of the changelog ends where records are missing that were compacted or "
+                f"removed; what is left is whole {begin}: give a later untilOffset or untilTime, or none",
+            )
 
     @property
     def _kind(self) -> StoreKind:
@@ -164,32 +207,6 @@ def changelog_schema(form: StoreForm, retention: int | None) -> pa.Schema:
     if marks_expired(KINDS[form.kind], retention):
         own.append(pa.field(EXPIRED, pa.bool_()))
     return pa.schema([*own, pa.field(OFFSET, pa.int64()), pa.field(PARTITION, pa.int32())])
-
-
-def whole_from(log: RecordLog, moment: LogMoment = END) -> int | None:
-    """The stream time (milliseconds) from which on a log has every record; None: it has them all.
-
-    Compaction and retention remove records that newer ones have replaced, so what is after the last gap is whole.
-    Without offsets nothing is known of gaps, and only the end of the log is whole.
-    """
-    if log.findings.is_complete:
-        return None
-    seen = begin = np.iinfo(np.int64).min
-    gaps = -1
-    for records in keyed(log, moment):
-        stream_time = np.maximum(np.maximum.accumulate(records.timestamp), seen)
-        seen = stream_time[-1]
-        if records.missing is None:
-            begin = seen
-        elif records.missing[-1] != gaps:
-            gaps = int(records.missing[-1])
-            begin = stream_time[int(np.argmax(records.missing == gaps))]
-    known = log.findings  # a broker's are known once it was read
-    if known.is_complete:
-        return None
-    if moment.time is None and moment.offsets.get(log.partition) is None and known.missing_offsets not in (None, gaps):
-        begin = seen  # offsets after the last record are missing
-    return int(begin) if begin != np.iinfo(np.int64).min else None
 
 
 def _intervals(found: KeyRange) -> pa.RecordBatch:

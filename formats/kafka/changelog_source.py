@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -19,8 +19,9 @@ from statestore.formats.kafka.changelog_at import OFFSET, VERSION, ChangelogAt, 
 from statestore.formats.kafka.changelog_files import SUFFIX, file_topics
 from statestore.formats.kafka.changelog_guess import guess_logged
 from statestore.formats.kafka.changelogs.record_log import LogMoment, RecordLog
-from statestore.formats.kafka.key_filters import PARTITION
+from statestore.formats.kafka.key_filters import PARTITION, placement_of
 from statestore.formats.kafka.known_store import KnownStore, known_store
+from statestore.formats.kafka.log_wholeness import Wholeness
 from statestore.formats.kafka.store_settings import Given, StoreSettings
 from statestore.formats.places.locations import Location, not_local
 
@@ -33,6 +34,7 @@ class KnownChangelog:
 
     logs: tuple[RecordLog, ...]
     store: KnownStore
+    whole: dict[int, Wholeness] = field(default_factory=dict, repr=False, compare=False)
 
 
 class Topics(Protocol):
@@ -106,7 +108,7 @@ class ChangelogSource(Source):
             kind.keys,
             row_key,
             lookups=(kind.keys, row_key),
-            placement=(PARTITION, OFFSET),
+            placement=(*placement_of(kind), OFFSET),
             has_past=True,
             facts=store.facts,
         )
@@ -116,11 +118,9 @@ class ChangelogSource(Source):
 
     def at(self, state: str, version: int) -> StateAt:
         found = self.changelog(state)
-        moment = LogMoment(
-            {log.partition: last for log in found.logs if (last := self._until(log.partition)) is not None},
-            self.settings.until_time,
-        )
-        return ChangelogAt(found.logs, found.store.form, found.store.retention, moment, self.settings.hide_expired)
+        moment = LogMoment(self._until([log.partition for log in found.logs]), self.settings.until_time)
+        hide = self.settings.hide_expired
+        return ChangelogAt(found.logs, found.store.form, found.store.retention, moment, hide, found.whole)
 
     def size(self, state: str) -> StateSize:
         found = self.changelog(state)
@@ -133,19 +133,26 @@ class ChangelogSource(Source):
         stores = [name for name in self.settings.by_store if topic == name or topic.endswith(f"-{name}{SUFFIX}")]
         return self.settings.of(max(stores, key=len) if stores else topic)
 
-    def _until(self, partition: int) -> int | None:
-        """The last offset of a partition that is read."""
+    def _until(self, partitions: Collection[int]) -> dict[int, int]:
+        """The last offset that is read, of each partition that ends early."""
         text = self.settings.until_offset
         if text is None:
-            return None
+            return {}
         if not _OFFSETS.fullmatch(text):
             raise InvalidInputError(
                 ErrorCode.INVALID_OPTION,
                 f"option untilOffset is {shown(text)}; expected an offset, or partition:offset,partition:offset",
             )
         if ":" not in text:
-            return int(text)
-        return {int(each.split(":")[0]): int(each.split(":")[1]) for each in text.split(",")}.get(partition)
+            return dict.fromkeys(partitions, int(text))
+        last = {int(each.split(":")[0]): int(each.split(":")[1]) for each in text.split(",")}
+        unknown = sorted(set(last) - set(partitions))
+        if unknown:
+            raise InvalidInputError(
+                ErrorCode.INVALID_OPTION,
+                f"option untilOffset names partition {unknown[0]}; the topic has {', '.join(map(str, partitions))}",
+            )
+        return last
 
 
 def open_changelogs(location: Location, settings: StoreSettings) -> ChangelogSource:

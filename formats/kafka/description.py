@@ -21,7 +21,7 @@ def describe_stores(application: str, stores: Iterable[KnownStore], topology: Ma
     parts += [_store(store, topology.get(store.name)) for store in known]
     names = {store.name for store in known}
     parts += [
-        f"# {name} ({use.shown()}) has no files: it is kept in memory, and only its changelog has it"
+        _printable(f"# {name} ({use.shown()}) has no files: it is kept in memory, and only its changelog has it")
         for name, use in topology.items()
         if name not in names
     ]

@@ -17,10 +17,16 @@ from statestore.formats.values.times import to_us
 
 MOST_KEYS = 1000
 """Beyond this many keys, all rows are read."""
-_SEVERAL_BYTES = ("double", "float")
-"""Serdes in which equal values have several forms: 0.0 equals -0.0."""
+_SEVERAL_BYTES = ("double", "float", "uuid")
+"""Serdes in which equal values have several forms: 0.0 equals -0.0, and UUIDs may have upper-case letters."""
 PARTITION = "partition_id"
 _ASKABLE = ("plain", "window", "session", "time-ordered window", "time-ordered session", "versioned")
+
+
+def placement_of(kind: StoreKind) -> tuple[str, ...]:
+    """The columns that say where a row lies. So does the number of a duplicate: each instance of a store, and its
+    changelog, counts by itself (``WindowKeySchema``, ``ChangeLoggingWindowBytesStore``)."""
+    return (PARTITION, "sequence") if kind.duplicates else (PARTITION,)
 
 
 def partitions_asked(filters: Sequence[Filter]) -> set[Any] | None:
@@ -33,7 +39,7 @@ def partitions_asked(filters: Sequence[Filter]) -> set[Any] | None:
 
 def encoded_keys(form: StoreForm, kind: StoreKind, filters: Sequence[Filter]) -> list[bytes] | None:
     """The keys to which filters limit an answer, as the serde writes them, ascending; None: any key."""
-    if kind.rows not in _ASKABLE or form.key_serde.lower() in _SEVERAL_BYTES:
+    if kind.rows not in _ASKABLE or any(name in form.key_serde.lower() for name in _SEVERAL_BYTES):
         return None
     lookups = key_lookups(filters, ("key",))
     if lookups is None or len(lookups) > MOST_KEYS:

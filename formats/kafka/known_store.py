@@ -18,7 +18,7 @@ from statestore.formats.kafka.stores.serde_guesses import SerdeGuess
 
 RAW = "Bytes"
 SERDES = ("key serde", "value serde")
-UNKNOWN_KIND = "key-value"
+UNKNOWN, UNKNOWN_KIND = "unknown", "key-value"
 """The kind by which a store is read of which nothing can be said: keys and values as they are."""
 
 
@@ -36,6 +36,11 @@ class KnownStore:
     retention: int | None
     facts: Mapping[str, str]
     shown_kind: str
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the kind was given or could be guessed."""
+        return self.shown_kind != UNKNOWN
 
     @property
     def kind(self) -> StoreKind:
@@ -69,7 +74,7 @@ def known_store(name: str, partitions: tuple[StorePartition, ...], given: Given,
     form = StoreForm(kind or UNKNOWN_KIND, serdes[SERDES[0]], serdes[SERDES[1]], given.window_size)
     if "window_end" in row_schema(form).names:
         facts["window size"] = "not given, so window_end is null" if given.window_size is None else "given"
-    shown = "unknown" if kind is None else kind if given.kind or found.certain else f"{kind} (guessed)"
+    shown = UNKNOWN if kind is None else kind if given.kind or found.certain else f"{kind} (guessed)"
     return KnownStore(name, partitions, form, given.retention, facts, shown)
 
 

@@ -15,7 +15,7 @@ from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.kafka.description import describe_stores
 from statestore.formats.kafka.directory.applications import Application, find_applications
 from statestore.formats.kafka.directory.store_facts import StoreFacts, store_facts
-from statestore.formats.kafka.key_filters import PARTITION
+from statestore.formats.kafka.key_filters import PARTITION, placement_of
 from statestore.formats.kafka.known_store import KnownStore, know_store
 from statestore.formats.kafka.store_at import VERSION, state_schema, store_at
 from statestore.formats.kafka.store_settings import StoreSettings
@@ -58,9 +58,29 @@ class ApplicationSource(Source, DescribesStates):
                     f"{self.path} has no store {name!r}; there are {', '.join(self.application.stores) or 'none'}",
                 )
             store = know_store(self.application, name, self.settings.of(name))
+            self._check_places(store)
             use = self.settings.topology.get(name)
             self.known[name] = store if use is None else replace(store, facts={**store.facts, "topology": use.shown()})
         return self.known[name]
+
+    def _check_places(self, store: KnownStore) -> None:
+        """Raise InvalidInputError for databases of one name that are not one store of the kind."""
+        numbers = [each.partition for each in store.partitions]
+        tasks = ", ".join(f"{each.task}" for each in store.partitions)
+        if len(set(numbers)) < len(numbers):
+            raise InvalidInputError(
+                ErrorCode.STATE_SELECTION,
+                f"{self.path}: store {store.name!r} has one partition in several of the tasks {tasks}: some are left "
+                f"over from another topology; open one task, such as {self.path}/{store.partitions[-1].task}",
+            )
+        other = [each.task for each in store.partitions if each.databases and each.segmented != store.kind.segmented]
+        if other and store.is_known:
+            form = "no segments" if store.kind.segmented else "segments of time"
+            raise InvalidInputError(
+                ErrorCode.KAFKA_STORE_KIND,
+                f"{self.path}: store {store.name!r} has {form} in task {other[0]}, unlike a {store.kind.name} store; "
+                "choose another kind",
+            )
 
     def info(self, state: str) -> StateInfo:
         store = self.store(state)
@@ -76,7 +96,7 @@ class ApplicationSource(Source, DescribesStates):
             kind.keys,
             (*row_key, PARTITION),
             lookups=(kind.keys, (*row_key, PARTITION)),
-            placement=(PARTITION,),
+            placement=placement_of(kind),
             has_past=kind.has_past,
             facts=store.facts,
         )

@@ -27,7 +27,7 @@ from statestore.formats.kafka.expired_rows import EXPIRED, expired_column, marks
 from statestore.formats.kafka.key_filters import PARTITION, encoded_keys, partitions_asked, time_bounds
 from statestore.formats.kafka.known_store import KnownStore
 from statestore.formats.kafka.stores.key_bounds import key_range, rows_of_keys, time_range
-from statestore.formats.kafka.stores.store_rows import ALL, StoredRows, databases_between, read_database
+from statestore.formats.kafka.stores.store_rows import ALL, StoredRows, databases_until, read_database
 from statestore.formats.kafka.stores.store_times import past_begins, stream_time_of, stream_time_of_versions
 from statestore.formats.kafka.stores.versioned_streams import read_versioned
 from statestore.formats.places.folder import Folder
@@ -71,13 +71,13 @@ class StoreAt(StateAt):
 
     def parts(self, filters: Sequence[Filter]) -> Sequence[DatabasePart]:
         wanted = partitions_asked(filters)
-        first, last = time_bounds(self.store.kind.rows, filters)
+        _, last = time_bounds(self.store.kind.rows, filters)
         found = []
         for partition in self.store.partitions:
             if wanted is not None and partition.partition not in wanted:
                 continue
             time = self._stream_time(partition) if EXPIRED in self.schema.names else None
-            chosen = databases_between(partition.databases, first, last)
+            chosen = databases_until(partition.databases, last)
             found += [DatabasePart(partition, database, time) for database in chosen]
         return found
 
@@ -181,6 +181,11 @@ class VersionedAt(StoreAt, HoldsPast):
                 begin = max(begin, stream_time - self.store.retention)
             begins.append(begin)
         return max(begins) * 1000 if begins else None
+
+    def past_hint(self) -> str:
+        if self.store.retention is not None:
+            return ""
+        return "; nothing on disk names the history retention: give it with option retention, and the past is longer"
 
     def past_rows(self, part: Any, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
         for batch in self._read(part, filters):

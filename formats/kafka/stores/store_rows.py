@@ -38,7 +38,6 @@ FAMILIES = (
     DEFAULT_FAMILY,
 )
 """Families with user data in any kind of store, newest first."""
-_MINUTE = 60_000
 ALL = (KeyRange(),)
 T = TypeVar("T")
 
@@ -116,31 +115,14 @@ def read_database(
         yield from in_order(each, batches, reading_threads())
 
 
-def databases_between(databases: Sequence[Database], first: int | None, last: int | None) -> list[Database]:
-    """The databases of a segmented store that may hold rows with a segment time from ``first`` to ``last``, inclusive.
+def databases_until(databases: Sequence[Database], last: int | None) -> list[Database]:
+    """The databases of a segmented store that may hold rows with a segment time up to ``last``, inclusive; None: all.
 
-    The segment time of a window is its start, that of a session is its end; epoch milliseconds. None: no bound.
-    ``databases`` are all databases of the store partition, in order. Names show where a segment begins; it ends where
-    the next one begins, at the latest.
+    The segment time of a window is its start, that of a session is its end; epoch milliseconds. Names show where a
+    segment begins. Where it ends follows from the interval, which nothing on disk names and which may have changed.
     """
-    kept = []
-    for position, database in enumerate(databases):
-        begin = database.start
-        if begin is not None:
-            # Integer division truncates toward zero, so segment 0 also has the times before it.
-            if last is not None and begin > last and begin > 0:
-                continue
-            ends = (_begin_at_latest(later) for later in databases[position + 1 :] if later.start != begin)
-            end = next(ends, None)
-            if first is not None and end is not None and end <= first:
-                continue
-        kept.append(database)
-    return kept
-
-
-def _begin_at_latest(database: Database) -> int:
-    assert database.start is not None
-    return database.start + (_MINUTE if database.start_is_minute else 0)
+    # Integer division truncates toward zero, so segment 0 also has the times before it.
+    return [each for each in databases if last is None or each.start is None or each.start <= max(last, 0)]
 
 
 def _itself(rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -18,7 +18,8 @@ from statestore.formats.kafka.stores.key_bounds import MAX_TIME, time_range
 from statestore.formats.kafka.stores.store_rows import StoredRows, read_database
 from statestore.formats.kafka.stores.versioned_streams import find_segments
 from statestore.formats.kafka.stores.visibility import NOTHING_SEEN, observed_stream_time
-from statestore.formats.kafka_rows.versioned_store import LATEST_SEGMENT, TIME
+from statestore.formats.kafka_rows.byte_reader import corrupt
+from statestore.formats.kafka_rows.versioned_store import TIME
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.places.folder import Folder
 from statestore.formats.rocksdb.key_ranges import KeyRange, successor
@@ -44,23 +45,16 @@ def stream_time_of(application: Folder, kind: StoreKind, partition: StorePartiti
 def past_begins(database: Folder, retention: int | None) -> int | None:
     """The first moment (epoch milliseconds) from which on no version of a versioned store can be missing.
 
-    Kafka drops segments whole, the oldest first. A version lies in the segment of its end, so no version is missing
-    that ended when the oldest segment's versions did, or later. Without any segment, history may have expired up to the
-    newest start. With the history ``retention`` in milliseconds, versions that end later than stream time less
-    retention are there in any case. None: the store has no rows.
+    With the history ``retention`` in milliseconds, these are versions that end later than stream time less retention.
+    Without it, nothing on disk proves that a version is not missing: after a restart, Kafka drops segments that it
+    writes to and forgets older ones, so the oldest segment may lie before a gap. Then only the newest moment is known.
+    None: the store has no rows.
     """
     with opened_copy(database) as copy, opened_family(copy, DEFAULT_FAMILY) as table:
         segments = find_segments(table, database.path)
         if not segments:
             return None
-        history = [segment for segment in segments if segment != LATEST_SEGMENT]
-        if history:
-            begin = min(int(times.min()) for times in _first_fields(table, history[0], database.path))
-        if history and retention is None:
-            return begin
-        newest = _newest(table, segments, database.path)
-        oldest = begin if history else newest
-        return oldest if retention is None else min(oldest, newest - retention)
+        return _newest(table, segments, database.path) - (retention or 0)
 
 
 def stream_time_of_versions(database: Folder) -> int | None:
@@ -79,7 +73,11 @@ def _first_fields(table: Rdict, segment: int, where: str) -> Iterator[Ints]:
     prefix = TIME.pack(segment)
     for batch in rows_in(table, KeyRange(prefix, successor(prefix)), BATCH_ROWS, where):
         values = cells_of(batch.column(1))
-        yield values.select(values.size >= TIME.size).numbers(0, ">i8")
+        if len(values) and values.size.min() < TIME.size:
+            raise corrupt(
+                f"versioned row in {where}", f"found a value of {int(values.size.min())} bytes, expected 8 or more"
+            )
+        yield values.numbers(0, ">i8")
 
 
 def _rows(stored: StoredRows) -> pa.RecordBatch:
