@@ -20,11 +20,7 @@ PLAIN = ("key-value", "timestamped-key-value", "headers-key-value", "in-memory-k
 REPLAYED = cases(lambda store: store["changelog"] is not None and store["kind"] in PLAIN)
 
 VALUES = ("window_end", "value", "left_value", "right_value", "instruction", "hash")
-COMPARED = cases(
-    lambda store: (
-        store["changelog"] is not None and is_on_disk(store) and store["kind"] not in (*BUFFERS, "window-duplicates")
-    )
-)
+COMPARED = cases(lambda store: store["changelog"] is not None and is_on_disk(store) and store["kind"] not in BUFFERS)
 
 
 @pytest.fixture(scope="module")

@@ -130,6 +130,44 @@ def test_a_versioned_store_without_rows_may_have_lost_them(tmp_path: Path, appli
         assert rates.scan(as_of=5).read_all().num_rows == 0
 
 
+def database(folder: Path, rows: dict[bytes, bytes]) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    made = Rdict(str(folder), Options(raw_mode=True))
+    for key, value in rows.items():
+        made[key] = value
+    made.flush()
+    made.close()
+
+
+def test_a_partition_that_another_topology_left_over_is_no_second_one(tmp_path: Path) -> None:
+    for task in ("0_0", "1_0"):
+        database(tmp_path / "app" / task / "rocksdb" / "stock", {b"x": task.encode()})
+    options: dict[str, Any] = {"kind": "key-value", "key_serde": "string", "value_serde": "string"}
+    with pytest.raises(statestore.InvalidInputError, match=r"STATE_SELECTION.*0_0, 1_0.*open one task"):
+        statestore.inspect(tmp_path / "app", **options).table("stock").scan()
+    rows = statestore.inspect(tmp_path / "app" / "1_0", **options).table("stock").scan().read_all().to_pylist()
+    assert [row["value"] for row in rows] == ["1_0"]
+
+
+def test_a_kind_that_the_folders_cannot_have_is_refused(folders: dict[str, Path], tmp_path: Path) -> None:
+    state = folders["orders"] / "state" / "orders"
+    for store, kind in (("carts", "key-value"), ("stock", "window"), ("visits", "versioned")):
+        with pytest.raises(statestore.InvalidInputError, match="KAFKA_STORE_KIND"):
+            statestore.inspect(state, kind=kind).table(store).scan()
+    database(tmp_path / "app" / "0_0" / "rocksdb" / "rates", {bytes(7) + b"\3x": b"abc"})
+    given: dict[str, Any] = {"kind": "versioned", "key_serde": "string", "value_serde": "long", "retention": 5}
+    rates = statestore.inspect(tmp_path / "app", **given).table("rates")
+    with pytest.raises(statestore.CorruptError, match="KAFKA_BYTES"):
+        rates.scan(as_of=5)
+
+
+def test_the_past_of_versions_needs_their_retention(folders: dict[str, Path]) -> None:
+    """After a restart, the oldest segment on disk may lie before a gap."""
+    menu: Any = statestore.inspect(folders["orders"] / "state" / "orders").table("menu")
+    with pytest.raises(statestore.NotFoundError, match=r"TIME_NOT_KEPT.*option retention"):
+        menu.scan(as_of=menu.table.known_from(1) // 1000 - 1)
+
+
 def test_plain_stores_have_no_past(folders: dict[str, Path]) -> None:
     stock = table(folders, "orders", "stock")
     for read, asked in ((stock.scan, {"as_of": 1}), (stock.history, {}), (stock.changes, {})):
