@@ -62,12 +62,10 @@ def test_a_compacted_log_answers_right_or_not_at_all(
     assert rows(table.scan()) == state(log)
     # The newest segment is never compacted, so the last record is always left.
     for offset in range(len(log) if left[-1:] == [len(log) - 1] else 0):
-        for read in (
-            lambda offset=offset: table.scan(as_of=offset + 1),
-            lambda offset=offset: written(folder, log, left, until_offset=str(offset)).scan(),
-        ):
+        ended = written(folder, log, left, until_offset=str(offset))
+        for read, asked in ((table.scan, {"as_of": offset + 1}), (ended.scan, {})):
             try:
-                found = rows(read())
+                found = rows(read(**asked))
             except statestore.NotFoundError as error:
                 assert "TIME_NOT_KEPT" in str(error)
                 assert len(left) < len(log)
