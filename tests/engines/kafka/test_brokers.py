@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.command_line import run
 from support.kafka.running.application import Application, Description, Part, running_application
 from support.kafka.running.broker import Broker, Record, running_broker
 from support.kafka.running.java_process import PROJECT
@@ -238,9 +238,8 @@ def test_every_door(broker: Broker, many: str, spark: SparkSession, tmp_path: Pa
     assert statestore.attach(url(broker), **serdes).sql(query).fetchall() == [(total,)]
     config = tmp_path / "c.properties"
     config.write_text("# of the client\nclient.id=a test\n")
-    command = ["statestore", "sql", url(broker), query, "--value-serde", "long", "--consumer-config", str(config)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert str(total) in done.stdout and done.returncode == 0, done.stderr
+    done = run("sql", url(broker), query, "--value-serde", "long", "--consumer-config", config)
+    assert str(total) in done.out and done.code == 0, done.err
     options = {"keySerde": "string", "valueSerde": "long"}
     frame = spark.read.format("statestore").options(**options).load(url(broker, f"/{many}"))
     assert frame.selectExpr("sum(value)").toArrow().column(0).to_pylist() == [total]
