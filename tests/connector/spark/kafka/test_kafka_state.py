@@ -39,13 +39,14 @@ def test_a_store_is_a_data_frame(spark: SparkSession, orders: Path, given: str, 
     assert found.where(found.key == one).count() == sum(row["key"] == one for row in expected)
 
 
-def test_a_catalog_of_an_application(spark: SparkSession, orders: Path) -> None:
-    statestore.register(spark, str(orders / "state" / "orders"), name="orders_app")
+def test_a_catalog_of_an_application(spark: SparkSession, orders: Path, given: str) -> None:
+    statestore.register(spark, str(orders / "state" / "orders"), name="orders_app", stores_file=given)
     names = {row.tableName for row in spark.sql("SHOW TABLES IN orders_app").collect()}
     assert {"carts", "menu", "per-minute"} <= names
-    table = statestore.inspect(orders / "state" / "orders").table("menu")
+    table: Any = statestore.inspect(orders / "state" / "orders", stores_file=given).table("menu")
     history = table.history().read_all().to_pylist()
-    moment = sorted(row["valid_from"] for row in history)[len(history) // 2]
+    kept = [row["valid_from"] for row in history if row["valid_from"].timestamp() * 1e6 >= table.table.known_from(1)]
+    moment = sorted(kept)[len(kept) // 2]
     then = spark.sql(f"SELECT key, value FROM orders_app.menu TIMESTAMP AS OF '{moment.isoformat()}'").collect()
     wanted = table.scan(as_of=moment, columns=["key", "value"]).read_all().to_pylist()
     assert counted([row.asDict() for row in then]) == counted(wanted)
