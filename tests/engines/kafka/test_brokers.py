@@ -120,7 +120,12 @@ def test_tables_and_histories_are_those_of_the_segments(broker: Broker, applicat
         assert one.scan().read_all().equals(other.scan().read_all()), topic
         until = {"until_offset": "40"}
         short, same = (statestore.inspect(p, **until).table(topic) for p in (url(broker), broker.data))
-        assert short.scan().read_all().equals(same.scan().read_all())
+        try:
+            rows = short.scan().read_all()
+        except statestore.NotFoundError as error:  # a consumer does not know whether markers or records are missing
+            assert "TIME_NOT_KEPT" in str(error) and topic in changelogs(applications[1:])
+        else:
+            assert rows.equals(same.scan().read_all())
     topic = applications[0].changelog("prices")
     one, other = of_broker.table(topic), of_files.table(topic)
     histories = [each.history().read_all().sort_by("changelog_offset") for each in (one, other)]
@@ -200,7 +205,8 @@ def test_a_log_that_lost_its_beginning(broker: Broker) -> None:
     assert later.findings.missing_offsets == 700
     table = statestore.inspect(url(broker)).table(topic)
     assert table.scan().read_all().num_rows == 9
-    assert table.table.known_from(1) == 1_700_000  # the time of record 700
+    # Record 700 is the first; up to 708, each is the first that is left of its key, which may have had a value before.
+    assert table.table.known_from(1) == 1_708_000
     with pytest.raises(statestore.NotFoundError, match="TIME_NOT_KEPT"):
         table.scan(as_of=1699)
 
