@@ -160,7 +160,7 @@ class HoldsPast(Protocol):
         """The first moment (epoch microseconds) from which on no row is missing; None: no row ever was removed."""
 
     def past_hint(self) -> str:
-        """What a user can do to see an earlier past, for errors; "" for nothing."""
+        """The advice for users who ask for an earlier past, for errors; "" for none."""
         return ""
 
     def past_rows(self, part: Any, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:

@@ -129,7 +129,7 @@ class ChangelogSource(Source):
         return StateSize(size, files=files, partitions=((VERSION, VERSION, len(found.logs)),), problems=notes)
 
     def _given(self, topic: str) -> Given:
-        """What is given about a topic: under its name, or the one store whose changelog it is."""
+        """Return the settings of a topic: under its name, or the one store whose changelog it is."""
         stores = [name for name in self.settings.by_store if topic == name or topic.endswith(f"-{name}{SUFFIX}")]
         return self.settings.of(max(stores, key=len) if stores else topic)
 

@@ -1,4 +1,4 @@
-"""What is known of one store: its partitions, its form, and which parts of the form are guessed, with the evidence."""
+"""One store: its partitions, its form, and which parts of the form are guessed, with the evidence."""
 
 from __future__ import annotations
 

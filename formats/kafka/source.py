@@ -50,7 +50,7 @@ class ApplicationSource(Source, DescribesStates):
         return self.application.stores
 
     def store(self, name: str) -> KnownStore:
-        """What is known of a store. Raises NotFoundError STATE_NOT_FOUND."""
+        """Return a store with its form. Raises NotFoundError STATE_NOT_FOUND."""
         if name not in self.known:
             if name not in self.application.stores:
                 raise NotFoundError(

@@ -1,4 +1,4 @@
-"""What a user says about stores of Kafka Streams, because nothing on disk does: options of a read, or one TOML file.
+"""Settings of stores of Kafka Streams by users, because nothing on disk does: options of a read, or one TOML file.
 
     application = "orders"
 
@@ -35,7 +35,7 @@ MOST_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class Given:
-    """What is given about a store; None: not given. ``window_size`` and ``retention`` are milliseconds."""
+    """Settings of a store; None: not given. ``window_size`` and ``retention`` are milliseconds."""
 
     kind: str | None = None
     key_serde: str | None = None
@@ -46,7 +46,7 @@ class Given:
 
 @dataclass(frozen=True)
 class StoreSettings:
-    """What is given about the stores of an application: ``every`` about all of them, ``by_store`` about some.
+    """Settings of the stores of an application: ``every`` about all of them, ``by_store`` about some.
 
     ``topology`` is who uses which store.
 
@@ -63,7 +63,7 @@ class StoreSettings:
     until_time: int | None = None
 
     def of(self, store: str) -> Given:
-        """What is given about one store."""
+        """Return the settings of one store."""
         own = self.by_store.get(store, Given())
         given = {each.name: getattr(self.every, each.name) for each in fields(Given)}
         return replace(own, **{name: value for name, value in given.items() if value is not None})
@@ -130,7 +130,7 @@ def _given(path: str, store: str, entry: Any) -> Given:
 
 
 def _checked(given: Given, where: str, folder: Path) -> Given:
-    """What is given, with the schemas of serdes from their files, whose relative paths begin at a folder.
+    """Return the settings, with the schemas of serdes from their files, whose relative paths begin at a folder.
 
     Raises an error for an unknown kind or serde.
     """

@@ -51,7 +51,7 @@ class BrokerLog:
 
     @property
     def findings(self) -> LogFindings:
-        """What is known: after the log was read once, also how many offsets are missing."""
+        """The account of the log: after it was read once, also how many offsets are missing."""
         empty = self.low == self.high
         records = 0 if empty else self.seen.get(_ROWS)
         missing = None if records is None else self.high - records

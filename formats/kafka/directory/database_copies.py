@@ -56,7 +56,7 @@ _GONE = (FileNotFoundError, NotADirectoryError)
 
 @dataclass(frozen=True)
 class _Version:
-    """What decides which table files are live: the MANIFEST's name and what was read of it."""
+    """The facts that decide which table files are live: the MANIFEST's name and what was read of it."""
 
     name: str
     size: int

@@ -186,7 +186,7 @@ def test_a_log_ends_where_it_was_opened(broker: Broker, many: str) -> None:
 
 
 def test_a_log_that_lost_its_beginning(broker: Broker) -> None:
-    """What was opened before is a conflict; what is opened afterwards says where it begins."""
+    """A log opened before is a conflict; one opened afterwards says where it begins."""
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import AdminClient
 
