@@ -23,13 +23,13 @@ import pyarrow.compute as pc
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
-from statestore.formats.kafka.columns.cells import NULL, Cells, Cursor, cells_of, ends_of, joined
 from statestore.formats.kafka.columns.header_columns import HEADER, HEADERS
 from statestore.formats.kafka.columns.origins import Origin, shown
 from statestore.formats.kafka.columns.serde_columns import cell_serde
 from statestore.formats.kafka.columns.serde_form import CellSerde
 from statestore.formats.kafka.columns.time_columns import TIME, times, timestamps
 from statestore.formats.kernels.arrays import Bools, Ints
+from statestore.formats.values.cells import NULL, Cells, Cursor, cells_of, ends_of, joined
 
 NEWEST_VERSION = 3
 _SAME_AS_PRIOR = -2

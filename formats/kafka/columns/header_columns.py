@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.formats.kafka.columns.cells import Cells, Cursor, ends_of, joined
 from statestore.formats.kafka.columns.origins import Origin
 from statestore.formats.kernels.arrays import Bools, Ints
+from statestore.formats.values.cells import Cells, Cursor, ends_of, joined
 
 HEADER = pa.struct([pa.field("name", pa.string()), pa.field("value", pa.binary())])
 HEADERS = pa.list_(HEADER)

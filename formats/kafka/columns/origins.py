@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError
-from statestore.formats.kafka.columns.cells import Cells
 from statestore.formats.kernels.arrays import Bools, Ints
+from statestore.formats.values.cells import Cells
 
 _MOST_HEX = 24
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from statestore.formats.kafka.columns.cells import Cells, Cursor, ends_of
 from statestore.formats.kafka.schemas.protobuf_schema import BYTES, FIXED32, FIXED64, VARINT
 from statestore.formats.kernels.arrays import Bools, Bytes, Ints
+from statestore.formats.values.cells import Cells, Cursor, ends_of
 
 _FEW_CELLS = 8
 _MOST_NUMBER = (1 << 29) - 1

@@ -27,7 +27,6 @@ import pyarrow.compute as pc
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 from statestore.formats.kafka.columns.avro_columns import avro_serde
-from statestore.formats.kafka.columns.cells import Cells, Cursor, Entries, ends_of, read_entries
 from statestore.formats.kafka.columns.origins import Origin, first_wrong
 from statestore.formats.kafka.columns.protobuf_columns import protobuf_serde
 from statestore.formats.kafka.columns.serde_form import CellSerde, Decode
@@ -37,6 +36,7 @@ from statestore.formats.kafka.schemas.protobuf_schema import is_protobuf
 from statestore.formats.kafka_rows.list_serde import FIXED, FIXED_SIZES, VARIABLE
 from statestore.formats.kafka_rows.serdes import FORMS, NAMES, UUID_LENGTH, arrow_type_of, serde_name
 from statestore.formats.kernels.arrays import Bools
+from statestore.formats.values.cells import Cells, Cursor, Entries, ends_of, read_entries
 
 
 def cell_serde(name: str, window_size: int | None = None) -> CellSerde:

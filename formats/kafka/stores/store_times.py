@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from rocksdict import Rdict
 
-from statestore.formats.kafka.columns.cells import cells_of
 from statestore.formats.kafka.columns.store_form import StoreKind
 from statestore.formats.kafka.directory.applications import StorePartition
 from statestore.formats.kafka.directory.database_copies import opened_copy
@@ -25,6 +24,7 @@ from statestore.formats.places.folder import Folder
 from statestore.formats.rocksdb.key_ranges import KeyRange, successor
 from statestore.formats.rocksdb.rocksdict_scan import opened_family, rows_in
 from statestore.formats.rocksdb.rows import BATCH_ROWS, DEFAULT_FAMILY
+from statestore.formats.values.cells import cells_of
 
 
 def stream_time_of(application: Folder, kind: StoreKind, partition: StorePartition) -> int:

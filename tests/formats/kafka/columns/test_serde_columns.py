@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from support.properties import few_or_many
 
 from statestore.formats.errors import CorruptError, UnsupportedError
-from statestore.formats.kafka.columns.cells import cells_of
 from statestore.formats.kafka.columns.origins import Origin
 from statestore.formats.kafka.columns.serde_columns import cell_serde
 from statestore.formats.kafka.columns.time_columns import MOST_MS
@@ -21,6 +20,7 @@ from statestore.formats.kafka_rows.list_serde import any_deserializer, any_seria
 from statestore.formats.kafka_rows.serdes import NAMES
 from statestore.formats.kafka_rows.session_keys import encode_session_key
 from statestore.formats.kafka_rows.window_keys import encode_topic_key
+from statestore.formats.values.cells import cells_of
 
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "String": st.text(),

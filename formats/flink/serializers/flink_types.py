@@ -1,0 +1,295 @@
+"""The types of Flink's serializers, as trees: what a value is and how its bytes are written.
+
+A tree is read from the serializer snapshots of a file (``serializers``) and turned into Arrow columns (``columns``).
+The classes describe bytes, so two Java types that are written alike may have one class here. Source: the serializers of
+Flink 1.20 and 2.3, package ``org.apache.flink.api.common.typeutils.base`` where nothing else is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+VARIABLE = -1
+
+
+class FlinkType:
+    """Base of all types."""
+
+
+@dataclass(frozen=True)
+class Basic(FlinkType):
+    """A type without parameters, by its name in `BASIC_WIDTHS`."""
+
+    name: str
+
+
+BASIC_WIDTHS: Mapping[str, int] = {
+    "string": VARIABLE,
+    "long": 8,
+    "int": 4,
+    "short": 2,
+    "byte": 1,
+    "boolean": 1,
+    "float": 4,
+    "double": 8,
+    "char": 2,
+    "biginteger": VARIABLE,
+    "bigdecimal": VARIABLE,
+    "date": 8,  # java.util.Date
+    "sql_date": 8,
+    "sql_time": 8,
+    "sql_timestamp": 12,
+    "local_date": 6,
+    "local_time": 7,
+    "local_date_time": 13,
+    "instant": 12,
+    "void": 1,  # VoidNamespace, GlobalWindow: one byte 0, though the declared length is 0
+    "time_window": 16,
+}
+"""Bytes of each basic type, `VARIABLE` where they differ."""
+
+
+@dataclass(frozen=True)
+class PrimitiveArray(FlinkType):
+    """int32 n | n elements; ``element`` is byte, short, int, long, float, double, boolean or char.
+
+    Bytes are one binary value.
+    """
+
+    element: str
+
+
+@dataclass(frozen=True)
+class StringArray(FlinkType):
+    """int32 n | n strings, each may be null (a string's null is its own: the varint 0)."""
+
+
+@dataclass(frozen=True)
+class ListOf(FlinkType):
+    """int32 n | n elements. ``is_set``: a Set in Java."""
+
+    element: FlinkType
+    is_set: bool = False
+
+
+@dataclass(frozen=True)
+class MapOf(FlinkType):
+    """int32 n | n times: key | bool null | value unless null."""
+
+    key: FlinkType
+    value: FlinkType
+
+
+@dataclass(frozen=True)
+class ArrayOf(FlinkType):
+    """A Java array of objects. int32 n | n times: bool present | element if present."""
+
+    element: FlinkType
+
+
+@dataclass(frozen=True)
+class Nullable(FlinkType):
+    """Bool null | value unless null; a null is followed by ``padding`` bytes."""
+
+    value: FlinkType
+    padding: int = 0
+
+
+@dataclass(frozen=True)
+class TupleOf(FlinkType):
+    """A tuple of Flink: the fields in order, none is null. Columns are f0, f1, ... unless a user names them."""
+
+    fields: tuple[FlinkType, ...]
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RowOf(FlinkType):
+    """``org.apache.flink.types.Row``: a mask of nulls, then the fields that are not null.
+
+    The mask has ceil((n + 2 if kind_bits) / 8) bytes, most significant bit first; the two bits of the row's kind come
+    first.
+    """
+
+    fields: tuple[FlinkType, ...]
+    kind_bits: bool
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class EnumOf(FlinkType):
+    """int32 index into ``constants``."""
+
+    class_name: str
+    constants: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PojoOf(FlinkType):
+    """A POJO. Flags: 1 null, 2 plain, 4 unregistered subclass, 8 registered subclass.
+
+    Plain: per field bool null | value unless null. Unregistered: utf class name | a whole value of it, with flags.
+    Registered: one byte, the index into ``registered`` | a whole value of it, with flags. ``unregistered`` are the
+    subclasses whose snapshots the file has. A subclass that is no POJO is any other type.
+    """
+
+    class_name: str
+    fields: tuple[tuple[str, FlinkType], ...]
+    registered: tuple[tuple[str, FlinkType], ...] = ()
+    unregistered: tuple[tuple[str, FlinkType], ...] = ()
+
+
+@dataclass(frozen=True)
+class EitherOf(FlinkType):
+    """Bool left | the left or the right value (``JavaEitherSerializer``)."""
+
+    left: FlinkType
+    right: FlinkType
+
+
+@dataclass(frozen=True)
+class TtlOf(FlinkType):
+    """int64 time of the last access, epoch milliseconds | value (``TtlStateFactory.TtlSerializer``)."""
+
+    value: FlinkType
+
+
+@dataclass(frozen=True)
+class TimerOf(FlinkType):
+    """int64 timestamp, epoch milliseconds, sign bit flipped | key | namespace (``TimerSerializer``)."""
+
+    key: FlinkType
+    namespace: FlinkType
+
+
+@dataclass(frozen=True)
+class Logical(FlinkType):
+    """A type inside binary data of Flink SQL, or written by a serializer of the table runtime.
+
+    ``root`` is one of BOOLEAN, TINYINT, SMALLINT, INTEGER, BIGINT, FLOAT, DOUBLE, STRING, BYTES, DECIMAL (``precision``
+    and ``scale``), DATE, TIME, TIMESTAMP, TIMESTAMP_LTZ (``precision``), YEAR_MONTH, DAY_TIME (intervals), ARRAY
+    (``children``: element), MAP (key, value), MULTISET (element), ROW (fields, ``names``), RAW (opaque bytes).
+    """
+
+    root: str
+    precision: int = 0
+    scale: int = 0
+    children: tuple[Logical, ...] = ()
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RowDataOf(FlinkType):
+    """int32 size | binary row (``RowDataSerializer``). ``row`` is a `Logical` ROW."""
+
+    row: Logical
+
+
+@dataclass(frozen=True)
+class TableValue(FlinkType):
+    """A value written by another serializer of the table runtime: StringData, DecimalData, TimestampData, ArrayData,
+    MapData, as ``kind`` says. Their bytes outside of rows differ from those inside.
+    """
+
+    kind: Logical
+
+
+@dataclass(frozen=True)
+class AvroOf(FlinkType):
+    """A value of ``AvroSerializer``, written by Flink's ``DataOutputEncoder``, which is not Avro's own binary encoding.
+
+    ``schema`` is the writer's schema as JSON.
+    """
+
+    class_name: str
+    schema: str
+
+
+@dataclass(frozen=True)
+class Opaque(FlinkType):
+    """Bytes that only the user's classes decode, and whose end only a frame around them shows.
+
+    ``serializer`` is the class of the serializer, ``class_name`` that of the values, or "". ``declared`` is the type
+    that a user gave for it; None: the value is shown as binary.
+    """
+
+    serializer: str
+    class_name: str = ""
+    declared: pa.DataType | None = None
+
+
+# Types that only occur in the keys and values of states, where a frame shows the end
+
+
+@dataclass(frozen=True)
+class Joined(FlinkType):
+    """The elements of a list state in canonical savepoints and RocksDB: one or more, a byte ``2C`` between two."""
+
+    element: FlinkType
+
+
+@dataclass(frozen=True)
+class LengthOf(FlinkType):
+    """The length of the value before, which keys have where they would be ambiguous: in the fewest bytes, at least one,
+    low byte first. It holds no column; a length that differs from the value's is an error.
+    """
+
+
+@dataclass(frozen=True)
+class Prefix(FlinkType):
+    """The key group at the start of a stored key, ``width`` bytes (1 or 2), big-endian. A column of int32."""
+
+    width: int
+
+
+def fixed_width(kind: FlinkType) -> int:
+    """The length that Flink's serializer declares (``TypeSerializer.getLength``), `VARIABLE` if there is none.
+
+    A stored key has lengths in it if those of the key and of the namespace are both variable.
+    """
+    if isinstance(kind, Basic):
+        return 0 if kind.name == "void" else BASIC_WIDTHS[kind.name]
+    if isinstance(kind, TupleOf):
+        widths = [fixed_width(each) for each in kind.fields]
+        return VARIABLE if VARIABLE in widths else sum(widths)
+    if isinstance(kind, EnumOf):
+        return 4
+    if isinstance(kind, Nullable):
+        inner = fixed_width(kind.value)
+        return VARIABLE if inner == VARIABLE or not kind.padding else inner + 1
+    if isinstance(kind, TtlOf):
+        inner = fixed_width(kind.value)
+        return VARIABLE if inner == VARIABLE else inner + 8
+    return VARIABLE
+
+
+def opaque_part(kind: FlinkType) -> Opaque | None:
+    """The first part of a type that cannot be decoded, for which its whole value is opaque; None: there is none.
+
+    A subclass of a POJO that cannot be decoded does not count: other values of the POJO can be.
+    """
+    if isinstance(kind, Opaque):
+        return kind
+    return next((found for child in children(kind) if (found := opaque_part(child)) is not None), None)
+
+
+def children(kind: FlinkType) -> tuple[FlinkType, ...]:
+    """The types that every value of a type may contain, without subclasses of a POJO."""
+    if isinstance(kind, (ListOf, ArrayOf, Joined)):
+        return (kind.element,)
+    if isinstance(kind, (Nullable, TtlOf)):
+        return (kind.value,)
+    if isinstance(kind, MapOf):
+        return kind.key, kind.value
+    if isinstance(kind, TimerOf):
+        return kind.key, kind.namespace
+    if isinstance(kind, EitherOf):
+        return kind.left, kind.right
+    if isinstance(kind, (TupleOf, RowOf)):
+        return kind.fields
+    if isinstance(kind, PojoOf):
+        return tuple(each for _, each in kind.fields)
+    return ()
