@@ -91,6 +91,8 @@ class DataInput:
         if data.isascii():
             return data.decode("ascii")
         try:
+            if max(data) >= 0xF0:
+                raise UnicodeError("a sequence of four bytes")
             # ``C0 80`` occurs in UTF-8 only as NUL in Java's form. Surrogates are joined by the way over UTF-16.
             wide = data.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
             return wide.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
