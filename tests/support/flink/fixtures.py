@@ -1,0 +1,72 @@
+"""Savepoints and checkpoints that Flink 1.20.3 and 2.3.0 wrote, with what is true of them.
+
+``tests/data/flink/snapshots.tar.xz`` holds a folder per job run. Its ``manifest.json`` names the operators and the
+snapshots; a snapshot's ``truth`` file has a line per operator, state, key and namespace, as the job itself counted.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import shutil
+import tarfile
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from support.paths import DATA
+
+NAMES = (
+    "changelog",
+    "file-merging",
+    "hashmap",
+    "hashmap-1.20",
+    "heap-timers",
+    "odd-names",
+    "opaque-hashmap",
+    "rocksdb",
+    "rocksdb-1.20",
+    "sql",
+    "sql-1.20",
+    "types-hashmap",
+    "types-rocksdb",
+    "unaligned",
+    "wide-hashmap",
+    "wide-rocksdb",
+)
+
+
+def fixture(name: str) -> Path:
+    """The folder of a job run, with the times of change that Flink gave. It is shared: tests never write to it."""
+    return _unpacked() / name
+
+
+def copied(name: str, folder: Path) -> Path:
+    """A copy of a job run below ``folder``, for a test that damages files."""
+    return Path(shutil.copytree(fixture(name), folder / name))
+
+
+def manifest(name: str) -> dict[str, Any]:
+    """The facts of a job run: ``engine``, ``operator_ids`` by uid, ``snapshots``."""
+    found: dict[str, Any] = json.loads((fixture(name) / "manifest.json").read_text())
+    return found
+
+
+def snapshots() -> list[tuple[str, dict[str, Any]]]:
+    """Every snapshot of every run: the run's name and the snapshot's facts."""
+    return [(name, snapshot) for name in NAMES for snapshot in manifest(name)["snapshots"]]
+
+
+def truth(name: str, file: str) -> list[dict[str, Any]]:
+    """The lines of a ``truth`` file of a run."""
+    return [json.loads(line) for line in (fixture(name) / file).read_text().splitlines()]
+
+
+@cache
+def _unpacked() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="statestore-flink-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    with tarfile.open(DATA / "flink" / "snapshots.tar.xz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder
