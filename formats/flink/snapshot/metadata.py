@@ -1,0 +1,178 @@
+"""The file ``_metadata`` of a savepoint or checkpoint: operators, their subtasks and the handles of their state.
+
+Source: ``org.apache.flink.runtime.checkpoint.metadata.MetadataV3Serializer`` to ``MetadataV6Serializer``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import CorruptError, UnsupportedError
+from statestore.formats.flink.snapshot.data_input import DataInput
+from statestore.formats.flink.snapshot.handle_fields import (
+    MAX_KEY_GROUPS,
+    channel_state,
+    keyed_handle,
+    operator_handle,
+    stream_handle,
+)
+from statestore.formats.flink.snapshot.handles import KeyedHandle, OperatorHandle
+
+METADATA = "_metadata"
+MAGIC = 0x4960672D
+VERSIONS = range(3, 7)
+"""Versions that are read: Flink 1.11 to 1.19 write 3, 1.20 writes 4, 2.0 to 2.3 write 5 and 6."""
+
+_MASTER_STATE_MAGIC = 0xC96B1696 - (1 << 32)
+_JAVA_OBJECT = bytes.fromhex("aced0005")
+_LEAST_OPERATOR = 16 + 4 + 4 + 1 + 4
+_LEAST_CHANNEL = 4 + 8 + 1
+
+
+@dataclass(frozen=True)
+class Subtask:
+    """The state of one subtask. A finished one has none.
+
+    ``channels`` and ``channel_bytes`` count the handles of records in flight, which an unaligned checkpoint has, and
+    their bytes.
+    """
+
+    index: int
+    finished: bool
+    managed_keyed: KeyedHandle | None = None
+    raw_keyed: KeyedHandle | None = None
+    managed_operator: OperatorHandle | None = None
+    raw_operator: OperatorHandle | None = None
+    channels: int = 0
+    channel_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class OperatorSnapshot:
+    """The state of an operator. ``id`` is 32 hexadecimal digits; ``uid`` and ``name`` are stored from version 5 on."""
+
+    id: str
+    uid: str | None
+    name: str | None
+    parallelism: int
+    max_parallelism: int
+    finished: bool
+    subtasks: tuple[Subtask, ...]
+
+
+@dataclass(frozen=True)
+class SnapshotMetadata:
+    """The content of a ``_metadata`` file."""
+
+    version: int
+    checkpoint_id: int
+    operators: tuple[OperatorSnapshot, ...]
+
+    @property
+    def is_unaligned(self) -> bool:
+        """Return whether records in flight are part of the snapshot: its state is older than they are."""
+        return any(subtask.channels for operator in self.operators for subtask in operator.subtasks)
+
+
+def parse_metadata(data: bytes, path: str) -> SnapshotMetadata:
+    """Parse a whole ``_metadata`` file; ``path`` names it in errors.
+
+    Raises CorruptError FLINK_METADATA where it is damaged, UnsupportedError FLINK_UNSUPPORTED for another version or a
+    handle of an unknown type.
+    """
+    source = DataInput(data, path)
+    magic = source.i32("the magic number") & 0xFFFFFFFF
+    if magic != MAGIC:
+        raise CorruptError(
+            ErrorCode.FLINK_METADATA,
+            f"{path}: found magic number 0x{magic:08X}, expected 0x{MAGIC:08X}; it is no {METADATA} file of Flink, or "
+            "it is damaged: restore it from a copy",
+        )
+    version = source.i32("the version")
+    if version not in VERSIONS:
+        raise UnsupportedError(
+            ErrorCode.FLINK_UNSUPPORTED,
+            f"{path}: found version {version} of the metadata, expected {VERSIONS.start} to {VERSIONS.stop - 1} (Flink "
+            "1.11 to 2.3); restore the job with one of these releases and take a savepoint",
+        )
+    checkpoint = source.i64("the checkpoint id")
+    _skip_master_states(source)
+    number = source.count(source.i32("operators"), _LEAST_OPERATOR, "operators")
+    operators = tuple(_operator(source, version) for _ in range(number))
+    if version == VERSIONS.start:
+        source.end()
+    else:
+        _skip_properties(source)
+    return SnapshotMetadata(version, checkpoint, operators)
+
+
+def _skip_master_states(source: DataInput) -> None:
+    for _ in range(source.count(source.i32("master states"), 8, "master states")):
+        magic = source.i32("the magic number of a master state")
+        if magic != _MASTER_STATE_MAGIC:
+            raise source.error(
+                f"found 0x{magic & 0xFFFFFFFF:08X}, expected the magic number 0x{_MASTER_STATE_MAGIC & 0xFFFFFFFF:08X} "
+                "of a master state",
+                source.at - 4,
+            )
+        source.skip(source.i32("the length of a master state"), "a master state")
+
+
+def _skip_properties(source: DataInput) -> None:
+    """The properties are a Java object up to the end of the file, which nothing here needs."""
+    start = source.at
+    found = source.take(min(source.left, len(_JAVA_OBJECT)), "the properties")
+    if found != _JAVA_OBJECT:
+        raise source.error(
+            f"found {found.hex() or 'the end'}, expected the checkpoint's properties ({_JAVA_OBJECT.hex()})", start
+        )
+
+
+def _operator(source: DataInput, version: int) -> OperatorSnapshot:
+    name = uid = None
+    if version >= 5:
+        name, uid = source.utf("an operator's name") or None, source.utf("an operator's uid") or None
+    number = source.take(16, "an operator's id").hex()
+    start = source.at
+    parallelism, most = source.i32("the parallelism"), source.i32("the max parallelism")
+    if not (parallelism >= 0 and -1 <= most <= MAX_KEY_GROUPS):
+        raise source.error(
+            f"found parallelism {parallelism} and max parallelism {most} of operator {number}, expected a max "
+            f"parallelism up to {MAX_KEY_GROUPS}",
+            start,
+        )
+    stream_handle(source, "a coordinator's state")
+    subtasks = source.i32("subtasks")
+    if subtasks < 0:
+        return OperatorSnapshot(number, uid, name, parallelism, most, True, ())
+    least = 4  # a finished subtask is its index alone
+    found = [_subtask(source, version) for _ in range(source.count(subtasks, least, "subtasks"))]
+    for subtask in found:
+        _check_groups(source, number, most, subtask)
+    return OperatorSnapshot(number, uid, name, parallelism, most, False, tuple(found))
+
+
+def _check_groups(source: DataInput, operator: str, most: int, subtask: Subtask) -> None:
+    for handle in (subtask.managed_keyed, subtask.raw_keyed):
+        if handle is not None and handle.first_group + handle.groups > most:
+            raise source.error(
+                f"found key groups {handle.first_group} to {handle.first_group + handle.groups - 1} in subtask "
+                f"{subtask.index} of operator {operator}, expected only key groups below its max parallelism {most}"
+            )
+
+
+def _subtask(source: DataInput, version: int) -> Subtask:
+    index = source.i32("the index of a subtask")
+    if index < 0:
+        return Subtask(-index - 1, True)
+    managed_operator = operator_handle(source) if source.i32("the mark of operator state") else None
+    raw_operator = operator_handle(source) if source.i32("the mark of raw operator state") else None
+    managed_keyed = keyed_handle(source)
+    raw_keyed = keyed_handle(source, raw=True)
+    channels = channel_bytes = 0
+    for part in ("input channels", "result subpartitions"):
+        number = source.count(source.i32(part), _LEAST_CHANNEL, part)
+        channels += number
+        channel_bytes += sum(channel_state(source, version) for _ in range(number))
+    return Subtask(index, False, managed_keyed, raw_keyed, managed_operator, raw_operator, channels, channel_bytes)
