@@ -1,0 +1,194 @@
+"""The files of a savepoint or checkpoint: ``_metadata`` itself, and what its handles stand for."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import pyarrow.fs as pafs
+
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import CorruptError, NotFoundError
+from statestore.formats.flink.snapshot.file_places import StoredHandle, places
+from statestore.formats.flink.snapshot.handles import (
+    EmptyHandle,
+    InPlace,
+    SegmentHandle,
+    StreamHandle,
+    described,
+    stream_size,
+)
+from statestore.formats.flink.snapshot.metadata import METADATA, SnapshotMetadata, parse_metadata
+from statestore.formats.places.disk_errors import storage_error
+from statestore.formats.places.folder import (
+    MAX_SMALL_BYTES,
+    PARALLEL_REQUESTS,
+    FileRules,
+    Folder,
+    RandomAccess,
+)
+from statestore.formats.places.locations import no_access
+from statestore.formats.places.regular_files import MAX_METADATA_BYTES
+
+_SHARED = (
+    "copy it from where the snapshot was written; a retained checkpoint needs the folders shared and taskowned beside "
+    "it, a savepoint its whole folder"
+)
+_PIECE = 8 << 20
+
+
+def _missing(path: str, found: str) -> NotFoundError:
+    return NotFoundError(ErrorCode.FLINK_FILE_MISSING, f"{path}: {found}")
+
+
+def _corrupt(path: str, found: str) -> CorruptError:
+    return CorruptError(ErrorCode.FLINK_FILE, f"{path}: {found}; restore the file from a copy")
+
+
+RULES = FileRules(_missing, _corrupt, gone="no such file; it may have been removed meanwhile: read another snapshot")
+
+
+@dataclass(frozen=True)
+class Located:
+    """Bytes ``start`` to ``start + size`` of file ``name`` in ``folder``, which has ``file_size`` bytes."""
+
+    folder: Folder
+    name: str
+    start: int
+    size: int
+    file_size: int
+
+    @property
+    def path(self) -> str:
+        return posixpath.join(self.folder.path, self.name)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The open bytes of a handle; several threads may read them. Close it, or use it as a context manager."""
+
+    path: str
+    size: int
+    source: bytes | RandomAccess
+    start: int = 0
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Read ``size`` bytes from ``offset`` on; fewer only at the end of the handle's bytes.
+
+        Raises CorruptError FLINK_FILE where the file has become shorter, NotFoundError FLINK_FILE_MISSING,
+        InvalidInputError NO_ACCESS.
+        """
+        size = max(0, min(size, self.size - offset)) if offset >= 0 else 0
+        if isinstance(self.source, bytes):
+            return self.source[offset : offset + size]
+        found = self.source.read_at(self.start + offset, size) if size else b""
+        if len(found) != size:
+            raise _corrupt(self.path, f"found {len(found)} bytes at byte {self.start + offset}, expected {size}")
+        return found
+
+    def close(self) -> None:
+        if not isinstance(self.source, bytes):
+            self.source.close()
+
+    def __enter__(self) -> Part:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@dataclass(frozen=True)
+class SnapshotFiles:
+    """The files that a snapshot needs, found from the folder of its ``_metadata``.
+
+    It holds nothing open and can be pickled.
+    """
+
+    folder: Folder
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folder", replace(self.folder, rules=RULES))
+
+    @property
+    def path(self) -> str:
+        """The path of ``_metadata``, for messages."""
+        return posixpath.join(self.folder.path, METADATA)
+
+    def metadata(self) -> SnapshotMetadata:
+        """Read and parse ``_metadata``.
+
+        Raises NotFoundError FLINK_FILE_MISSING, CorruptError FLINK_METADATA and FLINK_FILE, UnsupportedError
+        FLINK_UNSUPPORTED, InvalidInputError NO_ACCESS.
+        """
+        parts: list[bytes] = []
+        size = 0
+        with self.folder.stream(METADATA) as stream:
+            while part := stream.read(_PIECE):
+                parts.append(part)
+                size += len(part)
+                if size > MAX_METADATA_BYTES:
+                    raise _corrupt(self.path, f"found more than {MAX_METADATA_BYTES} bytes in a metadata file")
+        return parse_metadata(b"".join(parts), self.path)
+
+    def locate(self, handle: StoredHandle) -> Located:
+        """The place of a handle's bytes. The file's size is checked.
+
+        Raises NotFoundError FLINK_FILE_MISSING where there is no file at any place that the handle may mean,
+        CorruptError FLINK_FILE where it has another size, CorruptError FLINK_METADATA for a path that Flink does not
+        write, InvalidInputError NO_ACCESS.
+        """
+        tried = places(self.folder, handle)
+        for path in tried:
+            size = self._size(path)
+            if size is not None:
+                return self._checked(handle, path, size)
+        raise _missing(self.path, f"found no {described(handle)}; looked for {', '.join(tried)}; {_SHARED}")
+
+    def locate_all(self, handles: Iterable[StoredHandle]) -> list[Located]:
+        """The places of several handles, looked up at the same time. Raises as `locate`."""
+        wanted = list(handles)
+        if self.folder.is_local or len(wanted) < 2:
+            return [self.locate(handle) for handle in wanted]
+        with ThreadPoolExecutor(min(len(wanted), PARALLEL_REQUESTS)) as pool:
+            return list(pool.map(self.locate, wanted))
+
+    def read(self, handle: StreamHandle) -> bytes:
+        """All bytes of a small handle, such as a header. Raises as `locate`, and CorruptError FLINK_FILE where it is
+        larger than MAX_SMALL_BYTES."""
+        if stream_size(handle) > MAX_SMALL_BYTES:
+            raise _corrupt(self.path, f"found {described(handle)}, expected at most {MAX_SMALL_BYTES} bytes")
+        with self.open_at(handle) as part:
+            return part.read_at(0, part.size)
+
+    def open_at(self, handle: StreamHandle) -> Part:
+        """Open a handle's bytes to read parts of them. Raises as `locate`."""
+        if isinstance(handle, InPlace):
+            return Part(f"{self.path} ({described(handle)})", len(handle.data), handle.data)
+        if isinstance(handle, EmptyHandle):
+            return Part(f"{self.path} ({described(handle)})", 0, b"")
+        found = self.locate(handle)
+        source = found.folder.random_access(found.name, found.file_size, unique=not isinstance(handle, SegmentHandle))
+        return Part(found.path, found.size, source, found.start)
+
+    def _size(self, path: str) -> int | None:
+        """The size of a file, None where there is no such file."""
+        try:
+            info = self.folder.filesystem.get_file_info(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise (
+                storage_error(error, "look for", path) if self.folder.is_local else no_access(path, error)
+            ) from error
+        return info.size if info.type == pafs.FileType.File else None
+
+    def _checked(self, handle: StoredHandle, path: str, found: int) -> Located:
+        start = handle.start if isinstance(handle, SegmentHandle) else 0
+        end = start + handle.size
+        if found != end if not isinstance(handle, SegmentHandle) else found < end:
+            at_least = "at least " if isinstance(handle, SegmentHandle) else ""
+            raise _corrupt(path, f"found {found} bytes, expected {at_least}{end} ({described(handle)} in {self.path})")
+        folder, name = posixpath.split(path)
+        return Located(replace(self.folder, path=folder, seen=None), name, start, handle.size, found)
