@@ -21,7 +21,6 @@ from statestore.formats.flink.snapshot.handles import (
     stream_size,
 )
 from statestore.formats.flink.snapshot.metadata import METADATA, SnapshotMetadata, parse_metadata
-from statestore.formats.places.disk_errors import storage_error
 from statestore.formats.places.folder import (
     MAX_SMALL_BYTES,
     PARALLEL_REQUESTS,
@@ -179,9 +178,7 @@ class SnapshotFiles:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise (
-                storage_error(error, "look for", path) if self.folder.is_local else no_access(path, error)
-            ) from error
+            raise no_access(path, error) from error
         return info.size if info.type == pafs.FileType.File else None
 
     def _checked(self, handle: StoredHandle, path: str, found: int) -> Located:

@@ -1,0 +1,129 @@
+"""Private RocksDB directories, put together from the files of a snapshot, so that a state backend's rows can be read.
+
+RocksDB writes into every directory that it opens, and a snapshot's files have other names than those that RocksDB
+expects. So a reader opens a temporary directory, which has
+
+    table files                 symbolic links to local files, else copies
+    CURRENT, MANIFEST           copies
+    OPTIONS                     a file of our own
+
+Flink's own OPTIONS file names folders of the machine that wrote it, and RocksDB refuses to open a directory without
+them. Ours names each column family with the operator that merges list states (``StringAppendTESTOperator``, delimiter
+","), as ``org.apache.flink.contrib.streaming.state.RocksDBResourceContainer`` does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import CorruptError, shown
+from statestore.formats.flink.snapshot.handles import FileHandle, RelativeHandle, RocksHandle, StreamHandle
+from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles
+from statestore.formats.places.disk_errors import disk_errors
+from statestore.formats.places.folder import PARALLEL_REQUESTS
+from statestore.formats.places.local_directory import temporary_directory
+from statestore.formats.rocksdb.manifest import read_families
+
+DELIMITER = b","
+"""The byte between the elements of a list state in a stored value (``ListDelimitedSerializer``)."""
+
+_NAME = re.compile(r"[0-9A-Za-z._-]{1,255}")
+_TABLE = re.compile(r"[0-9]{1,20}\.(sst|ldb|blob)")
+_COPIED = re.compile(r"CURRENT|MANIFEST-[0-9]{1,20}|[0-9]{1,20}\.log")
+_PIECE = 8 << 20
+_OPTIONS = "OPTIONS-999999"
+_ESCAPED = str.maketrans({"\\": r"\\", "#": r"\#", ":": r"\:", "\r": r"\r", "\n": r"\n"})
+_HEAD = """[Version]
+  rocksdb_version=8.10.0
+  options_file_version=1.1
+
+[DBOptions]
+
+"""
+_FAMILY = """[CFOptions "{name}"]
+  merge_operator={{id=StringAppendTESTOperator;delimiter=,;}}
+
+[TableOptions/BlockBasedTable "{name}"]
+
+"""
+
+
+@contextmanager
+def opened_database(files: SnapshotFiles, handle: RocksHandle) -> Iterator[Path]:
+    """A private directory with the RocksDB files of a handle, removed after the block or after the process has died.
+
+    Readers may open it as they like; the snapshot is never written to. Each state is the column family of its name; a
+    state without one has no rows. The rows of key groups outside of the handle's range do not count.
+
+    Raises NotFoundError FLINK_FILE_MISSING, CorruptError FLINK_FILE, CorruptError FLINK_METADATA for names that are not
+    those of files of RocksDB, CorruptError ROCKSDB_FILE where the MANIFEST is damaged, StorageError DISK_FAILED, and
+    InvalidInputError NO_ACCESS.
+    """
+    wanted = _wanted(files, handle)
+    with temporary_directory() as directory:
+        _fill(files, directory, wanted)
+        _write_options(directory)
+        yield directory
+
+
+def _wanted(files: SnapshotFiles, handle: RocksHandle) -> list[tuple[str, StreamHandle]]:
+    """The files to put into the directory. Others are left out: RocksDB does not need them, or writes them itself."""
+    pairs = [*handle.shared, *handle.private]
+    seen: set[str] = set()
+    for name, _ in pairs:
+        if not _NAME.fullmatch(name):
+            raise _damaged(files, f"found {shown(name)}, expected the name of a file of RocksDB")
+        if name in seen:
+            raise _damaged(files, f"found file {name} of RocksDB twice in a handle, expected it once")
+        seen.add(name)
+    if "CURRENT" not in seen:
+        raise _damaged(files, "found no file CURRENT of RocksDB in a handle, expected one")
+    return [(name, each) for name, each in pairs if _TABLE.fullmatch(name) or _COPIED.fullmatch(name)]
+
+
+def _fill(files: SnapshotFiles, directory: Path, wanted: Sequence[tuple[str, StreamHandle]]) -> None:
+    def put(pair: tuple[str, StreamHandle]) -> None:
+        _put(files, pair[1], directory / pair[0])
+
+    if files.folder.is_local:
+        for pair in wanted:
+            put(pair)
+        return
+    with ThreadPoolExecutor(min(len(wanted), PARALLEL_REQUESTS)) as pool:
+        list(pool.map(put, wanted))
+
+
+def _put(files: SnapshotFiles, handle: StreamHandle, target: Path) -> None:
+    """Link a table file of this machine, and copy any other one.
+
+    What RocksDB may write to, such as CURRENT, is never a link.
+    """
+    if files.folder.is_local and _TABLE.fullmatch(target.name) and isinstance(handle, FileHandle | RelativeHandle):
+        found = files.locate(handle)
+        with disk_errors("link", target):
+            target.symlink_to(found.path)
+        return
+    with files.open_at(handle) as part, disk_errors("write", target), target.open("wb") as copy:
+        for at in range(0, part.size, _PIECE):
+            copy.write(part.read_at(at, _PIECE))
+
+
+def _write_options(directory: Path) -> None:
+    text = _HEAD + "".join(
+        _FAMILY.format(name=name.translate(_ESCAPED)) for name in sorted(read_families(directory), key=_default_first)
+    )
+    with disk_errors("write", directory):
+        (directory / _OPTIONS).write_text(text)
+
+
+def _default_first(name: str) -> tuple[bool, str]:
+    return name != "default", name
+
+
+def _damaged(files: SnapshotFiles, found: str) -> CorruptError:
+    return CorruptError(ErrorCode.FLINK_METADATA, f"{files.path}: {found}; restore the file from a copy")
