@@ -21,14 +21,21 @@ _MOST_HOLES = 2000
 
 
 def scan_with_rocksdict(
-    directory: Path, family: str, ranges: Sequence[KeyRange], batch_rows: int, most_rows: int | None = None
+    directory: Path,
+    family: str,
+    ranges: Sequence[KeyRange],
+    batch_rows: int,
+    most_rows: int | None = None,
+    *,
+    merges: bool = False,
 ) -> Generator[pa.RecordBatch, None, list[KeyRange]]:
     """Yield the rows of each range in key order, with operands merged as the directory's OPTIONS say.
 
-    The scan ends after ``most_rows`` and returns the remaining ranges. Raises CorruptError ROCKSDB_FILE, StorageError.
+    The scan ends after ``most_rows`` and returns the remaining ranges. ``merges``: the rows of a family other than
+    ``default`` may have operands. Raises CorruptError ROCKSDB_FILE, StorageError.
     """
     rows_read = 0
-    with opened_family(directory, family) as table:
+    with opened_family(directory, family, merges=merges) as table:
         for number, within in enumerate(ranges):
             if within.rest and most_rows is not None:
                 left = yield from _skipping(table, within, batch_rows, str(directory))
@@ -45,14 +52,17 @@ def scan_with_rocksdict(
 
 
 @contextmanager
-def opened_family(directory: Path, family: str) -> Iterator[Rdict]:
+def opened_family(directory: Path, family: str, *, merges: bool = False) -> Iterator[Rdict]:
     """A column family, opened read-only. RocksDB writes a file or two into the directory.
+
+    RocksDB reads the options of ``default`` from the directory's OPTIONS; with ``merges`` those of another family, too,
+    of which else only its rows matter.
 
     Raises CorruptError ROCKSDB_FILE, StorageError.
     """
-    own = {} if family == DEFAULT_FAMILY else {family: Options(raw_mode=True)}
     using_rocksdb()
     try:
+        own = {} if family == DEFAULT_FAMILY else {family: _family_options(directory, family, merges)}
         database = Rdict(
             str(directory),
             options=Options(raw_mode=True),
@@ -73,6 +83,14 @@ def opened_family(directory: Path, family: str) -> Iterator[Rdict]:
         if table is not database:
             table.close()
         database.close()
+
+
+def _family_options(directory: Path, family: str, merges: bool) -> Options:
+    """Options with which a family is opened: those of OPTIONS name the operator that merges its operands."""
+    if not merges:
+        return Options(raw_mode=True)
+    _, families = Options.load_latest(str(directory))
+    return families.get(family) or Options(raw_mode=True)
 
 
 def _skipping(

@@ -45,21 +45,24 @@ def scan_rocksdb(
     A range is [from, to). ``each`` is called by the threads that read, which are ``reading_threads()``.
 
     ``delimiter`` is the string that the database's StringAppendOperator puts between merged values; None: the database
-    has no such operator, or its OPTIONS name the delimiter. The directory must not change meanwhile. Memory holds a few
-    MiB of blocks a thread, and a batch. The environment variable STATESTORE_ROCKSDB_READER forces ``scanner`` or
-    ``rocksdict``.
+    has no such operator, or its OPTIONS name it for family ``default``. RocksDB itself takes the operator of any family
+    from the directory's OPTIONS. The directory must not change meanwhile. Memory holds a few MiB of blocks a thread,
+    and a batch. The environment variable STATESTORE_ROCKSDB_READER forces ``scanner`` or ``rocksdict``.
 
     Raises CorruptError ROCKSDB_FILE, before any row that would be wrong, InvalidInputError INVALID_SETTING.
     """
     ranges = [bounds if isinstance(bounds, KeyRange) else KeyRange(*bounds) for bounds in key_ranges]
     if not os.environ.get(READER) and all(_is_lookup(within) for within in ranges):
         # A prefix may match most keys, so a lookup that finds many rows gives the remaining ranges to the scanner.
-        found = scan_with_rocksdict(directory, family, ranges, min(batch_rows, _LOOKUP_BATCH), _LOOKUP_ROWS)
+        found = scan_with_rocksdict(
+            directory, family, ranges, min(batch_rows, _LOOKUP_BATCH), _LOOKUP_ROWS, merges=delimiter is not None
+        )
         ranges = yield from _each(each, found)
     if ranges and _wants_scanner(directory):
         ranges = yield from _scanned(directory, each, family, ranges, delimiter, batch_rows)
     if ranges:
-        yield from in_order(each, scan_with_rocksdict(directory, family, ranges, batch_rows), reading_threads())
+        rows = scan_with_rocksdict(directory, family, ranges, batch_rows, merges=delimiter is not None)
+        yield from in_order(each, rows, reading_threads())
 
 
 def _each(
