@@ -1,0 +1,194 @@
+"""Savepoints and checkpoints below a folder, by the job that took them.
+
+A folder is that of one snapshot (it has ``_metadata``), that of a job (``chk-<n>``), or one with the folders of several
+jobs and savepoints. Source: ``org.apache.flink.runtime.state.filesystem.AbstractFsCheckpointStorageAccess``.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
+
+import pyarrow.fs as pafs
+
+from statestore.formats.flink.snapshot.file_places import CHECKPOINT, JOB, SAVEPOINT
+from statestore.formats.flink.snapshot.metadata import METADATA
+from statestore.formats.places.folder import PARALLEL_REQUESTS, Folder
+from statestore.formats.places.locations import no_access
+
+Kind = Literal["checkpoint", "savepoint"]
+_OF_A_JOB = {"shared", "taskowned"}
+_PARQUET = b"PAR1"  # a data set of Parquet files may have a _metadata file, too
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class SnapshotRef:
+    """A complete snapshot. ``time_us`` is when ``_metadata`` was written, epoch microseconds, None: not known.
+
+    ``kind`` is that which the folder's name says; a folder with another name counts as a savepoint.
+    """
+
+    folder: Folder
+    name: str
+    time_us: int | None
+    kind: Kind
+
+
+@dataclass(frozen=True)
+class JobSnapshots:
+    """The snapshots of a job, oldest first.
+
+    ``job`` is its id, or the 6 digits in the names of savepoints whose job has no folder here, or the folder's name.
+    ``incomplete`` are the names of checkpoints without ``_metadata``: they did not complete, or are being taken.
+    """
+
+    job: str
+    snapshots: tuple[SnapshotRef, ...]
+    incomplete: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A folder that is named as a snapshot; ``owner`` is the name of the job's folder, "" for a savepoint."""
+
+    folder: Folder
+    owner: str
+
+    @property
+    def name(self) -> str:
+        return posixpath.basename(self.folder.path)
+
+
+def recognises(folder: Folder) -> bool:
+    """Return whether Flink wrote the folder, or the file ``_metadata`` at this place; costs at most two listings.
+
+    Raises InvalidInputError NO_ACCESS.
+    """
+    if _is_file(folder):
+        return _metadata(_parent(folder)) is not None
+    if METADATA in folder.files():
+        name = posixpath.basename(folder.path)
+        return bool(CHECKPOINT.fullmatch(name) or SAVEPOINT.fullmatch(name)) or not _is_parquet(folder)
+    names = folder.folders()
+    if any(CHECKPOINT.fullmatch(name) or SAVEPOINT.fullmatch(name) for name in names) or set(names) >= _OF_A_JOB:
+        return True
+    jobs = [name for name in names if JOB.fullmatch(name)]
+    return any(_is_of_a_job(folder.at(name).folders()) for name in (jobs if folder.is_local else jobs[:1]))
+
+
+def find_jobs(folder: Folder) -> tuple[JobSnapshots, ...]:
+    """All snapshots in a folder, by job, or the one whose folder or file ``_metadata`` is given.
+
+    A savepoint belongs to the job whose id begins with the 6 digits in its name, if that is one job. Two snapshots of a
+    job may have the same checkpoint id, after a restore into the same folder. An object store gets a request for each
+    job and one for each snapshot, many at the same time.
+
+    Raises InvalidInputError NO_ACCESS.
+    """
+    if _is_file(folder):
+        folder = _parent(folder)
+    info = _metadata(folder)
+    if info is not None:
+        one = _Candidate(folder, _job_of_one(folder))
+        return (JobSnapshots(one.owner, (_ref(one, info),)),)
+    jobs = [folder.at(name) for name in folder.folders() if JOB.fullmatch(name)]
+    found = [candidate for more in _at_once(_candidates, [folder, *jobs]) for candidate in more]
+    return _grouped(found, _at_once(lambda each: _metadata(each.folder), found))
+
+
+def _candidates(folder: Folder) -> list[_Candidate]:
+    """The folders in a folder that are named as snapshots."""
+    owner = posixpath.basename(folder.path)
+    return [
+        _Candidate(folder.at(name), owner if CHECKPOINT.fullmatch(name) else "")
+        for name in folder.folders()
+        if CHECKPOINT.fullmatch(name) or SAVEPOINT.fullmatch(name)
+    ]
+
+
+def _grouped(found: Sequence[_Candidate], infos: Sequence[pafs.FileInfo | None]) -> tuple[JobSnapshots, ...]:
+    owners = {each.owner for each in found if each.owner}
+    snapshots: dict[str, list[SnapshotRef]] = defaultdict(list)
+    incomplete: dict[str, list[str]] = defaultdict(list)
+    for each, info in zip(found, infos, strict=True):
+        job = each.owner or _job_of_savepoint(each.name, owners)
+        if info is None:
+            incomplete[job].append(each.name)
+        else:
+            snapshots[job].append(_ref(each, info))
+    return tuple(
+        JobSnapshots(job, tuple(sorted(snapshots[job], key=_age)), tuple(sorted(incomplete[job])))
+        for job in sorted({*snapshots, *incomplete})
+    )
+
+
+def _job_of_savepoint(name: str, jobs: Iterable[str]) -> str:
+    """The one job with the digits in a savepoint's name; else these digits."""
+    match = SAVEPOINT.fullmatch(name)
+    digits = match[1] if match is not None else name
+    meant = [job for job in jobs if JOB.fullmatch(job) and job.startswith(digits)]
+    return meant[0] if len(meant) == 1 else digits
+
+
+def _job_of_one(folder: Folder) -> str:
+    """The job of a snapshot whose folder was given: named by the folder above it, or by the folder's own name."""
+    name = posixpath.basename(folder.path)
+    if CHECKPOINT.fullmatch(name):
+        return posixpath.basename(_parent(folder).path) or name
+    return _job_of_savepoint(name, ())
+
+
+def _ref(candidate: _Candidate, info: pafs.FileInfo) -> SnapshotRef:
+    time = None if info.mtime_ns is None else info.mtime_ns // 1000
+    kind: Kind = "checkpoint" if CHECKPOINT.fullmatch(candidate.name) else "savepoint"
+    return SnapshotRef(candidate.folder, candidate.name, time, kind)
+
+
+def _age(ref: SnapshotRef) -> tuple[int, int, str]:
+    match = CHECKPOINT.fullmatch(ref.name)
+    return ref.time_us or 0, int(match[1]) if match else 0, ref.name
+
+
+def _is_file(folder: Folder) -> bool:
+    """Return whether a place is that of a file ``_metadata``, by its name."""
+    return posixpath.basename(folder.path) == METADATA
+
+
+def _parent(folder: Folder) -> Folder:
+    return replace(folder, path=posixpath.dirname(folder.path))
+
+
+def _is_of_a_job(names: Iterable[str]) -> bool:
+    found = set(names)
+    return found >= _OF_A_JOB or any(CHECKPOINT.fullmatch(name) for name in found)
+
+
+def _is_parquet(folder: Folder) -> bool:
+    with folder.stream(METADATA) as stream:
+        return stream.read(len(_PARQUET)) == _PARQUET
+
+
+def _metadata(folder: Folder) -> pafs.FileInfo | None:
+    """The facts of a folder's ``_metadata``, None where it has none."""
+    path = posixpath.join(folder.path, METADATA)
+    try:
+        info = folder.filesystem.get_file_info(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise no_access(path, error) from error
+    return info if info.type == pafs.FileType.File else None
+
+
+def _at_once(work: Callable[[T], R], pieces: Sequence[T]) -> list[R]:
+    """The results of requests that are made at the same time, in the order of the pieces."""
+    if len(pieces) < 2:
+        return [work(piece) for piece in pieces]
+    with ThreadPoolExecutor(min(len(pieces), PARALLEL_REQUESTS)) as pool:
+        return list(pool.map(work, pieces))
