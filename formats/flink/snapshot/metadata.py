@@ -5,6 +5,8 @@ Source: ``org.apache.flink.runtime.checkpoint.metadata.MetadataV3Serializer`` to
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from statestore.formats.error_codes import ErrorCode
@@ -18,6 +20,7 @@ from statestore.formats.flink.snapshot.handle_fields import (
     stream_handle,
 )
 from statestore.formats.flink.snapshot.handles import KeyedHandle, OperatorHandle
+from statestore.formats.flink.snapshot.java_object import skip_object
 
 METADATA = "_metadata"
 MAGIC = 0x4960672D
@@ -25,7 +28,7 @@ VERSIONS = range(3, 7)
 """Versions that are read: Flink 1.11 to 1.19 write 3, 1.20 writes 4, 2.0 to 2.3 write 5 and 6."""
 
 _MASTER_STATE_MAGIC = 0xC96B1696 - (1 << 32)
-_JAVA_OBJECT = bytes.fromhex("aced0005")
+_SAVEPOINT = "org.apache.flink.runtime.checkpoint.SavepointType"
 _LEAST_OPERATOR = 16 + 4 + 4 + 1 + 4
 _LEAST_CHANNEL = 4 + 8 + 1
 
@@ -63,11 +66,12 @@ class OperatorSnapshot:
 
 @dataclass(frozen=True)
 class SnapshotMetadata:
-    """The content of a ``_metadata`` file."""
+    """The content of a ``_metadata`` file. ``is_savepoint`` is None where it does not say (version 3)."""
 
     version: int
     checkpoint_id: int
     operators: tuple[OperatorSnapshot, ...]
+    is_savepoint: bool | None = None
 
     @property
     def is_unaligned(self) -> bool:
@@ -100,11 +104,11 @@ def parse_metadata(data: bytes, path: str) -> SnapshotMetadata:
     _skip_master_states(source)
     number = source.count(source.i32("operators"), _LEAST_OPERATOR, "operators")
     operators = tuple(_operator(source, version) for _ in range(number))
+    _check_distinct(source, [operator.id for operator in operators], "operator")
     if version == VERSIONS.start:
         source.end()
-    else:
-        _skip_properties(source)
-    return SnapshotMetadata(version, checkpoint, operators)
+        return SnapshotMetadata(version, checkpoint, operators)
+    return SnapshotMetadata(version, checkpoint, operators, _is_savepoint(source))
 
 
 def _skip_master_states(source: DataInput) -> None:
@@ -119,14 +123,11 @@ def _skip_master_states(source: DataInput) -> None:
         source.skip(source.i32("the length of a master state"), "a master state")
 
 
-def _skip_properties(source: DataInput) -> None:
-    """The properties are a Java object up to the end of the file, which nothing here needs."""
-    start = source.at
-    found = source.take(min(source.left, len(_JAVA_OBJECT)), "the properties")
-    if found != _JAVA_OBJECT:
-        raise source.error(
-            f"found {found.hex() or 'the end'}, expected the checkpoint's properties ({_JAVA_OBJECT.hex()})", start
-        )
+def _is_savepoint(source: DataInput) -> bool:
+    """Read the properties, which are a Java object up to the end of the file; return whether they are a savepoint's."""
+    classes = skip_object(source)
+    source.end()
+    return _SAVEPOINT in classes
 
 
 def _operator(source: DataInput, version: int) -> OperatorSnapshot:
@@ -148,18 +149,37 @@ def _operator(source: DataInput, version: int) -> OperatorSnapshot:
         return OperatorSnapshot(number, uid, name, parallelism, most, True, ())
     least = 4  # a finished subtask is its index alone
     found = [_subtask(source, version) for _ in range(source.count(subtasks, least, "subtasks"))]
-    for subtask in found:
-        _check_groups(source, number, most, subtask)
+    _check_distinct(source, [subtask.index for subtask in found], f"subtask of operator {number}")
+    _check_groups(source, number, most, [subtask.managed_keyed for subtask in found])
+    _check_groups(source, number, most, [subtask.raw_keyed for subtask in found])
     return OperatorSnapshot(number, uid, name, parallelism, most, False, tuple(found))
 
 
-def _check_groups(source: DataInput, operator: str, most: int, subtask: Subtask) -> None:
-    for handle in (subtask.managed_keyed, subtask.raw_keyed):
-        if handle is not None and handle.first_group + handle.groups > most:
+def _check_distinct(source: DataInput, found: Sequence[object], what: str) -> None:
+    twice = next((each for each, times in Counter(found).items() if times > 1), None)
+    if twice is not None:
+        raise source.error(f"found {what} {twice} twice, expected it once")
+
+
+def _check_groups(source: DataInput, operator: str, most: int, handles: Sequence[KeyedHandle | None]) -> None:
+    """Check that the subtasks of an operator have distinct key groups, else rows would be read twice."""
+    end = 0
+    for handle in sorted((each for each in handles if each is not None and each.groups), key=_first_group):
+        last = handle.first_group + handle.groups
+        if handle.first_group < end:
             raise source.error(
-                f"found key groups {handle.first_group} to {handle.first_group + handle.groups - 1} in subtask "
-                f"{subtask.index} of operator {operator}, expected only key groups below its max parallelism {most}"
+                f"found key group {handle.first_group} in two subtasks of operator {operator}, expected it in one"
             )
+        if last > most:
+            raise source.error(
+                f"found key group {last - 1} in operator {operator}, expected only those below its max parallelism "
+                f"{most}"
+            )
+        end = last
+
+
+def _first_group(handle: KeyedHandle) -> int:
+    return handle.first_group
 
 
 def _subtask(source: DataInput, version: int) -> Subtask:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import os
 import shutil
 import tarfile
 import tempfile
@@ -38,8 +39,17 @@ NAMES = (
 
 
 def fixture(name: str) -> Path:
-    """The folder of a job run, with the times of change that Flink gave. It is shared: tests never write to it."""
+    """The folder of a job run. It is shared: tests never write to it.
+
+    The archive has lost when the snapshots were taken. Here each ``_metadata`` has the time `taken_us` of its
+    checkpoint id.
+    """
     return _unpacked() / name
+
+
+def taken_us(checkpoint_id: int) -> int:
+    """When the fixtures say that a checkpoint was taken, epoch microseconds: minute 1 of 2026 for id 1, and so on."""
+    return (1_767_225_600 + 60 * checkpoint_id) * 1_000_000
 
 
 def copied(name: str, folder: Path) -> Path:
@@ -69,4 +79,8 @@ def _unpacked() -> Path:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     with tarfile.open(DATA / "flink" / "snapshots.tar.xz") as archive:
         archive.extractall(folder, filter="data")
+    for facts in folder.glob("*/manifest.json"):
+        for snapshot in json.loads(facts.read_text())["snapshots"]:
+            taken = taken_us(snapshot["checkpoint_id"]) * 1000
+            os.utime(facts.parent / snapshot["path"] / "_metadata", ns=(taken, taken))
     return folder
