@@ -44,7 +44,7 @@ def test_metadata_that_is_cut_short_is_refused(which: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("which", WHOLE)
+@pytest.mark.parametrize("which", [which for which in WHOLE if len(WHOLE[which]) < 10_000])
 def test_metadata_that_is_cut_short_anywhere_is_refused(which: str) -> None:
     for end in range(len(WHOLE[which])):
         refused(WHOLE[which][:end])
@@ -92,8 +92,8 @@ def test_other_versions_are_refused_by_number(version: int) -> None:
     assert raised.value.code == "FLINK_UNSUPPORTED"
 
 
-def keyed(handle: bytes, **options: int) -> bytes:
-    return metadata(Operator(subtasks=[subtask(keyed=handle)], **options))
+def keyed(handle: bytes) -> bytes:
+    return metadata(Operator(subtasks=[subtask(keyed=handle)]))
 
 
 def operator_of(count: int) -> bytes:
@@ -174,8 +174,9 @@ def test_a_key_group_in_two_subtasks_is_refused() -> None:
     """Its rows would be read twice."""
     for kind in (7, 12):
         handles = [made.key_groups(kind, first, [0] * 64, made.relative("uuid", 1)) for first in (63, 0)]
-        for named in ("keyed", "raw"):
-            parts = [subtask(number, **{named: handle}) for number, handle in enumerate(handles)]
+        managed = [subtask(number, keyed=handle) for number, handle in enumerate(handles)]
+        raw = [subtask(number, raw=handle) for number, handle in enumerate(handles)]
+        for parts in (managed, raw):
             assert "found key group 63 in two subtasks" in refused(metadata(Operator(subtasks=parts)))
 
 
