@@ -32,7 +32,7 @@ from statestore.formats.rocksdb.manifest import read_families
 DELIMITER = b","
 """The byte between the elements of a list state in a stored value (``ListDelimitedSerializer``)."""
 
-_NAME = re.compile(r"[0-9A-Za-z._-]{1,255}")
+_NAME = re.compile(r"(?!\.{1,2}$)[0-9A-Za-z._-]{1,255}")
 _TABLE = re.compile(r"[0-9]{1,20}\.(sst|ldb|blob)")
 _COPIED = re.compile(r"CURRENT|MANIFEST-[0-9]{1,20}|[0-9]{1,20}\.log")
 _PIECE = 8 << 20
