@@ -70,13 +70,15 @@ def recognises(folder: Folder) -> bool:
 
     Raises InvalidInputError NO_ACCESS.
     """
+    names: list[str] = []
     if _is_file(folder):
-        return _metadata(_parent(folder)) is not None
-    if METADATA in folder.files():
-        name = posixpath.basename(folder.path)
-        return bool(CHECKPOINT.fullmatch(name) or SAVEPOINT.fullmatch(name)) or not _is_parquet(folder)
-    names = folder.folders()
-    if any(CHECKPOINT.fullmatch(name) or SAVEPOINT.fullmatch(name) for name in names) or set(names) >= _OF_A_JOB:
+        folder = _parent(folder)
+        info = _metadata(folder)
+    else:
+        info, names = _inside(folder)
+    if info is not None:
+        return _is_snapshot(posixpath.basename(folder.path)) or not _is_parquet(folder)
+    if any(_is_snapshot(name) for name in names) or _OF_A_JOB.issubset(names):
         return True
     jobs = [name for name in names if JOB.fullmatch(name)]
     return any(_is_of_a_job(folder.at(name).folders()) for name in (jobs if folder.is_local else jobs[:1]))
@@ -91,25 +93,41 @@ def find_jobs(folder: Folder) -> tuple[JobSnapshots, ...]:
 
     Raises InvalidInputError NO_ACCESS.
     """
+    names: list[str] = []
     if _is_file(folder):
         folder = _parent(folder)
-    info = _metadata(folder)
+        info = _metadata(folder)
+    else:
+        info, names = _inside(folder)
     if info is not None:
         one = _Candidate(folder, _job_of_one(folder))
         return (JobSnapshots(one.owner, (_ref(one, info),)),)
-    jobs = [folder.at(name) for name in folder.folders() if JOB.fullmatch(name)]
-    found = [candidate for more in _at_once(_candidates, [folder, *jobs]) for candidate in more]
+    jobs = [folder.at(name) for name in names if JOB.fullmatch(name)]
+    found = _candidates(folder, names)
+    for job, inside in zip(jobs, _at_once(Folder.folders, jobs), strict=True):
+        found += _candidates(job, inside)
     return _grouped(found, _at_once(lambda each: _metadata(each.folder), found))
 
 
-def _candidates(folder: Folder) -> list[_Candidate]:
+def _inside(folder: Folder) -> tuple[pafs.FileInfo | None, list[str]]:
+    """The facts of a folder's ``_metadata``, None where it has none, and the names of its folders, by one listing."""
+    entries = folder.entries()
+    files = [info for info in entries if info.base_name == METADATA and info.type == pafs.FileType.File]
+    names = [info.base_name for info in entries if info.type == pafs.FileType.Directory]
+    return files[0] if files else None, sorted(names)
+
+
+def _candidates(folder: Folder, names: Iterable[str]) -> list[_Candidate]:
     """The folders in a folder that are named as snapshots."""
     owner = posixpath.basename(folder.path)
     return [
-        _Candidate(folder.at(name), owner if CHECKPOINT.fullmatch(name) else "")
-        for name in folder.folders()
-        if CHECKPOINT.fullmatch(name) or SAVEPOINT.fullmatch(name)
+        _Candidate(folder.at(name), owner if CHECKPOINT.fullmatch(name) else "") for name in names if _is_snapshot(name)
     ]
+
+
+def _is_snapshot(name: str) -> bool:
+    """Return whether a folder's name is that of a snapshot."""
+    return bool(CHECKPOINT.fullmatch(name) or SAVEPOINT.fullmatch(name))
 
 
 def _grouped(found: Sequence[_Candidate], infos: Sequence[pafs.FileInfo | None]) -> tuple[JobSnapshots, ...]:

@@ -1,0 +1,141 @@
+"""Snapshots below a folder: which job took them, which did not complete, and what is not Flink's."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from support.flink.fixtures import NAMES, fixture, manifest, taken_us
+from support.flink.metadata_bytes import Operator, metadata
+
+from statestore.formats.flink.snapshot.job_snapshots import JobSnapshots, find_jobs, recognises
+from statestore.formats.places.folder import Folder, folder_at
+from statestore.formats.places.locations import parse_location
+
+A, B, C = "abcdef" + "0" * 26, "abcdef" + "1" * 26, "012345" + "2" * 26
+
+
+def at(path: Path) -> Folder:
+    return folder_at(parse_location(path))
+
+
+def make(root: Path, *snapshots: str) -> None:
+    """Snapshots by their paths, each taken a minute after the one before; a path with a question mark is incomplete."""
+    for minute, path in enumerate(snapshots):
+        folder = root / path.rstrip("?")
+        folder.mkdir(parents=True)
+        (folder / "uuid").write_bytes(b"state")
+        if not path.endswith("?"):
+            file = folder / "_metadata"
+            file.write_bytes(metadata(Operator()))
+            os.utime(file, ns=(taken_us(minute) * 1000, taken_us(minute) * 1000))
+
+
+def shown(jobs: tuple[JobSnapshots, ...]) -> dict[str, list[str]]:
+    """The names of snapshots by job, and with a question mark those that did not complete."""
+    return {
+        job.job: [snapshot.name for snapshot in job.snapshots] + [f"{name}?" for name in job.incomplete] for job in jobs
+    }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_snapshots_of_a_run_of_flink_are_found_in_its_folder(name: str) -> None:
+    assert recognises(at(fixture(name)))
+    (job,) = find_jobs(at(fixture(name)))
+    facts = sorted(manifest(name)["snapshots"], key=lambda each: each["checkpoint_id"])
+    assert [snapshot.folder.path for snapshot in job.snapshots] == [str(fixture(name) / each["path"]) for each in facts]
+    assert [snapshot.kind for snapshot in job.snapshots] == [each["kind"].split("-")[0] for each in facts]
+    assert [snapshot.time_us for snapshot in job.snapshots] == [taken_us(each["checkpoint_id"]) for each in facts]
+    ids = {each["path"].split("/")[0] for each in facts if each["kind"] == "checkpoint"}
+    assert job.job == (ids.pop() if ids else "4a6628")
+    assert job.incomplete == ()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_snapshot_is_found_by_its_folder_and_by_its_metadata(name: str) -> None:
+    for facts in manifest(name)["snapshots"]:
+        folder = at(fixture(name) / facts["path"])
+        for place in (folder, folder.at("_metadata")):
+            assert recognises(place)
+            ((snapshot,),) = [job.snapshots for job in find_jobs(place)]
+            assert snapshot.folder == folder
+            assert snapshot.time_us == taken_us(facts["checkpoint_id"])
+
+
+def test_the_folder_of_a_job_has_its_checkpoints(tmp_path: Path) -> None:
+    make(tmp_path / A, "chk-9", "chk-10", "chk-11?", "shared?", "taskowned?")
+    assert recognises(at(tmp_path / A))
+    assert shown(find_jobs(at(tmp_path / A))) == {A: ["chk-9", "chk-10", "chk-11?"]}
+
+
+def test_checkpoints_may_lie_in_a_folder_that_is_not_named_by_the_job(tmp_path: Path) -> None:
+    """With ``execution.checkpointing.create-subdir`` off there is no folder of the job."""
+    make(tmp_path / "orders", "chk-1", "shared?")
+    assert shown(find_jobs(at(tmp_path / "orders"))) == {"orders": ["chk-1"]}
+    assert shown(find_jobs(at(tmp_path / "orders" / "chk-1"))) == {"orders": ["chk-1"]}
+
+
+def test_a_savepoint_belongs_to_the_one_job_with_the_digits_in_its_name(tmp_path: Path) -> None:
+    savepoint = "savepoint-{}-0123456789ab"
+    make(tmp_path, f"{A}/chk-1", f"{C}/chk-5", savepoint.format("012345"), savepoint.format("ffffff"))
+    assert shown(find_jobs(at(tmp_path))) == {
+        A: ["chk-1"],
+        C: ["chk-5", savepoint.format("012345")],
+        "ffffff": [savepoint.format("ffffff")],
+    }
+
+
+def test_a_savepoint_that_may_be_of_two_jobs_stands_alone(tmp_path: Path) -> None:
+    make(tmp_path, f"{A}/chk-1", f"{B}/chk-1", "savepoint-abcdef-0123456789ab")
+    assert shown(find_jobs(at(tmp_path))) == {
+        A: ["chk-1"],
+        B: ["chk-1"],
+        "abcdef": ["savepoint-abcdef-0123456789ab"],
+    }
+
+
+def test_a_savepoint_in_the_folder_of_its_job_belongs_to_it(tmp_path: Path) -> None:
+    make(tmp_path / A, "chk-1", "savepoint-abcdef-0123456789ab", "savepoint-012345-0123456789ab")
+    expected = {A: ["chk-1", "savepoint-abcdef-0123456789ab"], "012345": ["savepoint-012345-0123456789ab"]}
+    assert shown(find_jobs(at(tmp_path / A))) == expected
+    assert shown(find_jobs(at(tmp_path))) == expected
+
+
+def test_checkpoints_that_did_not_complete_are_facts_of_their_job(tmp_path: Path) -> None:
+    make(tmp_path, f"{A}/chk-3?", f"{A}/chk-4?", "savepoint-012345-0123456789ab?")
+    (tmp_path / A / "chk-4" / "_metadata").mkdir()
+    assert shown(find_jobs(at(tmp_path))) == {A: ["chk-3?", "chk-4?"], "012345": ["savepoint-012345-0123456789ab?"]}
+
+
+def test_snapshots_are_in_the_order_in_which_they_were_taken(tmp_path: Path) -> None:
+    """A job that was restored from its savepoint counts on from it, or anew."""
+    make(tmp_path / A, "chk-20", "savepoint-abcdef-0123456789ab", "chk-3", "chk-100")
+    assert shown(find_jobs(at(tmp_path))) == {A: ["chk-20", "savepoint-abcdef-0123456789ab", "chk-3", "chk-100"]}
+
+
+def test_a_savepoint_under_another_name_is_one_of_its_own(tmp_path: Path) -> None:
+    make(tmp_path, "before upgrade")
+    assert recognises(at(tmp_path / "before upgrade"))
+    (job,) = find_jobs(at(tmp_path / "before upgrade"))
+    assert job.job == "before upgrade"
+    assert [(snapshot.name, snapshot.kind) for snapshot in job.snapshots] == [("before upgrade", "savepoint")]
+
+
+def test_other_folders_are_not_recognised(tmp_path: Path) -> None:
+    strange = ["chk-01", "chk-", "chk-1a", "savepoint-abcdef", "savepoint-ABCDEF-0123456789ab", "x" * 32, A.upper()]
+    make(tmp_path, *strange)
+    (tmp_path / C).mkdir()
+    assert not recognises(at(tmp_path))
+    assert find_jobs(at(tmp_path)) == ()
+    for place in ("nothing", "nothing/_metadata", C):
+        assert not recognises(at(tmp_path / place))
+        assert find_jobs(at(tmp_path / place)) == ()
+
+
+def test_the_metadata_file_of_a_data_set_of_parquet_files_is_not_recognised(tmp_path: Path) -> None:
+    (tmp_path / "_metadata").write_bytes(b"PAR1 and so on")
+    assert not recognises(at(tmp_path))
+    assert not recognises(at(tmp_path / "_metadata"))
+    (tmp_path / "_metadata").write_bytes(b"damaged")
+    assert recognises(at(tmp_path))
