@@ -27,7 +27,7 @@ from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.folder import PARALLEL_REQUESTS
 from statestore.formats.places.local_directory import temporary_directory
-from statestore.formats.rocksdb.manifest import read_families
+from statestore.formats.rocksdb.rocksdict_scan import family_names
 
 DELIMITER = b","
 """The byte between the elements of a list state in a stored value (``ListDelimitedSerializer``)."""
@@ -115,7 +115,7 @@ def _put(files: SnapshotFiles, handle: StreamHandle, target: Path) -> None:
 
 def _write_options(directory: Path) -> None:
     text = _HEAD + "".join(
-        _FAMILY.format(name=name.translate(_ESCAPED)) for name in sorted(read_families(directory), key=_default_first)
+        _FAMILY.format(name=name.translate(_ESCAPED)) for name in sorted(family_names(directory), key=_default_first)
     )
     with disk_errors("write", directory):
         (directory / _OPTIONS).write_text(text)

@@ -145,9 +145,11 @@ def test_left_to_rocksdb_in_the_middle(
     rows = wide_column_at_the_end(tmp_path / "db")
     left: list[KeyRange] = []
 
-    def spied(directory: Path, family: str, ranges: Sequence[KeyRange], batch_rows: int) -> Iterator[pa.RecordBatch]:
+    def spied(
+        directory: Path, family: str, ranges: Sequence[KeyRange], batch_rows: int, *, merges: bool
+    ) -> Iterator[pa.RecordBatch]:
         left.extend(ranges)
-        return scan_with_rocksdict(directory, family, ranges, batch_rows)
+        return scan_with_rocksdict(directory, family, ranges, batch_rows, merges=merges)
 
     monkeypatch.setattr(table_scan, "RANGE_BYTES", 500)
     monkeypatch.setattr(scan, "reading_threads", lambda: threads)

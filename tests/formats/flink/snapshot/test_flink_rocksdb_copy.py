@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rocksdict import Options, Rdict
 from support.flink.fixtures import fixture, manifest, snapshots, truth
 from support.flink.snapshot_reads import files_at, rocks_of, tree_of
 from support.rocksdb.rocksdb_scans import Rows, pairs, scanned
@@ -159,6 +160,26 @@ def test_lookups_merge_operands_too(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             directory, pairs, family="history", key_ranges=[(b"key-3", b"key-3\0")], delimiter=DELIMITER
         )
         assert [row for rows in found for row in rows] == [row for row in expected["history"] if row[0] == b"key-3"]
+
+
+def test_states_with_blob_files_are_read_by_rocksdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job may switch them on by its own factory of options; the scanner does not read them."""
+    own = Options(raw_mode=True)
+    own.create_if_missing(True)
+    own.set_enable_blob_files(True)
+    database = Rdict(str(tmp_path), own)
+    family = database.create_column_family("large", own)
+    rows = [(b"key-%d" % number, bytes([number]) * 5000) for number in range(9)]
+    for key, value in rows:
+        family[key] = value
+    family.flush()
+    database.flush()
+    family.close()
+    database.close()
+    assert list(tmp_path.glob("*.blob"))
+    with opened_database(files_at(tmp_path), handle_of(tmp_path)) as directory:
+        for reader in ("scanner", "rocksdict"):
+            assert rows_by(reader, directory, "large", monkeypatch) == rows
 
 
 def test_options_of_flink_are_left_out(tmp_path: Path) -> None:
