@@ -12,9 +12,8 @@ from rocksdict import AccessType, Options, Rdict, RdictIter, ReadOptions
 from statestore.formats.places.disk_errors import storage_error
 from statestore.formats.places.rocksdb_forks import using_rocksdb
 from statestore.formats.rocksdb.key_ranges import KeyRange, successor
-from statestore.formats.rocksdb.manifest import read_families
 from statestore.formats.rocksdb.native_errors import system_error
-from statestore.formats.rocksdb.reader_errors import Unreadable, corrupt
+from statestore.formats.rocksdb.reader_errors import corrupt
 from statestore.formats.rocksdb.rows import BATCH_BYTES, DEFAULT_FAMILY, ROW_SCHEMA
 
 _MOST_HOLES = 2000
@@ -53,18 +52,12 @@ def scan_with_rocksdict(
 
 
 def family_names(directory: Path) -> list[str]:
-    """The names of a directory's column families, also where it has a form that the scanner does not read.
-
-    Raises CorruptError ROCKSDB_FILE, StorageError.
-    """
-    try:
-        return sorted(read_families(directory))
-    except Unreadable:
-        using_rocksdb()
+    """The names of a directory's column families. Raises CorruptError ROCKSDB_FILE, StorageError."""
+    using_rocksdb()
     try:
         return sorted(Rdict.list_cf(str(directory)))
     except Exception as error:
-        raise _failure(str(directory), "list the column families of", error) from error
+        raise _failure(str(directory), "list the column families in", error) from error
 
 
 @contextmanager

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -189,6 +191,26 @@ def test_options_of_flink_are_left_out(tmp_path: Path) -> None:
     with opened_database(files_at(tmp_path), handle_of(tmp_path)) as directory:
         (options,) = directory.glob("OPTIONS-*")
         assert "StringAppendTESTOperator" in options.read_text()
+
+
+def test_a_small_state_is_read_without_compiled_loops(tmp_path: Path) -> None:
+    """They take a third of a second to load, and need numba."""
+    with_families(tmp_path, ["a"])
+    program = f"""
+import sys
+sys.modules["numba"] = None
+from statestore.formats.flink.snapshot.handles import InPlace, RelativeHandle, RocksHandle
+from statestore.formats.flink.snapshot.rocksdb_copy import opened_database
+from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles
+from statestore.formats.places.folder import folder_at
+from statestore.formats.places.locations import parse_location
+from statestore.formats.rocksdb.scan import scan_rocksdb
+handle = {handle_of(tmp_path)!r}
+with opened_database(SnapshotFiles(folder_at(parse_location({str(tmp_path)!r}))), handle) as directory:
+    print(sum(scan_rocksdb(directory, len, family="a", delimiter=b",")))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("9\n", "")
 
 
 def test_only_table_files_are_links(tmp_path: Path) -> None:
