@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Literal
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import UnsupportedError
+from statestore.formats.errors import UnsupportedError, shown
 from statestore.formats.flink.snapshot.data_input import DataInput
 from statestore.formats.flink.snapshot.handles import (
     EmptyHandle,
@@ -134,7 +134,7 @@ def operator_handle(source: DataInput) -> OperatorHandle | None:
         name = source.utf("the name of an operator state")
         mode = source.u8("the mode of an operator state")
         if mode >= len(_MODES):
-            raise source.error(f"found mode {mode} of operator state {name!r}, expected 0 to 2", source.at - 1)
+            raise source.error(f"found mode {mode} of operator state {shown(name)}, expected 0 to 2", source.at - 1)
         offsets = source.i64s(source.i32("offsets"), "offsets")
         states.append(OperatorStateOffsets(name, _MODES[mode], offsets))
     if kind == _MERGED_OPERATOR:
@@ -213,7 +213,7 @@ def _files(source: DataInput) -> tuple[tuple[str, StreamHandle], ...]:
     found = []
     for _ in range(number):
         name = source.utf("the name of a file of RocksDB")
-        found.append((name, given_stream(source, f"file {name!r} of RocksDB")))
+        found.append((name, given_stream(source, "a file of RocksDB")))
     return tuple(found)
 
 

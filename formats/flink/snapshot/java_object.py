@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from statestore.formats.errors import shown
 from statestore.formats.flink.snapshot.data_input import DataInput
 
 MAX_DEPTH = 64
@@ -102,7 +103,7 @@ class _Walk:
     def _fields(self, kind: _Class, depth: int) -> None:
         if kind.flags & _EXTERNALIZABLE:
             if not kind.flags & _BLOCK_DATA:
-                raise self.source.error(f"found class {kind.name} with data of unknown length, expected blocks")
+                raise self.source.error(f"found class {shown(kind.name)} with data of unknown length, expected blocks")
             self._annotation(depth)
             return
         for code in kind.fields:
@@ -157,7 +158,7 @@ class _Walk:
         parent = self._class(depth + 1)
         found = _Class(name, flags, "".join(codes), parent, parent.depth + 1 if parent else 0)
         if found.depth > MAX_DEPTH:
-            raise source.error(f"found more than {MAX_DEPTH} superclasses of {name}, expected fewer")
+            raise source.error(f"found more than {MAX_DEPTH} superclasses of {shown(name)}, expected fewer")
         self.handles[handle] = found
         return found
 
