@@ -205,7 +205,7 @@ COMPOSITE: Mapping[str, tuple[int, int, Callable[[Nested], FlinkType]]] = {
         lambda nested: ListOf(TupleOf((Basic("int"), nested[0]))),
     ),
 }
-"""Composite classes without outer data: newest version of the outer part, number of nested serializers, and the type."""
+"""Composite classes without outer data: newest version of that part, number of nested serializers, and the type."""
 
 LEGACY_COMPOSITE: Mapping[str, Callable[[Nested], FlinkType]] = {
     f"{RUNTIME}EitherSerializerSnapshot": lambda nested: EitherOf(*nested),

@@ -6,6 +6,7 @@ Source: the ``readSnapshot`` of each class, Flink 1.20 and 2.3.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
@@ -65,7 +66,7 @@ def read_snapshot(data: DataInput) -> FlinkType:
 
 
 def read_proxied(data: DataInput) -> FlinkType:
-    """Like `read_snapshot`, for a snapshot behind the version number of ``TypeSerializerSnapshotSerializationProxy``."""
+    """Like `read_snapshot`, for a snapshot behind the number 2 (``TypeSerializerSnapshotSerializationProxy``)."""
     return _alone(data, proxied_snapshot)
 
 
@@ -161,7 +162,8 @@ def _nullable(source: SnapshotInput, name: str, version: int) -> FlinkType:
     padding = outer_snapshot(source, name, version, 2, lambda data, _: data.i32("the padding of a null"))
     if not 0 <= padding <= 65_536:
         raise source.data.error(f"found a padding of {padding} bytes for a null, expected 0 to 65536")
-    return Nullable(*_nested(source, name, 1), padding)
+    (value,) = _nested(source, name, 1)
+    return Nullable(value, padding)
 
 
 def _row(source: SnapshotInput, name: str, version: int) -> FlinkType:
@@ -315,10 +317,8 @@ def _array_or_map_data(root: str, parts: int) -> Reader:
     def read(source: SnapshotInput, name: str, version: int) -> FlinkType:
         types: list[Logical] = []
         for _ in range(parts):
-            try:
+            with suppress(UnknownLogicalType):
                 types.append(read_logical_type(source.data))
-            except UnknownLogicalType:
-                pass
         for _ in range(parts):
             read_java_object(source.data)
         if len(types) < parts or name.startswith(PYTHON):

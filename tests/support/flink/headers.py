@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from support.flink.fixtures import fixture, snapshots
-
 from statestore.formats.flink.snapshot.handles import KeyGroupHandle, RocksHandle, stream_size
 from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles
 from statestore.formats.places.folder import folder_at
 from statestore.formats.places.locations import parse_location
+from support.flink.fixtures import fixture, snapshots
 
 
 @dataclass(frozen=True)
