@@ -19,6 +19,7 @@ from statestore.formats.flink.serializers.flink_types import (
     Nullable,
     Opaque,
     PrimitiveArray,
+    SortedLong,
     StringArray,
     TableValue,
     TimerOf,
@@ -50,7 +51,7 @@ def _windows(package: str, kinds: Mapping[str, str]) -> dict[str, FlinkType]:
 
 
 def _opaque(*names: str) -> dict[str, FlinkType]:
-    return {name: Opaque(name.partition("$")[0]) for name in names}
+    return {name: Opaque(name.partition("$")[0].removesuffix("Snapshot")) for name in names}
 
 
 SIMPLE: Mapping[str, FlinkType] = {
@@ -106,7 +107,7 @@ SIMPLE: Mapping[str, FlinkType] = {
         {"TimeWindow": "time_window", "CountWindow": "long", "GlobalWindow": "void"},
     ),
     **_named(f"{TABLE}dataview.", {"Null": Basic("void")}),
-    **_named(f"{TABLE}runtime.operators.sink.", {"SortedLong": Basic("sorted_long")}),
+    **_named(f"{TABLE}runtime.operators.sink.", {"SortedLong": SortedLong()}),
     **_named(TYPEUTILS, {"StringData": TableValue(Logical("STRING"))}),
     f"{CEP}sharedbuffer.EventId$EventIdSerializer$EventIdSerializerSnapshot": TupleOf(
         (Basic("int"), Basic("long")), ("id", "timestamp")
@@ -125,6 +126,7 @@ SIMPLE: Mapping[str, FlinkType] = {
 """Classes without a body, and the type of each."""
 
 Nested = tuple[FlinkType, ...]
+Composite = tuple[int, int, Callable[[Nested], FlinkType]]
 
 
 def _first(nested: Nested) -> FlinkType:
@@ -141,12 +143,11 @@ def _stream_element(nested: Nested) -> FlinkType:
     return UnionOf(((0, "with_timestamp", timed), (1, "without_timestamp", nested[0])))
 
 
-def _page_of_event(nested: Nested) -> FlinkType:
-    """A node of CEP's shared buffer: null (0), or the event and the name of its page."""
-    return UnionOf(((0, "none", TupleOf(())), (1, "node", TupleOf((nested[0], Basic("string")), ("event", "page")))))
+def _opaque_composite(name: str, newest: int, number: int) -> dict[str, Composite]:
+    return {name: (newest, number, lambda _: Opaque(name.rpartition("$")[0] or name.removesuffix("SnapshotV2")))}
 
 
-COMPOSITE: Mapping[str, tuple[int, int, Callable[[Nested], FlinkType]]] = {
+COMPOSITE: Mapping[str, Composite] = {
     f"{BASE}ListSerializerSnapshot": (1, 1, lambda nested: ListOf(nested[0])),
     f"{BASE}SetSerializerSnapshot": (1, 1, lambda nested: ListOf(nested[0], is_set=True)),
     f"{BASE}MapSerializerSnapshot": (1, 2, lambda nested: MapOf(*nested)),
@@ -192,18 +193,16 @@ COMPOSITE: Mapping[str, tuple[int, int, Callable[[Nested], FlinkType]]] = {
         6,
         _named_tuple("row", "sqn", "prev_sqn", "next_sqn", "next_sqn_for_record", "timestamp"),
     ),
-    f"{CEP}sharedbuffer.LockableTypeSerializerSnapshot": (1, 1, lambda nested: TupleOf((Basic("int"), nested[0]))),
-    f"{CEP}sharedbuffer.NodeId$NodeIdSerializer$NodeIdSerializerSnapshot": (1, 1, _page_of_event),
-    f"{CEP}sharedbuffer.SharedBufferEdge$SharedBufferEdgeSerializer$SharedBufferEdgeSerializerSnapshot": (
+    f"{CEP}sharedbuffer.LockableTypeSerializerSnapshot": (
         1,
-        2,
-        _named_tuple("target", "version"),
+        1,
+        lambda nested: TupleOf((Basic("int"), nested[0]), ("references", "element")),
     ),
-    f"{CEP}sharedbuffer.SharedBufferNodeSerializerSnapshotV2": (
-        1,
-        1,
-        lambda nested: ListOf(TupleOf((Basic("int"), nested[0]))),
+    **_opaque_composite(f"{CEP}sharedbuffer.NodeId$NodeIdSerializer$NodeIdSerializerSnapshot", 1, 1),
+    **_opaque_composite(
+        f"{CEP}sharedbuffer.SharedBufferEdge$SharedBufferEdgeSerializer$SharedBufferEdgeSerializerSnapshot", 1, 2
     ),
+    **_opaque_composite(f"{CEP}sharedbuffer.SharedBufferNodeSerializerSnapshotV2", 1, 1),
 }
 """Composite classes without outer data: newest version of that part, number of nested serializers, and the type."""
 
