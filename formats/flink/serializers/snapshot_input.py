@@ -25,6 +25,18 @@ _NESTED = 1333245
 _OPTIONAL_MAP = 0x4F2C69A3D70
 _CLASS_NAME = re.compile(r"[^\W\d][^\x00-\x20./;\[\]<>\x7f]*(\.[^\W\d][^\x00-\x20./;\[\]<>\x7f]*)*")
 
+_ROLES = tuple(f"{role}_SERIALIZER".encode() for role in ("KEY", "NAMESPACE", "VALUE", "USER_KEY"))
+_OPTIONS = (b"KEYED_STATE_TYPE", b"OPERATOR_STATE_DISTRIBUTION_MODE")
+_MARKS = (
+    *(len(role).to_bytes(2, "big") + role + b"\0\0\0\2" for role in _ROLES),
+    *(len(option).to_bytes(2, "big") + option for option in _OPTIONS),
+)
+"""Bytes that only a state's header has, never the snapshot of a serializer: a role with its frame, an option."""
+
+_PLAUSIBLE = re.compile(r"[.$]|Snapshot|Serializer|Config")
+_MOST_VERSION = 0xFFFF
+"""More is a text for a version, as it stands behind a snapshot."""
+
 Outer = TypeVar("Outer")
 
 
@@ -58,13 +70,17 @@ class Budget:
 
 @dataclass
 class SnapshotInput:
-    """The bytes of snapshots, and the lengths to take for the unknown snapshot classes that are met, in their order."""
+    """The bytes of snapshots, and the lengths to take for the unknown snapshot classes that are met, in their order.
+
+    ``unsure``: lengths were guessed before these bytes, so that they may be no snapshots at all.
+    """
 
     data: DataInput
     guesses: tuple[int, ...] = ()
     budget: Budget = field(default_factory=Budget)
     used: int = 0
     depth: int = 0
+    unsure: bool = False
 
     def class_name(self, what: str = "the class of a serializer snapshot") -> str:
         """A text that can be the name of a Java class."""
@@ -75,11 +91,22 @@ class SnapshotInput:
         return name
 
     def guessed_body(self, name: str, version: int) -> None:
-        """Skip the body of an unknown class. Raises `UnknownClass` if no length was guessed for it."""
+        """Skip the body of an unknown class. Raises `UnknownClass` if no length was guessed for it.
+
+        Behind a wrong length stand texts that are no classes: CorruptError FLINK_METADATA is raised for these.
+        """
+        unsure = self.unsure or self.used > 0
+        if not 0 <= version <= _MOST_VERSION or (unsure and not _PLAUSIBLE.search(name)):
+            raise self.data.error(f"found {name[:80]!r}, version {version}, for the class of a serializer snapshot")
         if self.used >= len(self.guesses):
-            raise UnknownClass(name, version, self.data.at, self.data.left)
+            raise UnknownClass(name, version, self.data.at, self._to_next_mark())
         self.data.skip(self.guesses[self.used], f"the snapshot of {name}")
         self.used += 1
+
+    def _to_next_mark(self) -> int:
+        data = self.data
+        found = (data.data.find(mark, data.at, data.stop) for mark in _MARKS)
+        return min((at for at in found if at >= 0), default=data.stop) - data.at
 
     @contextmanager
     def deeper(self) -> Iterator[None]:

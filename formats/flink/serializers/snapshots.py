@@ -82,7 +82,7 @@ def snapshot(source: SnapshotInput) -> FlinkType:
         if reader is not None:
             return reader(source, name, version)
         source.guessed_body(name, version)
-        return Opaque(name)
+        return Opaque(name)  # its own class is all that is known: which serializer it stands for is code
 
 
 def proxied_snapshot(source: SnapshotInput) -> FlinkType:

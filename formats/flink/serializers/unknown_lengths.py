@@ -47,13 +47,14 @@ def all_parses(
             continue
         if guesses or tolerant:
             budget.spend()
-        source = SnapshotInput(DataInput(data.data, data.path, start, stop), guesses, budget, depth=depth)
+        part = DataInput(data.data, data.path, start, stop)
+        source = SnapshotInput(part, guesses, budget, depth=depth, unsure=tolerant)
         try:
             parsed = parse(source)
         except UnknownClass as unknown:
             if first is not None:
                 first.append(unknown)
-            pending.append(_longer(guesses, unknown, data, stop))
+            pending.append(_longer(guesses, unknown, data.data, stop))
         except (CorruptError, UnsupportedError):
             if not guesses and not tolerant:
                 raise
@@ -61,15 +62,16 @@ def all_parses(
             yield parsed, source.data.at, bool(guesses)
 
 
-def _longer(guesses: tuple[int, ...], unknown: UnknownClass, data: DataInput, stop: int) -> Iterator[tuple[int, ...]]:
+def _longer(guesses: tuple[int, ...], unknown: UnknownClass, data: bytes, stop: int) -> Iterator[tuple[int, ...]]:
     """The guesses with each length for one more class, shortest first.
 
     Behind a snapshot lies the end, a text (a class, a role, a state) or a number of states. The first two bytes of all
     of these are never more than the bytes behind them.
     """
-    size = stop - unknown.at
-    part = np.frombuffer(data.data, dtype=np.uint8, count=min(size, LONGEST), offset=unknown.at).astype(np.int32)
+    left = stop - unknown.at
+    part = np.frombuffer(data, np.uint8, min(unknown.most + 2, left, LONGEST), unknown.at).astype(np.int32)
     ahead = (part[:-1] << 8) + part[1:]
-    fitting = np.flatnonzero(np.arange(ahead.size) + 2 + ahead <= size)
-    for length in (*fitting.tolist(), size):
+    for length in np.flatnonzero(np.arange(ahead.size) + 2 + ahead <= left).tolist():
         yield (*guesses, length)
+    if unknown.most == left:
+        yield (*guesses, left)
