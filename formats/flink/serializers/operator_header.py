@@ -20,6 +20,7 @@ from statestore.formats.flink.snapshot.data_input import DataInput
 
 OperatorStateMode = Literal["split", "union", "broadcast"]
 _MODES: Mapping[str, OperatorStateMode] = {"SPLIT_DISTRIBUTE": "split", "UNION": "union", "BROADCAST": "broadcast"}
+_SNAPPY = b"\xff\x06\0\0sNaPpY"
 
 
 @dataclass(frozen=True)
@@ -62,12 +63,14 @@ class _Start:
 
 
 def read_operator_header(data: bytes, path: str, end: int | None) -> OperatorHeader:
-    """The header at the start of ``data``; ``end`` is the byte where it ends, where that is known: the least offset of
-    a state, or all of a file without states' offsets.
+    """The header at the start of ``data``; ``end`` is the least offset of an element, where that is known, or the
+    number of bytes of a file without elements.
 
-    Raises CorruptError FLINK_METADATA for damaged bytes, UnsupportedError FLINK_UNSUPPORTED for another version or a
+    Where state is compressed the identifier of a snappy stream stands between the header and the first element. Raises CorruptError FLINK_METADATA for damaged bytes, UnsupportedError FLINK_UNSUPPORTED for another version or a
     serializer whose end cannot be told.
     """
+    while end is not None and data.endswith(_SNAPPY, 0, end):
+        end -= len(_SNAPPY)
     done, at = read_units(data, path, end, _next_unit)
     start: _Start = done[0]
     between = 1 + start.count

@@ -60,6 +60,8 @@ def test_an_operator_header_of_flink_with_serializers_of_a_user(version: str) ->
     data = printed(version)["HEAD", "operator"][1]
     found = read_operator_header(data, "file", len(data))
     assert (found.version, found.compressed, found.end) == (6, True, len(data))
+    compressed = data + b"\xff\x06\0\0sNaPpY"  # what stands before the elements of compressed state
+    assert read_operator_header(compressed, "file", len(compressed)) == found
     offsets, buffer = found.states
     assert (offsets.name, offsets.mode, shown(offsets.element)) == ("offsets", "union", "tuple(string, long)")
     assert buffer == OperatorStateHeader("buffer", "split", Opaque("BackendHeaders$Mine$Empty"))
