@@ -66,7 +66,8 @@ def read_operator_header(data: bytes, path: str, end: int | None) -> OperatorHea
     """The header at the start of ``data``; ``end`` is the least offset of an element, where that is known, or the
     number of bytes of a file without elements.
 
-    Where state is compressed the identifier of a snappy stream stands between the header and the first element. Raises CorruptError FLINK_METADATA for damaged bytes, UnsupportedError FLINK_UNSUPPORTED for another version or a
+    Where state is compressed, the identifier of a snappy stream stands between the header and the first element. Raises
+    CorruptError FLINK_METADATA for damaged bytes, UnsupportedError FLINK_UNSUPPORTED for another version or a
     serializer whose end cannot be told.
     """
     while end is not None and data.endswith(_SNAPPY, 0, end):

@@ -121,6 +121,8 @@ SIMPLE: Mapping[str, FlinkType] = {
         f"{PYTHON}DateSerializer$DateSerializerSnapshot",
         f"{PYTHON}StringSerializer$StringSerializerSnapshot",
         f"{PYTHON}TimeSerializer$TimeSerializerSnapshot",
+        f"{SCALA}UnitSerializer$UnitSerializerSnapshot",
+        f"{SCALA}NothingSerializerSnapshot",
     ),
 }
 """Classes without a body, and the type of each."""
@@ -144,7 +146,9 @@ def _stream_element(nested: Nested) -> FlinkType:
 
 
 def _opaque_composite(name: str, newest: int, number: int) -> dict[str, Composite]:
-    return {name: (newest, number, lambda _: Opaque(name.rpartition("$")[0] or name.removesuffix("SnapshotV2")))}
+    serializer = name.rpartition("$")[0] or name.removesuffix("V2").removesuffix("Snapshot")
+    serializer = serializer.replace(f"{SCALA}Scala", SCALA)
+    return {name: (newest, number, lambda _: Opaque(serializer))}
 
 
 COMPOSITE: Mapping[str, Composite] = {
@@ -198,6 +202,9 @@ COMPOSITE: Mapping[str, Composite] = {
         1,
         lambda nested: TupleOf((Basic("int"), nested[0]), ("references", "element")),
     ),
+    f"{SCALA}ScalaEitherSerializerSnapshot": (1, 2, lambda nested: EitherOf(*nested)),
+    **_opaque_composite(f"{SCALA}ScalaOptionSerializerSnapshot", 2, 1),
+    **_opaque_composite(f"{SCALA}ScalaTrySerializerSnapshot", 2, 2),
     **_opaque_composite(f"{CEP}sharedbuffer.NodeId$NodeIdSerializer$NodeIdSerializerSnapshot", 1, 1),
     **_opaque_composite(
         f"{CEP}sharedbuffer.SharedBufferEdge$SharedBufferEdgeSerializer$SharedBufferEdgeSerializerSnapshot", 1, 2

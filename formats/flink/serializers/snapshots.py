@@ -36,6 +36,7 @@ from statestore.formats.flink.serializers.snapshot_classes import (
     LEGACY_COMPOSITE,
     PYTHON,
     RUNTIME,
+    SCALA,
     SIMPLE,
     STATE,
     STREAMING,
@@ -151,6 +152,13 @@ def _legacy(make: Callable[[tuple[FlinkType, ...]], FlinkType]) -> Reader:
 def _tuple(source: SnapshotInput, name: str, version: int) -> FlinkType:
     outer_snapshot(source, name, version, 2, lambda data, _: data.utf("the class of a tuple"))
     return TupleOf(_nested(source, name))
+
+
+def _traversable(source: SnapshotInput, name: str, version: int) -> FlinkType:
+    """A collection of Scala, which is not decoded: code that makes the collection, and the element."""
+    outer_snapshot(source, name, version, 2, lambda data, _: data.utf("the code of a Scala collection"))
+    _nested(source, name, 1)
+    return Opaque(_serializer_of(name))
 
 
 def _generic_array(source: SnapshotInput, name: str, version: int) -> FlinkType:
@@ -416,6 +424,9 @@ _READERS: Mapping[str, Reader] = {
     f"{PYTHON}DecimalDataSerializer$DecimalSerializerSnapshot": _decimal_data,
     f"{PYTHON}TimestampSerializer$TimestampSerializerSnapshot": _timestamp_data,
     f"{TABLE}runtime.sequencedmultisetstate.linked.RowDataKeySerializerSnapshot": _row_data_key,
+    f"{SCALA}ScalaCaseClassSerializerSnapshot": _tuple,
+    f"{SCALA}Tuple2CaseClassSerializerSnapshot": _tuple,
+    f"{SCALA}TraversableSerializerSnapshot": _traversable,
     f"{CEP}NFAStateSerializerSnapshot": _flagged(2, 2, 3),
     f"{STREAMING}api.functions.sink.TwoPhaseCommitSinkFunction$StateSerializerSnapshot": _flagged(4, 4, 2),
     f"{STREAMING}api.functions.sink.legacy.TwoPhaseCommitSinkFunction$StateSerializerSnapshot": _flagged(4, 4, 2),
