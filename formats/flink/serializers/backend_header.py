@@ -6,7 +6,7 @@ checkpoints. Source: ``KeyedBackendSerializationProxy`` and ``StateMetaInfoSnaps
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -94,9 +94,9 @@ def read_backend_header(data: bytes, path: str, end: int | None) -> BackendHeade
     return BackendHeader(start.version, start.compressed, start.key, states, at)
 
 
-def _next_unit(done: tuple[Any, ...]) -> tuple[Hashable, Unit] | None:
+def _next_unit(done: Sequence[Any]) -> tuple[Hashable, Unit] | None:
     if not done:
-        return None if done else ("start", _start)
+        return "start", _start
     left = done[0].count - len(done) + 1
     return (left, read_state_meta) if left else None
 

@@ -6,7 +6,7 @@ each such place is tried once, and the work stays in proportion to the header.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,11 +17,11 @@ from statestore.formats.flink.serializers.unknown_lengths import all_parses
 from statestore.formats.flink.snapshot.data_input import DataInput
 
 Unit = Callable[[SnapshotInput], Any]
-NextUnit = Callable[[tuple[Any, ...]], tuple[Hashable, Unit] | None]
+NextUnit = Callable[[Sequence[Any]], tuple[Hashable, Unit] | None]
 """The unit behind those that are read, and what distinguishes the units still to come; None at the end."""
 
 
-def read_units(data: bytes, path: str, end: int | None, next_unit: NextUnit) -> tuple[tuple[Any, ...], int]:
+def read_units(data: bytes, path: str, end: int | None, next_unit: NextUnit) -> tuple[list[Any], int]:
     """The results of all units, and the byte behind them.
 
     ``end``: the byte where the header ends, as far as that is known. Without it a header with an unknown class is
@@ -33,9 +33,8 @@ def read_units(data: bytes, path: str, end: int | None, next_unit: NextUnit) -> 
 
 @dataclass
 class _Place:
-    """Units that were read up to here, and the ways to read the next one."""
+    """The ways to read the next unit; how many units lie before it is its place on the stack."""
 
-    done: tuple[Any, ...]
     key: Hashable
     ways: Iterator[tuple[Any, int, bool]]
     found_any: bool = False
@@ -48,11 +47,13 @@ class _Search:
     next_unit: NextUnit
     budget: Budget = field(default_factory=Budget)
     unknown: list[UnknownClass] = field(default_factory=list)
-    before: tuple[Any, ...] = ()
+    before: list[Any] = field(default_factory=list)
     dead: set[Hashable] = field(default_factory=set)
-    found: list[tuple[tuple[Any, ...], int]] = field(default_factory=list)
+    found: list[tuple[list[Any], int]] = field(default_factory=list)
+    done: list[Any] = field(default_factory=list)
+    stack: list[_Place] = field(default_factory=list)
 
-    def run(self) -> tuple[tuple[Any, ...], int]:
+    def run(self) -> tuple[list[Any], int]:
         try:
             self.search()
         except OutOfGuesses:
@@ -64,43 +65,43 @@ class _Search:
         raise self.refused("no length of its snapshot fits what follows")
 
     def search(self) -> None:
-        stack: list[_Place] = []
-        self.enter(stack, (), 0, False)
-        while stack and len(self.found) < 2:
-            place = stack[-1]
-            seen = len(self.unknown)
+        """Read unit after unit; at a unit that cannot be read, go back to the one before and read it another way."""
+        self.enter(0)
+        while self.stack and len(self.found) < 2:
+            place = self.stack[-1]
+            del self.done[len(self.stack) - 1 :]
+            was_sure = not self.unknown
             way = next(place.ways, None)
-            if self.unknown and not seen:
-                self.before = place.done
+            if was_sure and self.unknown:
+                self.before = list(self.done)
                 if self.end is None:
                     raise self.refused("the end of the header is not known here")
             if way is None:
-                stack.pop()
+                self.stack.pop()
                 if not place.found_any:
                     self.dead.add(place.key)
                 continue
-            result, at, _ = way
-            before = len(self.found)
-            self.enter(stack, (*place.done, result), at, bool(self.unknown))
-            if len(self.found) > before:
-                for each in stack:
-                    each.found_any = True
+            self.done.append(way[0])
+            self.enter(way[1])
 
-    def enter(self, stack: list[_Place], done: tuple[Any, ...], at: int, tolerant: bool) -> None:
-        """Go on behind a unit: note a complete header, or try the next unit."""
-        following = self.next_unit(done)
+    def enter(self, at: int) -> None:
+        """Go on behind the units that are read: note a complete header, or begin the next unit."""
+        following = self.next_unit(self.done)
         if following is None:
             if self.end is None or at == self.end:
-                self.found.append((done, at))
-            elif not tolerant:
+                self.found.append((list(self.done), at))
+                for place in self.stack:
+                    place.found_any = True
+            elif not self.unknown:
                 raise self.data.error(f"found the header's end, expected it at byte {self.end}", at)
             return
         token, unit = following
         key = (token, at)
-        if key in self.dead:
-            return
-        ways = all_parses(unit, self.data, at, self.data.stop, self.budget, tolerant=tolerant, first=self.unknown)
-        stack.append(_Place(done, key, ways))
+        if key not in self.dead:
+            ways = all_parses(
+                unit, self.data, at, self.data.stop, self.budget, tolerant=bool(self.unknown), first=self.unknown
+            )
+            self.stack.append(_Place(key, ways))
 
     def refused(self, problem: str) -> UnsupportedError:
         unknown = self.unknown[0]

@@ -6,13 +6,19 @@ Source: ``OperatorBackendSerializationProxy``, ``RegisteredOperatorStateBackendM
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
-from statestore.formats.flink.serializers.backend_header import StateMeta, read_state_meta, role_of, state_count
+from statestore.formats.flink.serializers.backend_header import (
+    VERSION,
+    StateMeta,
+    read_state_meta,
+    role_of,
+    state_count,
+)
 from statestore.formats.flink.serializers.flink_types import FlinkType
 from statestore.formats.flink.serializers.header_units import Unit, read_units
 from statestore.formats.flink.serializers.snapshot_input import SnapshotInput
@@ -64,12 +70,14 @@ class _Start:
 
 def read_operator_header(data: bytes, path: str, end: int | None) -> OperatorHeader:
     """The header at the start of ``data``; ``end`` is the least offset of an element, where that is known, or the
-    number of bytes of a file without elements.
+    number of bytes of a file without elements. No bytes at all are an operator without state in a merged file.
 
     Where state is compressed, the identifier of a snappy stream stands between the header and the first element. Raises
     CorruptError FLINK_METADATA for damaged bytes, UnsupportedError FLINK_UNSUPPORTED for another version or a
     serializer whose end cannot be told.
     """
+    if not data and end == 0:
+        return OperatorHeader(VERSION, False, (), (), 0)
     while end is not None and data.endswith(_SNAPPY, 0, end):
         end -= len(_SNAPPY)
     done, at = read_units(data, path, end, _next_unit)
@@ -80,7 +88,7 @@ def read_operator_header(data: bytes, path: str, end: int | None) -> OperatorHea
     return OperatorHeader(start.version, start.compressed, states, broadcasts, at)
 
 
-def _next_unit(done: tuple[Any, ...]) -> tuple[Hashable, Unit] | None:
+def _next_unit(done: Sequence[Any]) -> tuple[Hashable, Unit] | None:
     if not done:
         return "start", _start
     lists = done[0].count

@@ -45,6 +45,7 @@ from statestore.formats.flink.serializers.snapshot_classes import (
 )
 from statestore.formats.flink.serializers.snapshot_input import (
     Entry,
+    OutOfGuesses,
     SnapshotInput,
     UnknownClass,
     nested_count,
@@ -236,15 +237,17 @@ def _framed(source: SnapshotInput, entry: Entry) -> FlinkType:
         return Opaque("")  # Flink restored the state without the class of the field
     start, stop = entry.value
     found: FlinkType | None = None
-    depth = source.depth
-    for kind, at, guessed in all_parses(snapshot, source.data, start, stop, source.budget, depth):
-        if at != stop:
-            if guessed:
-                continue
-            raise source.data.error(f"found {stop - at} bytes behind the serializer of {entry.name}", at)
-        if found is not None and found != kind:
-            return Opaque(_first_class(source, start, stop))
-        found = kind
+    try:
+        for kind, at, guessed in all_parses(snapshot, source.data, start, stop, source.budget, source.depth):
+            if at != stop:
+                if guessed:
+                    continue
+                raise source.data.error(f"found {stop - at} bytes behind the serializer of {entry.name}", at)
+            if found is not None and found != kind:
+                return Opaque(_first_class(source, start, stop))
+            found = kind
+    except OutOfGuesses:  # the frame shows the end all the same
+        found = None
     return found if found is not None else Opaque(_first_class(source, start, stop))
 
 

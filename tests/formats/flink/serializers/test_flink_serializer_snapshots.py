@@ -211,6 +211,14 @@ def test_a_field_of_another_serializer_is_opaque_within_its_frame() -> None:
     assert opaque_part(found.fields[2][1]) == Opaque("x.OwnSnapshot")
 
 
+def test_many_fields_of_other_serializers_end_in_bounded_work() -> None:
+    """Each frame has room for thousands of lengths; beyond the bound a field is opaque without a further look."""
+    own = listed(snapshot("x.OwnSnapshot", 1, bytes(6000)))
+    found = read(pojo("x.P", {f"f{number}": own for number in range(30)}))
+    assert isinstance(found, PojoOf) and len(found.fields) == 30
+    assert {opaque_part(kind) is not None for _, kind in found.fields} == {True}
+
+
 def test_an_enum_has_its_constants() -> None:
     body = utf("x.Color") + i32(2) + utf("RED") + utf("GREEN")
     found = read(snapshot(f"{BASE}EnumSerializer$EnumSerializerSnapshot", 3, body))

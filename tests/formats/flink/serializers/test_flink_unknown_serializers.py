@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,11 +23,12 @@ from support.flink.snapshot_bytes import (
     tupled,
 )
 
-from statestore.formats.errors import UnsupportedError
+from statestore.formats.errors import CorruptError, UnsupportedError
 from statestore.formats.flink.serializers.backend_header import BackendHeader, read_backend_header
 from statestore.formats.flink.serializers.flink_types import Basic, ListOf, MapOf, Opaque
 from statestore.formats.flink.serializers.operator_header import (
     BroadcastHeader,
+    OperatorHeader,
     OperatorStateHeader,
     read_operator_header,
 )
@@ -66,6 +69,12 @@ def test_an_operator_header_of_flink_with_serializers_of_a_user(version: str) ->
     assert (offsets.name, offsets.mode, shown(offsets.element)) == ("offsets", "union", "tuple(string, long)")
     assert buffer == OperatorStateHeader("buffer", "split", Opaque("BackendHeaders$Mine$Empty"))
     assert found.broadcasts == (BroadcastHeader("rules", "broadcast", Basic("string"), Opaque("BackendHeaders$Body")),)
+
+
+def test_an_operator_without_state_in_a_merged_file_has_no_bytes() -> None:
+    assert read_operator_header(b"", "file", 0) == OperatorHeader(6, False, (), (), 0)
+    with pytest.raises(CorruptError, match="FLINK_METADATA"):
+        read_operator_header(b"", "file", None)
 
 
 @pytest.mark.parametrize("own_key", [True, False])
@@ -113,6 +122,16 @@ def test_the_work_is_bounded() -> None:
     data = header(STRING, *(state(f"s{number}", OWN) for number in range(50))) + trap
     with pytest.raises(UnsupportedError, match="FLINK_UNSUPPORTED"):
         read_backend_header(data, "file", len(data))
+
+
+def test_many_states_take_memory_in_proportion() -> None:
+    data = header(OWN, *(state(f"s{number}", LONG) for number in range(4000)))
+    tracemalloc.start()
+    found = read(data)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(found.states) == 4000
+    assert peak < 30 * len(data)
 
 
 BODIES = st.one_of(
