@@ -53,6 +53,11 @@ BASIC_WIDTHS: Mapping[str, int] = {
 
 
 @dataclass(frozen=True)
+class SortedLong(FlinkType):
+    """int64 with the sign bit flipped (``SortedLongSerializer`` of the table runtime of Flink 2.x)."""
+
+
+@dataclass(frozen=True)
 class PrimitiveArray(FlinkType):
     """int32 n | n elements; ``element`` is byte, short, int, long, float, double, boolean or char.
 
@@ -151,6 +156,26 @@ class EitherOf(FlinkType):
 
 
 @dataclass(frozen=True)
+class UnionOf(FlinkType):
+    """One byte, the tag of a case | the value of that case. ``cases``: tag, name and type of each.
+
+    Two inputs of a co-group (``CoGroupedStreams.UnionSerializer``), records of windows with an evictor
+    (``StreamElementSerializer``). A tag that is not among the cases is an error.
+    """
+
+    cases: tuple[tuple[int, str, FlinkType], ...]
+
+
+@dataclass(frozen=True)
+class MaskedListOf(FlinkType):
+    """int32 n | ceil(n / 8) bytes, one bit per element, the first the most significant of the first byte, 1 = null |
+    the elements that are not null (``LinkedListSerializer`` of the table runtime).
+    """
+
+    element: FlinkType
+
+
+@dataclass(frozen=True)
 class TtlOf(FlinkType):
     """int64 time of the last access, epoch milliseconds | value (``TtlStateFactory.TtlSerializer``)."""
 
@@ -212,13 +237,24 @@ class AvroOf(FlinkType):
 class Opaque(FlinkType):
     """Bytes that only the user's classes decode, and whose end only a frame around them shows.
 
-    ``serializer`` is the class of the serializer, ``class_name`` that of the values, or "". ``declared`` is the type
-    that a user gave for it; None: the value is shown as binary.
+    ``serializer`` is the class of the serializer, or of its snapshot where it is not one of Flink's; "" where a field
+    has none. ``class_name`` is that of the values, or "". ``declared`` is the type that a user gave for it; None: the
+    value is shown as binary.
     """
 
     serializer: str
     class_name: str = ""
     declared: pa.DataType | None = None
+
+
+@dataclass(frozen=True)
+class Shown(FlinkType):
+    """The bytes of ``value``, in a column of another type that a user chose: text for a time whose values may not fit
+    a timestamp (as Java's ``toString`` writes it), a decimal for a number that is text otherwise.
+    """
+
+    value: FlinkType
+    column: pa.DataType
 
 
 # Types that only occur in the keys and values of states, where a frame shows the end
@@ -257,12 +293,18 @@ def fixed_width(kind: FlinkType) -> int:
         return VARIABLE if VARIABLE in widths else sum(widths)
     if isinstance(kind, EnumOf):
         return 4
+    if isinstance(kind, SortedLong):
+        return 8
+    if isinstance(kind, Shown):
+        return fixed_width(kind.value)
     if isinstance(kind, Nullable):
         inner = fixed_width(kind.value)
         return VARIABLE if inner == VARIABLE or not kind.padding else inner + 1
     if isinstance(kind, TtlOf):
         inner = fixed_width(kind.value)
         return VARIABLE if inner == VARIABLE else inner + 8
+    if isinstance(kind, TableValue) and kind.kind.root in ("TIMESTAMP", "TIMESTAMP_LTZ"):
+        return 8 if kind.kind.precision <= 3 else 12
     return VARIABLE
 
 
@@ -278,9 +320,9 @@ def opaque_part(kind: FlinkType) -> Opaque | None:
 
 def children(kind: FlinkType) -> tuple[FlinkType, ...]:
     """The types that every value of a type may contain, without subclasses of a POJO."""
-    if isinstance(kind, (ListOf, ArrayOf, Joined)):
+    if isinstance(kind, (ListOf, MaskedListOf, ArrayOf, Joined)):
         return (kind.element,)
-    if isinstance(kind, (Nullable, TtlOf)):
+    if isinstance(kind, (Nullable, TtlOf, Shown)):
         return (kind.value,)
     if isinstance(kind, MapOf):
         return kind.key, kind.value
@@ -292,4 +334,6 @@ def children(kind: FlinkType) -> tuple[FlinkType, ...]:
         return kind.fields
     if isinstance(kind, PojoOf):
         return tuple(each for _, each in kind.fields)
+    if isinstance(kind, UnionOf):
+        return tuple(each for _, _, each in kind.cases)
     return ()

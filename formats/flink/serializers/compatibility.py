@@ -1,0 +1,199 @@
+"""Whether Flink restores state that was written with one type into serializers of another, by Flink's own rules.
+
+Source: ``resolveSchemaCompatibility`` of each snapshot class, and ``CompositeTypeSerializerUtil``, of Flink 1.20 and
+2.3. Not told apart, because no file's bytes differ by it: SQL types that differ in nullability or in the length of a
+text, and Java's types that one class of `flink_types` stands for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from statestore.formats.flink.serializers.avro_resolution import resolves
+from statestore.formats.flink.serializers.flink_types import (
+    ArrayOf,
+    AvroOf,
+    EitherOf,
+    EnumOf,
+    FlinkType,
+    Joined,
+    ListOf,
+    MapOf,
+    MaskedListOf,
+    Nullable,
+    Opaque,
+    PojoOf,
+    RowOf,
+    Shown,
+    TimerOf,
+    TtlOf,
+    TupleOf,
+    UnionOf,
+)
+from statestore.formats.flink.serializers.type_names import shown
+
+Outcome = Literal["as is", "after migration", "unknown", "incompatible"]
+_ORDER: tuple[Outcome, ...] = ("as is", "after migration", "unknown", "incompatible")
+
+
+@dataclass(frozen=True)
+class Compatibility:
+    """Whether a state is restored, and why not simply as it is ("" where it is).
+
+    "after migration": Flink rewrites values when it restores them. It does so for values only: a key or a namespace
+    must be compatible as it is. "unknown": the decision takes the job's classes.
+    """
+
+    outcome: Outcome
+    reason: str = ""
+
+
+AS_IS = Compatibility("as is")
+
+
+def same_bytes(old: FlinkType, new: FlinkType) -> str | None:
+    """None if state written with ``old`` is restored with ``new`` as it is, else the outcome and its reason."""
+    found = compatibility(old, new)
+    return None if found == AS_IS else f"{found.outcome}: {found.reason}"
+
+
+def compatibility(old: FlinkType, new: FlinkType) -> Compatibility:
+    """What Flink does with state that was written with ``old`` and is restored with serializers of ``new``."""
+    if isinstance(old, Shown):
+        return compatibility(old.value, new)
+    if isinstance(new, Shown):
+        return compatibility(old, new.value)
+    if isinstance(old, Opaque) or isinstance(new, Opaque):
+        return _opaque(old, new)
+    if isinstance(old, TtlOf) != isinstance(new, TtlOf):
+        return Compatibility(
+            "unknown", "a time to live was added or removed, which Flink 1.20 refuses and 2.x migrates"
+        )
+    if type(old) is not type(new):
+        return _different(old, new)
+    if isinstance(old, PojoOf) and isinstance(new, PojoOf):
+        return _pojo(old, new)
+    if isinstance(old, EnumOf) and isinstance(new, EnumOf):
+        return _enum(old, new)
+    if isinstance(old, AvroOf) and isinstance(new, AvroOf):
+        return _avro(old, new)
+    return _parts(old, new)
+
+
+def _different(old: FlinkType, new: FlinkType) -> Compatibility:
+    if {type(old), type(new)} == {ListOf, MaskedListOf}:
+        return Compatibility("unknown", "one of two lists has a mask of nulls, which Flink migrates for linked lists")
+    return Compatibility("incompatible", f"{shown(old)} became {shown(new)}")
+
+
+def _worst(found: Iterable[tuple[str, Compatibility]]) -> Compatibility:
+    """The worst of the results of parts, with the part's name before its reason."""
+    worst = AS_IS
+    for name, each in found:
+        if _ORDER.index(each.outcome) > _ORDER.index(worst.outcome):
+            worst = Compatibility(each.outcome, f"{name}: {each.reason}" if name else each.reason)
+    return worst
+
+
+def _parts(old: FlinkType, new: FlinkType) -> Compatibility:
+    """Types whose class and nested types decide."""
+    if isinstance(old, (TupleOf, RowOf)) and isinstance(new, (TupleOf, RowOf)):
+        if len(old.fields) != len(new.fields):
+            return Compatibility("incompatible", f"{len(old.fields)} fields became {len(new.fields)}")
+        found = _worst(
+            (f"field {number}", compatibility(*pair))
+            for number, pair in enumerate(zip(old.fields, new.fields, strict=True))
+        )
+        if isinstance(old, RowOf) and isinstance(new, RowOf) and old.kind_bits != new.kind_bits:
+            return _worst([("", found), ("", Compatibility("after migration", "one of two rows has the row's kind"))])
+        return found
+    if isinstance(old, UnionOf) and isinstance(new, UnionOf):
+        if [tag for tag, _, _ in old.cases] != [tag for tag, _, _ in new.cases]:
+            return _different(old, new)
+        return _worst(
+            (name, compatibility(mine, yours))
+            for (_, name, mine), (_, _, yours) in zip(old.cases, new.cases, strict=True)
+        )
+    if isinstance(old, Nullable) and isinstance(new, Nullable):
+        if old.padding != new.padding:
+            return Compatibility("incompatible", f"the padding of a null changed from {old.padding} to {new.padding}")
+        return compatibility(old.value, new.value)
+    if isinstance(old, ListOf) and isinstance(new, ListOf) and old.is_set != new.is_set:
+        return _different(old, new)
+    pairs = _pairs(old, new)
+    if pairs is None:
+        return AS_IS if old == new else _different(old, new)
+    return _worst((name, compatibility(mine, yours)) for name, mine, yours in pairs)
+
+
+def _pairs(old: FlinkType, new: FlinkType) -> list[tuple[str, FlinkType, FlinkType]] | None:
+    """The nested types of two types of one class; None: there are none, so that the types must be equal."""
+    if isinstance(old, (ListOf, MaskedListOf, ArrayOf, Joined)) and isinstance(
+        new, (ListOf, MaskedListOf, ArrayOf, Joined)
+    ):
+        return [("element", old.element, new.element)]
+    if isinstance(old, MapOf) and isinstance(new, MapOf):
+        return [("key", old.key, new.key), ("value", old.value, new.value)]
+    if isinstance(old, EitherOf) and isinstance(new, EitherOf):
+        return [("left", old.left, new.left), ("right", old.right, new.right)]
+    if isinstance(old, TimerOf) and isinstance(new, TimerOf):
+        return [("key", old.key, new.key), ("namespace", old.namespace, new.namespace)]
+    if isinstance(old, TtlOf) and isinstance(new, TtlOf):
+        return [("", old.value, new.value)]
+    return None
+
+
+def _pojo(old: PojoOf, new: PojoOf) -> Compatibility:
+    """Fields may come and go; a field that stays must be compatible, and so must a registered subclass."""
+    if old.class_name != new.class_name:
+        return Compatibility("incompatible", f"class {old.class_name} became {new.class_name}")
+    before, after = dict(old.fields), dict(new.fields)
+    found = _worst(
+        [
+            *((f"field {name}", compatibility(kind, after[name])) for name, kind in old.fields if name in after),
+            *_common("registered subclass", old.registered, new.registered),
+        ]
+    )
+    gone = [name for name in before if name not in after]
+    added = [name for name in after if name not in before]
+    changes = [f"field {name} removed" for name in gone] + [f"field {name} added" for name in added]
+    if changes:
+        return _worst([("", found), ("", Compatibility("after migration", ", ".join(changes)))])
+    return found
+
+
+def _common(
+    what: str, old: tuple[tuple[str, FlinkType], ...], new: tuple[tuple[str, FlinkType], ...]
+) -> list[tuple[str, Compatibility]]:
+    after = dict(new)
+    return [(f"{what} {name}", compatibility(kind, after[name])) for name, kind in old if name in after]
+
+
+def _enum(old: EnumOf, new: EnumOf) -> Compatibility:
+    """Constants may be added anywhere; Flink keeps the numbers of the old ones."""
+    if old.class_name != new.class_name:
+        return Compatibility("incompatible", f"class {old.class_name} became {new.class_name}")
+    gone = [name for name in old.constants if name not in new.constants]
+    return Compatibility("incompatible", f"constants {', '.join(gone)} removed") if gone else AS_IS
+
+
+def _avro(old: AvroOf, new: AvroOf) -> Compatibility:
+    if old.schema == new.schema:
+        return AS_IS
+    problem = resolves(old.schema, new.schema)
+    if problem is None:
+        return Compatibility("after migration", "the Avro schema changed, and Avro resolves the change")
+    outcome: Outcome = "incompatible" if problem.is_certain else "unknown"
+    return Compatibility(outcome, f"the Avro schema changed: {problem.text}")
+
+
+def _opaque(old: FlinkType, new: FlinkType) -> Compatibility:
+    if not (isinstance(old, Opaque) and isinstance(new, Opaque)):
+        return Compatibility("unknown", f"{shown(old)} became {shown(new)}")
+    if old.serializer == new.serializer and old.class_name != new.class_name:
+        return Compatibility("incompatible", f"class {old.class_name} became {new.class_name}")
+    if old.serializer != new.serializer:
+        return Compatibility("unknown", f"serializer {old.serializer} became {new.serializer}")
+    return Compatibility("unknown", f"serializer {old.serializer} decides, with the job's classes")

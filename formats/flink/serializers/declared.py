@@ -1,0 +1,298 @@
+"""Types that a user gives for a state: names for fields that have none, and how to read serializers not of Flink.
+
+The bytes decide: a given type must fit them, it never changes how Flink's own serializers are read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import InvalidInputError, UnsupportedError
+from statestore.formats.flink.serializers.flink_types import (
+    ArrayOf,
+    AvroOf,
+    Basic,
+    EitherOf,
+    EnumOf,
+    FlinkType,
+    Joined,
+    ListOf,
+    Logical,
+    MapOf,
+    MaskedListOf,
+    Nullable,
+    Opaque,
+    PojoOf,
+    PrimitiveArray,
+    RowDataOf,
+    RowOf,
+    Shown,
+    SortedLong,
+    StringArray,
+    TableValue,
+    TtlOf,
+    TupleOf,
+    UnionOf,
+)
+from statestore.formats.flink.serializers.type_names import KRYO, shown
+from statestore.formats.values.types import parse_type, type_name
+
+_TIME, _LOCAL_TIME = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
+_WINDOW = pa.struct([("start", _TIME), ("end", _TIME)])
+
+_BASICS: dict[str, pa.DataType] = {
+    "string": pa.string(),
+    "long": pa.int64(),
+    "int": pa.int32(),
+    "short": pa.int16(),
+    "byte": pa.int8(),
+    "boolean": pa.bool_(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "char": pa.string(),
+    "biginteger": pa.string(),
+    "bigdecimal": pa.string(),
+    "date": _TIME,
+    "sql_date": _TIME,
+    "sql_time": _TIME,
+    "sql_timestamp": _TIME,
+    "local_date": pa.date32(),
+    "local_date_time": _LOCAL_TIME,
+    "instant": _TIME,
+    "time_window": _WINDOW,
+}
+"""The type that a user writes for each basic type. ``local_time`` has none."""
+
+_AS_TEXT = frozenset(
+    {"date", "sql_date", "sql_time", "sql_timestamp", "local_date", "local_time", "local_date_time", "instant"}
+)
+_WRITTEN = {
+    kind: Basic(name)
+    for name, kind in _BASICS.items()
+    if name not in {"char", "biginteger", "bigdecimal", "date", "sql_date", "sql_time", "sql_timestamp", "time_window"}
+}
+_LOGICALS: dict[str, pa.DataType] = {
+    "BOOLEAN": pa.bool_(),
+    "TINYINT": pa.int8(),
+    "SMALLINT": pa.int16(),
+    "INTEGER": pa.int32(),
+    "BIGINT": pa.int64(),
+    "FLOAT": pa.float32(),
+    "DOUBLE": pa.float64(),
+    "STRING": pa.string(),
+    "BYTES": pa.binary(),
+    "DATE": pa.date32(),
+    "TIMESTAMP": _LOCAL_TIME,
+    "TIMESTAMP_LTZ": _TIME,
+    "DAY_TIME": pa.duration("us"),
+    "YEAR_MONTH": pa.int32(),
+    "RAW": pa.binary(),
+}
+
+
+def with_declared(kind: FlinkType, text: str) -> FlinkType:
+    """The type of a state's keys or values, with what a user's type adds to it.
+
+    ``text`` is a type as for columns of a store: ``struct<name: string, n: int>``. It must have the same structure and
+    types as ``kind``; its names go to the fields of tuples, rows and SQL rows. Bytes of a serializer not of Flink are
+    read as Flink writes the given type: a struct as its fields in order, like a tuple, ``string``, ``bigint`` a
+    long, ``array`` a list, ``map`` a map, ``date`` a LocalDate, ``timestamp`` an Instant, ``timestamp_ntz`` a
+    LocalDateTime, ``decimal`` a BigDecimal. ``string`` for times and ``decimal`` for big numbers gives a `Shown`.
+
+    Whether a stored key is ambiguous depends on the serializer, so ask `fixed_width` of the type without the user's.
+    Raises InvalidInputError FLINK_TYPE, which names both types.
+    """
+    try:
+        declared = parse_type(text)
+    except UnsupportedError as error:
+        raise InvalidInputError(ErrorCode.FLINK_TYPE, error.message) from None
+    try:
+        return _fitted(kind, declared)
+    except _Unfit as problem:
+        where = f"at {problem.place}: " if problem.place else ""
+        raise InvalidInputError(
+            ErrorCode.FLINK_TYPE,
+            f"type {text!r} does not fit the state's type {shown(kind)}: {where}{problem.found}; give the state's type",
+        ) from None
+
+
+@dataclass
+class _Unfit(Exception):
+    found: str
+    place: str = ""
+
+    def below(self, name: str) -> _Unfit:
+        return _Unfit(self.found, f"{name}.{self.place}" if self.place else name)
+
+
+def _named(declared: pa.DataType) -> str:
+    try:
+        return type_name(declared)
+    except UnsupportedError:
+        return str(declared)
+
+
+def _unfit(kind: FlinkType, declared: pa.DataType) -> _Unfit:
+    return _Unfit(f"found {_named(declared)}, expected {shown(kind)}")
+
+
+def _fitted(kind: FlinkType, declared: pa.DataType) -> FlinkType:
+    if isinstance(kind, Opaque):
+        return _written(kind, declared)
+    if isinstance(kind, Basic):
+        return _basic(kind, declared)
+    if isinstance(kind, Nullable):
+        return replace(kind, value=_fitted(kind.value, declared))
+    if isinstance(kind, TtlOf):
+        return replace(kind, value=_fitted(kind.value, declared))
+    if isinstance(kind, (ListOf, ArrayOf, MaskedListOf, Joined)):
+        if not pa.types.is_list(declared):
+            raise _unfit(kind, declared)
+        return replace(kind, element=_below("element", kind.element, declared.value_type))
+    if isinstance(kind, MapOf):
+        if not pa.types.is_map(declared):
+            raise _unfit(kind, declared)
+        key, value = _below("key", kind.key, declared.key_type), _below("value", kind.value, declared.item_type)
+        return MapOf(key, value)
+    if isinstance(kind, (TupleOf, RowOf)):
+        names = _names(kind, declared, len(kind.fields))
+        fields = tuple(
+            _below(n, each, declared.field(i).type) for i, (n, each) in enumerate(_pairs(names, kind.fields))
+        )
+        return replace(kind, fields=fields, names=names)
+    if isinstance(kind, (PojoOf, EitherOf, UnionOf)):
+        return _named_parts(kind, declared)
+    if isinstance(kind, RowDataOf):
+        return RowDataOf(_logical(kind.row, declared))
+    if isinstance(kind, TableValue):
+        return TableValue(_logical(kind.kind, declared))
+    return _unnamed(kind, declared)
+
+
+def _unnamed(kind: FlinkType, declared: pa.DataType) -> FlinkType:
+    """Types without fields."""
+    expected: pa.DataType | None = None
+    if isinstance(kind, SortedLong):
+        expected = pa.int64()
+    elif isinstance(kind, EnumOf):
+        expected = pa.string()
+    elif isinstance(kind, StringArray):
+        expected = pa.list_(pa.string())
+    elif isinstance(kind, PrimitiveArray):
+        whole = {"byte": pa.binary(), "char": pa.string()}
+        expected = whole[kind.element] if kind.element in whole else pa.list_(_BASICS[kind.element])
+    elif isinstance(kind, AvroOf):
+        raise _Unfit("Avro's schema in the file gives its types and names")
+    if expected is None or not declared.equals(expected):
+        raise _unfit(kind, declared)
+    return kind
+
+
+def _below(name: str, kind: FlinkType, declared: pa.DataType) -> FlinkType:
+    try:
+        return _fitted(kind, declared)
+    except _Unfit as problem:
+        raise problem.below(name) from None
+
+
+def _pairs(names: tuple[str, ...], kinds: tuple[FlinkType, ...]) -> list[tuple[str, FlinkType]]:
+    return list(zip(names, kinds, strict=True))
+
+
+def _names(kind: FlinkType, declared: pa.DataType, number: int) -> tuple[str, ...]:
+    if not pa.types.is_struct(declared):
+        raise _unfit(kind, declared)
+    names = tuple(field.name for field in declared)
+    if len(names) != number:
+        raise _Unfit(f"found a struct of {len(names)} fields, expected {number} ({shown(kind)})")
+    if "" in names or len({name.lower() for name in names}) < number:
+        raise _Unfit(f"found fields {', '.join(map(repr, names))}, expected names that differ, also without case")
+    return names
+
+
+def _named_parts(kind: PojoOf | EitherOf | UnionOf, declared: pa.DataType) -> FlinkType:
+    """Types whose parts have names already: a struct of the same names, in any order."""
+    if isinstance(kind, EitherOf):
+        parts: tuple[tuple[str, FlinkType], ...] = (("left", kind.left), ("right", kind.right))
+    elif isinstance(kind, UnionOf):
+        parts = tuple((name, each) for _, name, each in kind.cases)
+    else:
+        parts = kind.fields
+    names = _names(kind, declared, len(parts))
+    expected = [name for name, _ in parts]
+    if set(names) != set(expected):
+        raise _Unfit(f"found fields {', '.join(names)}, expected {', '.join(expected)}")
+    fitted = tuple((name, _below(name, each, declared.field(name).type)) for name, each in parts)
+    if isinstance(kind, EitherOf):
+        return EitherOf(fitted[0][1], fitted[1][1])
+    if isinstance(kind, UnionOf):
+        return UnionOf(tuple((tag, name, each) for (tag, _, _), (name, each) in zip(kind.cases, fitted, strict=True)))
+    return replace(kind, fields=fitted)
+
+
+def _basic(kind: Basic, declared: pa.DataType) -> FlinkType:
+    expected = _BASICS.get(kind.name)
+    if expected is not None and declared.equals(expected):
+        return kind
+    if pa.types.is_string(declared) and kind.name in _AS_TEXT:
+        return Shown(kind, declared)
+    if pa.types.is_decimal(declared) and kind.name in ("biginteger", "bigdecimal"):
+        return Shown(kind, declared)
+    raise _Unfit(f"found {_named(declared)}, expected {_named(expected) if expected is not None else shown(kind)}")
+
+
+def _logical(kind: Logical, declared: pa.DataType) -> Logical:
+    if kind.root == "ROW":
+        names = _names(kind, declared, len(kind.children))
+        fields = []
+        for name, child in zip(names, kind.children, strict=True):
+            try:
+                fields.append(_logical(child, declared.field(name).type))
+            except _Unfit as problem:
+                raise problem.below(name) from None
+        return replace(kind, children=tuple(fields), names=names)
+    if kind.root == "ARRAY" and pa.types.is_list(declared):
+        return replace(kind, children=(_logical(kind.children[0], declared.value_type),))
+    if kind.root == "MAP" and pa.types.is_map(declared):
+        key, value = _logical(kind.children[0], declared.key_type), _logical(kind.children[1], declared.item_type)
+        return replace(kind, children=(key, value))
+    if kind.root == "MULTISET" and pa.types.is_map(declared) and declared.item_type.equals(pa.int32()):
+        return replace(kind, children=(_logical(kind.children[0], declared.key_type),))
+    expected = _LOGICALS.get(kind.root)
+    if kind.root == "DECIMAL":
+        expected = pa.decimal128(kind.precision, kind.scale)
+    if expected is None or not declared.equals(expected):
+        raise _unfit(kind, declared)
+    return kind
+
+
+def _written(kind: Opaque, declared: pa.DataType) -> FlinkType:
+    """The type whose bytes Flink writes for a user's type. Kryo's bytes are refused."""
+    if kind.serializer == KRYO:
+        raise _Unfit(
+            f"the bytes of Kryo class {kind.class_name} depend on what the job registered with Kryo, so no type can be "
+            "given for them"
+        )
+    if kind.serializer.startswith("org.apache.flink."):
+        raise _Unfit(f"the bytes of {kind.serializer} are not those of Flink's basic serializers")
+    return _as_flink_writes(declared)
+
+
+def _as_flink_writes(declared: pa.DataType) -> FlinkType:
+    if declared in _WRITTEN:
+        return _WRITTEN[declared]
+    if pa.types.is_binary(declared):
+        return PrimitiveArray("byte")
+    if pa.types.is_decimal(declared):
+        return Shown(Basic("bigdecimal"), declared)
+    if pa.types.is_list(declared):
+        return ListOf(_as_flink_writes(declared.value_type))
+    if pa.types.is_map(declared):
+        return MapOf(_as_flink_writes(declared.key_type), _as_flink_writes(declared.item_type))
+    if pa.types.is_struct(declared):
+        names = _names(TupleOf(()), declared, declared.num_fields)
+        return TupleOf(tuple(_as_flink_writes(field.type) for field in declared), names)
+    raise _Unfit(f"found {_named(declared)}, which no basic serializer of Flink writes")

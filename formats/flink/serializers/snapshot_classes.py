@@ -1,0 +1,220 @@
+"""Snapshot classes of Flink 1.20 and 2.3 that need no reader of their own, by name.
+
+Source: all classes of both versions that extend ``SimpleTypeSerializerSnapshot`` or ``CompositeTypeSerializerSnapshot``
+without outer data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from statestore.formats.flink.serializers.flink_types import (
+    ArrayOf,
+    Basic,
+    EitherOf,
+    FlinkType,
+    ListOf,
+    Logical,
+    MapOf,
+    Nullable,
+    Opaque,
+    PrimitiveArray,
+    SortedLong,
+    StringArray,
+    TableValue,
+    TimerOf,
+    TtlOf,
+    TupleOf,
+    UnionOf,
+)
+
+BASE = "org.apache.flink.api.common.typeutils.base."
+RUNTIME = "org.apache.flink.api.java.typeutils.runtime."
+STATE = "org.apache.flink.runtime.state."
+STREAMING = "org.apache.flink.streaming."
+TABLE = "org.apache.flink.table."
+TYPEUTILS = f"{TABLE}runtime.typeutils."
+PYTHON = f"{TYPEUTILS}serializers.python."
+CEP = "org.apache.flink.cep.nfa."
+SCALA = "org.apache.flink.api.scala.typeutils."
+
+_BYTES = PrimitiveArray("byte")
+
+
+def _named(prefix: str, kinds: Mapping[str, FlinkType]) -> dict[str, FlinkType]:
+    """Each serializer's snapshot class, which is nested in the serializer."""
+    return {f"{prefix}{name}Serializer${name}SerializerSnapshot": kind for name, kind in kinds.items()}
+
+
+def _windows(package: str, kinds: Mapping[str, str]) -> dict[str, FlinkType]:
+    return {f"{package}{name}$Serializer${name}SerializerSnapshot": Basic(kind) for name, kind in kinds.items()}
+
+
+def _opaque(*names: str) -> dict[str, FlinkType]:
+    return {name: Opaque(name.partition("$")[0].removesuffix("Snapshot")) for name in names}
+
+
+SIMPLE: Mapping[str, FlinkType] = {
+    **_named(
+        BASE,
+        {
+            "BigDec": Basic("bigdecimal"),
+            "BigInt": Basic("biginteger"),
+            "Bitmap": _BYTES,
+            "Boolean": Basic("boolean"),
+            "BooleanValue": Basic("boolean"),
+            "Byte": Basic("byte"),
+            "ByteValue": Basic("byte"),
+            "Char": Basic("char"),
+            "CharValue": Basic("char"),
+            "Date": Basic("date"),
+            "Double": Basic("double"),
+            "DoubleValue": Basic("double"),
+            "Float": Basic("float"),
+            "FloatValue": Basic("float"),
+            "Instant": Basic("instant"),
+            "Int": Basic("int"),
+            "IntValue": Basic("int"),
+            "LocalDate": Basic("local_date"),
+            "LocalDateTime": Basic("local_date_time"),
+            "LocalTime": Basic("local_time"),
+            "Long": Basic("long"),
+            "LongValue": Basic("long"),
+            "NullValue": Basic("void"),
+            "Short": Basic("short"),
+            "ShortValue": Basic("short"),
+            "SqlDate": Basic("sql_date"),
+            "SqlTime": Basic("sql_time"),
+            "SqlTimestamp": Basic("sql_timestamp"),
+            "String": Basic("string"),
+            "StringValue": Basic("string"),
+            "Void": Basic("void"),
+        },
+    ),
+    **_named(
+        f"{BASE}array.",
+        {
+            f"{name}PrimitiveArray": PrimitiveArray(name.lower())
+            for name in ("Boolean", "Byte", "Char", "Double", "Float", "Int", "Long", "Short")
+        },
+    ),
+    **_named(f"{BASE}array.", {"StringArray": StringArray()}),
+    **_named(STATE, {"VoidNamespace": Basic("void")}),
+    **_named(f"{STREAMING}api.utils.", {"ByteArrayWrapper": _BYTES}),
+    **_windows(f"{STREAMING}api.windowing.windows.", {"TimeWindow": "time_window", "GlobalWindow": "void"}),
+    **_windows(
+        f"{TABLE}runtime.operators.window.",
+        {"TimeWindow": "time_window", "CountWindow": "long", "GlobalWindow": "void"},
+    ),
+    **_named(f"{TABLE}dataview.", {"Null": Basic("void")}),
+    **_named(f"{TABLE}runtime.operators.sink.", {"SortedLong": SortedLong()}),
+    **_named(TYPEUTILS, {"StringData": TableValue(Logical("STRING"))}),
+    f"{CEP}sharedbuffer.EventId$EventIdSerializer$EventIdSerializerSnapshot": TupleOf(
+        (Basic("int"), Basic("long")), ("id", "timestamp")
+    ),
+    f"{CEP}DeweyNumber$DeweyNumberSerializer$DeweyNumberSerializerSnapshot": PrimitiveArray("int"),
+    **_opaque(
+        f"{BASE}VariantSerializer$VariantSerializerSnapshot",
+        f"{RUNTIME}Tuple0SerializerSnapshot",
+        f"{STATE}JavaSerializer$JavaSerializerSnapshot",
+        f"{PYTHON}BigDecSerializer$BigDecSerializerSnapshot",
+        f"{PYTHON}DateSerializer$DateSerializerSnapshot",
+        f"{PYTHON}StringSerializer$StringSerializerSnapshot",
+        f"{PYTHON}TimeSerializer$TimeSerializerSnapshot",
+        f"{SCALA}UnitSerializer$UnitSerializerSnapshot",
+        f"{SCALA}NothingSerializerSnapshot",
+    ),
+}
+"""Classes without a body, and the type of each."""
+
+Nested = tuple[FlinkType, ...]
+Composite = tuple[int, int, Callable[[Nested], FlinkType]]
+
+
+def _first(nested: Nested) -> FlinkType:
+    return nested[0]
+
+
+def _named_tuple(*names: str) -> Callable[[Nested], FlinkType]:
+    return lambda nested: TupleOf(nested, names)
+
+
+def _stream_element(nested: Nested) -> FlinkType:
+    """A record of a stream. State holds no other elements: watermarks and the like are never buffered."""
+    timed = TupleOf((Basic("long"), nested[0]), ("timestamp", "value"))
+    return UnionOf(((0, "with_timestamp", timed), (1, "without_timestamp", nested[0])))
+
+
+def _opaque_composite(name: str, newest: int, number: int) -> dict[str, Composite]:
+    serializer = name.rpartition("$")[0] or name.removesuffix("V2").removesuffix("Snapshot")
+    serializer = serializer.replace(f"{SCALA}Scala", SCALA)
+    return {name: (newest, number, lambda _: Opaque(serializer))}
+
+
+COMPOSITE: Mapping[str, Composite] = {
+    f"{BASE}ListSerializerSnapshot": (1, 1, lambda nested: ListOf(nested[0])),
+    f"{BASE}SetSerializerSnapshot": (1, 1, lambda nested: ListOf(nested[0], is_set=True)),
+    f"{BASE}MapSerializerSnapshot": (1, 2, lambda nested: MapOf(*nested)),
+    f"{STATE}ArrayListSerializerSnapshot": (1, 1, lambda nested: ListOf(nested[0])),
+    f"{STATE}ttl.TtlStateFactory$TtlSerializerSnapshot": (2, 2, lambda nested: TtlOf(nested[1])),
+    f"{STATE}v2.ttl.TtlStateFactory$TtlSerializerSnapshot": (2, 2, lambda nested: TtlOf(nested[1])),
+    f"{STREAMING}api.operators.TimerSerializerSnapshot": (2, 2, lambda nested: TimerOf(*nested)),
+    f"{RUNTIME}JavaEitherSerializerSnapshot": (1, 2, lambda nested: EitherOf(*nested)),
+    f"{STREAMING}runtime.streamrecord.StreamElementSerializer$StreamElementSerializerSnapshot": (2, 1, _stream_element),
+    f"{STREAMING}api.operators.co.IntervalJoinOperator$BufferEntrySerializerSnapshot": (
+        2,
+        1,
+        lambda nested: TupleOf((Basic("boolean"), nested[0]), ("has_been_joined", "element")),
+    ),
+    f"{STREAMING}api.datastream.CoGroupedStreams$UnionSerializerSnapshot": (
+        2,
+        2,
+        lambda nested: UnionOf(((1, "one", nested[0]), (2, "two", nested[1]))),
+    ),
+    "org.apache.flink.api.common.typeutils.SingleThreadAccessCheckingTypeSerializer"
+    "$SingleThreadAccessCheckingTypeSerializerSnapshot": (1, 1, _first),
+    f"{TABLE}dataview.ListViewSerializerSnapshot": (1, 1, _first),
+    f"{TABLE}dataview.MapViewSerializerSnapshot": (1, 1, _first),
+    f"{TABLE}dataview.NullAwareMapSerializerSnapshot": (1, 2, lambda nested: MapOf(Nullable(nested[0]), nested[1])),
+    f"{TYPEUTILS}RawValueDataSerializer$RawValueDataSerializerSnapshot": (0, 1, lambda nested: _BYTES),
+    f"{TYPEUTILS}WindowKeySerializer$WindowKeySerializerSnapshot": (
+        1,
+        1,
+        lambda nested: TupleOf((Basic("long"), nested[0]), ("window", "key")),
+    ),
+    f"{TABLE}runtime.sequencedmultisetstate.linked.MetaSqnInfoSerializer$MetaSqnInfoSerializerSnapshot": (
+        0,
+        2,
+        _named_tuple("high_sqn", "size"),
+    ),
+    f"{TABLE}runtime.sequencedmultisetstate.linked.RowSqnInfoSerializer$RowSqnInfoSerializerSnapshot": (
+        0,
+        2,
+        _named_tuple("first_sqn", "last_sqn"),
+    ),
+    f"{TABLE}runtime.sequencedmultisetstate.linked.NodeSerializer$NodeSerializerSnapshot": (
+        0,
+        6,
+        _named_tuple("row", "sqn", "prev_sqn", "next_sqn", "next_sqn_for_record", "timestamp"),
+    ),
+    f"{CEP}sharedbuffer.LockableTypeSerializerSnapshot": (
+        1,
+        1,
+        lambda nested: TupleOf((Basic("int"), nested[0]), ("references", "element")),
+    ),
+    f"{SCALA}ScalaEitherSerializerSnapshot": (1, 2, lambda nested: EitherOf(*nested)),
+    **_opaque_composite(f"{SCALA}ScalaOptionSerializerSnapshot", 2, 1),
+    **_opaque_composite(f"{SCALA}ScalaTrySerializerSnapshot", 2, 2),
+    **_opaque_composite(f"{CEP}sharedbuffer.NodeId$NodeIdSerializer$NodeIdSerializerSnapshot", 1, 1),
+    **_opaque_composite(
+        f"{CEP}sharedbuffer.SharedBufferEdge$SharedBufferEdgeSerializer$SharedBufferEdgeSerializerSnapshot", 1, 2
+    ),
+    **_opaque_composite(f"{CEP}sharedbuffer.SharedBufferNodeSerializerSnapshotV2", 1, 1),
+}
+"""Composite classes without outer data: newest version of that part, number of nested serializers, and the type."""
+
+LEGACY_COMPOSITE: Mapping[str, Callable[[Nested], FlinkType]] = {
+    f"{RUNTIME}EitherSerializerSnapshot": lambda nested: EitherOf(*nested),
+    f"{BASE}GenericArraySerializerConfigSnapshot": lambda nested: ArrayOf(nested[0]),
+}
+"""Classes that only Flink 1.x reads, all in version 2 (the array's has the element's class before the nested ones)."""
