@@ -27,14 +27,18 @@ from statestore.formats.kernels.flink_steps import (
     LENGTH,
     MARK,
     MASK,
+    MASKED,
+    MASKED_NEXT,
     OPAQUE,
     OPTION,
     REST,
     SHORT,
     SIZED,
+    TAG_BYTE,
     TAG_EITHER,
     TAG_INDEX,
     TEXT,
+    UNMASKED,
     WRONG,
     ZERO,
 )
@@ -192,10 +196,11 @@ def walk(
                     out[row, used[row]] = I64(flag != a)
                     used[row] += 1
                 if flag == a:
-                    if steps[pc, 3] > end - at:
+                    padding = steps[pc, 3]
+                    if padding > end - at:
                         status = SHORT
                         break
-                    at += steps[pc, 3]
+                    at = end if padding < 0 else at + padding
                     pc = steps[pc, 4]
                     continue
             elif step == SIZED:
@@ -258,6 +263,11 @@ def walk(
                     at += 1
                     if a == TAG_EITHER:
                         case = 1 - flag
+                    elif a == TAG_BYTE:
+                        tags = steps[pc, 5]
+                        for k in range(cases):
+                            if jumps[tags + k] == flag:
+                                case = I64(k)
                     elif flag == 1 or flag == 2:
                         case = flag - 1
                     elif flag == 4:
@@ -412,6 +422,43 @@ def walk(
                 registers[register] -= 1
                 pc = steps[pc, 4] if registers[register] > 0 else steps[pc, 3]
                 continue
+            elif step == MASKED:
+                if end - at < 4:
+                    status = SHORT
+                    break
+                count = _int32(data, at)
+                at += 4
+                if count < 0:
+                    status = WRONG
+                    break
+                if (count + 7) >> 3 > end - at:
+                    status = SHORT
+                    break
+                if row >= 0:
+                    out[row, used[row]] = count
+                    out[row + 1, used[row]] = at
+                    used[row] += 1
+                register = steps[pc, 5]
+                registers[register] = count
+                registers[register + 1] = 0
+                registers[register + 2] = at
+                at += (count + 7) >> 3
+                if count == 0:
+                    pc = steps[pc, 4]
+                    continue
+            elif step == UNMASKED:
+                register = steps[pc, 5]
+                bit = registers[register + 1]
+                if data[registers[register + 2] + (bit >> 3)] >> (7 - (bit & 7)) & 1 != 0:
+                    pc = steps[pc, 4]
+                    continue
+            elif step == MASKED_NEXT:
+                register = steps[pc, 5]
+                registers[register] -= 1
+                registers[register + 1] += 1
+                if registers[register] > 0:
+                    pc = steps[pc, 4]
+                    continue
             elif step == FAIL:
                 status = OPAQUE
                 break

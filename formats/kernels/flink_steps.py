@@ -8,7 +8,7 @@ from __future__ import annotations
 END = 0  # of a record
 FIXED = 1  # a bytes: position
 TEXT = 2  # a string: position, units + 1, end
-OPTION = 3  # a flag, null if it is a, then b bytes of padding and on to target: 1 if present
+OPTION = 3  # a flag, null if it is a, then b bytes of padding (-1: all that are left) and on to target: 1 if present
 SIZED = 4  # int32 n | n * a bytes: position, n
 COUNT = 5  # int32 n, of entries with at least a bytes; on to target for 0: n
 AGAIN = 6  # back to target while entries are left in the register
@@ -27,8 +27,11 @@ BLOCKS = 18  # begin to count entries of blocks in the register
 BLOCK = 19  # a block of entries with at least a bytes, on to target behind the last: count of all
 BLOCK_NEXT = 20  # back to target while entries are left in the register behind, else to step b
 FAIL = 21  # a part that cannot be decoded
+MASKED = 22  # int32 n | a bit for each entry; register: entries left, entry, mask; on to target for 0: n, position
+UNMASKED = 23  # on to target if the entry's bit is set
+MASKED_NEXT = 24  # back to target while entries are left
 
-TAG_EITHER, TAG_INDEX, TAG_POJO = 0, 1, 2
+TAG_EITHER, TAG_INDEX, TAG_POJO, TAG_BYTE = 0, 1, 2, 3  # those of TAG_BYTE stand in the jumps from name register on
 
 DONE = 0
 FULL = 1  # the places have no room for the next record

@@ -92,7 +92,14 @@ def _part(places: Places, place: Place, number: int, count: int) -> pa.Array:
 
 def _repeated(places: Places, place: Place, counts: Ints) -> pa.Array:
     offsets = ends_of(counts)
-    values = _part(places, place, 0, int(offsets[-1]))
+    shape = place.shape
+    if isinstance(shape, Repeated) and shape.framing == "masked":
+        entry = np.arange(offsets[-1]) - np.repeat(offsets[:-1], counts)
+        octet = gather(places.data, np.repeat(places.rows[place.row + 1], counts) + (entry >> 3), "u1")
+        present = (octet >> (7 - (entry & 7)).astype(np.uint8)) & 1 == 0
+        values = spread(_part(places, place, 0, int(present.sum())), present)
+    else:
+        values = _part(places, place, 0, int(offsets[-1]))
     ends = pa.py_buffer(offsets.astype(np.int32))  # fewer than 2**31 places fit into a batch
     return pa.Array.from_buffers(place.shape.column, len(counts), [None, ends], children=[values])
 

@@ -41,6 +41,7 @@ from statestore.formats.flink.serializers.flink_types import (
     ListOf,
     Logical,
     MapOf,
+    MaskedListOf,
     Nullable,
     Opaque,
     PojoOf,
@@ -53,6 +54,7 @@ from statestore.formats.flink.serializers.flink_types import (
     TimerOf,
     TtlOf,
     TupleOf,
+    UnionOf,
 )
 
 MOST_DEPTH = 64
@@ -80,6 +82,7 @@ _BASICS: dict[str, Shape] = {
     "local_time": Fixed(pa.time64("ns"), 7, "local time"),
     "local_date_time": Fixed(pa.timestamp("ns"), 13, "local date time"),
     "instant": Fixed(NANOS, 12, "instant"),
+    "sorted_long": Fixed(pa.int64(), 8, "flipped"),
     "void": Zero(None),
     "time_window": Struct(struct_of(["start", "end"], (_MILLIS, _MILLIS)), (_MILLIS, _MILLIS)),
 }
@@ -114,6 +117,8 @@ def _layout(kind: FlinkType, depth: int) -> Shape:
         return _repeated("counted", _TEXT)
     if isinstance(kind, ListOf):
         return _repeated("counted", _layout(kind.element, below))
+    if isinstance(kind, MaskedListOf):
+        return _repeated("masked", _layout(kind.element, below))
     if isinstance(kind, Joined):
         return _repeated("joined", _layout(kind.element, below))
     if isinstance(kind, ArrayOf):
@@ -131,6 +136,11 @@ def _layout(kind: FlinkType, depth: int) -> Shape:
     if isinstance(kind, EitherOf):
         cases = _layout(kind.left, below), _layout(kind.right, below)
         return _alternatives("either", ["left", "right"], cases)
+    if isinstance(kind, UnionOf):
+        inputs = tuple(_layout(each, below) for _, _, each in kind.cases)
+        return _alternatives(
+            "byte", [name for _, name, _ in kind.cases], inputs, tuple(tag for tag, _, _ in kind.cases)
+        )
     if isinstance(kind, TtlOf):
         value = _layout(kind.value, below)
         return Struct(struct_of(["value", "last_access"], (value, _MILLIS)), (_MILLIS, value), (1, 0))
@@ -205,9 +215,9 @@ def _fields(kind: TupleOf | RowOf, parts: tuple[Shape, ...]) -> Shape:
     return Masked(column, parts, (len(parts) + first_bit + 7) // 8, first_bit)
 
 
-def _alternatives(tag: str, names: list[str], cases: tuple[Shape, ...]) -> Shape:
+def _alternatives(tag: str, names: list[str], cases: tuple[Shape, ...], tags: tuple[int, ...] = ()) -> Shape:
     fields = tuple(((number, -1),) for number, case in enumerate(cases) if case.column is not None)
-    return Branches(struct_of(names, cases), tag, cases, fields)
+    return Branches(struct_of(names, cases), tag, cases, fields, tags=tags)
 
 
 def _pojo(kind: PojoOf, depth: int) -> Shape:

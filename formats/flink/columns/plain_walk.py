@@ -78,7 +78,7 @@ class PlainWalk:
                 if flag == a:
                     if b > end - at:
                         raise Short(b, end - at)
-                    at, pc = at + b, target
+                    at, pc = end if b < 0 else at + b, target
             elif step == steps.SIZED:
                 count, at = self._count(at, end, a)
                 if row >= 0:
@@ -99,7 +99,7 @@ class PlainWalk:
             elif step == steps.END:
                 return at
             elif step == steps.BRANCH:
-                case, at = self._case(at, end, a, register, c)
+                case, at = self._case(at, end, a, register, c, target)
                 if not 0 <= case < target:
                     raise Wrong(f"branch {case}", f"one of {target}")
                 if row >= 0:
@@ -158,6 +158,28 @@ class PlainWalk:
             elif step == steps.BLOCK_NEXT:
                 registers[register + 1] -= 1
                 pc = target if registers[register + 1] else b
+            elif step == steps.MASKED:
+                count, at = self._int32(at, end)
+                if count < 0:
+                    raise Wrong(f"count {count}", "0 or more")
+                if (count + 7) // 8 > end - at:
+                    raise Short((count + 7) // 8, end - at)
+                if row >= 0:
+                    out[row].append(count)
+                    out[row + 1].append(at)
+                registers[register : register + 3] = count, 0, at
+                at += (count + 7) // 8
+                if not count:
+                    pc = target
+            elif step == steps.UNMASKED:
+                bit = registers[register + 1]
+                if data[registers[register + 2] + (bit >> 3)] >> (7 - (bit & 7)) & 1:
+                    pc = target
+            elif step == steps.MASKED_NEXT:
+                registers[register] -= 1
+                registers[register + 1] += 1
+                if registers[register]:
+                    pc = target
             elif step == steps.MARK:
                 registers[register] = at
             elif step == steps.LENGTH:
@@ -223,7 +245,7 @@ class PlainWalk:
             at += size
         return at
 
-    def _case(self, at: int, end: int, tag: int, first_name: int, names: int) -> tuple[int, int]:
+    def _case(self, at: int, end: int, tag: int, first_name: int, names: int, cases: int) -> tuple[int, int]:
         if tag == steps.TAG_INDEX:
             return self._int32(at, end)
         if at >= end:
@@ -232,6 +254,11 @@ class PlainWalk:
         at += 1
         if tag == steps.TAG_EITHER:
             return 1 - flag, at
+        if tag == steps.TAG_BYTE:
+            tags = self._jumps[first_name : first_name + cases]
+            if flag not in tags:
+                raise Wrong(f"tag {flag}", f"one of {tags}")
+            return tags.index(flag), at
         if flag in (1, 2):
             return flag - 1, at
         if flag == 4:

@@ -57,18 +57,22 @@ from statestore.formats.kernels.flink_steps import (
     LENGTH,
     MARK,
     MASK,
+    MASKED,
+    MASKED_NEXT,
     OPTION,
     REST,
     SIZED,
+    TAG_BYTE,
     TAG_EITHER,
     TAG_INDEX,
     TAG_POJO,
     TEXT,
+    UNMASKED,
     ZERO,
 )
 
-_ROWS = {TEXT: 3, SIZED: 2, BIG: 2, REST: 2}
-_TAGS = {"either": TAG_EITHER, "index": TAG_INDEX, "pojo": TAG_POJO}
+_ROWS = {MASKED: 2, TEXT: 3, SIZED: 2, BIG: 2, REST: 2}
+_TAGS = {"either": TAG_EITHER, "index": TAG_INDEX, "pojo": TAG_POJO, "byte": TAG_BYTE}
 _MOST_STEPS = 1 << 16
 NO_ROW = -1
 
@@ -197,6 +201,8 @@ class _Writer:
         if isinstance(shape, Repeated):
             return self._repeated(shape, want)
         if isinstance(shape, Optional):
+            if shape.padding < 0 and not self._framed:
+                raise AssertionError("a null takes the rest only inside of frames")
             row = self._row(OPTION, want)
             step = self.step(OPTION, row, shape.null_flag, shape.padding)
             part = self.write(shape.value, want)
@@ -250,6 +256,8 @@ class _Writer:
         return Place(shape, row)
 
     def _repeated(self, shape: Repeated, want: bool) -> Place:
+        if shape.framing == "masked":
+            return self._masked_list(shape, want)
         row, register = self._row(COUNT, want), self.register()
         least = least_bytes(shape.element)
         if shape.framing == "counted":
@@ -275,6 +283,19 @@ class _Writer:
             self._steps[head][4] = self._here()
         return Place(shape, row, parts=(part,))
 
+    def _masked_list(self, shape: Repeated, want: bool) -> Place:
+        row, register = self._row(MASKED, want), self.register()
+        self.register()
+        self.register()
+        head = self.step(MASKED, row, register=register)
+        start = self._here()
+        step = self.step(UNMASKED, register=register)
+        part = self.write(shape.element, want)
+        self._steps[step][4] = self._here()
+        self.step(MASKED_NEXT, target=start, register=register)
+        self._steps[head][4] = self._here()
+        return Place(shape, row, parts=(part,))
+
     def _masked(self, shape: Masked, want: bool) -> Place:
         row, register = self._row(MASK, want), self.register()
         self.step(MASK, row, shape.width, register=register)
@@ -293,6 +314,9 @@ class _Writer:
             self._names += modified_utf8(name)
             self._name_ends.append(len(self._names))
         self._jumps += [0] * len(shape.cases)
+        if shape.tag == "byte":
+            first_name = len(self._jumps)
+            self._jumps += shape.tags
         self.step(BRANCH, row, _TAGS[shape.tag], base, len(shape.cases), first_name, len(shape.names))
         parts: list[Place | None] = []
         ends, ended_by = [], ""

@@ -58,7 +58,8 @@ class BigNumber(Shape):
 @dataclass(frozen=True)
 class Repeated(Shape):
     """Entries. ``framing``: "counted" by an int32 before them, "joined" by bytes ``2C`` up to the end of the cell, or
-    in Avro's "blocks", each a varlong of its entries before them, 0 at the end.
+    in Avro's "blocks", each a varlong of its entries before them, 0 at the end, or "masked": int32 n | a bit for each
+    entry, most significant first, 1 for null | the other entries.
 
     If the column is a map, ``element`` is a `Struct` of key and value.
     """
@@ -69,7 +70,9 @@ class Repeated(Shape):
 
 @dataclass(frozen=True)
 class Optional(Shape):
-    """A byte, 0 or 1 | the value, unless the byte is ``null_flag``: then ``padding`` bytes follow."""
+    """A byte, 0 or 1 | the value, unless the byte is ``null_flag``: then ``padding`` bytes follow, or all that
+    are left of the cell with -1.
+    """
 
     value: Shape
     null_flag: int
@@ -102,16 +105,20 @@ class Masked(Shape):
 class Branches(Shape):
     """A tag | the case that the tag selects. A case of None is null and has no bytes.
 
-    ``tag`` is "either" (byte 1 for the first case, 0 for the second), "index" (int32) or "pojo": byte 1 for the first
-    case, 2 for the second, 4 and a class name for the case of one of ``names``, which follow, 8 and the byte i for the
-    i-th case behind those. ``fields`` has for each field of the column, in order, which field of which case it is:
-    (case, field) pairs, field -1 for the whole case. Empty: the one case that is not null is the column itself.
+    ``tag`` is "either" (byte 1 for the first case, 0 for the second), "index" (int32), "byte" (one of ``tags``, which
+    are in the order of the cases), "nothing" (one case, a null), or "pojo": byte 1 for the first case, 2 for the
+    second, 4 and a class name for the case of one of ``names``, which follow, 8 and the byte i for the i-th case behind
+    those.
+
+    ``fields`` has for each field of the column, in order, which field of which case it is: (case, field) pairs, field
+    -1 for the whole case. Empty: the one case that is not null is the column itself.
     """
 
     tag: str
     cases: tuple[Shape | None, ...]
     fields: tuple[tuple[tuple[int, int], ...], ...] = ()
     names: tuple[str, ...] = ()
+    tags: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -142,14 +149,16 @@ def least_bytes(shape: Shape | None) -> int:
     """The fewest bytes that a value of a shape has."""
     if isinstance(shape, Fixed):
         return shape.width
-    if isinstance(shape, (Sized, BigNumber)) or (isinstance(shape, Repeated) and shape.framing == "counted"):
+    if isinstance(shape, (Sized, BigNumber)) or (
+        isinstance(shape, Repeated) and shape.framing in ("counted", "masked")
+    ):
         return 4
     if isinstance(shape, Struct):
         return sum(map(least_bytes, shape.parts))
     if isinstance(shape, Masked):
         return shape.width
     if isinstance(shape, Branches):
-        return 4 if shape.tag == "index" else 1
+        return {"index": 4, "nothing": 0}.get(shape.tag, 1)
     return 0 if shape is None or isinstance(shape, (Rest, Unknown)) else 1
 
 

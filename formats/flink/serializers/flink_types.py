@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 VARIABLE = -1
+REST_OF_CELL = -1
 
 
 class FlinkType:
@@ -48,6 +49,7 @@ BASIC_WIDTHS: Mapping[str, int] = {
     "instant": 12,
     "void": 1,  # VoidNamespace, GlobalWindow: one byte 0, though the declared length is 0
     "time_window": 16,
+    "sorted_long": 8,  # a long with the sign bit flipped (SortedLongSerializer of Flink 2.x)
 }
 """Bytes of each basic type, `VARIABLE` where they differ."""
 
@@ -92,7 +94,12 @@ class ArrayOf(FlinkType):
 
 @dataclass(frozen=True)
 class Nullable(FlinkType):
-    """Bool null | value unless null; a null is followed by ``padding`` bytes."""
+    """Bool null | value unless null; a null is followed by ``padding`` bytes.
+
+    With `REST_OF_CELL`, all bytes behind a null are ignored: for a null value in a map state, RocksDB and savepoints
+    have what the value's serializer writes for null, which Flink does not read (``AbstractRocksDBState``,
+    ``serializeValueNullSensitive``).
+    """
 
     value: FlinkType
     padding: int = 0
@@ -148,6 +155,26 @@ class EitherOf(FlinkType):
 
     left: FlinkType
     right: FlinkType
+
+
+@dataclass(frozen=True)
+class UnionOf(FlinkType):
+    """One byte, the tag of a case | the value of that case. ``cases``: tag, name and type of each.
+
+    Two inputs of a co-group (``CoGroupedStreams.UnionSerializer``), records of windows with an evictor
+    (``StreamElementSerializer``). A tag that is not among the cases is an error.
+    """
+
+    cases: tuple[tuple[int, str, FlinkType], ...]
+
+
+@dataclass(frozen=True)
+class MaskedListOf(FlinkType):
+    """int32 n | ceil(n / 8) bytes, one bit per element, the first the most significant of the first byte, 1 = null |
+    the elements that are not null (``LinkedListSerializer`` of the table runtime).
+    """
+
+    element: FlinkType
 
 
 @dataclass(frozen=True)
@@ -263,6 +290,8 @@ def fixed_width(kind: FlinkType) -> int:
     if isinstance(kind, TtlOf):
         inner = fixed_width(kind.value)
         return VARIABLE if inner == VARIABLE else inner + 8
+    if isinstance(kind, TableValue) and kind.kind.root in ("TIMESTAMP", "TIMESTAMP_LTZ"):
+        return 8 if kind.kind.precision <= 3 else 12
     return VARIABLE
 
 
@@ -278,7 +307,7 @@ def opaque_part(kind: FlinkType) -> Opaque | None:
 
 def children(kind: FlinkType) -> tuple[FlinkType, ...]:
     """The types that every value of a type may contain, without subclasses of a POJO."""
-    if isinstance(kind, (ListOf, ArrayOf, Joined)):
+    if isinstance(kind, (ListOf, MaskedListOf, ArrayOf, Joined)):
         return (kind.element,)
     if isinstance(kind, (Nullable, TtlOf)):
         return (kind.value,)
@@ -292,4 +321,6 @@ def children(kind: FlinkType) -> tuple[FlinkType, ...]:
         return kind.fields
     if isinstance(kind, PojoOf):
         return tuple(each for _, each in kind.fields)
+    if isinstance(kind, UnionOf):
+        return tuple(each for _, _, each in kind.cases)
     return ()
