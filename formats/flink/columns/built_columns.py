@@ -8,12 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.flink.columns.faults import Beyond
 from statestore.formats.flink.columns.leaf_columns import fixed_column, sized_column
 from statestore.formats.flink.columns.number_texts import number_texts
 from statestore.formats.flink.columns.programs import Place
 from statestore.formats.flink.columns.shapes import (
     BigNumber,
     Branches,
+    Cast,
     Fixed,
     Masked,
     Optional,
@@ -62,6 +64,12 @@ def build(places: Places, place: Place, count: int) -> pa.Array:
         order = shape.order or range(len(shape.parts))
         parts = [build(places, part, count) for part in (place.parts[each] for each in order) if part is not None]
         return struct_array(parts, column, count)
+    if isinstance(shape, Cast):
+        values = _part(places, place, 0, count)
+        try:
+            return values.cast(column)
+        except pa.ArrowInvalid as error:
+            raise Beyond(str(error), str(column)) from None
     if isinstance(shape, Masked):
         return _masked(places, place, count)
     assert isinstance(shape, Branches)

@@ -7,11 +7,12 @@ from functools import lru_cache
 import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import UnsupportedError
+from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.flink.columns.avro_layouts import avro_layout
 from statestore.formats.flink.columns.shapes import (
     BigNumber,
     Branches,
+    Cast,
     Fixed,
     LengthBefore,
     Masked,
@@ -29,6 +30,7 @@ from statestore.formats.flink.columns.shapes import (
     unique_names,
 )
 from statestore.formats.flink.columns.table_layouts import logical_type, table_layout
+from statestore.formats.flink.columns.time_texts import TEXTS
 from statestore.formats.flink.serializers.flink_types import (
     ArrayOf,
     AvroOf,
@@ -49,6 +51,8 @@ from statestore.formats.flink.serializers.flink_types import (
     PrimitiveArray,
     RowDataOf,
     RowOf,
+    Shown,
+    SortedLong,
     StringArray,
     TableValue,
     TimerOf,
@@ -82,7 +86,6 @@ _BASICS: dict[str, Shape] = {
     "local_time": Fixed(pa.time64("ns"), 7, "local time"),
     "local_date_time": Fixed(pa.timestamp("ns"), 13, "local date time"),
     "instant": Fixed(NANOS, 12, "instant"),
-    "sorted_long": Fixed(pa.int64(), 8, "flipped"),
     "void": Zero(None),
     "time_window": Struct(struct_of(["start", "end"], (_MILLIS, _MILLIS)), (_MILLIS, _MILLIS)),
 }
@@ -141,6 +144,8 @@ def _layout(kind: FlinkType, depth: int) -> Shape:
         return _alternatives(
             "byte", [name for _, name, _ in kind.cases], inputs, tuple(tag for tag, _, _ in kind.cases)
         )
+    if isinstance(kind, Shown):
+        return _shown(_layout(kind.value, below), kind.column)
     if isinstance(kind, TtlOf):
         value = _layout(kind.value, below)
         return Struct(struct_of(["value", "last_access"], (value, _MILLIS)), (_MILLIS, value), (1, 0))
@@ -161,6 +166,8 @@ def _other(kind: FlinkType) -> Shape:
         return avro_layout(kind.schema, kind.class_name)
     if isinstance(kind, Opaque):
         return Rest(pa.binary(), whose(kind))
+    if isinstance(kind, SortedLong):
+        return Fixed(pa.int64(), 8, "flipped")
     if isinstance(kind, Prefix):
         return Fixed(pa.int32(), kind.width, "unsigned")
     if isinstance(kind, LengthOf):
@@ -177,6 +184,22 @@ def unsupported(what: str) -> UnsupportedError:
     return UnsupportedError(
         ErrorCode.FLINK_UNSUPPORTED, f"state of Flink with {what}, which cannot be read; read the other columns"
     )
+
+
+def _shown(value: Shape, column: pa.DataType) -> Shape:
+    """A value in a column of another type. Times are written as text by themselves."""
+    if column == value.column:
+        return value
+    if isinstance(value, Fixed) and value.form in TEXTS and column == pa.string():
+        return Fixed(column, value.width, value.form)
+    try:
+        pa.array([], value.column).cast(column)
+    except pa.ArrowException:
+        raise InvalidInputError(
+            ErrorCode.FLINK_TYPE,
+            f"type given for a state of Flink: found {column}, expected {value.column}, or a type to which that casts",
+        ) from None
+    return Cast(column, value)
 
 
 def _primitive_array(kind: PrimitiveArray) -> Shape:

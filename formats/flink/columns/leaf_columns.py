@@ -13,6 +13,7 @@ from statestore.formats.flink.columns.faults import Beyond, Wrong, refuse
 from statestore.formats.flink.columns.shapes import Fixed, Sized
 from statestore.formats.flink.columns.text_columns import characters, text_of_units
 from statestore.formats.flink.columns.time_columns import TIMES
+from statestore.formats.flink.columns.time_texts import TEXTS
 from statestore.formats.kernels.arrays import Bytes, Ints
 from statestore.formats.values.cells import Cells, ends_of, gather
 
@@ -46,6 +47,8 @@ def fixed_column(data: Bytes, at: Ints, shape: Fixed) -> pa.Array:
     if form in ("bytes", "big decimal"):
         cells = Cells(data, at, np.full(len(at), width))
         return cells.binary() if form == "bytes" else decimals_of_bytes(cells, column)
+    if column == pa.string():
+        return TEXTS[form](data, at)
     found = TIMES[form](data, at)
     return found if found.type == column else found.view(column)  # a zone or none
 

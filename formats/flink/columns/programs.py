@@ -23,6 +23,7 @@ from statestore.formats.flink.columns.layouts import layout
 from statestore.formats.flink.columns.shapes import (
     BigNumber,
     Branches,
+    Cast,
     Fixed,
     LengthBefore,
     Masked,
@@ -214,6 +215,8 @@ class _Writer:
             return self._masked(shape, want)
         if isinstance(shape, Branches):
             return self._branches(shape, want)
+        if isinstance(shape, Cast):
+            return Place(shape, parts=(self.write(shape.value, want),))
         if isinstance(shape, Zero):
             self.step(ZERO)
         elif isinstance(shape, LengthBefore):

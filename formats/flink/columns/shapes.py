@@ -122,6 +122,13 @@ class Branches(Shape):
 
 
 @dataclass(frozen=True)
+class Cast(Shape):
+    """A value in a column of another type."""
+
+    value: Shape
+
+
+@dataclass(frozen=True)
 class Rest(Shape):
     """All bytes that are left of the cell. ``whose`` says whose bytes they are, for messages and metadata."""
 
@@ -157,6 +164,8 @@ def least_bytes(shape: Shape | None) -> int:
         return sum(map(least_bytes, shape.parts))
     if isinstance(shape, Masked):
         return shape.width
+    if isinstance(shape, Cast):
+        return least_bytes(shape.value)
     if isinstance(shape, Branches):
         return {"index": 4, "nothing": 0}.get(shape.tag, 1)
     return 0 if shape is None or isinstance(shape, (Rest, Unknown)) else 1

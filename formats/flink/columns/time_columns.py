@@ -11,7 +11,7 @@ from statestore.formats.flink.columns.faults import Beyond, Wrong, refuse
 from statestore.formats.kernels.arrays import Bools, Bytes, Ints
 from statestore.formats.values.cells import gather
 
-_NULL_LONG = -(2**63)
+NULL_LONG = -(2**63)
 _NULL_YEAR = -(2**31)
 _NULL_HOUR = -128
 _MICROS, _NANOS = pa.timestamp("us", "UTC"), pa.timestamp("ns", "UTC")
@@ -55,21 +55,21 @@ def _millis(data: Bytes, at: Ints) -> pa.Array:
 
 def _millis_or_null(data: Bytes, at: Ints) -> pa.Array:
     millis = gather(data, at, ">i8")
-    return micros_of_millis(millis, millis == _NULL_LONG)
+    return micros_of_millis(millis, millis == NULL_LONG)
 
 
 def _instant(data: Bytes, at: Ints) -> pa.Array:
     seconds = gather(data, at, ">i8")
-    return nanos_of(seconds, gather(data, at + 8, ">i4").astype(np.int64), seconds == _NULL_LONG, _NANOS)
+    return nanos_of(seconds, gather(data, at + 8, ">i4").astype(np.int64), seconds == NULL_LONG, _NANOS)
 
 
 def _sql_timestamp(data: Bytes, at: Ints) -> pa.Array:
     """The nanoseconds include the milliseconds."""
     millis = gather(data, at, ">i8")
-    return nanos_of(millis // 1000, gather(data, at + 8, ">i4").astype(np.int64), millis == _NULL_LONG, _NANOS)
+    return nanos_of(millis // 1000, gather(data, at + 8, ">i4").astype(np.int64), millis == NULL_LONG, _NANOS)
 
 
-def _dates(data: Bytes, at: Ints) -> tuple[Ints, Bools]:
+def date_days(data: Bytes, at: Ints) -> tuple[Ints, Bools]:
     """Days since 1970, and which dates are null."""
     year = gather(data, at, ">i4").astype(np.int64)
     missing: Bools = year == _NULL_YEAR
@@ -88,7 +88,7 @@ def _dates(data: Bytes, at: Ints) -> tuple[Ints, Bools]:
     return era * 146_097 + year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year - 719_468, missing
 
 
-def _clock(data: Bytes, at: Ints) -> tuple[Ints, Bools]:
+def clock_nanos(data: Bytes, at: Ints) -> tuple[Ints, Bools]:
     """Nanoseconds of the day, and which times are null."""
     hour = gather(data, at, "i1").astype(np.int64)
     missing: Bools = hour == _NULL_HOUR
@@ -102,19 +102,19 @@ def _clock(data: Bytes, at: Ints) -> tuple[Ints, Bools]:
 
 
 def _local_date(data: Bytes, at: Ints) -> pa.Array:
-    days, missing = _dates(data, at)
+    days, missing = date_days(data, at)
     _fit((days < -(2**31)) | (days >= 2**31), days, "days since 1970", pa.date32())
     return _column(days.astype(np.int32), pa.date32(), missing)
 
 
 def _local_time(data: Bytes, at: Ints) -> pa.Array:
-    nanos, missing = _clock(data, at)
+    nanos, missing = clock_nanos(data, at)
     return _column(nanos, pa.time64("ns"), missing)
 
 
 def _local_date_time(data: Bytes, at: Ints) -> pa.Array:
-    days, missing = _dates(data, at)
-    nanos, no_time = _clock(data, at + 6)
+    days, missing = date_days(data, at)
+    nanos, no_time = clock_nanos(data, at + 6)
     if (missing != no_time).any():
         raise Wrong("a date without a time", "both or none")
     return nanos_of(days * _DAY_SECONDS + nanos // _SECOND, nanos % _SECOND, missing, pa.timestamp("ns"))

@@ -49,9 +49,13 @@ BASIC_WIDTHS: Mapping[str, int] = {
     "instant": 12,
     "void": 1,  # VoidNamespace, GlobalWindow: one byte 0, though the declared length is 0
     "time_window": 16,
-    "sorted_long": 8,  # a long with the sign bit flipped (SortedLongSerializer of Flink 2.x)
 }
 """Bytes of each basic type, `VARIABLE` where they differ."""
+
+
+@dataclass(frozen=True)
+class SortedLong(FlinkType):
+    """int64 with the sign bit flipped (``SortedLongSerializer`` of the table runtime of Flink 2.x)."""
 
 
 @dataclass(frozen=True)
@@ -248,6 +252,16 @@ class Opaque(FlinkType):
     declared: pa.DataType | None = None
 
 
+@dataclass(frozen=True)
+class Shown(FlinkType):
+    """The bytes of ``value``, in a column of another type that a user chose: text for a time whose values may not fit
+    a timestamp (as Java's ``toString`` writes it), a decimal for a number that is text otherwise.
+    """
+
+    value: FlinkType
+    column: pa.DataType
+
+
 # Types that only occur in the keys and values of states, where a frame shows the end
 
 
@@ -284,6 +298,10 @@ def fixed_width(kind: FlinkType) -> int:
         return VARIABLE if VARIABLE in widths else sum(widths)
     if isinstance(kind, EnumOf):
         return 4
+    if isinstance(kind, SortedLong):
+        return 8
+    if isinstance(kind, Shown):
+        return fixed_width(kind.value)
     if isinstance(kind, Nullable):
         inner = fixed_width(kind.value)
         return VARIABLE if inner == VARIABLE or not kind.padding else inner + 1
@@ -309,7 +327,7 @@ def children(kind: FlinkType) -> tuple[FlinkType, ...]:
     """The types that every value of a type may contain, without subclasses of a POJO."""
     if isinstance(kind, (ListOf, MaskedListOf, ArrayOf, Joined)):
         return (kind.element,)
-    if isinstance(kind, (Nullable, TtlOf)):
+    if isinstance(kind, (Nullable, TtlOf, Shown)):
         return (kind.value,)
     if isinstance(kind, MapOf):
         return kind.key, kind.value
