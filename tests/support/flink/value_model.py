@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from hypothesis import strategies as st
@@ -256,6 +257,10 @@ def values(kind: FlinkType) -> st.SearchStrategy[Any]:
     return _values_of_choices(kind)
 
 
+def _one_of(none: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
+    return {**none, name: value}
+
+
 def _values_of_choices(kind: FlinkType) -> st.SearchStrategy[Any]:
     if isinstance(kind, EitherOf):
         return st.one_of(
@@ -264,7 +269,7 @@ def _values_of_choices(kind: FlinkType) -> st.SearchStrategy[Any]:
         )
     if isinstance(kind, UnionOf):
         none = {name: None for _, name, _ in kind.cases}
-        return st.one_of([values(each).map(lambda value, at=name: {**none, at: value}) for _, name, each in kind.cases])
+        return st.one_of([values(each).map(partial(_one_of, none, name)) for _, name, each in kind.cases])
     if isinstance(kind, TtlOf):
         return st.fixed_dictionaries(
             {"value": values(kind.value), "last_access": st.integers(0, 2**41).map(lambda m: m * 1000)}
