@@ -46,7 +46,7 @@ from statestore.formats.kernels.flink_steps import (
 Matrix = npt.NDArray[np.int64]
 
 _JOINER = 0x2C
-_MOST_EMPTY = 1 << 16  # as formats.flink.columns.shapes
+_MOST_EMPTY = 1 << 16  # as formats.flink.layouts.shapes
 _MOST_UNITS = 2**31 - 1
 
 

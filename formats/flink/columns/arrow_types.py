@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from statestore.formats.flink.columns.layouts import layout
-from statestore.formats.flink.columns.shapes import field_of
+from statestore.formats.flink.layouts.shapes import field_of
+from statestore.formats.flink.layouts.type_layouts import layout
 from statestore.formats.flink.serializers.flink_types import FlinkType
 
 

@@ -18,8 +18,8 @@ from statestore.formats.flink.columns.leaf_columns import (
     utf8,
     within_precision,
 )
-from statestore.formats.flink.columns.table_layouts import COMPACT_DIGITS, COMPACT_TIME, logical_type
 from statestore.formats.flink.columns.time_columns import table_time
+from statestore.formats.flink.layouts.table_layouts import COMPACT_DIGITS, COMPACT_TIME, logical_type
 from statestore.formats.flink.serializers.flink_types import Logical
 from statestore.formats.kernels.arrays import Bools, Bytes, Ints
 from statestore.formats.values.cells import Cells, ends_of, gather

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.flink.columns.binary_rows import binary_column
 from statestore.formats.flink.columns.faults import Beyond
 from statestore.formats.flink.columns.leaf_columns import fixed_column, sized_column
 from statestore.formats.flink.columns.number_texts import number_texts
 from statestore.formats.flink.columns.programs import Place
-from statestore.formats.flink.columns.shapes import (
+from statestore.formats.flink.columns.text_columns import text_column
+from statestore.formats.flink.layouts.shapes import (
     BigNumber,
     Branches,
     Cast,
@@ -25,7 +27,6 @@ from statestore.formats.flink.columns.shapes import (
     Struct,
     Text,
 )
-from statestore.formats.flink.columns.text_columns import text_column
 from statestore.formats.kernels.arrays import Bools, Bytes, Ints
 from statestore.formats.values.cells import Cells, ends_of, gather
 
@@ -49,6 +50,8 @@ def build(places: Places, place: Place, count: int) -> pa.Array:
         return fixed_column(places.data, rows[row] + place.delta, shape)
     if isinstance(shape, Text):
         return text_column(places.data, rows[row], rows[row + 1], rows[row + 2])
+    if isinstance(shape, Sized) and shape.logical is not None:
+        return binary_column(Cells(places.data, rows[row], rows[row + 1]), shape.logical, shape.form)
     if isinstance(shape, Sized):
         return sized_column(places.data, rows[row], rows[row + 1], shape)
     if isinstance(shape, BigNumber):

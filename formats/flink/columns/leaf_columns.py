@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.flink.columns.faults import Beyond, Wrong, refuse
-from statestore.formats.flink.columns.shapes import Fixed, Sized
 from statestore.formats.flink.columns.text_columns import characters, text_of_units
 from statestore.formats.flink.columns.time_columns import TIMES
 from statestore.formats.flink.columns.time_texts import TEXTS
+from statestore.formats.flink.layouts.shapes import Fixed, Sized
 from statestore.formats.kernels.arrays import Bytes, Ints
 from statestore.formats.values.cells import Cells, ends_of, gather
 
@@ -74,23 +74,23 @@ def sized_column(data: Bytes, at: Ints, count: Ints, shape: Sized) -> pa.Array:
         return utf8(Cells(data, at, count))
     if form == "decimal":
         return decimals_of_bytes(Cells(data, at, count), column)
-    if form in ("integers", "floats", "booleans", "chars"):
-        offsets = ends_of(count)
-        if offsets[-1] > _BUFFERS_LIMIT:
-            raise Beyond(f"{offsets[-1]} elements of arrays", "one batch")
-        every = np.repeat(at - offsets[:-1] * shape.unit, count) + np.arange(offsets[-1]) * shape.unit
-        if form == "chars":
-            return text_of_units(gather(data, every, ">u2").astype(np.int64), offsets)
-        if form == "booleans":
-            values = booleans(gather(data, every, "u1"))
-        else:
-            values = pa.array(gather(data, every, f">{'i' if form == 'integers' else 'f'}{shape.unit}"))
-        ends = pa.py_buffer(offsets.astype(np.int32))
-        return pa.Array.from_buffers(column, len(at), [None, ends], children=[values])
-    from statestore.formats.flink.columns.binary_rows import binary_column
+    return _array_column(data, at, count, shape)
 
-    assert shape.logical is not None
-    return binary_column(Cells(data, at, count), shape.logical, form)
+
+def _array_column(data: Bytes, at: Ints, count: Ints, shape: Sized) -> pa.Array:
+    """Arrays of primitives; one of characters is a string."""
+    form, offsets = shape.form, ends_of(count)
+    if offsets[-1] > _BUFFERS_LIMIT:
+        raise Beyond(f"{offsets[-1]} elements of arrays", "one batch")
+    every = np.repeat(at - offsets[:-1] * shape.unit, count) + np.arange(offsets[-1]) * shape.unit
+    if form == "chars":
+        return text_of_units(gather(data, every, ">u2").astype(np.int64), offsets)
+    if form == "booleans":
+        values = booleans(gather(data, every, "u1"))
+    else:
+        values = pa.array(gather(data, every, f">{'i' if form == 'integers' else 'f'}{shape.unit}"))
+    ends = pa.py_buffer(offsets.astype(np.int32))
+    return pa.Array.from_buffers(shape.column, len(at), [None, ends], children=[values])
 
 
 def utf8(cells: Cells) -> pa.Array:

@@ -10,7 +10,7 @@ from struct import Struct
 
 from statestore.formats.flink.columns.faults import Opacity, Short, Wrong
 from statestore.formats.flink.columns.programs import Program
-from statestore.formats.flink.columns.shapes import MOST_EMPTY
+from statestore.formats.flink.layouts.shapes import MOST_EMPTY
 from statestore.formats.kernels import flink_steps as steps
 
 _INT32 = Struct(">i")

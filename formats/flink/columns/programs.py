@@ -19,8 +19,7 @@ import numpy.typing as npt
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
-from statestore.formats.flink.columns.layouts import layout
-from statestore.formats.flink.columns.shapes import (
+from statestore.formats.flink.layouts.shapes import (
     BigNumber,
     Branches,
     Cast,
@@ -38,6 +37,7 @@ from statestore.formats.flink.columns.shapes import (
     Zero,
     least_bytes,
 )
+from statestore.formats.flink.layouts.type_layouts import layout
 from statestore.formats.flink.serializers.flink_types import FlinkType
 from statestore.formats.kernels.arrays import Bytes, Ints
 from statestore.formats.kernels.flink_steps import (

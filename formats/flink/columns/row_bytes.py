@@ -6,7 +6,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-from statestore.formats.flink.columns.table_layouts import logical_type
+from statestore.formats.flink.layouts.table_layouts import logical_type
 from statestore.formats.flink.serializers.flink_types import Logical
 
 _MASK = 0xFFFFFFFF

@@ -8,8 +8,9 @@ import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
-from statestore.formats.flink.columns.avro_layouts import avro_layout
-from statestore.formats.flink.columns.shapes import (
+from statestore.formats.flink.layouts.avro_layouts import avro_layout
+from statestore.formats.flink.layouts.shapes import (
+    TEXT_FORMS,
     BigNumber,
     Branches,
     Cast,
@@ -29,8 +30,7 @@ from statestore.formats.flink.columns.shapes import (
     struct_of,
     unique_names,
 )
-from statestore.formats.flink.columns.table_layouts import logical_type, table_layout
-from statestore.formats.flink.columns.time_texts import TEXTS
+from statestore.formats.flink.layouts.table_layouts import logical_type, table_layout
 from statestore.formats.flink.serializers.flink_types import (
     ArrayOf,
     AvroOf,
@@ -165,7 +165,8 @@ def _other(kind: FlinkType) -> Shape:
     if isinstance(kind, AvroOf):
         return avro_layout(kind.schema, kind.class_name)
     if isinstance(kind, Opaque):
-        return Rest(pa.binary(), whose(kind))
+        rest = Rest(pa.binary(), whose(kind))
+        return rest if kind.declared is None else _shown(rest, kind.declared)
     if isinstance(kind, SortedLong):
         return Fixed(pa.int64(), 8, "flipped")
     if isinstance(kind, Prefix):
@@ -190,7 +191,7 @@ def _shown(value: Shape, column: pa.DataType) -> Shape:
     """A value in a column of another type. Times are written as text by themselves."""
     if column == value.column:
         return value
-    if isinstance(value, Fixed) and value.form in TEXTS and column == pa.string():
+    if isinstance(value, Fixed) and value.form in TEXT_FORMS and column == pa.string():
         return Fixed(column, value.width, value.form)
     try:
         pa.array([], value.column).cast(column)

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError, shown
-from statestore.formats.flink.columns.shapes import (
+from statestore.formats.flink.layouts.shapes import (
     Branches,
     Fixed,
     Repeated,

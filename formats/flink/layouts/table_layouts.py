@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
-from statestore.formats.flink.columns.shapes import Fixed, Shape, Sized, unique_names
+from statestore.formats.flink.layouts.shapes import Fixed, Shape, Sized, unique_names
 from statestore.formats.flink.serializers.flink_types import Logical
 
 COMPACT_DIGITS = 18

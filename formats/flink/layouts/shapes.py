@@ -1,7 +1,7 @@
 """Shapes: how values lie in bytes, by the few forms that all serializers of Flink have, and the columns they become.
 
-A `FlinkType` says what a value is; its shape (``layouts``) says how a reader steps over it. Shapes are compiled to
-programs (``programs``), which one loop runs over all records.
+A `FlinkType` says what a value is; its shape (``type_layouts``) says how a reader steps over it. Shapes are compiled to
+programs (``columns.programs``), which one loop runs over all records.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ MOST_EMPTY = 1 << 16
 """Entries of a list that has entries without bytes; no real one has any, and a damaged count may say anything."""
 
 SERIALIZER = b"statestore.serializer"
+TEXT_FORMS = ("millis or null", "instant", "sql timestamp", "local date", "local time", "local date time")
+"""Forms of fixed values that may be shown as text, as Java writes them."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Fixed(Shape):
-    """``width`` bytes. ``form`` names their meaning (``leaf_columns``); ``names`` are the constants of an enum."""
+    """``width`` bytes. ``form`` names their meaning (``columns.leaf_columns``), ``names`` the constants of an enum."""
 
     width: int
     form: str
@@ -174,7 +176,7 @@ def least_bytes(shape: Shape | None) -> int:
 def field_of(name: str, shape: Shape) -> pa.Field:
     """The field of a column. Bytes that only the job's classes decode say in their metadata whose they are."""
     inner = shape
-    while isinstance(inner, Optional):
+    while isinstance(inner, (Optional, Cast)):
         inner = inner.value
     metadata = {SERIALIZER: inner.whose.encode("utf-8", "backslashreplace")} if isinstance(inner, Rest) else None
     return pa.field(name, shape.column, metadata=metadata)
