@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -71,6 +71,9 @@ def decode_cells(
         return [None if column is None else spread(column, present) for column in found]
     if not len(cells):
         return [None if place is None else pa.array([], place.shape.column) for place in program.places]
+    cells = replace(
+        cells, start=np.array(cells.start, np.int64)
+    )  # one that can be written, as the compiled loop expects
     stop = cells.start + cells.size
     if cells.start.min() < 0 or cells.size.min() < 0 or stop.max() > len(cells.data):
         raise ValueError("cells beyond their data")
@@ -177,6 +180,8 @@ def _walk(program: Program, data: Bytes, start: Ints, stop: Ints, framed: bool, 
     room = min(most - first, _MOST_PLACES, _PLACES_BYTES // (8 * max(len(program.heads), 1)))
     room = max(room, _FEWEST_PLACES)
     limit = 4 * max(stored, _MOST_PLACES)
+    data = data.view()
+    data.flags.writeable = False  # the loop is compiled once, for data that cannot be written
     reached = np.zeros(2, np.int64)
     while True:
         out = np.empty((len(program.heads), room), np.int64)

@@ -56,9 +56,7 @@ def text_of_units(units: Ints, edges: Ints, nulls: Bools | None = None) -> pa.Ar
 def _transcoded(data: Bytes, start: Ints, size: Ints) -> pa.Array:
     offsets = ends_of(size)
     octets = data[np.repeat(start - offsets[:-1], size) + np.arange(offsets[-1])]
-    last = octets < 0x80
-    last[offsets[1:] - 1] = True  # the third byte of a unit ends it
-    ends = np.flatnonzero(_unit_ends(octets))
+    ends = np.flatnonzero(octets < 0x80)  # each unit ends with the first byte that says so
     first = np.append(0, ends[:-1] + 1)
     length = ends - first + 1
     units = octets[first].astype(np.int64) & 0x7F
@@ -67,12 +65,6 @@ def _transcoded(data: Bytes, start: Ints, size: Ints) -> pa.Array:
         units[longer] |= (octets[first[longer] + place].astype(np.int64) & 0x7F) << (7 * place)
     refuse(units > 0xFFFF, "a character of more than 16 bits", "at most 16")
     return text_of_units(units, np.searchsorted(ends, offsets))
-
-
-def _unit_ends(octets: Bytes) -> Bools:
-    """Each unit ends with the first byte below 0x80."""
-    ends: Bools = octets < 0x80
-    return ends
 
 
 def _as_text(column: pa.BinaryArray) -> pa.StringArray:

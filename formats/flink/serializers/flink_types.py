@@ -243,8 +243,9 @@ class AvroOf(FlinkType):
 class Opaque(FlinkType):
     """Bytes that only the user's classes decode, and whose end only a frame around them shows.
 
-    ``serializer`` is the class of the serializer, ``class_name`` that of the values, or "". ``declared`` is the type
-    that a user gave for it; None: the value is shown as binary.
+    ``serializer`` is the class of the serializer, or of its snapshot where it is not one of Flink's; "" where a field
+    has none. ``class_name`` is that of the values, or "". ``declared`` is the type that a user gave for it; None: the
+    value is shown as binary.
     """
 
     serializer: str
