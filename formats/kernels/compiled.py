@@ -66,9 +66,8 @@ def _cache_folder() -> str | None:
     time of the file that holds a kernel, and miss a change in a function that it inlines.
     """
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.rglob("*_kernels.py")):
+    for path in sorted(Path(__file__).parent.rglob("*.py")):  # this file among them
         digest.update(path.read_bytes())
-    digest.update(Path(__file__).read_bytes())
     name = f"kernels-{digest.hexdigest()[:16]}"
     given = os.environ.get("NUMBA_CACHE_DIR")
     for root in [Path(given) / "statestore"] if given else [*_of_home(), _temporary()]:

@@ -39,13 +39,13 @@ def key_group_function(schema: pa.Schema, max_parallelism: int) -> Callable[[Seq
     codes = [_scalar_code(field.type) for field in schema]
     if len(codes) == 1:
         only = codes[0]
-        return lambda row: _murmur_of(only(row[0])) % max_parallelism
+        return lambda row: murmur_of(only(row[0])) % max_parallelism
 
     def of_tuple(row: Sequence[Any]) -> int:
         sum_of_codes = codes[0](row[0])
         for code, cell in zip(codes[1:], row[1:], strict=True):
             sum_of_codes = sum_of_codes * 31 + code(cell) & _MASK
-        return _murmur_of(sum_of_codes) % max_parallelism
+        return murmur_of(sum_of_codes) % max_parallelism
 
     return of_tuple
 
@@ -71,7 +71,8 @@ def _string_code(text: str) -> int:
     return code
 
 
-def _murmur_of(code: int) -> int:
+def murmur_of(code: int) -> int:
+    """The hash of a hash code, given as the bits of an int (``MathUtils.murmurHash``)."""
     mixed = code * 0xCC9E2D51 & _MASK
     mixed = ((mixed << 15 | mixed >> 17) & _MASK) * 0x1B873593 & _MASK
     mixed = (((mixed << 13 | mixed >> 19) & _MASK) * 5 + 0xE6546B64 & _MASK) ^ 4

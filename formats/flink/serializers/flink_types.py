@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 VARIABLE = -1
+REST_OF_CELL = -1
 
 
 class FlinkType:
@@ -97,7 +98,12 @@ class ArrayOf(FlinkType):
 
 @dataclass(frozen=True)
 class Nullable(FlinkType):
-    """Bool null | value unless null; a null is followed by ``padding`` bytes."""
+    """Bool null | value unless null; a null is followed by ``padding`` bytes.
+
+    With `REST_OF_CELL`, all bytes behind a null are ignored: for a null value in a map state, RocksDB and savepoints
+    have what the value's serializer writes for null, which Flink does not read (``AbstractRocksDBState``,
+    ``serializeValueNullSensitive``).
+    """
 
     value: FlinkType
     padding: int = 0

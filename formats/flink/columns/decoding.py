@@ -1,0 +1,256 @@
+"""Decoding of Flink's values: of framed ones, cell by cell, and of those that follow one another without lengths.
+
+A program steps over the records and writes down where the wanted values lie, compiled where that pays, and numpy
+gathers them into columns. Both ways give the same columns and refuse the same bytes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import CorruptError, StateStoreError, UnsupportedError
+from statestore.formats.flink.columns.built_columns import Places, build, spread
+from statestore.formats.flink.columns.faults import Beyond, Opacity, Short, Wrong
+from statestore.formats.flink.columns.plain_walk import PlainWalk
+from statestore.formats.flink.columns.programs import Program, program_of
+from statestore.formats.flink.serializers.flink_types import FlinkType
+from statestore.formats.kernels import compiled_use
+from statestore.formats.kernels.arrays import Bytes, Ints
+from statestore.formats.kernels.flink_steps import DONE, FULL, OPAQUE, SHORT
+from statestore.formats.values.cells import Cells
+
+_KERNELS = "statestore.formats.kernels.flink_kernels"
+_WORTH_BYTES = 1 << 20  # of values: loading the loop takes as long as the plain one takes for these
+_MOST_PLACES = 1 << 16
+_FEWEST_PLACES = 1 << 10
+_PLACES_BYTES = 64 << 20
+_SHOWN_BYTES = 40
+_REMEDY = "restore the file from a copy, or correct the type given for the state"
+
+
+@dataclass(frozen=True)
+class Records:
+    """Columns of ``rows`` records, None where not wanted or void; ``at`` is the position behind the last."""
+
+    columns: list[pa.Array | None]
+    rows: int
+    at: int
+
+
+@dataclass(frozen=True)
+class _Walked:
+    """What a walk found: places of records up to before ``until``, position ``at``, and why it ended."""
+
+    rows: Sequence[Ints]
+    until: int
+    at: int
+    status: int
+
+
+def decode_cells(
+    kinds: Sequence[FlinkType], cells: Cells, wanted: Sequence[bool], origin: str
+) -> list[pa.Array | None]:
+    """A column for each kind that is wanted and not void; each cell holds one value of each kind, and nothing else.
+
+    Null cells are nulls in all columns. If nothing is wanted, no cell is looked at. ``origin`` names the state in
+    messages. Raises CorruptError FLINK_ROW for bytes that are no such values, UnsupportedError FLINK_OPAQUE for parts
+    that only the job's classes decode, FLINK_UNSUPPORTED for values that the column cannot hold.
+    """
+    program = _program(kinds, wanted, True, origin)
+    if not any(program.places):
+        return [None] * len(kinds)
+    if cells.missing is not None and cells.missing.any():
+        present = ~cells.missing
+        found = decode_cells(kinds, cells.select(present), wanted, origin)
+        return [None if column is None else spread(column, present) for column in found]
+    if not len(cells):
+        return [None if place is None else pa.array([], place.shape.column) for place in program.places]
+    cells = replace(
+        cells, start=np.array(cells.start, np.int64)
+    )  # one that can be written, as the compiled loop expects
+    stop = cells.start + cells.size
+    if cells.start.min() < 0 or cells.size.min() < 0 or stop.max() > len(cells.data):
+        raise ValueError("cells beyond their data")
+    batches: list[list[pa.Array | None]] = []
+    first = 0
+    while first < len(cells):
+        columns, first = _batch(program, cells, stop, first, origin)
+        batches.append(columns)
+    return [None if parts[0] is None else pa.concat_arrays(parts) for parts in zip(*batches, strict=True)]
+
+
+def decode_records(
+    kinds: Sequence[FlinkType],
+    data: Bytes,
+    at: int,
+    stop: int,
+    count: int,
+    wanted: Sequence[bool],
+    origin: str,
+    last: bool,
+) -> Records:
+    """Decode up to ``count`` records without frames, which follow one another from ``at`` to at most ``stop``.
+
+    Fewer are decoded if the batch is full, or if the data ends and is not the ``last``; then at least none. Raises as
+    `decode_cells`, and CorruptError FLINK_ROW if the last data ends before the records do.
+    """
+    program = _program(kinds, wanted, False, origin)
+    if not 0 <= at <= stop <= len(data):
+        raise ValueError("records beyond their data")
+    if not count:
+        return Records(_columns(program, Places(data, _no_rows(program)), 0), 0, at)
+    begin, end = np.array([at]), np.array([stop])
+    walked = _walk(program, data, begin, end, False, 0, count)
+    if walked.status not in (DONE, FULL) and (walked.status != SHORT or (last and not walked.until)):
+        raise _refusal(program, data, walked.at, stop, False, origin)
+    try:
+        columns = _columns(program, Places(data, walked.rows), walked.until)
+    except (Wrong, Beyond):
+        raise _culprit(program, data, begin, end, False, 0, walked.until, origin) from None
+    return Records(columns, walked.until, walked.at)
+
+
+def _program(kinds: Sequence[FlinkType], wanted: Sequence[bool], framed: bool, origin: str) -> Program:
+    try:
+        return program_of(tuple(kinds), tuple(map(bool, wanted)), framed)
+    except UnsupportedError as error:
+        raise UnsupportedError(error.code, f"{origin}: {error.message}") from None
+
+
+def _batch(program: Program, cells: Cells, stop: Ints, first: int, origin: str) -> tuple[list[pa.Array | None], int]:
+    """The columns of the next cells, and the first cell that is not in them."""
+    walked = _walk(program, cells.data, cells.start, stop, True, first, len(cells))
+    if walked.status not in (DONE, FULL):
+        bad = walked.until
+        raise _refusal(program, cells.data, int(cells.start[bad]), int(stop[bad]), True, origin)
+    try:
+        return _columns(program, Places(cells.data, walked.rows), walked.until - first), walked.until
+    except (Wrong, Beyond):
+        raise _culprit(program, cells.data, cells.start, stop, True, first, walked.until, origin) from None
+
+
+def _culprit(
+    program: Program, data: Bytes, start: Ints, stop: Ints, framed: bool, first: int, until: int, origin: str
+) -> StateStoreError:
+    """The error for the first record of which a value cannot be shown, found by halves."""
+    at, begin = int(start[0]), start
+    while first < until:
+        half = max((until - first) // 2, 1)
+        base = first if framed else 0
+        walked = _walk(program, data, begin, stop, framed, base, base + half)
+        try:
+            _columns(program, Places(data, walked.rows), walked.until - base)
+        except (Wrong, Beyond) as fault:
+            if half == 1:
+                at, end = (int(start[first]), int(stop[first])) if framed else (at, int(stop[0]))
+                return _told(fault, data, at, end, origin)
+            until = first + half
+        else:
+            first += walked.until - base
+            at = walked.at
+            begin = start if framed else np.array([at])
+    raise AssertionError("a value was refused among others, and not alone")
+
+
+def _columns(program: Program, places: Places, count: int) -> list[pa.Array | None]:
+    return [None if place is None else build(places, place, count) for place in program.places]
+
+
+def _no_rows(program: Program) -> list[Ints]:
+    return [np.empty(0, np.int64)] * len(program.heads)
+
+
+def _is_compiled(stored: int) -> bool:
+    return compiled_use.is_loaded() and (stored >= _WORTH_BYTES or _KERNELS in sys.modules)
+
+
+def _walk(program: Program, data: Bytes, start: Ints, stop: Ints, framed: bool, first: int, most: int) -> _Walked:
+    """Walk over records ``first`` to before ``most``, or as many as have places in one batch, at least one."""
+    stored = int((stop - start).sum())
+    if not _is_compiled(stored):
+        return _walk_plainly(program, data, start, stop, framed, first, most)
+    from statestore.formats.kernels.flink_kernels import walk
+
+    room = min(most - first, _MOST_PLACES, _PLACES_BYTES // (8 * max(len(program.heads), 1)))
+    room = max(room, _FEWEST_PLACES)
+    limit = 4 * max(stored, _MOST_PLACES)
+    data = data.view()
+    data.flags.writeable = False  # the loop is compiled once, for data that cannot be written
+    reached = np.zeros(2, np.int64)
+    while True:
+        out = np.empty((len(program.heads), room), np.int64)
+        used, saved = np.zeros(len(program.heads), np.int64), np.zeros(len(program.heads), np.int64)
+        registers = np.zeros(program.registers + 1, np.int64)
+        status = walk(
+            program.steps, program.jumps, program.names, program.name_ends, data, start, stop, framed, first, most,
+            out, used, saved, registers, reached,
+        )  # fmt: skip
+        until, at = reached.tolist()
+        if status != FULL or until > first or room > limit:
+            break
+        room *= 2
+    return _Walked([row[: used[head]] for row, head in zip(out, program.heads, strict=True)], until, at, status)
+
+
+def _walk_plainly(
+    program: Program, data: Bytes, start: Ints, stop: Ints, framed: bool, first: int, most: int
+) -> _Walked:
+    walk = PlainWalk(program, data.data)
+    starts, stops = (start[first:most].tolist(), stop[first:most].tolist()) if framed else ([], [])
+    until, status = first, DONE
+    at, end = (0, 0) if framed else (int(start[0]), int(stop[0]))
+    while until < most:
+        if walk.is_full():
+            status = FULL
+            break
+        if framed:
+            at, end = starts[until - first], stops[until - first]
+        try:
+            at = walk.record(at, end, framed)
+        except Opacity:
+            status = OPAQUE
+            break
+        except Wrong as fault:
+            status = SHORT if isinstance(fault, Short) else DONE - 1
+            break
+        until += 1
+    return _Walked([np.array(row, np.int64) for row in walk.out], until, at, status)
+
+
+def _refusal(program: Program, data: Bytes, at: int, stop: int, framed: bool, origin: str) -> StateStoreError:
+    """The error for a record that cannot be walked."""
+    fault: Wrong | Opacity = Wrong("bytes that no value has", "a value of the state's type")
+    try:
+        PlainWalk(program, data.data).record(at, stop, framed)
+    except (Wrong, Opacity) as found:
+        fault = found
+    return _told(fault, data, at, stop, origin)
+
+
+def _told(fault: Exception, data: Bytes, at: int, stop: int, origin: str) -> StateStoreError:
+    """The error that says of which bytes of which state a fault is."""
+    octets = data[at : min(stop, at + _SHOWN_BYTES)].tobytes().hex()
+    where = f"{octets}..." if stop - at > _SHOWN_BYTES else octets or "no bytes"
+    if isinstance(fault, Opacity):
+        return UnsupportedError(
+            ErrorCode.FLINK_OPAQUE,
+            f"{origin}: found {fault.whose}, which only the job's classes decode, in bytes {where}; expected values "
+            "that the file describes; read the other columns",
+        )
+    if isinstance(fault, Beyond):
+        return UnsupportedError(
+            ErrorCode.FLINK_UNSUPPORTED,
+            f"{origin}: found {fault.value}, expected a value that fits {fault.column}, in bytes {where}; give the "
+            "type string for the state",
+        )
+    assert isinstance(fault, Wrong)
+    return CorruptError(
+        ErrorCode.FLINK_ROW,
+        f"{origin}: found {fault.found}, expected {fault.expected}, in bytes {where}; {_REMEDY}",
+    )

@@ -1,0 +1,44 @@
+"""What is wrong with bytes of a state, before a message says of which state."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from statestore.formats.kernels.arrays import Bools
+
+
+class Wrong(Exception):
+    """Bytes that no value of the type has."""
+
+    def __init__(self, found: str, expected: str) -> None:
+        super().__init__(found, expected)
+        self.found, self.expected = found, expected
+
+
+class Short(Wrong):
+    """The data ends inside a value."""
+
+    def __init__(self, needed: int, left: int) -> None:
+        super().__init__(f"{left} bytes left", f"at least {needed}")
+
+
+class Opacity(Exception):
+    """A part that only the job's classes decode; ``whose`` names it."""
+
+    def __init__(self, whose: str) -> None:
+        super().__init__(whose)
+        self.whose = whose
+
+
+class Beyond(Exception):
+    """A value that does not fit the column; ``value`` is its text."""
+
+    def __init__(self, value: str, column: str) -> None:
+        super().__init__(value, column)
+        self.value, self.column = value, column
+
+
+def refuse(wrong: Bools, found: str, expected: str) -> None:
+    """Raise Wrong if any value is wrong."""
+    if wrong.any():
+        raise Wrong(f"{found} (value {int(np.argmax(wrong))} of those read)", expected)

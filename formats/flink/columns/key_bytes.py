@@ -1,0 +1,165 @@
+"""Bytes and hash codes of keys by which users look up: the inverse of decoding, for types whose bytes are known.
+
+A value is what its column's ``to_pylist`` gives; a struct is a dictionary, or a sequence of its fields in order. Where
+there are no bytes or no hash code, rows are found by comparing the decoded columns instead.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from statestore.formats.flink.columns.arrow_types import arrow_type
+from statestore.formats.flink.columns.row_bytes import row_bytes, words_hash
+from statestore.formats.flink.serializers.flink_types import (
+    Basic,
+    EnumOf,
+    FlinkType,
+    PojoOf,
+    RowDataOf,
+    TupleOf,
+)
+
+_INTEGERS = {"long": 8, "int": 4, "short": 2, "byte": 1}
+_FLOATS = {"float": (">f", ">i"), "double": (">d", ">q")}
+_NANS = {"float": bytes.fromhex("7fc00000"), "double": bytes.fromhex("7ff8000000000000")}
+_TRUE, _FALSE = 1231, 1237
+_MASK = 0xFFFFFFFF
+_PLAIN_POJO = b"\2"
+
+
+def encode(kind: FlinkType, value: Any) -> bytes | None:
+    """The bytes that Flink's serializer writes for a value.
+
+    None where they are not known: for other types, for values that the type does not have, for a POJO whose subclasses
+    may hold the same fields, and for a zero of floating point, which has two forms.
+    """
+    if isinstance(kind, Basic):
+        return _basic(kind.name, value)
+    if isinstance(kind, EnumOf):
+        return kind.constants.index(value).to_bytes(4, "big") if value in kind.constants else None
+    if isinstance(kind, RowDataOf):
+        whole = row_bytes(kind.row, value)
+        return None if whole is None else len(whole).to_bytes(4, "big") + whole
+    if isinstance(kind, TupleOf):
+        cells = _cells(kind, len(kind.fields), value)
+        return None if cells is None else _joined(map(encode, kind.fields, cells))
+    if isinstance(kind, PojoOf) and not kind.registered and not kind.unregistered:
+        cells = _cells(kind, len(kind.fields), value)
+        if cells is None:
+            return None
+        return _joined([_PLAIN_POJO, *(_field(each, cell) for (_, each), cell in zip(kind.fields, cells, strict=True))])
+    return None
+
+
+def java_hash(kind: FlinkType, value: Any) -> int | None:
+    """Java's ``hashCode`` of a key, as the bits of an int; None for types whose classes define it, and other types."""
+    if isinstance(kind, TupleOf):
+        cells = _cells(kind, len(kind.fields), value)
+        if cells is None:
+            return None
+        code = 0
+        for each, cell in zip(kind.fields, cells, strict=True):
+            one = java_hash(each, cell)
+            if one is None:
+                return None
+            code = code * 31 + one & _MASK
+        return code
+    raw = encode(kind, value)
+    if raw is None:
+        return None
+    if isinstance(kind, RowDataOf):
+        return words_hash(raw[4:])
+    if not isinstance(kind, Basic):
+        return None
+    if kind.name == "string":
+        return _text_hash(value)
+    if kind.name == "boolean":
+        return _TRUE if value else _FALSE
+    if kind.name in ("long", "double"):
+        word = int.from_bytes(raw, "big")
+        return (word ^ word >> 32) & _MASK
+    if kind.name in ("int", "short", "byte", "float"):
+        return int.from_bytes(raw, "big", signed=True) & _MASK
+    return int.from_bytes(raw, "big") if kind.name == "char" else None
+
+
+def _text_hash(text: str) -> int:
+    code = 0
+    for unit in _units(text):
+        code = code * 31 + unit & _MASK
+    return code
+
+
+def _units(text: str) -> list[int]:
+    units: list[int] = np.frombuffer(text.encode("utf-16-le", "surrogatepass"), "<u2").tolist()
+    return units
+
+
+def _basic(name: str, value: Any) -> bytes | None:
+    if name in _INTEGERS:
+        width = _INTEGERS[name]
+        limit = 1 << (8 * width - 1)
+        fits = isinstance(value, int) and not isinstance(value, bool) and -limit <= value < limit
+        return int(value).to_bytes(width, "big", signed=True) if fits else None
+    if name == "boolean":
+        return (b"\1" if value else b"\0") if isinstance(value, bool) else None
+    if name in _FLOATS:
+        return _number(name, value)
+    if name == "char":
+        units = _units(value) if isinstance(value, str) else []
+        return units[0].to_bytes(2, "big") if len(units) == 1 else None
+    if name != "string" or not isinstance(value, str):
+        return None
+    units = _units(value)
+    return b"".join(map(_varint, [len(units) + 1, *units]))
+
+
+def _number(name: str, value: Any) -> bytes | None:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not value:
+        return None
+    if value != value:
+        return _NANS[name]
+    form = _FLOATS[name][0]
+    try:
+        raw = struct.pack(form, value)
+    except OverflowError:
+        return None
+    return raw if struct.unpack(form, raw)[0] == value else None
+
+
+def _varint(number: int) -> bytes:
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)
+
+
+def _field(kind: FlinkType, value: Any) -> bytes | None:
+    """A field of a POJO: bool null | value unless null."""
+    if value is None:
+        return b"\1"
+    raw = encode(kind, value)
+    return None if raw is None else b"\0" + raw
+
+
+def _cells(kind: FlinkType, count: int, value: Any) -> list[Any] | None:
+    """The fields of a value in order; None if it has others."""
+    if isinstance(value, Mapping):
+        names = [field.name for field in arrow_type(kind)]
+        return [value[name] for name in names] if set(value) == set(names) and len(names) == count else None
+    return list(value) if isinstance(value, (tuple, list)) and len(value) == count else None
+
+
+def _joined(parts: Iterable[bytes | None]) -> bytes | None:
+    found = b""
+    for part in parts:
+        if part is None:
+            return None
+        found += part
+    return found

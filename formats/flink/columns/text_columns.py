@@ -1,0 +1,81 @@
+"""Strings: UTF-16 units as varints, to UTF-8 (``StringValue.writeString``)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from statestore.formats.flink.columns.faults import Beyond, refuse
+from statestore.formats.kernels.arrays import Bools, Bytes, Ints
+from statestore.formats.values.cells import Cells, ends_of, gather
+
+_HIGH, _LOW = 0xD800, 0xDC00
+
+
+def text_column(data: Bytes, start: Ints, units: Ints, stop: Ints) -> pa.Array:
+    """The strings at ``start`` to ``stop``, which have ``units`` - 1 units; 0 is null.
+
+    Raises Beyond for a lone surrogate, which UTF-8 cannot hold.
+    """
+    size, missing = stop - start, units == 0
+    nulls = missing if missing.any() else None
+    plain = missing | (size == units - 1)  # a byte for each unit
+    if plain.all():
+        return _as_text(Cells(data, start, size, nulls).binary())
+    texts = _transcoded(data, start[~plain], size[~plain])
+    if not plain.any():
+        return texts
+    both = pa.concat_arrays([_as_text(Cells(data, start[plain], size[plain], missing[plain]).binary()), texts])
+    order = np.empty(len(start), np.int64)
+    order[plain] = np.arange(int(plain.sum()))
+    order[~plain] = np.arange(int(plain.sum()), len(start))
+    return both.take(pa.array(order))
+
+
+def text_of_units(units: Ints, edges: Ints, nulls: Bools | None = None) -> pa.Array:
+    """The strings of UTF-16 units ``edges[i]`` to ``edges[i + 1]``. Raises Beyond for a lone surrogate."""
+    high = (units >= _HIGH) & (units < _LOW)
+    low = (units >= _LOW) & (units < 0xE000)
+    sizes = 1 + (units >= 0x80) + (units >= 0x800)
+    if high.any() or low.any():
+        paired = np.zeros(len(units), bool)
+        paired[:-1] = high[:-1] & low[1:]
+        paired[edges[1:-1][edges[1:-1] > 0] - 1] = False  # a pair does not reach into the next string
+        behind = np.zeros(len(units), bool)
+        behind[1:] = paired[:-1]
+        lone = (high & ~paired) | (low & ~behind)
+        if lone.any():
+            raise Beyond(f"a string with the lone surrogate {int(units[lone.argmax()]):04x}", "text")
+        sizes = np.where(high, 4, np.where(low, 0, sizes))
+    text = units.astype("<u2").tobytes().decode("utf-16-le").encode("utf-8")
+    offsets = ends_of(sizes)[edges].astype(np.int32)
+    buffers = [_validity(nulls), pa.py_buffer(offsets), pa.py_buffer(text)]
+    return pa.Array.from_buffers(pa.string(), len(edges) - 1, buffers)
+
+
+def _transcoded(data: Bytes, start: Ints, size: Ints) -> pa.Array:
+    offsets = ends_of(size)
+    octets = data[np.repeat(start - offsets[:-1], size) + np.arange(offsets[-1])]
+    ends = np.flatnonzero(octets < 0x80)  # each unit ends with the first byte that says so
+    first = np.append(0, ends[:-1] + 1)
+    length = ends - first + 1
+    units = octets[first].astype(np.int64) & 0x7F
+    for place in (1, 2):
+        longer = length > place
+        units[longer] |= (octets[first[longer] + place].astype(np.int64) & 0x7F) << (7 * place)
+    refuse(units > 0xFFFF, "a character of more than 16 bits", "at most 16")
+    return text_of_units(units, np.searchsorted(ends, offsets))
+
+
+def _as_text(column: pa.BinaryArray) -> pa.StringArray:
+    return pa.Array.from_buffers(pa.string(), len(column), column.buffers(), offset=column.offset)
+
+
+def _validity(nulls: Bools | None) -> pa.Buffer | None:
+    return None if nulls is None else pa.py_buffer(np.packbits(~nulls, bitorder="little"))
+
+
+def characters(data: Bytes, positions: Ints) -> pa.Array:
+    """Strings of one UTF-16 unit each."""
+    units = gather(data, positions, ">u2").astype(np.int64)
+    return text_of_units(units, np.arange(len(units) + 1))

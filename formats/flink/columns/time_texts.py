@@ -1,0 +1,97 @@
+"""Dates and times as text, as ``toString`` of Java's java.time classes writes them, for values beyond Arrow's types.
+
+Times of java.util and java.sql are written as an Instant, because their own texts depend on the machine's time zone.
+Each text is made by itself: columns are shown so only where a user asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from statestore.formats.flink.columns.faults import Wrong, refuse
+from statestore.formats.flink.columns.time_columns import NULL_LONG, clock_nanos, date_days
+from statestore.formats.kernels.arrays import Bools, Bytes, Ints
+from statestore.formats.values.cells import gather
+
+_SECOND = 1_000_000_000
+_DAY = 86_400
+
+
+def _texts(missing: Bools, numbers: tuple[Ints, ...], text: Callable[..., str]) -> pa.Array:
+    rows = zip(missing.tolist(), *(each.tolist() for each in numbers), strict=True)
+    return pa.array([None if is_null else text(*row) for is_null, *row in rows], pa.string())
+
+
+def date_text(days: int) -> str:
+    """Years begin in March here, so that the leap day is the last of a year."""
+    shifted = days + 719_468
+    era, day = divmod(shifted, 146_097)
+    year_of_era = (day - day // 1460 + day // 36_524 - day // 146_096) // 365
+    day_of_year = day - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    number = (5 * day_of_year + 2) // 153
+    month = number + 3 if number < 10 else number - 9
+    year = year_of_era + era * 400 + (month <= 2)
+    sign = "-" if year < 0 else "+" if year > 9999 else ""
+    return f"{sign}{abs(year):04d}-{month:02d}-{day_of_year - (153 * number + 2) // 5 + 1:02d}"
+
+
+def time_text(nanos: int, seconds_always: bool = False) -> str:
+    """The fraction has 3, 6 or 9 digits; LocalTime leaves out seconds of 0."""
+    second, fraction = divmod(nanos, _SECOND)
+    text = f"{second // 3600:02d}:{second // 60 % 60:02d}"
+    if seconds_always or second % 60 or fraction:
+        text += f":{second % 60:02d}"
+    if not fraction:
+        return text
+    digits = f"{fraction:09d}"
+    return f"{text}.{digits[:3] if digits.endswith('000000') else digits[:6] if digits.endswith('000') else digits}"
+
+
+def instant_text(seconds: int, nanos: int) -> str:
+    days, second = divmod(seconds, _DAY)
+    return f"{date_text(days)}T{time_text(second * _SECOND + nanos, True)}Z"
+
+
+def _millis(data: Bytes, at: Ints) -> pa.Array:
+    millis = gather(data, at, ">i8")
+    return _texts(millis == NULL_LONG, (millis,), lambda each: instant_text(each // 1000, each % 1000 * 1_000_000))
+
+
+def _seconds(data: Bytes, at: Ints, per_second: int) -> pa.Array:
+    units = gather(data, at, ">i8")
+    nanos = gather(data, at + 8, ">i4").astype(np.int64)
+    missing = units == NULL_LONG
+    refuse(~missing & ((nanos < 0) | (nanos >= _SECOND)), "nanoseconds beyond a second", f"below {_SECOND}")
+    return _texts(missing, (units // per_second, nanos), instant_text)
+
+
+def _local_date(data: Bytes, at: Ints) -> pa.Array:
+    days, missing = date_days(data, at)
+    return _texts(missing, (days,), date_text)
+
+
+def _local_time(data: Bytes, at: Ints) -> pa.Array:
+    nanos, missing = clock_nanos(data, at)
+    return _texts(missing, (nanos,), time_text)
+
+
+def _local_date_time(data: Bytes, at: Ints) -> pa.Array:
+    days, missing = date_days(data, at)
+    nanos, no_time = clock_nanos(data, at + 6)
+    if (missing != no_time).any():
+        raise Wrong("a date without a time", "both or none")
+    return _texts(missing, (days, nanos), lambda day, nano: f"{date_text(day)}T{time_text(nano)}")
+
+
+TEXTS: Mapping[str, Callable[[Bytes, Ints], pa.Array]] = {
+    "millis or null": _millis,
+    "instant": lambda data, at: _seconds(data, at, 1),
+    "sql timestamp": lambda data, at: _seconds(data, at, 1000),
+    "local date": _local_date,
+    "local time": _local_time,
+    "local date time": _local_date_time,
+}
+"""By the form of a `Fixed`."""

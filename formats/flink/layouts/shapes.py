@@ -1,0 +1,202 @@
+"""Shapes: how values lie in bytes, by the few forms that all serializers of Flink have, and the columns they become.
+
+A `FlinkType` says what a value is; its shape (``type_layouts``) says how a reader steps over it. Shapes are compiled to
+programs (``columns.programs``), which one loop runs over all records.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from statestore.formats.flink.serializers.flink_types import Logical
+
+MOST_EMPTY = 1 << 16
+"""Entries of a list that has entries without bytes; no real one has any, and a damaged count may say anything."""
+
+SERIALIZER = b"statestore.serializer"
+TEXT_FORMS = ("millis or null", "instant", "sql timestamp", "local date", "local time", "local date time")
+"""Forms of fixed values that may be shown as text, as Java writes them."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Base of all shapes. ``column`` is the type of the column; None: the value has none."""
+
+    column: pa.DataType | None
+
+
+@dataclass(frozen=True)
+class Fixed(Shape):
+    """``width`` bytes. ``form`` names their meaning (``columns.leaf_columns``), ``names`` the constants of an enum."""
+
+    width: int
+    form: str
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Text(Shape):
+    """A string of ``StringSerializer``: varint of (UTF-16 units + 1), 0 for null | a varint for each unit."""
+
+
+@dataclass(frozen=True)
+class Sized(Shape):
+    """int32 n | n times ``unit`` bytes. ``form`` names their meaning; ``logical`` is that of binary data of SQL."""
+
+    unit: int
+    form: str
+    logical: Logical | None = None
+
+
+@dataclass(frozen=True)
+class BigNumber(Shape):
+    """int32 n | n - 4 bytes, if any; n of 0 is null. ``scaled``: then an int32, unless null."""
+
+    scaled: bool
+
+
+@dataclass(frozen=True)
+class Repeated(Shape):
+    """Entries. ``framing``: "counted" by an int32 before them, "joined" by bytes ``2C`` up to the end of the cell, or
+    in Avro's "blocks", each a varlong of its entries before them, 0 at the end, or "masked": int32 n | a bit for each
+    entry, most significant first, 1 for null | the other entries.
+
+    If the column is a map, ``element`` is a `Struct` of key and value.
+    """
+
+    framing: str
+    element: Shape
+
+
+@dataclass(frozen=True)
+class Optional(Shape):
+    """A byte, 0 or 1 | the value, unless the byte is ``null_flag``: then ``padding`` bytes follow, or all that
+    are left of the cell with -1.
+    """
+
+    value: Shape
+    null_flag: int
+    padding: int = 0
+
+
+@dataclass(frozen=True)
+class Struct(Shape):
+    """Parts one after another. Those without a column have no field.
+
+    ``order`` has the part of each field of the column, where they are in another order than the bytes.
+    """
+
+    parts: tuple[Shape, ...]
+    order: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Masked(Shape):
+    """``width`` bytes, most significant bit first: from bit ``first_bit`` a 1 for each part that is null | the other
+    parts.
+    """
+
+    parts: tuple[Shape, ...]
+    width: int
+    first_bit: int
+
+
+@dataclass(frozen=True)
+class Branches(Shape):
+    """A tag | the case that the tag selects. A case of None is null and has no bytes.
+
+    ``tag`` is "either" (byte 1 for the first case, 0 for the second), "index" (int32), "byte" (one of ``tags``, which
+    are in the order of the cases), "nothing" (one case, a null), or "pojo": byte 1 for the first case, 2 for the
+    second, 4 and a class name for the case of one of ``names``, which follow, 8 and the byte i for the i-th case behind
+    those.
+
+    ``fields`` has for each field of the column, in order, which field of which case it is: (case, field) pairs, field
+    -1 for the whole case. Empty: the one case that is not null is the column itself.
+    """
+
+    tag: str
+    cases: tuple[Shape | None, ...]
+    fields: tuple[tuple[tuple[int, int], ...], ...] = ()
+    names: tuple[str, ...] = ()
+    tags: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cast(Shape):
+    """A value in a column of another type."""
+
+    value: Shape
+
+
+@dataclass(frozen=True)
+class Rest(Shape):
+    """All bytes that are left of the cell. ``whose`` says whose bytes they are, for messages and metadata."""
+
+    whose: str
+
+
+@dataclass(frozen=True)
+class Unknown(Shape):
+    """A case of `Branches` that cannot be decoded."""
+
+    whose: str
+
+
+@dataclass(frozen=True)
+class Zero(Shape):
+    """One byte 0."""
+
+
+@dataclass(frozen=True)
+class LengthBefore(Shape):
+    """The length of the value before in the fewest bytes, at least one, low byte first."""
+
+
+def least_bytes(shape: Shape | None) -> int:
+    """The fewest bytes that a value of a shape has."""
+    if isinstance(shape, Fixed):
+        return shape.width
+    if isinstance(shape, (Sized, BigNumber)) or (
+        isinstance(shape, Repeated) and shape.framing in ("counted", "masked")
+    ):
+        return 4
+    if isinstance(shape, Struct):
+        return sum(map(least_bytes, shape.parts))
+    if isinstance(shape, Masked):
+        return shape.width
+    if isinstance(shape, Cast):
+        return least_bytes(shape.value)
+    if isinstance(shape, Branches):
+        return {"index": 4, "nothing": 0}.get(shape.tag, 1)
+    return 0 if shape is None or isinstance(shape, (Rest, Unknown)) else 1
+
+
+def field_of(name: str, shape: Shape) -> pa.Field:
+    """The field of a column. Bytes that only the job's classes decode say in their metadata whose they are."""
+    inner = shape
+    while isinstance(inner, (Optional, Cast)):
+        inner = inner.value
+    metadata = {SERIALIZER: inner.whose.encode("utf-8", "backslashreplace")} if isinstance(inner, Rest) else None
+    return pa.field(name, shape.column, metadata=metadata)
+
+
+def struct_of(names: list[str], parts: tuple[Shape, ...]) -> pa.StructType:
+    """The struct of the parts that have a column. Names that repeat, ignoring case, get numbers: f, f_1, f_2."""
+    fields = [(name, part) for name, part in zip(names, parts, strict=True) if part.column is not None]
+    new = unique_names([name for name, _ in fields])
+    return pa.struct([field_of(name, part) for name, (_, part) in zip(new, fields, strict=True)])
+
+
+def unique_names(names: list[str]) -> list[str]:
+    taken: set[str] = set()
+    found = []
+    for given in names:
+        name, number = given, 0
+        while name.lower() in taken:
+            number += 1
+            name = f"{given}_{number}"
+        taken.add(name.lower())
+        found.append(name)
+    return found

@@ -1,0 +1,272 @@
+"""The shape of each type of Flink's serializers, and with it the type of its column."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import pyarrow as pa
+
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import InvalidInputError, UnsupportedError
+from statestore.formats.flink.layouts.avro_layouts import avro_layout
+from statestore.formats.flink.layouts.shapes import (
+    TEXT_FORMS,
+    BigNumber,
+    Branches,
+    Cast,
+    Fixed,
+    LengthBefore,
+    Masked,
+    Optional,
+    Repeated,
+    Rest,
+    Shape,
+    Sized,
+    Struct,
+    Text,
+    Unknown,
+    Zero,
+    field_of,
+    struct_of,
+    unique_names,
+)
+from statestore.formats.flink.layouts.table_layouts import logical_type, table_layout
+from statestore.formats.flink.serializers.flink_types import (
+    ArrayOf,
+    AvroOf,
+    Basic,
+    EitherOf,
+    EnumOf,
+    FlinkType,
+    Joined,
+    LengthOf,
+    ListOf,
+    Logical,
+    MapOf,
+    MaskedListOf,
+    Nullable,
+    Opaque,
+    PojoOf,
+    Prefix,
+    PrimitiveArray,
+    RowDataOf,
+    RowOf,
+    Shown,
+    SortedLong,
+    StringArray,
+    TableValue,
+    TimerOf,
+    TtlOf,
+    TupleOf,
+    UnionOf,
+)
+
+MOST_DEPTH = 64
+MICROS, NANOS = pa.timestamp("us", "UTC"), pa.timestamp("ns", "UTC")
+
+_TEXT = Text(pa.string())
+_MILLIS = Fixed(MICROS, 8, "millis")
+_BASICS: dict[str, Shape] = {
+    "string": _TEXT,
+    "long": Fixed(pa.int64(), 8, "int"),
+    "int": Fixed(pa.int32(), 4, "int"),
+    "short": Fixed(pa.int16(), 2, "int"),
+    "byte": Fixed(pa.int8(), 1, "int"),
+    "boolean": Fixed(pa.bool_(), 1, "boolean"),
+    "float": Fixed(pa.float32(), 4, "float"),
+    "double": Fixed(pa.float64(), 8, "float"),
+    "char": Fixed(pa.string(), 2, "char"),
+    "biginteger": BigNumber(pa.string(), False),
+    "bigdecimal": BigNumber(pa.string(), True),
+    "date": Fixed(MICROS, 8, "millis or null"),
+    "sql_date": Fixed(MICROS, 8, "millis or null"),
+    "sql_time": Fixed(MICROS, 8, "millis or null"),
+    "sql_timestamp": Fixed(NANOS, 12, "sql timestamp"),
+    "local_date": Fixed(pa.date32(), 6, "local date"),
+    "local_time": Fixed(pa.time64("ns"), 7, "local time"),
+    "local_date_time": Fixed(pa.timestamp("ns"), 13, "local date time"),
+    "instant": Fixed(NANOS, 12, "instant"),
+    "void": Zero(None),
+    "time_window": Struct(struct_of(["start", "end"], (_MILLIS, _MILLIS)), (_MILLIS, _MILLIS)),
+}
+_ELEMENTS = {
+    "short": (2, pa.int16(), "integers"),
+    "int": (4, pa.int32(), "integers"),
+    "long": (8, pa.int64(), "integers"),
+    "float": (4, pa.float32(), "floats"),
+    "double": (8, pa.float64(), "floats"),
+    "boolean": (1, pa.bool_(), "booleans"),
+}
+
+
+@lru_cache(1024)
+def layout(kind: FlinkType) -> Shape:
+    """The shape of a type.
+
+    Raises UnsupportedError FLINK_UNSUPPORTED for types nested too deeply, or without a column.
+    """
+    return _layout(kind, 0)
+
+
+def _layout(kind: FlinkType, depth: int) -> Shape:
+    if depth > MOST_DEPTH:
+        raise unsupported(f"types nested deeper than {MOST_DEPTH}")
+    below = depth + 1
+    if isinstance(kind, Basic):
+        return _BASICS[kind.name]
+    if isinstance(kind, PrimitiveArray):
+        return _primitive_array(kind)
+    if isinstance(kind, StringArray):
+        return _repeated("counted", _TEXT)
+    if isinstance(kind, ListOf):
+        return _repeated("counted", _layout(kind.element, below))
+    if isinstance(kind, MaskedListOf):
+        return _repeated("masked", _layout(kind.element, below))
+    if isinstance(kind, Joined):
+        return _repeated("joined", _layout(kind.element, below))
+    if isinstance(kind, ArrayOf):
+        return _repeated("counted", _optional(_layout(kind.element, below), 0))
+    if isinstance(kind, MapOf):
+        return _map(_layout(kind.key, below), _layout(kind.value, below))
+    if isinstance(kind, Nullable):
+        return _optional(_layout(kind.value, below), 1, kind.padding)
+    if isinstance(kind, (TupleOf, RowOf)):
+        return _fields(kind, tuple(_layout(each, below) for each in kind.fields))
+    if isinstance(kind, PojoOf):
+        return _pojo(kind, below)
+    if isinstance(kind, EnumOf):
+        return Fixed(pa.string(), 4, "enum", kind.constants)
+    if isinstance(kind, EitherOf):
+        cases = _layout(kind.left, below), _layout(kind.right, below)
+        return _alternatives("either", ["left", "right"], cases)
+    if isinstance(kind, UnionOf):
+        inputs = tuple(_layout(each, below) for _, _, each in kind.cases)
+        return _alternatives(
+            "byte", [name for _, name, _ in kind.cases], inputs, tuple(tag for tag, _, _ in kind.cases)
+        )
+    if isinstance(kind, Shown):
+        return _shown(_layout(kind.value, below), kind.column)
+    if isinstance(kind, TtlOf):
+        value = _layout(kind.value, below)
+        return Struct(struct_of(["value", "last_access"], (value, _MILLIS)), (_MILLIS, value), (1, 0))
+    if isinstance(kind, TimerOf):
+        timer = Fixed(pa.int64(), 8, "flipped"), _layout(kind.key, below), _layout(kind.namespace, below)
+        return Struct(struct_of(["timestamp", "key", "namespace"], timer), timer)
+    return _other(kind)
+
+
+def _other(kind: FlinkType) -> Shape:
+    if isinstance(kind, RowDataOf):
+        return Sized(logical_type(kind.row), 1, "row", kind.row)
+    if isinstance(kind, TableValue):
+        return table_layout(kind.kind)
+    if isinstance(kind, Logical):
+        return Sized(logical_type(kind), 1, "row", kind)
+    if isinstance(kind, AvroOf):
+        return avro_layout(kind.schema, kind.class_name)
+    if isinstance(kind, Opaque):
+        rest = Rest(pa.binary(), whose(kind))
+        return rest if kind.declared is None else _shown(rest, kind.declared)
+    if isinstance(kind, SortedLong):
+        return Fixed(pa.int64(), 8, "flipped")
+    if isinstance(kind, Prefix):
+        return Fixed(pa.int32(), kind.width, "unsigned")
+    if isinstance(kind, LengthOf):
+        return LengthBefore(None)
+    raise unsupported(f"the type {type(kind).__name__}")
+
+
+def whose(kind: Opaque) -> str:
+    """The serializer and the class of bytes that cannot be decoded."""
+    return f"{kind.serializer} of {kind.class_name}" if kind.class_name else kind.serializer
+
+
+def unsupported(what: str) -> UnsupportedError:
+    return UnsupportedError(
+        ErrorCode.FLINK_UNSUPPORTED, f"state of Flink with {what}, which cannot be read; read the other columns"
+    )
+
+
+def _shown(value: Shape, column: pa.DataType) -> Shape:
+    """A value in a column of another type. Times are written as text by themselves."""
+    if column == value.column:
+        return value
+    if isinstance(value, Fixed) and value.form in TEXT_FORMS and column == pa.string():
+        return Fixed(column, value.width, value.form)
+    try:
+        pa.array([], value.column).cast(column)
+    except pa.ArrowException:
+        raise InvalidInputError(
+            ErrorCode.FLINK_TYPE,
+            f"type given for a state of Flink: found {column}, expected {value.column}, or a type to which that casts",
+        ) from None
+    return Cast(column, value)
+
+
+def _primitive_array(kind: PrimitiveArray) -> Shape:
+    if kind.element == "byte":
+        return Sized(pa.binary(), 1, "bytes")
+    if kind.element == "char":
+        return Sized(pa.string(), 2, "chars")
+    width, column, form = _ELEMENTS[kind.element]
+    return Sized(pa.list_(column), width, form)
+
+
+def _repeated(framing: str, element: Shape) -> Shape:
+    if element.column is None:
+        raise unsupported("a list of void values")
+    return Repeated(pa.list_(field_of("item", element)), framing, element)
+
+
+def _map(key: Shape, value: Shape) -> Shape:
+    if key.column is None or value.column is None:
+        raise unsupported("a map of void values")
+    value = _optional(value, 1)
+    entry = Struct(pa.struct([pa.field("key", key.column, nullable=False), field_of("value", value)]), (key, value))
+    return Repeated(pa.map_(key.column, field_of("value", value)), "counted", entry)
+
+
+def _optional(value: Shape, null_flag: int, padding: int = 0) -> Shape:
+    return Optional(value.column, value, null_flag, padding)
+
+
+def _fields(kind: TupleOf | RowOf, parts: tuple[Shape, ...]) -> Shape:
+    names = list(kind.names) or [f"f{number}" for number in range(len(parts))]
+    column = struct_of(names, parts)
+    if isinstance(kind, TupleOf):
+        return Struct(column, parts)
+    first_bit = 2 if kind.kind_bits else 0
+    return Masked(column, parts, (len(parts) + first_bit + 7) // 8, first_bit)
+
+
+def _alternatives(tag: str, names: list[str], cases: tuple[Shape, ...], tags: tuple[int, ...] = ()) -> Shape:
+    fields = tuple(((number, -1),) for number, case in enumerate(cases) if case.column is not None)
+    return Branches(struct_of(names, cases), tag, cases, fields, tags=tags)
+
+
+def _pojo(kind: PojoOf, depth: int) -> Shape:
+    parts = tuple(_optional(_layout(each, depth), 1) for _, each in kind.fields)
+    plain = Struct(struct_of([name for name, _ in kind.fields], parts), parts)
+    cases: list[Shape | None] = [None, plain]
+    own: list[pa.Field] = list(plain.column or ())
+    found: list[tuple[pa.Field, list[tuple[int, int]]]] = [(field, [(1, number)]) for number, field in enumerate(own)]
+    for class_name, each in (*kind.unregistered, *kind.registered):
+        short = class_name.replace("$", ".").rpartition(".")[2]
+        case = Unknown(pa.null(), whose(each)) if isinstance(each, Opaque) else _layout(each, depth)
+        if isinstance(case, Unknown) or case.column is None:
+            cases.append(case)
+            continue
+        is_pojo = isinstance(each, PojoOf)
+        further = list(case.column) if is_pojo else [field_of(short, case)]
+        for number, field in enumerate(further):
+            place = len(cases), number if is_pojo else -1
+            known = [mine for mine in found if mine[0].name.lower() == field.name.lower()]
+            if known and known[0][0].equals(field, check_metadata=True):
+                known[0][1].append(place)
+            else:
+                found.append((field.with_name(f"{short}.{field.name}") if known else field, [place]))
+        cases.append(case)
+    names = unique_names([field.name for field, _ in found])
+    column = pa.struct([field.with_name(name) for name, (field, _) in zip(names, found, strict=True)])
+    fields = tuple(tuple(places) for _, places in found)
+    return Branches(column, "pojo", tuple(cases), fields, tuple(name for name, _ in kind.unregistered))

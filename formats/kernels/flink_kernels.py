@@ -1,0 +1,478 @@
+"""The compiled loop that decodes values of Flink by programs, see ``formats.flink.columns.programs``."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from statestore.formats.kernels.arrays import Bytes, Ints
+from statestore.formats.kernels.compiled import I64, inlined, kernel
+from statestore.formats.kernels.flink_steps import (
+    AGAIN,
+    BIG,
+    BLOCK,
+    BLOCK_NEXT,
+    BLOCKS,
+    BRANCH,
+    COUNT,
+    DONE,
+    END,
+    FAIL,
+    FIELD,
+    FIXED,
+    FULL,
+    JOIN,
+    JOINED,
+    JUMP,
+    LENGTH,
+    MARK,
+    MASK,
+    MASKED,
+    MASKED_NEXT,
+    OPAQUE,
+    OPTION,
+    REST,
+    SHORT,
+    SIZED,
+    TAG_BYTE,
+    TAG_EITHER,
+    TAG_INDEX,
+    TEXT,
+    UNMASKED,
+    WRONG,
+    ZERO,
+)
+
+Matrix = npt.NDArray[np.int64]
+
+_JOINER = 0x2C
+_MOST_EMPTY = 1 << 16  # as formats.flink.layouts.shapes
+_MOST_UNITS = 2**31 - 1
+
+
+@inlined
+def _int32(data: Bytes, at: int) -> int:
+    high = I64(data[at]) << 24 | I64(data[at + 1]) << 16
+    found = high | I64(data[at + 2]) << 8 | I64(data[at + 3])
+    signed: int = found - (found >> 31 << 32)
+    return signed
+
+
+@inlined
+def _text_end(data: Bytes, at: int, end: int, units: int) -> int:
+    """Where a string's last unit ends; -SHORT or -WRONG if there is none."""
+    if units > end - at:
+        return -SHORT
+    stop = at + units
+    while at < stop and data[at] < 0x80:
+        at += 1
+    left = stop - at
+    while left > 0:
+        if at >= end:
+            return -SHORT
+        if data[at] >= 0x80:
+            at += 1
+            if at >= end:
+                return -SHORT
+            if data[at] >= 0x80:
+                at += 1
+                if at >= end:
+                    return -SHORT
+                if data[at] > 3:
+                    return -WRONG
+        at += 1
+        left -= 1
+    return at
+
+
+@inlined
+def _named_case(data: Bytes, at: int, size: int, names: Bytes, name_ends: Ints, first: int, count: int) -> int:
+    """Which of these names stands at a position; -1 for none."""
+    for k in range(first, first + count):
+        begin = name_ends[k]
+        if name_ends[k + 1] - begin == size:
+            i = 0
+            while i < size and data[at + i] == names[begin + i]:
+                i += 1
+            if i == size:
+                return k - first
+    return -1
+
+
+@kernel
+def walk(
+    steps: Matrix,
+    jumps: Ints,
+    names: Bytes,
+    name_ends: Ints,
+    data: Bytes,
+    start: Ints,
+    stop: Ints,
+    framed: bool,
+    first: int,
+    most: int,
+    out: Matrix,
+    used: Ints,
+    saved: Ints,
+    registers: Ints,
+    reached: Ints,
+) -> int:
+    """Run a program over records ``first`` to before ``most`` and fill in their places.
+
+    Framed records lie at ``start[i]`` to ``stop[i]``; others follow one another from ``start[0]`` to at most
+    ``stop[0]``. Returns why it ended: DONE, or FULL, SHORT, WRONG or OPAQUE of the first record that is not done.
+    ``reached`` becomes the number of that record and its position, ``used`` how many places each row has.
+    """
+    room = out.shape[1]
+    status = DONE
+    i = first
+    at, end = I64(0), I64(0)
+    if not framed:
+        at, end = start[0], stop[0]
+    begin = at
+    while i < most and status == DONE:
+        if framed:
+            at, end = start[i], stop[i]
+        begin = at
+        for k in range(len(used)):
+            saved[k] = used[k]
+        pc = 0
+        while True:
+            step, row, a = steps[pc, 0], steps[pc, 1], steps[pc, 2]
+            if row >= 0 and used[row] >= room:
+                status = FULL
+                break
+            if step == FIXED:
+                if a > end - at:
+                    status = SHORT
+                    break
+                if row >= 0:
+                    out[row, used[row]] = at
+                    used[row] += 1
+                at += a
+            elif step == TEXT:
+                units, shift = I64(0), 0
+                while True:
+                    if at >= end:
+                        status = SHORT
+                        break
+                    byte = I64(data[at])
+                    at += 1
+                    units |= (byte & 0x7F) << shift
+                    if byte < 0x80:
+                        break
+                    shift += 7
+                    if shift > 28:
+                        status = WRONG
+                        break
+                if status != DONE:
+                    break
+                if units - 1 > _MOST_UNITS:
+                    status = WRONG
+                    break
+                behind = at
+                if units > 1:
+                    behind = _text_end(data, at, end, units - 1)
+                    if behind < 0:
+                        status = -behind
+                        break
+                if row >= 0:
+                    number = used[row]
+                    out[row, number] = at
+                    out[row + 1, number] = units
+                    out[row + 2, number] = behind
+                    used[row] = number + 1
+                at = behind
+            elif step == OPTION:
+                if at >= end:
+                    status = SHORT
+                    break
+                flag = I64(data[at])
+                at += 1
+                if flag > 1:
+                    status = WRONG
+                    break
+                if row >= 0:
+                    out[row, used[row]] = I64(flag != a)
+                    used[row] += 1
+                if flag == a:
+                    padding = steps[pc, 3]
+                    if padding > end - at:
+                        status = SHORT
+                        break
+                    at = end if padding < 0 else at + padding
+                    pc = steps[pc, 4]
+                    continue
+            elif step == SIZED:
+                if end - at < 4:
+                    status = SHORT
+                    break
+                count = _int32(data, at)
+                at += 4
+                if count < 0:
+                    status = WRONG
+                    break
+                if count * a > end - at:
+                    status = SHORT
+                    break
+                if row >= 0:
+                    out[row, used[row]] = at
+                    out[row + 1, used[row]] = count
+                    used[row] += 1
+                at += count * a
+            elif step == COUNT:
+                if end - at < 4:
+                    status = SHORT
+                    break
+                count = _int32(data, at)
+                at += 4
+                if count < 0 or (a == 0 and count > _MOST_EMPTY):
+                    status = WRONG
+                    break
+                if count * a > end - at:
+                    status = SHORT
+                    break
+                if row >= 0:
+                    out[row, used[row]] = count
+                    used[row] += 1
+                if count == 0:
+                    pc = steps[pc, 4]
+                    continue
+                registers[steps[pc, 5]] = count
+            elif step == AGAIN:
+                registers[steps[pc, 5]] -= 1
+                if registers[steps[pc, 5]] > 0:
+                    pc = steps[pc, 4]
+                    continue
+            elif step == END:
+                break
+            elif step == BRANCH:
+                case = I64(-1)
+                cases = steps[pc, 4]
+                if a == TAG_INDEX:
+                    if end - at < 4:
+                        status = SHORT
+                        break
+                    case = _int32(data, at)
+                    at += 4
+                else:
+                    if at >= end:
+                        status = SHORT
+                        break
+                    flag = I64(data[at])
+                    at += 1
+                    if a == TAG_EITHER:
+                        case = 1 - flag
+                    elif a == TAG_BYTE:
+                        tags = steps[pc, 5]
+                        for k in range(cases):
+                            if jumps[tags + k] == flag:
+                                case = I64(k)
+                    elif flag == 1 or flag == 2:
+                        case = flag - 1
+                    elif flag == 4:
+                        if end - at < 2:
+                            status = SHORT
+                            break
+                        size = I64(data[at]) << 8 | I64(data[at + 1])
+                        at += 2
+                        if size > end - at:
+                            status = SHORT
+                            break
+                        case = 2 + _named_case(data, at, size, names, name_ends, steps[pc, 5], steps[pc, 6])
+                        if case < 2:
+                            status = OPAQUE
+                            break
+                        at += size
+                    elif flag == 8:
+                        if at >= end:
+                            status = SHORT
+                            break
+                        case = 2 + steps[pc, 6] + I64(data[at])
+                        at += 1
+                if case < 0 or case >= cases:
+                    status = WRONG
+                    break
+                if row >= 0:
+                    out[row, used[row]] = case
+                    used[row] += 1
+                pc = jumps[steps[pc, 3] + case]
+                continue
+            elif step == JUMP:
+                pc = steps[pc, 4]
+                continue
+            elif step == FIELD:
+                if data[registers[steps[pc, 5]] + (a >> 3)] >> (7 - (a & 7)) & 1 != 0:
+                    pc = steps[pc, 4]
+                    continue
+            elif step == MASK:
+                if a > end - at:
+                    status = SHORT
+                    break
+                if row >= 0:
+                    out[row, used[row]] = at
+                    used[row] += 1
+                registers[steps[pc, 5]] = at
+                at += a
+            elif step == BIG:
+                if end - at < 4:
+                    status = SHORT
+                    break
+                count = _int32(data, at)
+                at += 4
+                if count < 0:
+                    status = WRONG
+                    break
+                size = max(count - 4, 0)
+                if a != 0 and count > 0:
+                    size += 4
+                if size > end - at:
+                    status = SHORT
+                    break
+                if row >= 0:
+                    out[row, used[row]] = at
+                    out[row + 1, used[row]] = count
+                    used[row] += 1
+                at += size
+            elif step == ZERO:
+                if at >= end:
+                    status = SHORT
+                    break
+                if data[at] != 0:
+                    status = WRONG
+                    break
+                at += 1
+            elif step == JOIN:
+                registers[steps[pc, 5]] = 0
+            elif step == JOINED:
+                registers[steps[pc, 5]] += 1
+                if at < end:
+                    if data[at] != _JOINER:
+                        status = WRONG
+                        break
+                    at += 1
+                    pc = steps[pc, 4]
+                    continue
+                if row >= 0:
+                    out[row, used[row]] = registers[steps[pc, 5]]
+                    used[row] += 1
+            elif step == MARK:
+                registers[steps[pc, 5]] = at
+            elif step == LENGTH:
+                size = at - registers[steps[pc, 5]]
+                while True:
+                    if at >= end:
+                        status = SHORT
+                        break
+                    if I64(data[at]) != size & 0xFF:
+                        status = WRONG
+                        break
+                    at += 1
+                    size >>= 8
+                    if size == 0:
+                        break
+                if status != DONE:
+                    break
+            elif step == REST:
+                if row >= 0:
+                    out[row, used[row]] = at
+                    out[row + 1, used[row]] = end - at
+                    used[row] += 1
+                at = end
+            elif step == BLOCKS:
+                registers[steps[pc, 5]] = 0
+            elif step == BLOCK:
+                count, shift = I64(0), 0
+                while True:
+                    if at >= end:
+                        status = SHORT
+                        break
+                    byte = I64(data[at])
+                    at += 1
+                    count |= (byte & 0x7F) << shift
+                    if byte < 0x80:
+                        break
+                    shift += 7
+                    if shift > 28:
+                        status = WRONG
+                        break
+                if status != DONE:
+                    break
+                if count > _MOST_UNITS + 1:
+                    status = WRONG
+                    break
+                register = steps[pc, 5]
+                total = registers[register] + count
+                if a == 0 and total > _MOST_EMPTY:
+                    status = WRONG
+                    break
+                if count * a > end - at:
+                    status = SHORT
+                    break
+                if count == 0:
+                    if row >= 0:
+                        out[row, used[row]] = total
+                        used[row] += 1
+                    pc = steps[pc, 4]
+                    continue
+                registers[register] = total
+                registers[register + 1] = count
+            elif step == BLOCK_NEXT:
+                register = steps[pc, 5] + 1
+                registers[register] -= 1
+                pc = steps[pc, 4] if registers[register] > 0 else steps[pc, 3]
+                continue
+            elif step == MASKED:
+                if end - at < 4:
+                    status = SHORT
+                    break
+                count = _int32(data, at)
+                at += 4
+                if count < 0:
+                    status = WRONG
+                    break
+                if (count + 7) >> 3 > end - at:
+                    status = SHORT
+                    break
+                if row >= 0:
+                    out[row, used[row]] = count
+                    out[row + 1, used[row]] = at
+                    used[row] += 1
+                register = steps[pc, 5]
+                registers[register] = count
+                registers[register + 1] = 0
+                registers[register + 2] = at
+                at += (count + 7) >> 3
+                if count == 0:
+                    pc = steps[pc, 4]
+                    continue
+            elif step == UNMASKED:
+                register = steps[pc, 5]
+                bit = registers[register + 1]
+                if data[registers[register + 2] + (bit >> 3)] >> (7 - (bit & 7)) & 1 != 0:
+                    pc = steps[pc, 4]
+                    continue
+            elif step == MASKED_NEXT:
+                register = steps[pc, 5]
+                registers[register] -= 1
+                registers[register + 1] += 1
+                if registers[register] > 0:
+                    pc = steps[pc, 4]
+                    continue
+            elif step == FAIL:
+                status = OPAQUE
+                break
+            else:
+                status = WRONG
+                break
+            pc += 1
+        if status == DONE and framed and at != end:
+            status = WRONG
+        if status == DONE:
+            i += 1
+    if status != DONE:
+        for k in range(len(used)):
+            used[k] = saved[k]
+        at = begin
+    reached[0], reached[1] = i, at
+    return status

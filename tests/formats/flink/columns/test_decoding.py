@@ -1,0 +1,337 @@
+"""Values written by a plain model of Flink's serializers come back as columns, compiled or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.flink.value_model import encoded, int32, int64, record, text, types, values
+
+from statestore.formats.errors import CorruptError, StateStoreError, UnsupportedError
+from statestore.formats.flink.columns import decoding
+from statestore.formats.flink.columns.arrow_types import arrow_field, arrow_type
+from statestore.formats.flink.columns.decoding import Records, decode_cells, decode_records
+from statestore.formats.flink.serializers.flink_types import (
+    REST_OF_CELL,
+    Basic,
+    EnumOf,
+    FlinkType,
+    Joined,
+    LengthOf,
+    ListOf,
+    MapOf,
+    Nullable,
+    Opaque,
+    PojoOf,
+    Prefix,
+    PrimitiveArray,
+    RowOf,
+    Shown,
+    TtlOf,
+    TupleOf,
+)
+from statestore.formats.values.cells import Cells, cells_of
+
+STRING, LONG, INT, VOID = Basic("string"), Basic("long"), Basic("int"), Basic("void")
+ORIGIN = "state 'x' of operator 'op'"
+
+
+@contextmanager
+def walking(compiled: bool) -> Iterator[None]:
+    with mock.patch.object(decoding, "_is_compiled", lambda stored: compiled):
+        yield
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "compiled"])
+def each_way(request: pytest.FixtureRequest) -> Iterator[bool]:
+    with walking(request.param):
+        yield request.param
+
+
+def cells(*rows: bytes | None) -> Cells:
+    return cells_of(pa.array(rows, pa.binary()))
+
+
+def decoded(kind: FlinkType, *rows: bytes | None) -> list[Any]:
+    (column,) = decode_cells([kind], cells(*rows), [True], ORIGIN)
+    assert column is not None
+    column.validate(full=True)
+    assert column.type == arrow_type(kind)
+    found: list[Any] = column.to_pylist()
+    return found
+
+
+def outcome(kinds: list[FlinkType], rows: list[bytes], compiled: bool) -> Any:
+    with walking(compiled):
+        try:
+            found = decode_cells(kinds, cells(*rows), [True] * len(kinds), ORIGIN)
+            return [None if column is None else column.to_string(window=1000) for column in found]
+        except StateStoreError as error:
+            return str(error)
+
+
+def records(kinds: list[FlinkType], data: bytes, count: int, last: bool, at: int = 0) -> Records:
+    return decode_records(kinds, np.frombuffer(data, np.uint8), at, len(data), count, [True] * len(kinds), ORIGIN, last)
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> tuple[list[FlinkType], list[list[Any]]]:
+    kinds = draw(st.lists(types, min_size=1, max_size=3))
+    rows = draw(st.lists(st.tuples(*map(values, kinds)).map(list), min_size=1, max_size=4))
+    return kinds, rows
+
+
+@given(tables(), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_framed_values_come_back(table: tuple[list[FlinkType], list[list[Any]]], compiled: bool) -> None:
+    kinds, rows = table
+    with walking(compiled):
+        found = decode_cells(kinds, cells(*[record(kinds, row) for row in rows]), [True] * len(kinds), ORIGIN)
+    for number, (kind, column) in enumerate(zip(kinds, found, strict=True)):
+        assert column is not None
+        column.validate(full=True)
+        assert column.equals(pa.array([row[number] for row in rows], arrow_type(kind)))
+
+
+@given(tables(), st.booleans(), st.integers(1, 40))
+@settings(max_examples=30, deadline=None)
+def test_values_without_frames_come_back_across_cuts_of_the_data(
+    table: tuple[list[FlinkType], list[list[Any]]], compiled: bool, step: int
+) -> None:
+    kinds, rows = table
+    whole = b"".join(record(kinds, row) for row in rows)
+    parts: list[Records] = []
+    at = end = left = 0
+    left = len(rows)
+    with walking(compiled):
+        while left:
+            end = min(end + step, len(whole))
+            parts.append(records(kinds, whole[:end], left, end == len(whole), at))
+            at, left = parts[-1].at, left - parts[-1].rows
+    assert at == len(whole)
+    for number, kind in enumerate(kinds):
+        column = pa.concat_arrays([part.columns[number] for part in parts])
+        assert column.equals(pa.array([row[number] for row in rows], arrow_type(kind)))
+
+
+@given(tables(), st.data())
+@settings(max_examples=60, deadline=None)
+def test_damaged_bytes_have_the_same_outcome_compiled_and_not(
+    table: tuple[list[FlinkType], list[list[Any]]], data: st.DataObject
+) -> None:
+    kinds, rows = table
+    damaged = [bytearray(record(kinds, row)) for row in rows]
+    for each in damaged:
+        if each and data.draw(st.booleans()):
+            each[data.draw(st.integers(0, len(each) - 1))] = data.draw(st.integers(0, 255))
+        if data.draw(st.integers(0, 3)) == 0:
+            del each[data.draw(st.integers(0, len(each))) :]
+    plain = outcome(kinds, [bytes(each) for each in damaged], False)
+    compiled = outcome(kinds, [bytes(each) for each in damaged], True)
+    assert plain == compiled
+
+
+def test_columns_that_are_not_wanted_are_stepped_over(each_way: bool) -> None:
+    kinds = [STRING, ListOf(LONG), LONG]
+    row = record(kinds, ["né", [1, 2], 7])
+    assert decode_cells(kinds, cells(row), [False, False, True], ORIGIN)[2] == pa.array([7])
+    assert decode_cells(kinds, cells(row), [False, False, True], ORIGIN)[:2] == [None, None]
+
+
+def test_cells_are_not_looked_at_where_nothing_is_wanted(each_way: bool) -> None:
+    assert decode_cells([LONG, VOID], cells(b"short"), [False, True], ORIGIN) == [None, None]
+
+
+def test_null_cells_are_null_rows(each_way: bool) -> None:
+    assert decoded(TupleOf((LONG, STRING)), None, int64(4) + text("a")) == [None, {"f0": 4, "f1": "a"}]
+
+
+def test_no_cells_have_typed_columns(each_way: bool) -> None:
+    assert decode_cells([LONG, STRING], cells(), [True, False], ORIGIN) == [pa.array([], pa.int64()), None]
+
+
+def test_a_long_list_has_room(each_way: bool) -> None:
+    numbers = list(range(200_000))
+    row = int32(len(numbers)) + np.array(numbers, ">i8").tobytes()
+    assert decoded(ListOf(LONG), int32(0), row, int32(1) + int64(5)) == [[], numbers, [5]]
+
+
+def test_strings_of_all_planes_become_utf8(each_way: bool) -> None:
+    told = ["", "plain", "é", "€uro", "😀", "a😀é€", "\0", None]
+    assert decoded(STRING, *map(text, told)) == told
+
+
+def test_a_lone_surrogate_is_refused_by_name(each_way: bool) -> None:
+    lone = b"\2" + bytes([0x80, 0xB0, 0x03])  # D800
+    with pytest.raises(UnsupportedError, match=r"FLINK_UNSUPPORTED.*op.*lone surrogate d800.*0280b003"):
+        decoded(STRING, text("fine"), lone, text("fine"))
+
+
+def test_surrogates_of_two_strings_are_no_pair(each_way: bool) -> None:
+    high, low = b"\2" + bytes([0x80, 0xB0, 0x03]), b"\2" + bytes([0x80, 0xB8, 0x03])
+    with pytest.raises(UnsupportedError, match="lone surrogate"):
+        decoded(STRING, high, low)
+
+
+def test_a_pojo_has_the_fields_of_its_subclasses(each_way: bool) -> None:
+    plain = PojoOf("a.Base", (("name", STRING),))
+    longer = PojoOf("a.Longer", (("more", LONG), ("name", STRING)))
+    other = PojoOf("a.Outer$Other", (("more", STRING), ("name", STRING)))
+    kind = PojoOf("a.Base", plain.fields, (("a.Outer$Other", other),), (("a.Longer", longer),))
+    name = b"\0" + text("n")
+    rows = [
+        b"\1",
+        b"\2" + name,
+        b"\4\0\x08a.Longer\2\0" + int64(5) + name,
+        b"\x08\0\2\0" + text("o") + name,
+        b"\4\0\x08a.Longer\1",
+    ]
+    assert decoded(kind, *rows) == [
+        None,
+        {"name": "n", "more": None, "Other.more": None},
+        {"name": "n", "more": 5, "Other.more": None},
+        {"name": "n", "more": None, "Other.more": "o"},
+        None,
+    ]
+
+
+def test_an_unknown_subclass_is_opaque(each_way: bool) -> None:
+    kind = PojoOf("a.Base", (("name", STRING),))
+    with pytest.raises(UnsupportedError, match=r"FLINK_OPAQUE.*op.*a\.Sub"):
+        decoded(kind, b"\4\0\5a.Sub\2")
+    with pytest.raises(UnsupportedError, match=r"FLINK_OPAQUE.*op.*a\.Sub"):
+        records([kind], b"\4\0\5a.Sub\2", 1, True)
+
+
+def test_opaque_bytes_are_binary_at_the_end_of_a_frame(each_way: bool) -> None:
+    kind = TupleOf((LONG, Opaque("KryoSerializer", "a.B")))
+    assert decoded(kind, int64(1) + b"abc", int64(2)) == [{"f0": 1, "f1": b"abc"}, {"f0": 2, "f1": b""}]
+    (_, inner) = arrow_field("v", kind).type
+    assert inner.metadata == {b"statestore.serializer": b"KryoSerializer of a.B"}
+    assert arrow_field("v", Opaque("K")).metadata == {b"statestore.serializer": b"K"}
+
+
+def test_opaque_bytes_before_others_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match=r"FLINK_OPAQUE.*op.*KryoSerializer of a\.B"):
+        decoded(TupleOf((Opaque("KryoSerializer", "a.B"), LONG)), b"")
+    with pytest.raises(UnsupportedError, match=r"FLINK_OPAQUE.*op.*KryoSerializer"):
+        records([Opaque("KryoSerializer")], b"", 1, True)
+
+
+def test_stored_keys_have_lengths_between_ambiguous_parts(each_way: bool) -> None:
+    kinds: list[FlinkType] = [Prefix(2), STRING, LengthOf(), STRING, LengthOf()]
+    long = "n" * 300
+    row = b"\3\4" + text("key") + b"\4" + text(long) + bytes([302 & 255, 302 >> 8])
+    found = decode_cells(kinds, cells(row), [True] * 5, ORIGIN)
+    assert found == [pa.array([0x304], pa.int32()), pa.array(["key"]), None, pa.array([long]), None]
+    with pytest.raises(CorruptError, match="FLINK_ROW"):
+        decode_cells(kinds, cells(row[:-1] + b"\2"), [True] * 5, ORIGIN)
+
+
+def test_joined_elements_may_hold_the_byte_that_joins(each_way: bool) -> None:
+    comma = 0x2C2C2C2C2C2C2C2C
+    assert decoded(Joined(LONG), int64(comma) + b"," + int64(1), int64(2)) == [[comma, 1], [2]]
+    for wrong in (b"", int64(1) + b",", int64(1) + b";" + int64(1)):
+        with pytest.raises(CorruptError, match="FLINK_ROW"):
+            decoded(Joined(LONG), wrong)
+
+
+def test_a_null_in_a_map_state_may_have_bytes_behind_it(each_way: bool) -> None:
+    assert decoded(Nullable(STRING, REST_OF_CELL), b"\1\0", b"\1", b"\0" + text("a")) == [None, None, "a"]
+
+
+def test_a_damaged_cell_is_named_with_its_bytes(each_way: bool) -> None:
+    with pytest.raises(
+        CorruptError, match=r"FLINK_ROW.*op.*found 7 bytes left, expected at least 8.*in bytes 00{13}$|00"
+    ):
+        decoded(LONG, int64(1), bytes(7), int64(1))
+    with pytest.raises(CorruptError, match=r"1 bytes behind the value.*in bytes 0000000000000001ff;"):
+        decoded(LONG, int64(1), int64(1) + b"\xff")
+    with pytest.raises(CorruptError, match=r"enum.*in bytes 00000002;"):
+        decoded(EnumOf("E", ("A", "B")), int32(1), int32(0), int32(2), int32(0))
+
+
+@pytest.mark.parametrize(
+    ("kind", "raw"),
+    [
+        (ListOf(LONG), int32(2**31 - 1)),
+        (ListOf(LONG), int32(-1)),
+        (ListOf(TupleOf(())), int32(2**30)),
+        (MapOf(STRING, LONG), int32(2**31 - 1)),
+        (PrimitiveArray("long"), int32(2**29) + bytes(8)),
+        (STRING, b"\xff\xff\xff\xff\x07"),
+        (STRING, b"\xff\xff\xff\xff\xff\xff"),
+        (Basic("biginteger"), int32(2**31 - 1)),
+        (Basic("boolean"), b"\2"),
+        (Nullable(LONG), b"\2" + int64(0)),
+        (VOID, b"\1"),
+        (Basic("local_date"), int32(2023) + bytes([2, 29])),
+        (Basic("local_time"), bytes([24, 0, 0]) + int32(0)),
+        (Basic("instant"), int64(0) + int32(10**9)),
+    ],
+)
+def test_impossible_bytes_are_refused_before_memory_is_taken(each_way: bool, kind: FlinkType, raw: bytes) -> None:
+    with pytest.raises(CorruptError, match="FLINK_ROW"):
+        decode_cells([kind, LONG], cells(raw + int64(0)), [True, True], ORIGIN)
+
+
+@pytest.mark.parametrize(
+    ("kind", "raw", "shown"),
+    [
+        (Basic("instant"), int64(2**40) + int32(5000), "+36812-02-20T00:36:16.000005Z"),
+        (Basic("date"), int64(2**62), "+146140482-04-24T15:36:27.904Z"),
+        (Basic("local_date_time"), int32(-2024) + b"\2\x1d\1\2\0" + int32(0), "-2024-02-29T01:02"),
+        (Basic("local_date"), int32(99_999_999) + b"\1\1", "+99999999-01-01"),
+    ],
+)
+def test_times_beyond_the_column_are_refused_and_shown_as_text(
+    each_way: bool, kind: FlinkType, raw: bytes, shown: str
+) -> None:
+    with pytest.raises(UnsupportedError, match=r"FLINK_UNSUPPORTED.*op.*fits.*give the type string"):
+        decoded(kind, raw)
+    assert decoded(Shown(kind, pa.string()), raw) == [shown]
+
+
+def test_the_edges_of_nanoseconds_fit(each_way: bool) -> None:
+    first, last = -(2**63), 2**63 - 1
+    (column,) = decode_cells(
+        [Basic("instant")],
+        cells(*[int64(edge // 10**9) + int32(edge % 10**9) for edge in (first + 1, last)]),
+        [True],
+        ORIGIN,
+    )
+    assert column is not None
+    assert column.view(pa.int64()).to_pylist() == [first + 1, last]
+
+
+def test_the_time_of_access_comes_last_in_its_column() -> None:
+    assert [field.name for field in arrow_type(TtlOf(STRING))] == ["value", "last_access"]
+
+
+def test_names_of_fields_are_unique() -> None:
+    kind = RowOf((LONG, LONG, LONG), False, ("a", "A", "a_1"))
+    assert [field.name for field in arrow_type(kind)] == ["a", "A_1", "a_1_1"]
+
+
+def test_a_type_may_not_be_nested_without_end() -> None:
+    kind: FlinkType = LONG
+    for _ in range(70):
+        kind = ListOf(kind)
+    with pytest.raises(UnsupportedError, match=r"FLINK_UNSUPPORTED.*nested deeper"):
+        arrow_type(kind)
+
+
+def test_the_last_data_may_not_end_before_the_records(each_way: bool) -> None:
+    data = encoded(LONG, 1) + encoded(LONG, 2) + b"\0"
+    found = records([LONG], data, 3, False)
+    assert (found.rows, found.at, found.columns) == (2, 16, [pa.array([1, 2])])
+    first = records([LONG], data, 3, True)
+    with pytest.raises(CorruptError, match="FLINK_ROW"):
+        records([LONG], data, 3 - first.rows, True, first.at)

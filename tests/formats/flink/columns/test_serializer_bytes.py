@@ -1,0 +1,194 @@
+"""Bytes that the serializers of Flink 2.3.0 wrote for chosen values: binary rows of every SQL type, numbers, times.
+
+``serializer_bytes.json.xz`` has the hexadecimal digits by name, BigDecimals with Java's ``toString``, and instants
+(epoch seconds, 1000 nanoseconds) with theirs.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import lzma
+from decimal import Decimal
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.paths import DATA
+
+from statestore.formats.errors import CorruptError, StateStoreError, UnsupportedError
+from statestore.formats.flink.columns.decoding import decode_cells
+from statestore.formats.flink.columns.row_bytes import row_bytes
+from statestore.formats.flink.columns.time_texts import instant_text
+from statestore.formats.flink.serializers.flink_types import (
+    Basic,
+    FlinkType,
+    Logical,
+    RowDataOf,
+    Shown,
+    TableValue,
+)
+from statestore.formats.values.cells import cells_of
+
+STRING, BIGINT, DECIMAL = Logical("STRING"), Logical("BIGINT"), Logical("DECIMAL", 30, 5)
+FULL = Logical(
+    "ROW",
+    children=(
+        *map(Logical, ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "BOOLEAN")),
+        *map(Logical, ("STRING", "STRING", "BYTES")),
+        Logical("DECIMAL", 10, 2),
+        DECIMAL,
+        *map(Logical, ("DATE", "TIME")),
+        Logical("TIMESTAMP", 3),
+        Logical("TIMESTAMP", 6),
+        Logical("TIMESTAMP_LTZ", 9),
+        *map(Logical, ("YEAR_MONTH", "DAY_TIME")),
+        Logical("ARRAY", children=(Logical("SMALLINT"),)),
+        Logical("ARRAY", children=(STRING,)),
+        Logical("MAP", children=(STRING, Logical("DOUBLE"))),
+        Logical("MULTISET", children=(Logical("INTEGER"),)),
+        Logical("ROW", children=(BIGINT, STRING, Logical("TIMESTAMP", 9))),
+        Logical("ARRAY", children=(Logical("BOOLEAN"),)),
+        Logical("ARRAY", children=(DECIMAL,)),
+        Logical("ARRAY", children=(Logical("TIMESTAMP", 6),)),
+    ),
+)
+MILLIS = 1_600_000_000_123
+VALUES: list[Any] = [
+    *(-3, -300, 70000, -5_000_000_000, 1.5, -2.25, True, "short", "a längér text", b"\1\2\3"),
+    Decimal("-12345.67"),
+    Decimal("-1234567890123456789012.34567"),
+    19000,
+    3_723_004_000,
+    MILLIS * 1000,
+    -MILLIS * 1000 + 456,
+    MILLIS * 1_000_000 + 456_789,
+    -14,
+    -86_400_001_000,
+    [1, None, -3],
+    ["x", None, "a long element"],
+    [("k", 1.5), ("a longer key", None)],
+    [(7, 2)],
+    {"f0": 5, "f1": "inner text", "f2": 5_000_006},
+    [True, None, False],
+    [Decimal("-1.00000"), None],
+    [7008],
+]
+
+
+@cache
+def written() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(lzma.decompress((DATA / "flink" / "serializer_bytes.json.xz").read_bytes()))
+    return found
+
+
+def read(kind: FlinkType, *rows: bytes) -> pa.Array:
+    (column,) = decode_cells([kind], cells_of(pa.array(rows, pa.binary())), [True], "state")
+    assert column is not None
+    column.validate(full=True)
+    return column
+
+
+def read_named(kind: FlinkType, name: str) -> Any:
+    return read(kind, bytes.fromhex(written()["values"][name]))
+
+
+def test_rows_of_every_sql_type() -> None:
+    full, nulls = (bytes.fromhex(written()["values"][name]) for name in ("full", "nulls"))
+    column = read(RowDataOf(FULL), full, nulls, full)
+    told = dict(zip([field.name for field in column.type], VALUES, strict=True))
+    none = dict.fromkeys(told)
+    assert column.equals(pa.array([told, none, told], column.type))
+    assert column.type.field("f16").type == pa.timestamp("ns", "UTC")
+    assert column.type.field("f18").type == pa.duration("us")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "value"),
+    [
+        ("decimal10", Logical("DECIMAL", 10, 2), Decimal("-12345.67")),
+        ("decimal30", DECIMAL, Decimal("-12345678901234567890.12345")),
+        ("timestamp3", Logical("TIMESTAMP", 3), MILLIS * 1000),
+        ("timestamp6", Logical("TIMESTAMP", 6), -MILLIS * 1000 + 456),
+        ("string", STRING, "a längér text"),
+        ("array", Logical("ARRAY", children=(STRING,)), ["x", None, "a long element"]),
+        ("map", Logical("MAP", children=(STRING, Logical("DOUBLE"))), [("k", 1.5), ("a longer key", None)]),
+    ],
+)
+def test_values_of_the_table_runtime_outside_of_rows(name: str, kind: Logical, value: Any) -> None:
+    column = read_named(TableValue(kind), name)
+    assert column.equals(pa.array([value], column.type))
+
+
+def test_decimals_read_as_java_writes_them() -> None:
+    rows = [bytes.fromhex(raw) for raw, _ in written()["decimals"]]
+    texts = [text for _, text in written()["decimals"]]
+    assert read(Basic("bigdecimal"), *rows).to_pylist() == texts
+
+
+def test_decimals_are_shown_as_numbers_where_they_fit() -> None:
+    row = bytes.fromhex(next(raw for raw, text in written()["decimals"] if text == "-12.340"))
+    assert read(Shown(Basic("bigdecimal"), pa.decimal128(10, 3)), row).to_pylist() == [Decimal("-12.340")]
+    with pytest.raises(UnsupportedError, match="FLINK_UNSUPPORTED"):
+        read(Shown(Basic("bigdecimal"), pa.decimal128(10, 1)), row)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["date", "sql_date", "sql_time", "sql_timestamp", "local_date", "local_time", "local_date_time", "instant"],
+)
+def test_times_may_be_null(name: str) -> None:
+    assert read_named(Basic(name), f"{name} null").to_pylist() == [None]
+    assert read_named(Shown(Basic(name), pa.string()), f"{name} null").to_pylist() == [None]
+
+
+def test_times_before_the_epoch() -> None:
+    stamp = read_named(Basic("sql_timestamp"), "sql_timestamp neg")
+    assert stamp.view(pa.int64()).to_pylist() == [-1_600_000_001 * 10**9 + 123_456_789]
+    text = read_named(Shown(Basic("local_date"), pa.string()), "local_date")
+    assert text.to_pylist() == ["-0044-03-15"]
+    days = read_named(Basic("local_date"), "local_date").view(pa.int32()).to_pylist()[0]
+    assert np.datetime64(days, "D") == np.datetime64("-0044-03-15")
+    assert read_named(Basic("local_time"), "local_time").view(pa.int64()).to_pylist() == [86_400 * 10**9 - 1]
+
+
+def test_strings_of_java() -> None:
+    assert read_named(Basic("string"), "surrogates").to_pylist() == ["a😀\0é"]
+
+
+def test_instants_of_all_years_are_written_as_java_does() -> None:
+    for seconds, text in written()["instants"]:
+        assert instant_text(seconds, 1000) == text
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_damaged_rows_are_read_or_refused(data: st.DataObject) -> None:
+    row = bytearray.fromhex(written()["values"]["full"])
+    for _ in range(data.draw(st.integers(1, 3))):
+        row[data.draw(st.integers(4, len(row) - 1))] = data.draw(st.sampled_from([0, 1, 127, 128, 255]))
+    try:
+        read(RowDataOf(FULL), bytes(row))
+    except StateStoreError as error:
+        assert error.code in ("FLINK_ROW", "FLINK_UNSUPPORTED")
+
+
+@pytest.mark.parametrize("size", [0, 8, 200])
+def test_a_row_that_is_cut_short_is_refused(size: int) -> None:
+    whole = bytes.fromhex(written()["values"]["full"])[4:]
+    with pytest.raises(CorruptError, match="FLINK_ROW"):
+        read(RowDataOf(FULL), size.to_bytes(4, "big") + whole[:size])
+
+
+def test_rows_written_for_lookups_are_read_back() -> None:
+    kind = Logical("ROW", children=(BIGINT, STRING, STRING, Logical("BOOLEAN"), Logical("BYTES"), Logical("TINYINT")))
+    rows = [(5, "short", "longer than seven", True, b"", -1), (None, None, "1234567", False, bytes(8), None)]
+    written_rows = [row_bytes(kind, row) for row in rows]
+    framed = [len(row).to_bytes(4, "big") + row for row in written_rows if row is not None]
+    assert [tuple(row.values()) for row in read(RowDataOf(kind), *framed).to_pylist()] == rows
+    assert row_bytes(kind, rows[0][:5]) is None
+    assert row_bytes(Logical("ROW", children=(Logical("DATE"),)), (datetime.date(2020, 1, 1),)) is None

@@ -1,0 +1,170 @@
+"""Values and keys that Flink 2.3 wrote are read as the job that wrote them knew them.
+
+``stored_values.json.xz`` has rows of real savepoints as hexadecimal digits, with the values that the jobs recorded
+beside them: a value state of every type, Avro records, and stored keys with their key groups.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from support.paths import DATA
+
+from statestore.formats.flink.columns.arrow_types import arrow_type
+from statestore.formats.flink.columns.decoding import decode_cells
+from statestore.formats.flink.columns.key_bytes import encode, java_hash
+from statestore.formats.flink.serializers.flink_types import (
+    ArrayOf,
+    AvroOf,
+    Basic,
+    EnumOf,
+    FlinkType,
+    ListOf,
+    Logical,
+    MapOf,
+    PojoOf,
+    PrimitiveArray,
+    RowDataOf,
+    RowOf,
+    Shown,
+    StringArray,
+    TupleOf,
+)
+from statestore.formats.values.cells import cells_of
+from statestore.formats.values.key_groups import murmur_of
+
+INT, LONG, DOUBLE, STRING, BOOLEAN = map(Basic, ("int", "long", "double", "string", "boolean"))
+POJO = PojoOf("StateGen$RegionKey", (("region", STRING), ("shard", INT)))
+VALUES: dict[str, FlinkType] = {
+    **{f"t_{name}": Basic(name) for name in ("boolean", "byte", "short", "int", "long", "float", "double", "char")},
+    "t_string": STRING,
+    "t_bigdec": Basic("bigdecimal"),
+    "t_bigint": Basic("biginteger"),
+    "t_localdate": Shown(Basic("local_date"), pa.string()),
+    "t_localtime": Shown(Basic("local_time"), pa.string()),
+    "t_localdatetime": Shown(Basic("local_date_time"), pa.string()),
+    "t_instant": Shown(Basic("instant"), pa.string()),
+    "t_sqldate": Basic("sql_date"),
+    "t_sqltime": Basic("sql_time"),
+    "t_sqltimestamp": Basic("sql_timestamp"),
+    "t_date": Basic("date"),
+    "t_bytes": PrimitiveArray("byte"),
+    "t_intarray": PrimitiveArray("int"),
+    "t_longarray": PrimitiveArray("long"),
+    "t_doublearray": PrimitiveArray("double"),
+    "t_stringarray": StringArray(),
+    "t_objarray": ArrayOf(TupleOf((INT, STRING))),
+    "t_enum": EnumOf("StateGen$Color", ("RED", "GREEN", "BLUE")),
+    "t_list": ListOf(STRING),
+    "t_map": MapOf(STRING, INT),
+    "t_row": RowOf((LONG, STRING, DOUBLE, BOOLEAN), True),
+    "t_nested": TupleOf((ListOf(TupleOf((STRING, LONG))), MapOf(INT, ListOf(DOUBLE)))),
+    "t_pojo": PojoOf("StateGen$Address", (("city", STRING), ("zip", INT))),
+}
+SHOWN = {"t_localdate": pa.date32(), "t_localdatetime": pa.timestamp("ns"), "t_instant": pa.timestamp("ns")}
+KEYS: dict[str, FlinkType] = {
+    "int": INT,
+    "long": LONG,
+    "string": STRING,
+    "tuple": TupleOf((STRING, INT)),
+    "pojo": POJO,
+    "row of string": RowDataOf(Logical("ROW", children=(Logical("STRING"),))),
+    "row of bigint, boolean": RowDataOf(Logical("ROW", children=(Logical("BIGINT"), Logical("BOOLEAN")))),
+}
+
+
+@cache
+def stored() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(lzma.decompress((DATA / "flink" / "stored_values.json.xz").read_bytes()))
+    return found
+
+
+def read(kind: FlinkType, rows: list[str]) -> pa.Array:
+    cells = cells_of(pa.array([bytes.fromhex(row) for row in rows], pa.binary()))
+    (column,) = decode_cells([kind], cells, [True], "state")
+    assert column is not None
+    return column
+
+
+def as_arrow(truth: Any, kind: pa.DataType) -> Any:
+    """The recorded form of a value, as the Arrow type has it."""
+    if truth is None:
+        return None
+    if isinstance(truth, dict) and "$millis" in truth:
+        millis = truth["$millis"]
+        return millis * 1000 if kind.unit == "us" else millis // 1000 * 10**9 + truth["$nanos"]
+    if isinstance(truth, dict) and "$bytes" in truth:
+        return bytes.fromhex(truth["$bytes"])
+    if isinstance(truth, dict) and "$map" in truth:
+        return [(as_arrow(key, kind.key_type), as_arrow(item, kind.item_type)) for key, item in truth["$map"]]
+    if pa.types.is_struct(kind):
+        cells = truth.values() if isinstance(truth, dict) else truth
+        names = truth if isinstance(truth, dict) else [field.name for field in kind]
+        return {name: as_arrow(cell, kind.field(name).type) for name, cell in zip(names, cells, strict=True)}
+    if pa.types.is_list(kind):
+        return [as_arrow(each, kind.value_type) for each in truth]
+    return truth
+
+
+@pytest.mark.parametrize("state", VALUES)
+def test_a_value_of_each_type_is_what_the_job_recorded(state: str) -> None:
+    kind, rows = VALUES[state], stored()["values"][state]
+    column = read(kind, [raw for raw, _ in rows])
+    assert len(rows) > 4
+    expected = pa.array([as_arrow(truth, arrow_type(kind)) for _, truth in rows], arrow_type(kind))
+    assert column.equals(expected)
+
+
+@pytest.mark.parametrize("state", SHOWN)
+def test_times_are_those_of_their_texts(state: str) -> None:
+    kind, rows = VALUES[state], stored()["values"][state]
+    assert isinstance(kind, Shown)
+    column = read(kind.value, [raw for raw, _ in rows])
+    texts = pa.array([truth.removesuffix("Z") for _, truth in rows])
+    assert column.cast(SHOWN[state]).equals(texts.cast(SHOWN[state]))
+
+
+def test_avro_records_are_what_the_job_recorded() -> None:
+    for state in stored()["avro"].values():
+        kind = AvroOf("shop.Measurement", state["schema"])
+        found = read(kind, [raw for raw, _ in state["rows"]])
+        assert found.type.field("taken").type == pa.timestamp("ms", "UTC")
+        for value, (_, truth) in zip(found.to_pylist(), state["rows"], strict=True):
+            raw = value["raw"] and next((each for each in value["raw"].values() if each is not None), None)
+            assert raw == as_arrow(truth["raw"], pa.binary())
+            assert value["day"].isoformat() == truth["day"]
+            assert value["taken"].isoformat(timespec="milliseconds") == truth["taken"].replace("Z", "+00:00")
+            assert str(value["price"]) == truth["price"]
+            assert value["labels"] == [tuple(pair) for pair in truth["labels"]["$map"]]
+            for name in ("id", "place", "quality", "values", "ratio", "valid"):
+                assert value[name] == truth[name]
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_keys_are_encoded_and_hashed_as_flink_does(number: int) -> None:
+    group = stored()["keys"][number]
+    kind, most = KEYS[group["type"]], group["max_parallelism"]
+    width = 1 if most <= 128 else 2
+    for key_group, raw, key in group["rows"]:
+        whole = bytes.fromhex(raw)
+        found = encode(kind, key)
+        assert found is not None and whole[width:].startswith(found)
+        assert read(kind, [found.hex()]).to_pylist() == [key]
+        assert int.from_bytes(whole[:width], "big") == key_group
+        code = java_hash(kind, key)
+        if group["type"] == "pojo":
+            assert code is None  # the user's class defines it
+        else:
+            assert code is not None and murmur_of(code) % most == key_group
+
+
+def test_keys_without_known_bytes_are_not_encoded() -> None:
+    subclass = PojoOf("a.B", (), (), (("a.C", POJO),))
+    for kind, key in [(LONG, 1 << 63), (INT, True), (DOUBLE, 0.0), (STRING, 5), (subclass, {}), (ListOf(LONG), [1])]:
+        assert encode(kind, key) is None
+        assert java_hash(kind, key) is None
