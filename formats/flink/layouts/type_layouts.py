@@ -59,6 +59,7 @@ from statestore.formats.flink.serializers.flink_types import (
     TtlOf,
     TupleOf,
     UnionOf,
+    opaque_part,
 )
 
 MOST_DEPTH = 64
@@ -252,7 +253,8 @@ def _pojo(kind: PojoOf, depth: int) -> Shape:
     found: list[tuple[pa.Field, list[tuple[int, int]]]] = [(field, [(1, number)]) for number, field in enumerate(own)]
     for class_name, each in (*kind.unregistered, *kind.registered):
         short = class_name.replace("$", ".").rpartition(".")[2]
-        case = Unknown(pa.null(), whose(each)) if isinstance(each, Opaque) else _layout(each, depth)
+        part = opaque_part(each)  # other values of the POJO can be decoded
+        case = _layout(each, depth) if part is None else Unknown(pa.null(), f"subclass {class_name}: {whose(part)}")
         if isinstance(case, Unknown) or case.column is None:
             cases.append(case)
             continue

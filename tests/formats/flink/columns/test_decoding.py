@@ -210,6 +210,14 @@ def test_an_unknown_subclass_is_opaque(each_way: bool) -> None:
         records([kind], b"\4\0\5a.Sub\2", 1, True)
 
 
+def test_an_opaque_subclass_does_not_keep_others_from_being_read(each_way: bool) -> None:
+    opaque = PojoOf("a.Sub", (("bytes", Opaque("KryoSerializer", "a.K")), ("name", STRING)))
+    kind = PojoOf("a.Base", (("name", STRING),), (), (("a.Sub", opaque),))
+    assert decoded(kind, b"\2\0" + text("n")) == [{"name": "n"}]
+    with pytest.raises(UnsupportedError, match=r"FLINK_OPAQUE.*op.*a\.Sub.*KryoSerializer of a\.K"):
+        decoded(kind, b"\4\0\5a.Sub\2\0abc")
+
+
 def test_opaque_bytes_are_binary_at_the_end_of_a_frame(each_way: bool) -> None:
     kind = TupleOf((LONG, Opaque("KryoSerializer", "a.B")))
     assert decoded(kind, int64(1) + b"abc", int64(2)) == [{"f0": 1, "f1": b"abc"}, {"f0": 2, "f1": b""}]
