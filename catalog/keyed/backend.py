@@ -225,9 +225,10 @@ class KeyedBackend:
         spec = self._register(name, "aggregating", aggregate.accumulator_type, namespace)
         return AggregatingState(self, spec, aggregate)
 
-    def timer_state(self, name: str) -> TimerState:
-        """Register a state of timers: times of keys, found by time, for whole columns."""
-        return TimerState(self.database, self._key, self.key_groups, self._register(name, "timer", "boolean", None))
+    def timer_state(self, name: str, *, namespace: Columns = None) -> TimerState:
+        """Register a state of timers: times of keys (and namespaces), found by time, for whole columns."""
+        spec = self._register(name, "timer", "boolean", namespace)
+        return TimerState(self.database, self._key, self.key_groups, spec)
 
     def value_columns(self, name: str, type: Type) -> ValueColumns:
         """Register a value state for whole columns; it has the rows of `value_state` with this name and type."""

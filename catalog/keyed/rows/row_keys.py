@@ -115,7 +115,7 @@ def stored_key(key: pa.Schema, spec: StateDescriptor) -> pa.Schema:
     elif spec.user_key is not None:
         last = pa.field("user_key", spec.user_key, nullable=False)
     if spec.kind == "timer":  # ordered by time, so that due timers come first
-        return pa.schema([GROUP, DUE, *key, ONE])
+        return pa.schema([GROUP, DUE, *key, *spec.namespace, ONE])
     return pa.schema([GROUP, *key, *spec.namespace, last])
 
 
