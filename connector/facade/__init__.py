@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from statestore import tracked as tracked
     from statestore.catalog.catalog import Catalog, connect
     from statestore.catalog.checks.verification import Verification, verify
+    from statestore.catalog.imports.import_keyed import Imported, ImportedState, import_keyed
     from statestore.catalog.keyed.backend import KeyedBackend
     from statestore.catalog.keyed.keyed_store import KeyedStore
     from statestore.catalog.reads.table import Table
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "Catalog": ("statestore.catalog.catalog", "Catalog"),
+    "Imported": ("statestore.catalog.imports.import_keyed", "Imported"),
+    "ImportedState": ("statestore.catalog.imports.import_keyed", "ImportedState"),
     "JoinWindowStore": ("statestore.catalog.stores.live.join_window", "JoinWindowStore"),
     "KeyedBackend": ("statestore.catalog.keyed.backend", "KeyedBackend"),
     "KeyedStore": ("statestore.catalog.keyed.keyed_store", "KeyedStore"),
@@ -66,6 +69,7 @@ _WHERE = {
     "asof_join": ("statestore.connector.asof.join", "asof_join"),
     "attach": ("statestore.connector.duckdb.attach", "attach"),
     "connect": ("statestore.catalog.catalog", "connect"),
+    "import_keyed": ("statestore.catalog.imports.import_keyed", "import_keyed"),
     "inspect": ("statestore.catalog.warehouse", "inspect"),
     "register": ("statestore.connector.spark.session.register", "register"),
     "run_keyed": ("statestore.connector.keyed.run", "run_keyed"),
@@ -97,6 +101,8 @@ __all__ = [
     "CommitUnknownError",
     "ConflictError",
     "CorruptError",
+    "Imported",
+    "ImportedState",
     "InvalidInputError",
     "JoinWindowStore",
     "KeyValueStore",
@@ -118,6 +124,7 @@ __all__ = [
     "asof_join",
     "attach",
     "connect",
+    "import_keyed",
     "inspect",
     "register",
     "run_keyed",
