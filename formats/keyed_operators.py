@@ -1,7 +1,7 @@
 """The part of the seam that a source of keyed state adds: its operators, and which of its states are theirs.
 
-From it `statestore.catalog.imports` makes keyed stores of ours. The rows are those of `StateAt.rows`, in columns whose
-names are fixed here.
+From it `statestore.connector.imports` makes keyed stores of ours. The rows are those of `StateAt.rows`, in columns
+whose names are fixed here.
 """
 
 from __future__ import annotations

@@ -58,8 +58,8 @@ def import_store(
 
     The store appears when everything is in it; an existing store is never changed.
     """
-    from statestore.catalog.imports.import_keyed import import_states
     from statestore.connector.cli.reading import names_in
+    from statestore.connector.imports.import_keyed import import_states
 
     chosen: Any = last_access
     with progress() as advance:

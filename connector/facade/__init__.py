@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from statestore import tracked as tracked
     from statestore.catalog.catalog import Catalog, connect
     from statestore.catalog.checks.verification import Verification, verify
-    from statestore.catalog.imports.import_keyed import Imported, ImportedState, import_keyed
     from statestore.catalog.keyed.backend import KeyedBackend
     from statestore.catalog.keyed.keyed_store import KeyedStore
     from statestore.catalog.reads.table import Table
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from statestore.catalog.warehouse import Warehouse, inspect
     from statestore.connector.asof.join import asof_join
     from statestore.connector.duckdb.attach import attach
+    from statestore.connector.imports.import_keyed import Imported, ImportedState, import_keyed
     from statestore.connector.keyed.run import run_keyed
     from statestore.connector.keyed.stream import run_keyed_stream
     from statestore.connector.report.write import write_report
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "Catalog": ("statestore.catalog.catalog", "Catalog"),
-    "Imported": ("statestore.catalog.imports.import_keyed", "Imported"),
-    "ImportedState": ("statestore.catalog.imports.import_keyed", "ImportedState"),
+    "Imported": ("statestore.connector.imports.import_keyed", "Imported"),
+    "ImportedState": ("statestore.connector.imports.import_keyed", "ImportedState"),
     "JoinWindowStore": ("statestore.catalog.stores.live.join_window", "JoinWindowStore"),
     "KeyedBackend": ("statestore.catalog.keyed.backend", "KeyedBackend"),
     "KeyedStore": ("statestore.catalog.keyed.keyed_store", "KeyedStore"),
@@ -69,7 +69,7 @@ _WHERE = {
     "asof_join": ("statestore.connector.asof.join", "asof_join"),
     "attach": ("statestore.connector.duckdb.attach", "attach"),
     "connect": ("statestore.catalog.catalog", "connect"),
-    "import_keyed": ("statestore.catalog.imports.import_keyed", "import_keyed"),
+    "import_keyed": ("statestore.connector.imports.import_keyed", "import_keyed"),
     "inspect": ("statestore.catalog.warehouse", "inspect"),
     "register": ("statestore.connector.spark.session.register", "register"),
     "run_keyed": ("statestore.connector.keyed.run", "run_keyed"),

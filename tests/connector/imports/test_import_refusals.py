@@ -13,7 +13,7 @@ from support.engines.operator_engine import MadeState, OperatorStateAt, write_op
 from support.keyed.keyed_backends import refused
 
 import statestore
-from statestore.catalog.imports import grouped_rows
+from statestore.connector.imports import grouped_rows
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError
 

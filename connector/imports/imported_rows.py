@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.imports.import_plan import PlannedState
 from statestore.catalog.keyed.rows.state_table_rows import table_schema
+from statestore.connector.imports.import_plan import PlannedState
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.keyed_operators import (

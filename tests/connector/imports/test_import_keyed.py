@@ -21,8 +21,8 @@ from support.engines.operator_engine import MadeState
 from support.keyed.keyed_backends import Mean, local
 
 import statestore
-from statestore.catalog.imports import grouped_rows
 from statestore.catalog.keyed.keyed_store import KeyedStore
+from statestore.connector.imports import grouped_rows
 from statestore.formats.values.key_groups import key_groups
 
 WINDOWS = {"window_start": "timestamp", "window_end": "timestamp"}

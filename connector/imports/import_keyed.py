@@ -18,11 +18,6 @@ import pyarrow as pa
 
 from statestore.catalog.catalog import Catalog, connect
 from statestore.catalog.engines.engine_states import EngineStates
-from statestore.catalog.imports.grouped_rows import GroupedRows
-from statestore.catalog.imports.import_plan import ImportPlan, LastAccess, PlannedState, import_plan
-from statestore.catalog.imports.imported_rows import imported_rows
-from statestore.catalog.imports.operator_choice import chosen_operator, with_states
-from statestore.catalog.imports.sorted_segments import store_segment
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.rows.state_spec import description
 from statestore.catalog.keyed.rows.state_table_rows import table_schema
@@ -30,6 +25,11 @@ from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart, State
 from statestore.catalog.log.storage import sync_folder
 from statestore.catalog.upkeep.store_folders import rebuilt_folder
 from statestore.catalog.warehouse import open_warehouse
+from statestore.connector.imports.grouped_rows import GroupedRows
+from statestore.connector.imports.import_plan import ImportPlan, LastAccess, PlannedState, import_plan
+from statestore.connector.imports.imported_rows import imported_rows
+from statestore.connector.imports.operator_choice import chosen_operator, with_states
+from statestore.connector.imports.sorted_segments import store_segment
 from statestore.formats.engine import Source
 from statestore.formats.engine_arguments import engine_options_of
 from statestore.formats.error_codes import ErrorCode
@@ -100,8 +100,8 @@ def import_keyed(
     state the rows of one key group must fit.
 
     The store appears when everything is in it; a failure leaves none. Raises InvalidInputError STORE_EXISTS,
-    MISSING_OPTION, WRONG_KEY, NULL_KEY or WRONG_SCHEMA, NotFoundError STATE_NOT_FOUND or VERSION_NOT_FOUND,
-    UnsupportedError UNSUPPORTED_ENGINE, UNSUPPORTED_TYPE, UNSUPPORTED_KEY_TYPE or BATCH_TOO_LARGE, and the errors of
+    MISSING_OPTION, WRONG_KEY, NULL_KEY, WRONG_SCHEMA or BATCH_TOO_LARGE, NotFoundError STATE_NOT_FOUND or
+    VERSION_NOT_FOUND, UnsupportedError UNSUPPORTED_ENGINE, UNSUPPORTED_TYPE or UNSUPPORTED_KEY_TYPE, and the errors of
     the source.
     """
     return import_states(

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.catalog.imports.grouped_rows import GroupedRows
 from statestore.catalog.keyed.rows.row_keys import ONE, stored_key
 from statestore.catalog.keyed.rows.state_spec import StateDescriptor
 from statestore.catalog.keyed.rows.state_table_rows import table_schema
 from statestore.catalog.keyed.snapshots.snapshot_part import SEGMENTS, StateSegment
 from statestore.catalog.keyed.snapshots.stored_files import store_batches
+from statestore.connector.imports.grouped_rows import GroupedRows
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError
 from statestore.formats.kernels.arrays import Ints
@@ -27,7 +27,7 @@ def store_segment(
 ) -> StateSegment | None:
     """Write the rows of some key groups to the store's folder; return None if there are none.
 
-    Raises CorruptError ROW_CORRUPT for two rows of one key, UnsupportedError BATCH_TOO_LARGE, StorageError.
+    Raises CorruptError ROW_CORRUPT for two rows of one key, InvalidInputError BATCH_TOO_LARGE, StorageError.
     """
     counts = np.zeros(len(groups), np.int64)
     file = store_batches(folder, SEGMENTS, table_schema(key, spec), _sorted(key, spec, rows, groups, counts))

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import UnsupportedError
+from statestore.formats.errors import InvalidInputError
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.regular_files import map_regular
@@ -62,7 +62,7 @@ class GroupedRows:
     def windows(self, groups: range) -> Iterator[tuple[Ints, pa.RecordBatch]]:
         """Yield the rows of these key groups in windows: the key group of each row, ascending by run, and the rows.
 
-        No row may be added any more. Raises UnsupportedError BATCH_TOO_LARGE.
+        No row may be added any more. Raises InvalidInputError BATCH_TOO_LARGE.
         """
         if self._held:
             self._runs.append(self._taken())
@@ -94,10 +94,10 @@ class GroupedRows:
             groups.append(np.repeat(np.arange(start, stop), np.diff(run.ends[start : stop + 1])))
         rows = pa.concat_tables(pieces)
         if rows.nbytes > MOST_BYTES:
-            raise UnsupportedError(
+            raise InvalidInputError(
                 ErrorCode.BATCH_TOO_LARGE,
                 f"key groups {start} to {stop - 1} have {rows.nbytes} bytes of rows of one state, expected at most "
-                f"{MOST_BYTES}; they are sorted in memory",
+                f"{MOST_BYTES}, which are sorted in memory; import the other states with states=",
             )
         (whole,) = rows.combine_chunks().to_batches()
         return np.concatenate(groups), whole

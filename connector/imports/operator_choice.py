@@ -21,7 +21,8 @@ def chosen_operator(source: Source, operator: str | None, version: int | None) -
     if not isinstance(source, HoldsKeyedStates):
         raise UnsupportedError(
             ErrorCode.UNSUPPORTED_ENGINE,
-            f"{source.path} has no operators with keyed state to import; expected a savepoint or checkpoint of Flink",
+            f"{source.path} is state of an engine without operators that have keyed state; name a savepoint or "
+            "checkpoint that has such operators",
         )
     operators = [each for each in source.keyed_operators(version) if each.states]
     found = _named(operators, operator, source.path)
