@@ -154,11 +154,13 @@ def _parts(
     """Write all states, one after another, and return them with the parts of the snapshot."""
     tables: list[dict[str, StateSegment]] = [{} for _ in tasks]
     imported, position, done = [], 0, 0
-    most = _most_rows(plan)
-    for planned in plan.states:
+    pieces = [planned.at.parts([]) for planned in plan.states]
+    bounds = [part.rows for parts_of in pieces for part in parts_of]
+    most = None if None in bounds else sum(bound or 0 for bound in bounds)
+    for planned, parts_of in zip(plan.states, pieces, strict=True):
         runs = folder / _RUNS
         rows = GroupedRows(table_schema(plan.key, planned.spec), store.spec.key_groups, runs)
-        for batch in imported_rows(planned, plan.key, plan.fields):
+        for batch in imported_rows(planned, parts_of, plan.key, plan.fields):
             keys = [batch.column(name) for name in plan.key.names]
             rows.add(batch, key_groups(keys, store.spec.key_groups))
             position = max(position, _last_position(planned, batch))
@@ -185,12 +187,6 @@ def _last_position(planned: PlannedState, batch: pa.RecordBatch) -> int:
     if planned.spec.kind != "list" or not batch.num_rows:
         return 0
     return int(batch.column("position").to_numpy().max())
-
-
-def _most_rows(plan: ImportPlan) -> int | None:
-    """An upper bound of all rows; None where a part does not know its own."""
-    bounds = [part.rows for planned in plan.states for part in planned.at.parts([])]
-    return None if None in bounds else sum(bound or 0 for bound in bounds)
 
 
 def _place(source: str | os.PathLike[str], store: str | os.PathLike[str]) -> tuple[Path, str]:

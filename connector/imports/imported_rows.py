@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from statestore.catalog.keyed.rows.state_table_rows import table_schema
 from statestore.connector.imports.import_plan import PlannedState
+from statestore.formats.engine import Part
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.keyed_operators import (
@@ -28,8 +29,10 @@ _LAST_US = (1 << 63) - 1
 _LAST_MS = _LAST_US // 1000
 
 
-def imported_rows(planned: PlannedState, key: pa.Schema, fields: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the state in the columns of its table.
+def imported_rows(
+    planned: PlannedState, parts: Sequence[Part], key: pa.Schema, fields: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of these parts of the state in the columns of its table.
 
     Raises InvalidInputError NULL_KEY for a null in a key, namespace, position or key of a map, WRONG_SCHEMA for a value
     that its column cannot hold.
@@ -37,7 +40,7 @@ def imported_rows(planned: PlannedState, key: pa.Schema, fields: Sequence[str]) 
     schema = table_schema(key, planned.spec)
     columns = _columns_of(planned, fields)
     names = [name for name in _needed(planned) if name in planned.at.schema.names]
-    for part in planned.at.parts([]):
+    for part in parts:
         for batch in planned.at.rows(part, names, []):
             if batch.num_rows:
                 yield _conformed(planned, schema, columns(batch), bool(fields))

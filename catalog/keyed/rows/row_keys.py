@@ -22,7 +22,7 @@ from statestore.formats.serdes.value_layout import value_layout
 from statestore.formats.values.key_codec import KeyCodec, ValueCodec
 from statestore.formats.values.types import TIME
 
-GROUP_BYTES = 2
+GROUP_BYTES, DUE_BYTES = 2, 8
 GROUP, POSITION, ONE = pa.field("_group", pa.int16()), pa.field("position", pa.int64()), pa.field("_one", pa.int8())
 DUE = pa.field("_due", TIME, nullable=False)
 ONLY = b"\x80"

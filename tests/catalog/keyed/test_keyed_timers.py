@@ -28,6 +28,18 @@ def test_timers_of_a_key_in_a_table(kind: SnapshotKind, tmp_path: Path) -> None:
         assert found.column("_due").cast(pa.int64()).to_pylist() == expected
 
 
+def test_each_key_with_timers_is_named_once(tmp_path: Path) -> None:
+    store = keyed_store(tmp_path, {"k": "string"}, 4)
+    keys, windows = pa.array(["a", "b", "a", "c", "b"]), pa.array([1, 1, 1, 2, 2])
+    with store.backend(directory=local(tmp_path)) as backend:
+        timers, plain = backend.timer_state("ends", namespace={"window": "bigint"}), backend.timer_state("plain")
+        timers.set(key_groups([keys], 4), np.arange(5), [keys], [windows])
+        plain.set(key_groups([keys], 4), np.arange(5), [keys])
+        assert sorted(backend.keys("ends", 1)) == ["a", "b"]
+        assert sorted(backend.keys("ends", 2)) == ["b", "c"]
+        assert sorted(backend.keys("plain")) == ["a", "b", "c"]
+
+
 @pytest.mark.parametrize(
     ("names", "key", "others"),
     [
