@@ -112,7 +112,8 @@ def _key_columns(
         fields, kinds_of = tuple(field.name for field in kind), [field.type for field in kind]
     else:
         fields, kinds_of = (), [kind]
-    found = [_free(name) for name in fields or (KEY,)]
+    taken = {*RESERVED_COLUMNS, *TAKEN_COLUMNS, *_namespace_columns(states)}
+    found = [f"{KEY}_{name}" if name.lower() in taken else name for name in fields or (KEY,)]
     if names is not None:
         if isinstance(names, str) or len(names) != len(found):
             raise InvalidInputError(
@@ -125,9 +126,10 @@ def _key_columns(
     return columns, fields
 
 
-def _free(name: str) -> str:
-    """The name of a key field, changed where tables of states have another column of that name."""
-    return f"key_{name}" if name.lower() in RESERVED_COLUMNS or name.lower() in TAKEN_COLUMNS else name
+def _namespace_columns(states: Sequence[tuple[OperatorState, StateAt]]) -> set[str]:
+    schemas = [at.schema for _, at in states]
+    kinds = [schema.field(NAMESPACE).type for schema in schemas if NAMESPACE in schema.names]
+    return {name.lower() for kind in kinds for name in _namespace_fields(kind)}
 
 
 def _check_lifetimes(
@@ -158,13 +160,16 @@ def _planned(key: pa.Schema, name: str, state: OperatorState, at: StateAt, keep:
 
 
 def _namespace(kind: pa.DataType) -> pa.Schema:
-    """The columns of a namespace: of a time window its start and its end."""
+    columns = _namespace_fields(kind).items()
+    return make_schema(pa.schema([(name, _in_microseconds(field)) for name, field in columns]), "key")
+
+
+def _namespace_fields(kind: pa.DataType) -> dict[str, pa.DataType]:
+    """The columns of a namespace, by name: of a time window its start and its end."""
     if not pa.types.is_struct(kind):
-        columns = {NAMESPACE: kind}
-    else:
-        window = tuple(field.name for field in kind) == _WINDOW
-        columns = {f"{'window' if window else NAMESPACE}_{field.name}": field.type for field in kind}
-    return make_schema(pa.schema([(name, _in_microseconds(kind)) for name, kind in columns.items()]), "key")
+        return {NAMESPACE: kind}
+    window = tuple(field.name for field in kind) == _WINDOW
+    return {f"{'window' if window else NAMESPACE}_{field.name}": field.type for field in kind}
 
 
 def _stored(kind: pa.DataType, name: str, *, key: bool = False) -> pa.DataType:

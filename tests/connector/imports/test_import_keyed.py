@@ -207,6 +207,17 @@ def test_a_key_of_several_fields_becomes_columns(tmp_path: Path) -> None:
         assert state.value() == 1
 
 
+def test_columns_of_keys_and_namespaces_have_distinct_names(tmp_path: Path) -> None:
+    kind = pa.struct([("Window_Start", pa.int32()), ("n", pa.int32())])
+    key = {"Window_Start": 1, "n": 2}
+    sums = made(
+        "s", "value", {"key": [key], "namespace": [window(0)], "value": [3]}, kind, namespace=WINDOW, value=pa.int64()
+    )
+    store = imported(tmp_path, sums)
+    assert store.spec.key.names == ["key_Window_Start", "n"]
+    assert store.scan("s").schema.names == ["key_Window_Start", "n", "window_start", "window_end", "value"]
+
+
 def test_key_columns_get_the_names_that_are_given(tmp_path: Path) -> None:
     store = imported(tmp_path, pojos(("a", 1, 2)), key=["who", "what", "day"])
     assert rows(store, "n") == [{"who": "a", "what": 1, "day": 2, "value": 0}]
@@ -278,7 +289,9 @@ def _of(schema: pa.Schema) -> dict[str, pa.DataType]:
 
 def test_files_are_divided_as_the_operator_was(tmp_path: Path) -> None:
     source = one_operator(tmp_path, *every_kind(), key_groups=10, parallelism=3)
-    result = statestore.import_keyed(source, tmp_path / "w" / "users")
+    told: list[tuple[str, int, int | None]] = []
+    result = statestore.import_keyed(source, tmp_path / "w" / "users", progress=lambda *step: told.append(step))
+    assert told[-1][1:] == (sum(state.rows for state in result.states), None)
     assert (result.tasks, result.key_groups, result.operator) == (3, 10, "counter")
     assert {state.name: state.rows for state in result.states}["count"] == 40
     files = statestore.inspect(tmp_path / "w").table("users.count$segments").scan().read_all()

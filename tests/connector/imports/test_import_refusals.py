@@ -10,10 +10,12 @@ import pyarrow as pa
 import pytest
 from support.engines.imported import every_kind, made, moment, one_operator, operator_engine
 from support.engines.operator_engine import MadeState, OperatorStateAt, write_operators
+from support.engines.toys import write_toys
 from support.keyed.keyed_backends import refused
 
 import statestore
 from statestore.connector.imports import grouped_rows
+from statestore.formats import engines
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError
 
@@ -78,6 +80,10 @@ def test_a_source_without_keyed_operators(tmp_path: Path, store: Path) -> None:
     statestore.connect(tmp_path / "other").create_store("t", key={"k": "int"}, value={"v": "int"}).close()
     with refused("UNSUPPORTED_ENGINE", "stores of statestore itself"):
         statestore.import_keyed(tmp_path / "other", store)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engines, "BUILT_IN", ("support.engines.toy_engine",))
+        with refused("UNSUPPORTED_ENGINE", "without operators"):
+            statestore.import_keyed(write_toys(tmp_path / "toys"), store)
     with refused("PATH_NOT_FOUND"):
         statestore.import_keyed(tmp_path / "nowhere", store)
 
