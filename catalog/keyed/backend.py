@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from statestore.catalog.keyed.rows.database import LocalDatabase, Row
 from statestore.catalog.keyed.rows.row_keys import (
+    DUE_BYTES,
     GROUP_BYTES,
     group_bytes,
     prefix_decoder,
@@ -179,8 +180,8 @@ class KeyedBackend:
         spec = self._spec(state)
         if namespace is not None and not len(spec.namespace):
             raise InvalidInputError(ErrorCode.NO_NAMESPACE, f"state {state!r} was registered without a namespace")
-        rows = state_rows(spec)
-        return self._keys_of(self.database.rows(state), rows.namespace(namespace))
+        rows, named = self.database.rows(state), state_rows(spec).namespace(namespace)
+        return self._timed_keys(rows, named) if spec.kind == "timer" else self._keys_of(rows, named)
 
     def _keys_of(self, stored: Iterator[Row], user_key: bytes) -> Iterator[Any]:
         last = None
@@ -190,6 +191,18 @@ class KeyedBackend:
                 row.startswith(user_key, at) and row[:at] != last
             ):  # the bytes of a namespace are never a prefix of another's
                 last = row[:at]
+                yield key
+
+    def _timed_keys(self, stored: Iterator[Row], namespace: bytes) -> Iterator[Any]:
+        """Yield each key once, at its first timer: the time comes before the key in stored keys of timers."""
+        group, seen = b"", set[bytes]()
+        begin = GROUP_BYTES + DUE_BYTES
+        for row, _ in stored:
+            if row[:GROUP_BYTES] != group:
+                group, seen = row[:GROUP_BYTES], set()
+            key, at = self._decode(row, begin)
+            if row.startswith(namespace, at) and row[begin:at] not in seen:
+                seen.add(row[begin:at])
                 yield key
 
     def num_entries(self) -> int:
@@ -225,9 +238,10 @@ class KeyedBackend:
         spec = self._register(name, "aggregating", aggregate.accumulator_type, namespace)
         return AggregatingState(self, spec, aggregate)
 
-    def timer_state(self, name: str) -> TimerState:
-        """Register a state of timers: times of keys, found by time, for whole columns."""
-        return TimerState(self.database, self._key, self.key_groups, self._register(name, "timer", "boolean", None))
+    def timer_state(self, name: str, *, namespace: Columns = None) -> TimerState:
+        """Register a state of timers: times of keys (and namespaces), found by time, for whole columns."""
+        spec = self._register(name, "timer", "boolean", namespace)
+        return TimerState(self.database, self._key, self.key_groups, spec)
 
     def value_columns(self, name: str, type: Type) -> ValueColumns:
         """Register a value state for whole columns; it has the rows of `value_state` with this name and type."""

@@ -12,6 +12,7 @@ import typer
 from statestore.connector.cli import arguments as args
 from statestore.connector.cli import read_commands, upkeep_commands
 from statestore.connector.cli.engine_flags import epilog, with_engine_flags
+from statestore.connector.cli.import_command import import_store
 from statestore.connector.terminal.output import say_error
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError
@@ -27,6 +28,7 @@ for command in read_commands.COMMANDS:
     app.command(epilog=epilog())(with_engine_flags(command))
 for upkeep in upkeep_commands.COMMANDS:
     app.command()(upkeep)
+app.command(name="import", epilog=epilog())(with_engine_flags(import_store))
 
 
 @app.command()

@@ -91,14 +91,17 @@ def change_range(table: StateTable, start: str | None, end: str | None, columns:
 
 
 def column_names(text: str | None) -> tuple[str, ...] | None:
+    """The names in the text of --columns. Raises InvalidInputError INVALID_OPTION if there are none."""
+    return names_in(text, "--columns")
+
+
+def names_in(text: str | None, option: str) -> tuple[str, ...] | None:
     """The names in a text like a,b,c. Raises InvalidInputError INVALID_OPTION if there are none."""
     if text is None:
         return None
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if not names:
-        raise InvalidInputError(
-            ErrorCode.INVALID_OPTION, f"--columns is {text!r}; expected names of columns, like a,b,c"
-        )
+        raise InvalidInputError(ErrorCode.INVALID_OPTION, f"{option} is {text!r}; expected names, like a,b,c")
     return names
 
 

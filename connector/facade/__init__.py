@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from statestore.catalog.warehouse import Warehouse, inspect
     from statestore.connector.asof.join import asof_join
     from statestore.connector.duckdb.attach import attach
+    from statestore.connector.imports.import_keyed import Imported, ImportedState, import_keyed
     from statestore.connector.keyed.run import run_keyed
     from statestore.connector.keyed.stream import run_keyed_stream
     from statestore.connector.report.write import write_report
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "Catalog": ("statestore.catalog.catalog", "Catalog"),
+    "Imported": ("statestore.connector.imports.import_keyed", "Imported"),
+    "ImportedState": ("statestore.connector.imports.import_keyed", "ImportedState"),
     "JoinWindowStore": ("statestore.catalog.stores.live.join_window", "JoinWindowStore"),
     "KeyedBackend": ("statestore.catalog.keyed.backend", "KeyedBackend"),
     "KeyedStore": ("statestore.catalog.keyed.keyed_store", "KeyedStore"),
@@ -66,6 +69,7 @@ _WHERE = {
     "asof_join": ("statestore.connector.asof.join", "asof_join"),
     "attach": ("statestore.connector.duckdb.attach", "attach"),
     "connect": ("statestore.catalog.catalog", "connect"),
+    "import_keyed": ("statestore.connector.imports.import_keyed", "import_keyed"),
     "inspect": ("statestore.catalog.warehouse", "inspect"),
     "register": ("statestore.connector.spark.session.register", "register"),
     "run_keyed": ("statestore.connector.keyed.run", "run_keyed"),
@@ -97,6 +101,8 @@ __all__ = [
     "CommitUnknownError",
     "ConflictError",
     "CorruptError",
+    "Imported",
+    "ImportedState",
     "InvalidInputError",
     "JoinWindowStore",
     "KeyValueStore",
@@ -118,6 +124,7 @@ __all__ = [
     "asof_join",
     "attach",
     "connect",
+    "import_keyed",
     "inspect",
     "register",
     "run_keyed",

@@ -27,6 +27,7 @@ from statestore.formats.engine import (
     Version,
     WholePart,
 )
+from statestore.formats.keyed_operators import HoldsKeyedStates, KeyedOperator, OperatorState
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.locations import Location, open_location
 from statestore.formats.values.filters import Filter, mask
@@ -43,8 +44,11 @@ __all__ = [
     "Folder",
     "HasDeltas",
     "HasSlices",
+    "HoldsKeyedStates",
     "HoldsPast",
+    "KeyedOperator",
     "Location",
+    "OperatorState",
     "Part",
     "ReadsFields",
     "Source",

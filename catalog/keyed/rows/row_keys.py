@@ -22,7 +22,7 @@ from statestore.formats.serdes.value_layout import value_layout
 from statestore.formats.values.key_codec import KeyCodec, ValueCodec
 from statestore.formats.values.types import TIME
 
-GROUP_BYTES = 2
+GROUP_BYTES, DUE_BYTES = 2, 8
 GROUP, POSITION, ONE = pa.field("_group", pa.int16()), pa.field("position", pa.int64()), pa.field("_one", pa.int8())
 DUE = pa.field("_due", TIME, nullable=False)
 ONLY = b"\x80"
@@ -115,7 +115,7 @@ def stored_key(key: pa.Schema, spec: StateDescriptor) -> pa.Schema:
     elif spec.user_key is not None:
         last = pa.field("user_key", spec.user_key, nullable=False)
     if spec.kind == "timer":  # ordered by time, so that due timers come first
-        return pa.schema([GROUP, DUE, *key, ONE])
+        return pa.schema([GROUP, DUE, *key, *spec.namespace, ONE])
     return pa.schema([GROUP, *key, *spec.namespace, last])
 
 

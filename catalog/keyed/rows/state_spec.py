@@ -21,8 +21,8 @@ DEFAULT = "default"
 """RocksDB's own column family; no state may have this name."""
 TAKEN_COLUMNS = ("value", "user_key", "position", "_group", "_one", "_due")
 """Columns that tables of states have beside the key and the namespace."""
-_FORBIDDEN_IN_NAMES = re.compile(r"[/\\\x00-\x1f$.\ud800-\udfff]")
-_MAX_NAME_BYTES = 200
+FORBIDDEN_IN_NAMES = re.compile(r"[/\\\x00-\x1f$.\ud800-\udfff]")
+MAX_NAME_BYTES = 200
 _INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 _EXACT_AS_DOUBLE = (pa.int8(), pa.int16(), pa.int32(), pa.float32())
 
@@ -145,12 +145,12 @@ def check_name(name: Any) -> str:
         not isinstance(name, str)
         or not name.strip()
         or name == DEFAULT
-        or _FORBIDDEN_IN_NAMES.search(name)
-        or len(name.encode()) > _MAX_NAME_BYTES
+        or FORBIDDEN_IN_NAMES.search(name)
+        or len(name.encode()) > MAX_NAME_BYTES
     ):
         raise InvalidInputError(
             ErrorCode.INVALID_NAME,
-            f"state name {name!r}; expected a text of 1 to {_MAX_NAME_BYTES} bytes without dot, "
+            f"state name {name!r}; expected a text of 1 to {MAX_NAME_BYTES} bytes without dot, "
             f"slash, dollar or control character, other than {DEFAULT!r}, which RocksDB reserves",
         )
     return name
