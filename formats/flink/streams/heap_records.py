@@ -1,0 +1,73 @@
+"""Records of heap snapshots: values without frames, by key group and state.
+
+    block of a key group   key group:int32 | state:i16 | count:int32 | records | state:i16 | ...
+    record                 namespace | key | value, or a timer
+
+With compression each state and its records are a snappy stream; the streams follow one another. States come in any
+order, each once. Source: ``HeapSnapshotStrategy`` and ``StateTableByKeyGroupReaders`` of Flink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import UnsupportedError
+from statestore.formats.flink.columns.decoding import Records, decode_records
+from statestore.formats.flink.serializers.flink_types import FlinkType
+from statestore.formats.flink.streams.block_bytes import BlockWindow, damaged
+
+
+@dataclass(frozen=True)
+class HeapState:
+    """A state of a header: its name in messages, and the types of its records."""
+
+    origin: str
+    kinds: Sequence[FlinkType]
+
+
+def heap_records(
+    window: BlockWindow, states: Sequence[HeapState], state: int, wanted: Sequence[bool]
+) -> Iterator[Records]:
+    """Yield the records of one state in a key group's block, behind the number of the key group, in batches.
+
+    Records of states before it are stepped over. Raises CorruptError FLINK_FILE and FLINK_ROW, UnsupportedError
+    FLINK_OPAQUE for values that cannot be decoded: nothing says where they end, so what follows them is lost, too.
+    """
+    while not window.is_empty():
+        number = int.from_bytes(window.take(2), "big", signed=True)
+        if not 0 <= number < len(states):
+            raise damaged(window.path, f"found state {number} in a key group, expected one of {len(states)}")
+        count = int.from_bytes(window.take(4), "big", signed=True)
+        if count < 0:
+            raise damaged(window.path, f"found {count} records of a state, expected no negative number")
+        found = states[number]
+        if number == state:
+            yield from records(window, found.kinds, count, wanted, found.origin)
+            return
+        try:
+            for _ in records(window, found.kinds, count, [False] * len(found.kinds), found.origin):
+                pass
+        except UnsupportedError as error:
+            raise UnsupportedError(
+                ErrorCode.FLINK_OPAQUE,
+                f"{states[state].origin}: its records lie behind others in a key group, where nothing says how long a "
+                f"value is ({error.message}); take a canonical savepoint, or a checkpoint with RocksDB",
+            ) from error
+
+
+def records(
+    window: BlockWindow, kinds: Sequence[FlinkType], count: int, wanted: Sequence[bool], origin: str
+) -> Iterator[Records]:
+    """Yield ``count`` records that follow one another, in batches. Errors as `heap_records`."""
+    while count:
+        found = decode_records(kinds, window.data, window.at, window.stop, count, wanted, origin, window.last)
+        if not found.rows:
+            if window.last:
+                raise damaged(window.path, "a block ends within a record")
+            window.more_or_last()
+            continue
+        window.at = found.at
+        count -= found.rows
+        yield found

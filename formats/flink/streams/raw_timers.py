@@ -1,0 +1,153 @@
+"""Timers in raw keyed state: those of heap timer services beside a RocksDB backend.
+
+    block of a key group   F1CD859F | version:int32 = 2 | services:int32 | service, repeated
+    service                name:utf | snapshot of the key | snapshot of the namespace | event timers | processing timers
+    timers                 count:int32 | key | namespace | timestamp:int64, epoch milliseconds, repeated
+
+Source: ``InternalTimersSnapshotReaderWriters`` and ``InternalTimerServiceSerializationProxy`` of Flink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import UnsupportedError
+from statestore.formats.flink.columns.decoding import decode_records
+from statestore.formats.flink.serializers.flink_types import Basic, FlinkType
+from statestore.formats.flink.serializers.snapshots import read_snapshot
+from statestore.formats.flink.snapshot.data_input import DataInput
+from statestore.formats.flink.snapshot.handles import KeyGroupHandle
+from statestore.formats.flink.snapshot.snapshot_files import Part
+from statestore.formats.flink.streams.block_bytes import damaged
+from statestore.formats.flink.streams.state_form import KEY, NAMESPACE, TIMESTAMP_MS
+from statestore.formats.kernels.arrays import Bytes
+from statestore.formats.places.folder import MAX_SMALL_BYTES
+
+EVENT, PROCESSING = "_timer_state/event_", "_timer_state/processing_"
+"""Prefixes of the names that timers have in the other backends."""
+_MAGIC = bytes.fromhex("F1CD859F")
+_VERSION = 2
+_RAW = (KEY, NAMESPACE, TIMESTAMP_MS)
+
+
+@dataclass(frozen=True)
+class TimerService:
+    """A service of timers and the types of its timers' keys and namespaces."""
+
+    name: str
+    key: FlinkType
+    namespace: FlinkType
+
+
+@dataclass(frozen=True)
+class TimersOfGroup:
+    """Timers of one state in a key group; columns as `timer_rows` takes them."""
+
+    columns: dict[str, pa.Array]
+    rows: int
+
+
+def block_bounds(handle: KeyGroupHandle, size: int, path: str) -> dict[int, tuple[int, int]]:
+    """The first byte and the byte behind each key group's block; key groups without one are left out.
+
+    Raises CorruptError FLINK_FILE for offsets beyond the file.
+    """
+    present = {
+        handle.first_group + number: offset
+        for number, offset in enumerate(handle.offsets)
+        if offset > 0 or (offset == 0 and handle.form == "heap")
+    }
+    beyond = [offset for offset in present.values() if offset > size]
+    if beyond:
+        raise damaged(path, f"found key groups from byte {beyond[0]} on, expected at most {size}")
+    ends = sorted({*present.values(), size})
+    following = dict(zip(ends, ends[1:], strict=False))
+    return {group: (offset, following.get(offset, size)) for group, offset in present.items()}
+
+
+def timer_services(part: Part, handle: KeyGroupHandle, origin: str) -> list[TimerService]:
+    """The services in the first block: every block has those of its subtask.
+
+    Raises UnsupportedError FLINK_UNSUPPORTED for raw state that is no timers, CorruptError FLINK_METADATA, FLINK_FILE
+    and FLINK_ROW.
+    """
+    for start, end in block_bounds(handle, part.size, part.path).values():
+        if end > start:
+            return [service for service, _ in _walk(_block(part, start, end), part.path, None, (), origin)]
+    return []
+
+
+def group_timers(
+    part: Part, start: int, end: int, state: str, columns: Collection[str], origin: str
+) -> Iterator[TimersOfGroup]:
+    """Yield the timers of a state, by the name that it has in other backends, in a key group's block.
+
+    Errors as `timer_services`.
+    """
+    for _, found in _walk(_block(part, start, end), part.path, state, columns, origin):
+        if found is not None:
+            yield found
+
+
+def _block(part: Part, start: int, end: int) -> bytes:
+    if end - start > MAX_SMALL_BYTES:
+        raise damaged(
+            part.path, f"found {end - start} bytes of timers in a key group, expected up to {MAX_SMALL_BYTES}"
+        )
+    return part.read_at(start, end - start)
+
+
+def _walk(
+    block: bytes, path: str, state: str | None, columns: Collection[str], origin: str
+) -> Iterator[tuple[TimerService, TimersOfGroup | None]]:
+    """Yield each service with the timers of the state, if they are its own."""
+
+    source = DataInput(block, path)
+    if block[:4] != _MAGIC:
+        raise UnsupportedError(
+            ErrorCode.FLINK_UNSUPPORTED,
+            f"{origin}: found raw keyed state that begins with {block[:4].hex()}, expected timers ({_MAGIC.hex()}); only "
+            "the job's classes read state of its own form",
+        )
+    source.skip(4)
+    version = source.i32("the version of timers")
+    if version != _VERSION:
+        raise UnsupportedError(
+            ErrorCode.FLINK_UNSUPPORTED, f"{origin}: found version {version} of timers, expected {_VERSION}"
+        )
+    data: Bytes = np.frombuffer(block, np.uint8)
+    for _ in range(source.count(source.i32("timer services"), 2, "timer services")):
+        service = TimerService(source.utf("the name of a timer service"), read_snapshot(source), read_snapshot(source))
+        found: TimersOfGroup | None = None
+        for prefix in (EVENT, PROCESSING):
+            count = source.count(source.i32("timers"), 8, "timers")
+            is_wanted = state == prefix + service.name
+            timers, source.at = _timers(data, source.at, count, service, columns if is_wanted else (), origin)
+            if is_wanted:
+                found = TimersOfGroup(timers, count)
+        yield service, found
+    source.end()
+
+
+def _timers(
+    data: Bytes, at: int, count: int, service: TimerService, columns: Collection[str], origin: str
+) -> tuple[dict[str, pa.Array], int]:
+    kinds: list[FlinkType] = [service.key, service.namespace, Basic("long")]
+    wanted = [name in columns for name in _RAW]
+    if columns:
+        wanted[2] = True
+    batches: list[list[pa.Array | None]] = []
+    left = count
+    while left:
+        found = decode_records(kinds, data, at, len(data), left, wanted, origin, True)
+        batches.append(found.columns)
+        at, left = found.at, left - found.rows
+    if not batches:
+        batches.append(decode_records(kinds, data, at, at, 0, wanted, origin, True).columns)
+    columns_of = zip(_RAW, zip(*batches, strict=True), strict=True)
+    return {name: pa.concat_arrays(parts) for name, parts in columns_of if parts[0] is not None}, at

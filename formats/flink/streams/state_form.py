@@ -1,0 +1,208 @@
+"""The columns of a keyed state, and which types its stored keys and values have.
+
+    key, namespace             of every state; no namespace where it is void
+    value                      value, reducing and aggregating state (of the last the accumulator)
+    position, value            list state, a row for each element
+    map_key, map_value         map state, a row for each entry
+    timestamp, timestamp_ms    timers: a timestamp, null where it does not fit, and epoch milliseconds
+    last_access                states with a time to live
+    key_group, stored_bytes    where the row is stored, and the bytes of its stored entry
+
+``stored_bytes`` counts key and value. Of the elements of one stored list only the first has them, the others 0; it is
+null where entries have no frame (heap snapshots).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import InvalidInputError, UnsupportedError
+from statestore.formats.flink.columns.arrow_types import arrow_field, arrow_type
+from statestore.formats.flink.serializers.backend_header import KeyedStateHeader, StateKind
+from statestore.formats.flink.serializers.declared import with_declared
+from statestore.formats.flink.serializers.flink_types import (
+    VARIABLE,
+    Basic,
+    FlinkType,
+    ListOf,
+    MapOf,
+    MaskedListOf,
+    Opaque,
+    TimerOf,
+    TtlOf,
+    fixed_width,
+    opaque_part,
+)
+from statestore.formats.flink.serializers.type_names import shown
+
+KEY, NAMESPACE, VALUE, POSITION = "key", "namespace", "value", "position"
+MAP_KEY, MAP_VALUE = "map_key", "map_value"
+TIMESTAMP, TIMESTAMP_MS, LAST_ACCESS = "timestamp", "timestamp_ms", "last_access"
+KEY_GROUP, STORED_BYTES = "key_group", "stored_bytes"
+PLACEMENT = (KEY_GROUP, STORED_BYTES)
+DECLARABLE = (KEY, NAMESPACE, VALUE, MAP_KEY, MAP_VALUE)
+MICROS = pa.timestamp("us", "UTC")
+VOID = Basic("void")
+SINGLE: tuple[StateKind, ...] = ("value", "reducing", "aggregating", "unknown")
+
+
+@dataclass(frozen=True)
+class KeyedForm:
+    """A keyed state: its types as they are shown.
+
+    ``element`` is the type of a value, of an element of a list, or of a map's values, without the time to live;
+    ``stored`` is that of the whole value in heap snapshots. ``ambiguous``: stored keys have lengths in them.
+    ``undivided``: keys cannot be told from what follows them in stored keys, so ``key`` is all of it as bytes.
+    ``whole``: lists are not divided into elements, because these cannot be decoded.
+    """
+
+    name: str
+    kind: StateKind
+    key: FlinkType
+    namespace: FlinkType
+    element: FlinkType
+    stored: FlinkType
+    map_key: FlinkType | None = None
+    has_ttl: bool = False
+    ambiguous: bool = False
+    undivided: bool = False
+    whole: bool = False
+
+    @property
+    def has_namespace(self) -> bool:
+        return self.namespace != VOID and not self.undivided
+
+    @property
+    def row_key(self) -> tuple[str, ...]:
+        """The columns that tell the rows of the state apart."""
+        parts = [KEY, *([NAMESPACE] if self.has_namespace else [])]
+        if self.kind == "list" and not self.whole:
+            parts.append(POSITION)
+        if self.map_key is not None and not self.undivided:
+            parts.append(MAP_KEY)
+        if self.kind == "timers" and not self.undivided:
+            parts.append(TIMESTAMP_MS)
+        return tuple(parts)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """All columns of the state."""
+        fields = [arrow_field(KEY, self.key)]
+        if self.has_namespace:
+            fields.append(arrow_field(NAMESPACE, self.namespace))
+        if self.kind == "timers":
+            fields += [pa.field(TIMESTAMP, MICROS), pa.field(TIMESTAMP_MS, pa.int64())]
+        elif self.kind == "map":
+            if self.map_key is not None and not self.undivided:
+                fields.append(arrow_field(MAP_KEY, self.map_key))
+            fields.append(arrow_field(MAP_VALUE, self.element))
+        else:
+            if self.kind == "list" and not self.whole:
+                fields.append(pa.field(POSITION, pa.int32()))
+            fields.append(arrow_field(VALUE, self.element))
+        if self.has_ttl:
+            fields.append(pa.field(LAST_ACCESS, MICROS))
+        return pa.schema([*fields, pa.field(KEY_GROUP, pa.int32()), pa.field(STORED_BYTES, pa.int32())])
+
+
+def form_of(header: KeyedStateHeader, key: FlinkType, declared: Mapping[str, str], where: str) -> KeyedForm:
+    """The form of a state. ``declared`` are types that a user gave, by column; ``where`` names the state in errors.
+
+    Raises InvalidInputError FLINK_TYPE.
+    """
+    ambiguous = fixed_width(key) == VARIABLE and fixed_width(header.namespace) == VARIABLE
+    typed = _Typed(declared, where)
+    namespace = header.namespace
+    if header.kind == "timers":
+        stored = header.value
+        if isinstance(stored, TimerOf):
+            key, namespace = stored.key, stored.namespace
+        shown_key, shown_namespace = typed.of(KEY, key), typed.of(NAMESPACE, namespace)
+        form = KeyedForm(header.name, "timers", shown_key, shown_namespace, VOID, TimerOf(shown_key, shown_namespace))
+        return _divided(replace(form, ambiguous=False))
+    map_key: FlinkType | None = None
+    element, stored = header.value, header.value
+    if header.kind == "list" and isinstance(element, ListOf | MaskedListOf):
+        element = element.element
+    elif header.kind == "map" and isinstance(element, MapOf):
+        map_key, element = typed.of(MAP_KEY, element.key), element.value
+    has_ttl = isinstance(element, TtlOf)
+    if isinstance(element, TtlOf):
+        element = element.value
+    element = typed.of(MAP_VALUE if map_key is not None else VALUE, element)
+    within: FlinkType = TtlOf(element) if has_ttl else element
+    if header.kind == "list" and isinstance(stored, ListOf | MaskedListOf):
+        stored = replace(stored, element=within)
+    elif map_key is not None:
+        stored = MapOf(map_key, within)
+    else:
+        stored = within
+    whole = header.kind == "list" and (not isinstance(stored, ListOf | MaskedListOf) or is_opaque(element))
+    form = KeyedForm(
+        header.name,
+        header.kind,
+        typed.of(KEY, key),
+        typed.of(NAMESPACE, namespace),
+        _shown(element),
+        stored,
+        None if map_key is None else _shown(map_key),
+        has_ttl and not is_opaque(element),
+        ambiguous,
+        whole=whole,
+    )
+    return _divided(form)
+
+
+def is_opaque(kind: FlinkType) -> bool:
+    """Return whether values of a type can only be shown as bytes."""
+    if opaque_part(kind) is not None:
+        return True
+    try:
+        arrow_type(kind)
+    except UnsupportedError:
+        return True
+    return False
+
+
+def _shown(kind: FlinkType) -> FlinkType:
+    """The type, or `Opaque` bytes if it cannot be decoded."""
+    if isinstance(kind, Opaque) or not is_opaque(kind):
+        return kind
+    part = opaque_part(kind)
+    if part is None:
+        return Opaque("", shown(kind))
+    return Opaque(part.serializer, part.class_name)
+
+
+def _divided(form: KeyedForm) -> KeyedForm:
+    """The form of stored keys whose key or namespace cannot be decoded.
+
+    A key is still what precedes a namespace of fixed length, where nothing follows.
+    """
+    key, namespace = _shown(form.key), _shown(form.namespace)
+    width = fixed_width(namespace)
+    last = form.map_key is None and form.kind != "timers"
+    undivided = is_opaque(namespace) or (is_opaque(key) and not (last and width != VARIABLE))
+    if undivided:
+        return replace(form, key=key if is_opaque(key) else Opaque("", shown(form.key)), undivided=True)
+    return replace(form, key=key, namespace=namespace)
+
+
+@dataclass(frozen=True)
+class _Typed:
+    declared: Mapping[str, str]
+    where: str
+
+    def of(self, column: str, kind: FlinkType) -> FlinkType:
+        """The type of a column with the user's type for it."""
+        text = self.declared.get(column)
+        if text is None:
+            return kind
+        try:
+            return with_declared(kind, text)
+        except InvalidInputError as error:
+            raise InvalidInputError(ErrorCode.FLINK_TYPE, f"{self.where}, column {column}: {error.message}") from error
