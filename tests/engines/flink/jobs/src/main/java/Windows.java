@@ -107,8 +107,8 @@ public final class Windows implements Job {
         all.forEach((key, ids) -> {
             int open = ids.size() % 5;
             if (open > 0) {
-                Truth.put("count", "window-contents", "reducing", key, "global", ids.subList(ids.size() - open, ids.size()).stream().mapToLong(Long::longValue).sum());
-                Truth.put("count", "count", "reducing", key, "global", open);
+                Truth.put("count", "window-contents", "reducing", key, null, ids.subList(ids.size() - open, ids.size()).stream().mapToLong(Long::longValue).sum());
+                Truth.put("count", "count", "reducing", key, null, open);
             }
         });
         if (options.getOrDefault("odd", "true").equals("true")) {
@@ -125,8 +125,8 @@ public final class Windows implements Job {
                 }
                 List<Object> stamped = new ArrayList<>();
                 for (long id : kept) stamped.add(Arrays.asList(id * 1000, id));
-                Truth.put("count-evicting", "window-contents", "list", key, "global", stamped);
-                if (count > 0) Truth.put("count-evicting", "count", "reducing", key, "global", count);
+                Truth.put("count-evicting", "window-contents", "list", key, null, stamped);
+                if (count > 0) Truth.put("count-evicting", "count", "reducing", key, null, count);
                 joined(key, ids, mark);
             });
             late.forEach((place, ids) -> {
@@ -139,17 +139,17 @@ public final class Windows implements Job {
         }
     }
 
-    /** Buffers of the interval join: [[time, [[value, joined before]]]], until a timer cleans them up. */
+    /** Buffers of the interval join: [[time, [[joined before, value]]]], until a timer cleans them up. */
     private static void joined(String key, List<Long> ids, long mark) {
         List<Object> left = new ArrayList<>(), right = new ArrayList<>();
         for (long id : ids) {
             long time = id * 1000;
             if (time + 10_000 > mark) {
-                left.add(Arrays.asList(time, Arrays.asList(Arrays.asList(id, false))));
+                left.add(Arrays.asList(time, Arrays.asList(Arrays.asList(false, id))));
                 Truth.timer("interval-join", "_timer_state/event_CLEANUP_TIMER", key, "CLEANUP_LEFT", time + 10_000, true);
             }
             if (id % 2 == 1 && time + 20_000 > mark) {
-                right.add(Arrays.asList(time, Arrays.asList(Arrays.asList(id, false))));
+                right.add(Arrays.asList(time, Arrays.asList(Arrays.asList(false, id))));
                 Truth.timer("interval-join", "_timer_state/event_CLEANUP_TIMER", key, "CLEANUP_RIGHT", time + 20_000, true);
             }
         }
