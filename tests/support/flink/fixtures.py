@@ -44,6 +44,7 @@ MORE_NAMES = (
     "custom-hashmap",
     "custom-rocksdb",
     "finished-rocksdb",
+    "in-flight",
     "max-1024-hashmap",
     "max-32768-rocksdb-snappy",
     "merged-operator",

@@ -66,3 +66,8 @@ def test_a_snapshot_of_each_kind_of_backend_is_there() -> None:
     found = [each for name in MORE_NAMES for each in operators(name).values()]
     kinds = {type(subtask.managed_keyed) for each in found for subtask in each.subtasks}
     assert {KeyGroupHandle, RocksHandle} <= kinds
+
+
+def test_records_in_flight_make_a_checkpoint_unaligned() -> None:
+    for facts in manifest("in-flight")["snapshots"]:
+        assert files_at(fixture("in-flight") / facts["path"]).metadata().is_unaligned

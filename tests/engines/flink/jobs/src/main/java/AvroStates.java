@@ -15,6 +15,7 @@ import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.api.java.tuple.Tuple2;
 import org.apache.flink.formats.avro.typeutils.AvroTypeInfo;
 import org.apache.flink.formats.avro.typeutils.GenericRecordAvroTypeInfo;
+import org.apache.flink.streaming.api.datastream.DataStream;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 import org.apache.flink.streaming.api.functions.KeyedProcessFunction;
 import org.apache.flink.streaming.api.functions.sink.v2.DiscardingSink;
@@ -25,8 +26,9 @@ import shop.Measurement;
 /** Avro records, specific and generic, as values, elements of lists, values of maps and parts of tuples. */
 public final class AvroStates implements Job {
     @Override public void build(StreamExecutionEnvironment env, Map<String, String> options) {
-        env.fromSource(new GatedSource(1000), WatermarkStrategy.noWatermarks(), "src", Types.LONG).setParallelism(1).uid("src")
-            .keyBy(id -> "k" + id % 23, Types.STRING).process(new Records()).returns(Types.LONG).uid("avro").sinkTo(new DiscardingSink<>());
+        DataStream<Long> events = env.fromSource(new GatedSource(1000), WatermarkStrategy.noWatermarks(), "src", Types.LONG).setParallelism(1).uid("src");
+        events.keyBy(id -> "k" + id % 23, Types.STRING).process(new Records()).returns(Types.LONG).uid("avro").sinkTo(new DiscardingSink<>());
+        events.keyBy(id -> "k" + id % 23, Types.STRING).process(new Recursive()).returns(Types.LONG).uid("avro-recursive").sinkTo(new DiscardingSink<>());
     }
 
     static final class Records extends KeyedProcessFunction<String, Long, Long> {
@@ -42,7 +44,7 @@ public final class AvroStates implements Job {
         private transient ValueState<Long> last;
 
         @Override public void open(OpenContext context) {
-            schema = GenericRecords.schema();
+            schema = GenericRecords.schema(false);
             RuntimeContext runtime = getRuntimeContext();
             TypeInformation<Measurement> measurement = new AvroTypeInfo<>(Measurement.class);
             TypeInformation<GenericRecord> record = new GenericRecordAvroTypeInfo(schema);
@@ -77,6 +79,22 @@ public final class AvroStates implements Job {
             Truth.put(ME, "pair", "value", key, null, Tuple2.of(record, id));
             last.update(id);
             Truth.put(ME, "z-last", "value", key, null, id);
+        }
+    }
+
+    /** A record that contains records of its own type. */
+    static final class Recursive extends KeyedProcessFunction<String, Long, Long> {
+        private transient Schema schema;
+        private transient ValueState<GenericRecord> recursive;
+
+        @Override public void open(OpenContext context) {
+            schema = GenericRecords.schema(true);
+            recursive = getRuntimeContext().getState(new ValueStateDescriptor<>("recursive", new GenericRecordAvroTypeInfo(schema)));
+        }
+
+        @Override public void processElement(Long id, Context context, Collector<Long> out) throws Exception {
+            recursive.update(GenericRecords.of(schema, id));
+            Truth.put("avro-recursive", "recursive", "value", context.getCurrentKey(), null, GenericRecords.of(schema, id));
         }
     }
 }
