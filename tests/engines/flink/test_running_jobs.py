@@ -6,6 +6,8 @@ import pytest
 from support.flink.running.java_project import VERSIONS, class_path
 from support.flink.running.job import Job, Run, run_job
 
+pytestmark = pytest.mark.slow
+
 HEAP_SNAPPY = (("backend", "hashmap"), ("compress", "true"))
 JOBS = (
     Job("Ledger", "emit:150,chk,emit:40,chk,restart:parallelism=3,emit:60,chk,canonical,native"),

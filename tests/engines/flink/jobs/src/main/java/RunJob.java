@@ -85,6 +85,7 @@ public final class RunJob {
                         while (GatedSource.NEXT.get(i) < GatedSource.GATE.get()) pause();
                     break;
                 case "finish":
+                    cluster.triggerCheckpoint(id, CheckpointType.DEFAULT).get(); // subtasks wait for one before they finish
                     while (!someFinished()) pause();
                     break;
                 case "restart":
