@@ -37,6 +37,35 @@ NAMES = (
     "wide-rocksdb",
 )
 
+# Runs of the jobs of ``tests/engines/flink``, whose README says how their truth is written: ``more.tar.xz``.
+MORE_NAMES = (
+    "avro-hashmap",
+    "avro-rocksdb",
+    "custom-hashmap",
+    "custom-rocksdb",
+    "finished-rocksdb",
+    "in-flight",
+    "max-1024-hashmap",
+    "max-32768-rocksdb-snappy",
+    "merged-operator",
+    "operator-1.20",
+    "operator-hashmap-snappy",
+    "operator-rocksdb",
+    "rescaled-small",
+    "rescaled-small-1.20",
+    "shapes-hashmap",
+    "shapes-rocksdb",
+    "sql-distinct",
+    "sql-top",
+    "sql-types",
+    "sql-types-hashmap",
+    "sql-window",
+    "upgrade-hashmap",
+    "upgrade-rocksdb",
+    "windows-hashmap",
+    "windows-rocksdb",
+)
+
 
 def fixture(name: str) -> Path:
     """The folder of a job run. It is shared: tests never write to it.
@@ -44,7 +73,7 @@ def fixture(name: str) -> Path:
     The archive has lost when the snapshots were taken. Here each ``_metadata`` has the time `taken_us` of its
     checkpoint id.
     """
-    return _unpacked() / name
+    return _unpacked("more" if name in MORE_NAMES else "snapshots") / name
 
 
 def taken_us(checkpoint_id: int) -> int:
@@ -68,16 +97,21 @@ def snapshots() -> list[tuple[str, dict[str, Any]]]:
     return [(name, snapshot) for name in NAMES for snapshot in manifest(name)["snapshots"]]
 
 
+def more_snapshots() -> list[tuple[str, dict[str, Any]]]:
+    """Every snapshot of the runs in ``more.tar.xz``: the run's name and the snapshot's facts."""
+    return [(name, snapshot) for name in MORE_NAMES for snapshot in manifest(name)["snapshots"]]
+
+
 def truth(name: str, file: str) -> list[dict[str, Any]]:
     """The lines of a ``truth`` file of a run."""
     return [json.loads(line) for line in (fixture(name) / file).read_text().splitlines()]
 
 
 @cache
-def _unpacked() -> Path:
+def _unpacked(archive_name: str) -> Path:
     folder = Path(tempfile.mkdtemp(prefix="statestore-flink-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    with tarfile.open(DATA / "flink" / "snapshots.tar.xz") as archive:
+    with tarfile.open(DATA / "flink" / f"{archive_name}.tar.xz") as archive:
         archive.extractall(folder, filter="data")
     for facts in folder.glob("*/manifest.json"):
         for snapshot in json.loads(facts.read_text())["snapshots"]:

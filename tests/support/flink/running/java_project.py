@@ -1,0 +1,53 @@
+"""Programs in Java that run Flink: compiled once a module of tests, with the jars that a Maven project names.
+
+They need a JDK and Maven, which fetches Flink's jars the first time and then finds them in its repository.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from support.paths import TESTS
+
+PROJECTS = TESTS / "engines" / "flink"
+VERSIONS = ("2.3.0", "1.20.3")
+
+
+def class_path(project: str, version: str, folder: Path) -> str:
+    """Compile the sources of a project of ``tests/engines/flink`` and those of the jobs; return the class path.
+
+    Skips the test where the tools or the jars cannot be had, unless STATESTORE_FLINK=required, as in CI.
+    """
+    missing = [tool for tool in ("mvn", "javac", "java") if shutil.which(tool) is None]
+    if missing:
+        _do_without(f"no {', '.join(missing)} here")
+    folder.mkdir(parents=True, exist_ok=True)
+    classes, jars = folder / "classes", folder / "jars.txt"
+    ask = ["mvn", "-q", "-B", "-f", str(PROJECTS / project / "pom.xml"), f"-Dflink.version={version}"]
+    ask += ["dependency:build-classpath", f"-Dmdep.outputFile={jars}"]
+    # Without a look at the network where all jars are there; that is quicker, and they are the same each time.
+    with (TESTS / "conftest.py").open() as one_at_a_time:  # two Mavens may spoil each other's repository
+        fcntl.flock(one_at_a_time, fcntl.LOCK_EX)
+        for way in (["--offline"], []):
+            asked = subprocess.run([*ask, *way], cwd=folder, capture_output=True, text=True)
+            if asked.returncode == 0:
+                break
+    if asked.returncode:
+        _do_without(f"Maven could not fetch Flink's jars: {asked.stdout[-500:]}")
+    path = os.pathsep.join((str(classes), jars.read_text().strip()))
+    sources = [*(PROJECTS / "jobs").rglob("*.java"), *(PROJECTS / project).rglob("*.java")]
+    compiler = ["javac", "-nowarn", "-proc:none", "-d", str(classes), "-cp", path]
+    subprocess.run([*compiler, *sorted({str(each) for each in sources})], check=True, capture_output=True)
+    return path
+
+
+def _do_without(reason: str) -> None:
+    if os.environ.get("STATESTORE_FLINK") == "required":
+        pytest.fail(f"{reason}, and STATESTORE_FLINK=required")
+    pytest.skip(reason)
