@@ -20,7 +20,7 @@ from statestore.formats.errors import UnsupportedError
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.locations import ARROW_SCHEMES, LOCAL_SCHEME, Location
 
-BUILT_IN = ("statestore.formats.spark.engine", "statestore.formats.kafka.engine")
+BUILT_IN = ("statestore.formats.spark.engine", "statestore.formats.flink.engine", "statestore.formats.kafka.engine")
 GROUP = "statestore.engines"
 
 

@@ -9,6 +9,7 @@ Source: ``InternalTimersSnapshotReaderWriters`` and ``InternalTimerServiceSerial
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
@@ -66,7 +67,7 @@ def block_bounds(handle: KeyGroupHandle, size: int, path: str) -> dict[int, tupl
     if beyond:
         raise damaged(path, f"found key groups from byte {beyond[0]} on, expected at most {size}")
     ends = sorted({*present.values(), size})
-    following = dict(zip(ends, ends[1:], strict=False))
+    following = dict(itertools.pairwise(ends))
     return {group: (offset, following.get(offset, size)) for group, offset in present.items()}
 
 
@@ -111,8 +112,8 @@ def _walk(
     if block[:4] != _MAGIC:
         raise UnsupportedError(
             ErrorCode.FLINK_UNSUPPORTED,
-            f"{origin}: found raw keyed state that begins with {block[:4].hex()}, expected timers ({_MAGIC.hex()}); only "
-            "the job's classes read state of its own form",
+            f"{origin}: found raw keyed state that begins with {block[:4].hex()}, expected timers ({_MAGIC.hex()}); "
+            "only the job's classes read state of its own form",
         )
     source.skip(4)
     version = source.i32("the version of timers")

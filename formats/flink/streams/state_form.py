@@ -147,9 +147,9 @@ def form_of(header: KeyedStateHeader, key: FlinkType, declared: Mapping[str, str
         header.kind,
         typed.of(KEY, key),
         typed.of(NAMESPACE, namespace),
-        _shown(element),
+        or_opaque(element),
         stored,
-        None if map_key is None else _shown(map_key),
+        None if map_key is None else or_opaque(map_key),
         has_ttl and not is_opaque(element),
         ambiguous,
         whole=whole,
@@ -168,7 +168,7 @@ def is_opaque(kind: FlinkType) -> bool:
     return False
 
 
-def _shown(kind: FlinkType) -> FlinkType:
+def or_opaque(kind: FlinkType) -> FlinkType:
     """The type, or `Opaque` bytes if it cannot be decoded."""
     if isinstance(kind, Opaque) or not is_opaque(kind):
         return kind
@@ -183,7 +183,7 @@ def _divided(form: KeyedForm) -> KeyedForm:
 
     A key is still what precedes a namespace of fixed length, where nothing follows.
     """
-    key, namespace = _shown(form.key), _shown(form.namespace)
+    key, namespace = or_opaque(form.key), or_opaque(form.namespace)
     width = fixed_width(namespace)
     last = form.map_key is None and form.kind != "timers"
     undivided = is_opaque(namespace) or (is_opaque(key) and not (last and width != VARIABLE))

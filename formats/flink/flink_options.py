@@ -1,0 +1,73 @@
+"""Options of reads of Flink's state, for every door."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from statestore.formats.engine import EngineOption
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import InvalidInputError, shown
+from statestore.formats.flink.snapshot.operator_ids import operator_id
+from statestore.formats.flink.streams.state_form import DECLARABLE
+
+OPTIONS = (
+    EngineOption("job", "text", "Of several jobs in a folder, the one with this id or its first digits."),
+    EngineOption(
+        "uids",
+        "text",
+        "Uids of operators, a,b,c: snapshots of Flink 1.x have only their hashes.",
+        describes=True,
+    ),
+    EngineOption(
+        "type",
+        "text",
+        "Types of states, operator.state=type; operator.state.key=type: names for fields, or how to read bytes of a "
+        "serializer of the job's own.",
+        describes=True,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class FlinkSettings:
+    """What a user says about a job. ``uids`` are by operator id, ``types`` by state and then by column."""
+
+    job: str | None = None
+    uids: Mapping[str, str] = field(default_factory=dict)
+    types: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+def settings_of(options: Mapping[str, str]) -> FlinkSettings:
+    """Parse the options. Raises InvalidInputError INVALID_OPTION."""
+    uids = [uid.strip() for uid in options.get("uids", "").split(",") if uid.strip()]
+    types: dict[str, dict[str, str]] = {}
+    for item in _split(options.get("type", "")):
+        name, sign, text = item.partition("=")
+        if not sign or not name.strip() or not text.strip():
+            raise InvalidInputError(
+                ErrorCode.INVALID_OPTION,
+                f"option type has {shown(item)}; expected state=type, such as counts.total=struct<name: string, n: int>"
+                ", and ; between two",
+            )
+        state, _, column = name.strip().rpartition(".")
+        if column not in DECLARABLE or not state:
+            state, column = name.strip(), ""
+        if types.setdefault(state, {}).setdefault(column, text.strip()) != text.strip():
+            raise InvalidInputError(
+                ErrorCode.INVALID_OPTION, f"option type has two types of {shown(name.strip())}; expected one"
+            )
+    return FlinkSettings(options.get("job"), {operator_id(uid): uid for uid in uids}, types)
+
+
+def _split(text: str) -> list[str]:
+    """The items between semicolons that are not within a quoted name."""
+    items, item, quoted = [], "", False
+    for letter in text:
+        quoted ^= letter == "`"
+        if letter == ";" and not quoted:
+            items.append(item)
+            item = ""
+        else:
+            item += letter
+    return [each for each in (*items, item) if each.strip()]

@@ -1,0 +1,163 @@
+"""One snapshot of a job, opened: its operators by their names, and their states by the names that users see.
+
+A state is shown as ``operator.state``. An operator's name is its uid; else one that the user gave, its name in the
+snapshot, or its id. Timers are shown without the prefix ``_timer_state/`` of their stored names. Characters that have a
+meaning in paths and table names (``/``, ``\\``, ``$``) are shown as ``_``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from statestore.formats.errors import StateStoreError
+from statestore.formats.flink.flink_options import FlinkSettings
+from statestore.formats.flink.serializers.flink_types import FlinkType
+from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef
+from statestore.formats.flink.snapshot.metadata import OperatorSnapshot, SnapshotMetadata
+from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles
+from statestore.formats.flink.streams.operator_rows import OperatorForm
+from statestore.formats.flink.streams.state_form import KeyedForm, form_of, or_opaque
+from statestore.formats.flink.streams.stored_states import StoredStates, merged, stored_states
+
+TIMER_STATE = "_timer_state/"
+_SIGNS = re.compile(r"[/\\$\x00-\x1f]")
+
+Identity = tuple[str, str, str]
+"""A state of a job: operator id, "keyed", "operator" or "unreadable", and the state's stored name."""
+
+
+@dataclass(frozen=True)
+class ShownState:
+    """A state as users see it. ``key`` is the type of keys as stored, for their hash codes.
+
+    ``error`` is raised by reads: some of the operator's state cannot be read, so that rows would be missing.
+    """
+
+    identity: Identity
+    name: str
+    operator: str
+    form: KeyedForm | OperatorForm | None
+    key: FlinkType | None = None
+    error: StateStoreError | None = None
+
+
+@dataclass(frozen=True)
+class OpenedSnapshot:
+    """A snapshot with its metadata; ``found`` keeps the stored states of operators that were looked at."""
+
+    ref: SnapshotRef
+    files: SnapshotFiles
+    metadata: SnapshotMetadata
+    settings: FlinkSettings
+    found: dict[str, StoredStates] = field(default_factory=dict, repr=False, compare=False)
+    listed: dict[str, Mapping[Identity, ShownState]] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The name of each operator, by its id; no two are equal."""
+        wanted = {each.id: _label(each, self.settings) for each in self.metadata.operators}
+        times = Counter(wanted.values())
+        return {number: label if times[label] == 1 else number for number, label in wanted.items()}
+
+    def operator(self, number: str) -> OperatorSnapshot | None:
+        """The operator with an id, None where the snapshot has none."""
+        return next((each for each in self.metadata.operators if each.id == number), None)
+
+    def stored(self, number: str) -> StoredStates:
+        """The stored states of an operator that the snapshot has. Raises as `stored_states`."""
+        if number not in self.found:
+            operator = self.operator(number)
+            assert operator is not None
+            self.found[number] = stored_states(self.files, operator, self.labels[number])
+        return self.found[number]
+
+    def states(self) -> Mapping[Identity, ShownState]:
+        """All states, by what they are. Raises as `stored`, and InvalidInputError FLINK_TYPE."""
+        if "" not in self.listed:
+            found: list[ShownState] = []
+            labels = self.labels
+            for operator in self.metadata.operators:
+                found += self._states_of(operator, labels[operator.id])
+            self.listed[""] = {each.identity: each for each in _uniquely_named(found)}
+        return self.listed[""]
+
+    def _states_of(self, operator: OperatorSnapshot, label: str) -> list[ShownState]:
+        stored = self.stored(operator.id)
+        found: list[ShownState] = []
+        key = stored.key
+        for header in stored.keyed_states():
+            assert key is not None
+            name = shown_name(label, header.name)
+            form = form_of(header, key, self._declared(name, header.name), f"{self.files.path}, state {name}")
+            found.append(ShownState((operator.id, "keyed", header.name), name, label, form, key, stored.error))
+        for form_of_list in _operator_forms(stored):
+            name = shown_name(label, form_of_list.name)
+            identity = (operator.id, "operator", form_of_list.name)
+            found.append(ShownState(identity, name, label, form_of_list, error=stored.error))
+        if stored.error is not None and not found:
+            name = shown_name(label, "unreadable")
+            found.append(ShownState((operator.id, "unreadable", ""), name, label, None, error=stored.error))
+        return found
+
+    def _declared(self, shown_as: str, stored_as: str) -> Mapping[str, str]:
+        """The types that the user gave for a state; one without a column is that of its values."""
+        given = self.settings.types.get(shown_as) or self.settings.types.get(stored_as) or {}
+        return {**{name: text for name, text in given.items() if name}, **_of_values(given)}
+
+
+def open_snapshot(ref: SnapshotRef, settings: FlinkSettings) -> OpenedSnapshot:
+    """Parse the metadata of a snapshot. Raises as `SnapshotFiles.metadata`."""
+    files = SnapshotFiles(ref.folder)
+    return OpenedSnapshot(ref, files, files.metadata(), settings)
+
+
+def shown_name(label: str, state: str) -> str:
+    """The name of a state for users."""
+    return _SIGNS.sub("_", f"{label}.{state.removeprefix(TIMER_STATE)}")
+
+
+def _of_values(given: Mapping[str, str]) -> dict[str, str]:
+    return {"value": given[""], "map_value": given[""]} if "" in given else {}
+
+
+def _label(operator: OperatorSnapshot, settings: FlinkSettings) -> str:
+    return operator.uid or settings.uids.get(operator.id) or operator.name or operator.id
+
+
+def _operator_forms(stored: StoredStates) -> list[OperatorForm]:
+    """The lists and broadcast maps of all subtasks."""
+    lists: dict[str, list[FlinkType]] = {}
+    maps: dict[str, list[tuple[FlinkType, FlinkType]]] = {}
+    modes: dict[str, str] = {}
+    for each in stored.elements:
+        for state in each.header.states:
+            lists.setdefault(state.name, []).append(state.element)
+            modes[state.name] = state.mode
+        for broadcast in each.header.broadcasts:
+            maps.setdefault(broadcast.name, []).append((broadcast.key, broadcast.value))
+    found = [
+        OperatorForm(name, modes[name], or_opaque(merged(kinds, f"operator state {name!r}")))
+        for name, kinds in lists.items()
+    ]
+    for name, pairs in maps.items():
+        what = f"broadcast state {name!r}"
+        key, value = merged([key for key, _ in pairs], what), merged([value for _, value in pairs], what)
+        found.append(OperatorForm(name, "broadcast", value, key))
+    return found
+
+
+def _uniquely_named(states: list[ShownState]) -> list[ShownState]:
+    """The states with names that differ, also where upper and lower case do not count; later ones get a number."""
+    taken: set[str] = set()
+    found = []
+    for each in states:
+        name, number = each.name, 1
+        while name.lower() in taken:
+            number += 1
+            name = f"{each.name}_{number}"
+        taken.add(name.lower())
+        found.append(replace(each, name=name))
+    return found

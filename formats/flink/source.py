@@ -1,0 +1,411 @@
+"""The savepoints and checkpoints of a Flink job as a `Source`: read only, without Flink.
+
+A version is a snapshot, by its checkpoint id. Its time is when it was completed, by the time of change of its
+``_metadata`` file; Flink writes no other. Times of files that were copied are not in the order of the ids: then none is
+known.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from statestore.formats.engine import HasSlices, Source, StateAt, StateInfo, StateSize, Version
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import InvalidInputError, NotFoundError, UnsupportedError
+from statestore.formats.flink.flink_options import FlinkSettings
+from statestore.formats.flink.needed_files import MISSING, handles_bytes, needed_files
+from statestore.formats.flink.serializers.type_names import shown
+from statestore.formats.flink.snapshot.file_places import CHECKPOINT
+from statestore.formats.flink.snapshot.handles import RocksHandle
+from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef, find_jobs
+from statestore.formats.flink.snapshot.metadata import OperatorSnapshot
+from statestore.formats.flink.snapshot_states import Identity, OpenedSnapshot, ShownState, open_snapshot
+from statestore.formats.flink.state_at import UNREADABLE, ElementsAt, KeyedAt, UnreadableAt
+from statestore.formats.flink.stored_parts import asked_groups, parts_of
+from statestore.formats.flink.streams.operator_rows import OperatorForm
+from statestore.formats.flink.streams.state_form import PLACEMENT, STORED_BYTES, KeyedForm
+from statestore.formats.keyed_operators import HoldsKeyedStates, KeyedKind, KeyedOperator, OperatorState
+from statestore.formats.places.folder import folder_at
+from statestore.formats.places.locations import Location
+from statestore.formats.values.filters import Filter
+from statestore.formats.values.wider_types import widest_type
+
+SLICE_BYTES = 64 << 20
+_EVENT, _PROCESSING = "_timer_state/event_", "_timer_state/processing_"
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a source has looked up; nothing of it changes while the source is used."""
+
+    snapshots: dict[int, OpenedSnapshot] = field(default_factory=dict)
+    shown: dict[str, ShownState] = field(default_factory=dict)
+    at: dict[tuple[str, int], StateAt] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FlinkSource(Source, HasSlices, HoldsKeyedStates):
+    """The snapshots of a job that were there when it was opened; ``refs`` are by checkpoint id, ascending."""
+
+    location: Location
+    job: str
+    refs: tuple[tuple[int, SnapshotRef], ...]
+    incomplete: tuple[str, ...]
+    settings: FlinkSettings
+    found: Found = field(default_factory=Found, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return FlinkSource, (self.location, self.job, self.refs, self.incomplete, self.settings)
+
+    @property
+    def path(self) -> str:
+        return str(self.location)
+
+    @property
+    def identity(self) -> str:
+        return self.job
+
+    @property
+    def version_words(self) -> tuple[str, str]:
+        return "checkpoint", "checkpoints"
+
+    def states(self) -> Sequence[str]:
+        names = sorted(self._states())
+        if not names or all(each.form is None for each in self._states().values()):
+            for each in self._states().values():
+                if each.error is not None:
+                    raise each.error
+        return names
+
+    def info(self, state: str) -> StateInfo:
+        found = self._shown(state)
+        operator = self._newest_operator(found)
+        facts = {"operator": _operator_words(operator, found.operator), "parallelism": str(operator.parallelism)}
+        form = found.form
+        if form is None:
+            return StateInfo(state, "unreadable state", UNREADABLE, (), (), facts={**facts, "error": str(found.error)})
+        if isinstance(form, OperatorForm):
+            kind = "broadcast state" if form.key is not None else f"operator {form.mode} list"
+            facts["value_type"] = shown(form.value)
+            placement = tuple(name for name in (STORED_BYTES,) if name in form.schema.names)
+            return StateInfo(state, kind, form.schema, form.row_key, form.row_key, placement=placement, facts=facts)
+        facts |= {"max_parallelism": str(operator.max_parallelism), "key_type": shown(form.key)}
+        if form.has_namespace:
+            facts["namespace_type"] = shown(form.namespace)
+        if form.map_key is not None:
+            facts["map_key_type"] = shown(form.map_key)
+        if form.kind != "timers":
+            facts["value_type"] = shown(form.element)
+        if form.has_ttl:
+            facts["time_to_live"] = "rows that have expired are included"
+        key = ("key", "namespace") if form.has_namespace else ("key",)
+        kind = _shown_kind(form)
+        lookups = (("key",), form.row_key) if form.row_key != ("key",) else (("key",),)
+        return StateInfo(state, kind, form.schema, key, form.row_key, lookups, PLACEMENT, facts=facts)
+
+    def versions(self, state: str, numbers: Sequence[int] | None = None) -> Sequence[Version]:
+        operator = self._shown(state).identity[0]
+        times = self._times()
+        found = []
+        for number, ref in self.refs:
+            if numbers is not None and number not in numbers:
+                continue
+            if self._snapshot(number).operator(operator) is None:
+                continue
+            facts = {"snapshot": ref.name, "kind": self._kind(number)}
+            found.append(Version(number, times.get(number), facts=facts))
+        return found
+
+    def at(self, state: str, version: int) -> StateAt:
+        if (state, version) not in self.found.at:
+            self.found.at[state, version] = self._at(self._shown(state), version)
+        return self.found.at[state, version]
+
+    def is_origin(self, state: str) -> bool:
+        """Whether rows began with the oldest snapshot: never known, for earlier checkpoints may have been removed."""
+        return False
+
+    def shared_schema(self, state: str) -> pa.Schema:
+        schemas = [self.at(state, number).schema for number in self.kept(state)]
+        shared = schemas[-1]
+        for schema in schemas[:-1]:
+            shared = _wider(shared, schema, f"{self.path}, state {state}")
+        return shared
+
+    def size(self, state: str) -> StateSize:
+        """Bytes of the operator's state: its states share files. Rows are unknown until they are read."""
+        found = self._shown(state)
+        snapshot = self._snapshot(self.newest(state))
+        operator = self._newest_operator(found)
+        files = list(needed_files(snapshot.files, operator))
+        missing = [each.name for each in files if each.role == MISSING]
+        problems = [f"files that the snapshot needs are missing: {', '.join(missing[:5])}"] if missing else []
+        problems += [f"{found.error}"] if found.error is not None else []
+        alone = sum(each.identity[0] == operator.id for each in self._states().values()) == 1
+        total = handles_bytes(operator)
+        details = [f"operator {found.operator}: {total} bytes in {len(files)} files, of all its states"]
+        if snapshot.metadata.is_unaligned:
+            details.append(
+                "the checkpoint is unaligned: records in flight are part of it, which the state does not have yet"
+            )
+        if self.incomplete:
+            details.append(f"not complete, and left out: {', '.join(self.incomplete)}")
+        return StateSize(
+            total if alone else None,
+            files=len(files),
+            writer=f"Flink metadata version {snapshot.metadata.version}",
+            problems=tuple(problems),
+            damaged=bool(missing),
+            details=tuple(details),
+        )
+
+    def no_time(self, state: str, version: int) -> NotFoundError:
+        return NotFoundError(
+            ErrorCode.TIME_NOT_KEPT,
+            f"checkpoint {version} of {self.path} has no known time, which history and changes need: the times of the "
+            "_metadata files are not in the order of the checkpoint ids, so they are those of copies; copy with times "
+            "(cp -p, rsync -t), or read single checkpoints",
+        )
+
+    # Slices: key groups, which are the same in every version
+
+    def slices(self, state: str, versions: Sequence[int], filters: Sequence[Filter]) -> Sequence[Any]:
+        ats = [self.at(state, number) for number in versions]
+        keyed = [at for at in ats if isinstance(at, KeyedAt)]
+        groups = {at.groups for at in keyed}
+        if len(keyed) < len(ats) or len(groups) != 1:
+            return [None]
+        (number,) = groups
+        sizes = [sum(handles_bytes(at.operator) for at in keyed if at.version == each) for each in versions]
+        pieces = min(number, max(sizes, default=0) // SLICE_BYTES + 1)
+        edges = [number * piece // pieces for piece in range(pieces + 1)]
+        slices = [range(first, stop) for first, stop in itertools.pairwise(edges)]
+        asked = asked_groups(keyed[0].form, keyed[0].key, number, filters)
+        return [each for each in slices if asked is None or any(group in each for group in asked)]
+
+    def slice_parts(self, at: StateAt, piece: Any, filters: Sequence[Filter]) -> Sequence[Any]:
+        if piece is None or not isinstance(at, KeyedAt):
+            return at.parts(filters)
+        asked = asked_groups(at.form, at.key, at.groups, filters)
+        wanted = set(piece) if asked is None else asked & set(piece)
+        return parts_of([each.handle for each in at.stored], wanted, is_local=at.files_of.folder.is_local)
+
+    def content(self, at: StateAt, piece: Any) -> Hashable | None:
+        """The table files behind a slice: with equal ones, a database has equal rows."""
+        if piece is None or not isinstance(at, KeyedAt):
+            return None
+        found: list[Hashable] = []
+        for each in at.stored:
+            handle = each.handle
+            if handle.first_group >= piece.stop or handle.first_group + handle.groups <= piece.start:
+                continue
+            if not isinstance(handle, RocksHandle):
+                return None
+            tables = [pair for pair in (*handle.shared, *handle.private) if pair[0].endswith(".sst")]
+            found.append((handle.first_group, handle.groups, tuple(sorted(tables, key=lambda pair: pair[0]))))
+        return (str(at.schema), tuple(found))
+
+    def keyed_operators(self, version: int | None = None) -> Sequence[KeyedOperator]:
+        snapshot = self._snapshot(self.refs[-1][0] if version is None else self._known(version))
+        found = []
+        for operator in snapshot.metadata.operators:
+            mine = [each for each in snapshot.states().values() if each.identity[:2] == (operator.id, "keyed")]
+            if not mine:
+                continue
+            states = tuple(
+                OperatorState(each.identity[2], self._name_of(each), _keyed_kind(each.form))
+                for each in mine
+                if isinstance(each.form, KeyedForm)
+            )
+            ids = tuple(each for each in (operator.id, operator.uid, operator.name) if each)
+            found.append(
+                KeyedOperator(mine[0].operator, operator.max_parallelism, max(operator.parallelism, 1), states, ids)
+            )
+        return found
+
+    def operator_of(self, state: str) -> OperatorSnapshot:
+        """The operator of a state, in the newest snapshot that has it."""
+        return self._newest_operator(self._shown(state))
+
+    def opened(self, version: int) -> OpenedSnapshot:
+        """A snapshot of the source. Raises NotFoundError VERSION_NOT_FOUND."""
+        return self._snapshot(self._known(version))
+
+    def _snapshot(self, number: int) -> OpenedSnapshot:
+        if number not in self.found.snapshots:
+            ref = dict(self.refs)[number]
+            opened = open_snapshot(ref, self.settings)
+            if opened.metadata.checkpoint_id != number:
+                raise InvalidInputError(
+                    ErrorCode.STATE_SELECTION,
+                    f"{ref.folder.path} has checkpoint {opened.metadata.checkpoint_id}, expected {number} by its name; "
+                    "the folder was renamed: give the path of one snapshot",
+                )
+            self.found.snapshots[number] = opened
+        return self.found.snapshots[number]
+
+    def _known(self, version: int) -> int:
+        numbers = [number for number, _ in self.refs]
+        if version not in numbers:
+            raise NotFoundError(
+                ErrorCode.VERSION_NOT_FOUND,
+                f"{self.path} has no checkpoint {version}; there are {', '.join(map(str, numbers))}",
+            )
+        return version
+
+    def _kind(self, number: int) -> str:
+        opened, ref = self._snapshot(number), dict(self.refs)[number]
+        if opened.metadata.is_savepoint is None:
+            return ref.kind
+        return "savepoint" if opened.metadata.is_savepoint else "checkpoint"
+
+    def _times(self) -> Mapping[int, int]:
+        """Times of the snapshots by id; none where they are not in the order of the ids."""
+        times = [ref.time_us for _, ref in self.refs]
+        known = [time for time in times if time is not None]
+        if len(known) < len(times) or any(after <= before for before, after in itertools.pairwise(known)):
+            return {}
+        return dict(zip((number for number, _ in self.refs), known, strict=True))
+
+    def _states(self) -> Mapping[str, ShownState]:
+        """The states of the newest snapshot by name, and those that only older ones have."""
+        if not self.found.shown:
+            identities: set[Identity] = set()
+            for number, _ in reversed(self.refs):
+                snapshot = self._snapshot(number)
+                for identity, each in snapshot.states().items():
+                    if identity not in identities:
+                        identities.add(identity)
+                        name = each.name
+                        while name in self.found.shown:
+                            name += f"_{number}"
+                        self.found.shown[name] = replace(each, name=name)
+                break
+        return self.found.shown
+
+    def _name_of(self, wanted: ShownState) -> str:
+        return next((name for name, each in self._states().items() if each.identity == wanted.identity), wanted.name)
+
+    def _shown(self, state: str) -> ShownState:
+        found = self._states().get(state)
+        if found is None:
+            raise NotFoundError(
+                ErrorCode.TABLE_NOT_FOUND,
+                f"{self.path} has no state {state!r}; there are {', '.join(sorted(self._states())) or 'none'}",
+            )
+        return found
+
+    def _newest_operator(self, found: ShownState) -> OperatorSnapshot:
+        operator = self._snapshot(self.refs[-1][0]).operator(found.identity[0])
+        assert operator is not None
+        return operator
+
+    def _at(self, wanted: ShownState, version: int) -> StateAt:
+        """The state in a snapshot. One that was not registered yet, or not any more, has no rows."""
+        snapshot = self.opened(version)
+        label = f"{snapshot.files.path}, state {wanted.name}"
+        found = snapshot.states().get(wanted.identity) if snapshot.operator(wanted.identity[0]) is not None else None
+        error = None if found is None else found.error
+        operator = snapshot.operator(wanted.identity[0])
+        if found is None and operator is not None:
+            error = snapshot.stored(operator.id).error
+        if error is not None:
+            return UnreadableAt(version, error)
+        form = wanted.form if found is None else found.form
+        stored = None if operator is None else snapshot.stored(operator.id)
+        operator = operator or self._newest_operator(wanted)
+        if isinstance(form, KeyedForm):
+            places = () if found is None or stored is None else (*stored.keyed, *_timers_of(form, stored.timers))
+            key = None if found is None else found.key
+            return KeyedAt(version, snapshot.files, operator, form, key, operator.max_parallelism, places, label)
+        assert isinstance(form, OperatorForm)
+        elements = () if found is None or stored is None else stored.elements
+        if form.key is not None:  # every subtask has the whole map
+            holders = [each for each in elements if any(state.name == form.name for state in each.handle.states)]
+            elements = tuple(holders[:1])
+        return ElementsAt(version, snapshot.files, operator, form, tuple(elements), label)
+
+
+def _wider(schema: pa.Schema, other: pa.Schema, where: str) -> pa.Schema:
+    """Columns that fit both. Raises UnsupportedError FLINK_UNSUPPORTED where a column has become another one."""
+    if schema == other:
+        return schema
+    fields = []
+    for each in schema:
+        if each.name not in other.names:
+            fields.append(each)
+            continue
+        kind = widest_type(each.type, other.field(each.name).type)
+        if kind is None:
+            raise UnsupportedError(
+                ErrorCode.FLINK_UNSUPPORTED,
+                f"{where}: column {each.name} is {other.field(each.name).type} in one checkpoint and {each.type} in "
+                "another; read single checkpoints",
+            )
+        fields.append(each.with_type(kind))
+    return pa.schema([*fields, *(each for each in other if each.name not in schema.names)])
+
+
+def _timers_of(form: KeyedForm, timers: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(timers) if form.kind == "timers" else ()
+
+
+def _operator_words(operator: OperatorSnapshot, label: str) -> str:
+    more = [each for each in (operator.name, operator.id) if each and each != label]
+    return f"{label} ({', '.join(more)})" if more else label
+
+
+def _shown_kind(form: KeyedForm) -> str:
+    if form.kind == "timers":
+        if form.name.startswith(_EVENT):
+            return "event timers"
+        return "processing timers" if form.name.startswith(_PROCESSING) else "timers"
+    return f"{'value' if form.kind == 'unknown' else form.kind} state"
+
+
+def _keyed_kind(form: KeyedForm) -> KeyedKind:
+    if form.kind == "timers":
+        return "processing timers" if form.name.startswith(_PROCESSING) else "event timers"
+    return "value" if form.kind == "unknown" or form.whole else form.kind
+
+
+def open_source(location: Location, settings: FlinkSettings) -> FlinkSource:
+    """Open the job at a location, or the one of several that the settings name.
+
+    Raises InvalidInputError STATE_SELECTION where there are several, or none of that name, and the errors of
+    `open_snapshot`.
+    """
+    jobs = [job for job in find_jobs(folder_at(location)) if job.snapshots]
+    chosen = [job for job in jobs if job.job.startswith(settings.job or "")]
+    if len(chosen) != 1:
+        found = ", ".join(job.job for job in jobs) or "none with a complete snapshot"
+        asked = "" if settings.job is None else f", not one that begins with {settings.job!r}"
+        raise InvalidInputError(
+            ErrorCode.STATE_SELECTION,
+            f"{location} has the jobs {found}{asked}; name one with option job, or give the path of a snapshot",
+        )
+    (job,) = chosen
+    numbered: dict[int, SnapshotRef] = {}
+    opened: dict[int, OpenedSnapshot] = {}
+    for ref in job.snapshots:
+        match = CHECKPOINT.fullmatch(ref.name)
+        if match and len(job.snapshots) > 1:
+            number = int(match[1])
+        else:
+            one = open_snapshot(ref, settings)
+            number = one.metadata.checkpoint_id
+            opened.setdefault(number, one)
+        if number in numbered:
+            raise InvalidInputError(
+                ErrorCode.STATE_SELECTION,
+                f"{location}: {numbered[number].name} and {ref.name} both have checkpoint id {number}; give the path "
+                "of one of them",
+            )
+        numbered[number] = ref
+    refs = tuple(sorted(numbered.items()))
+    return FlinkSource(location, job.job, refs, job.incomplete, settings, Found(opened))

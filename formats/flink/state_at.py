@@ -1,0 +1,125 @@
+"""The rows of one state in one snapshot: a `StateAt`, in parts by key groups that tasks read alone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from statestore.formats.engine import StateAt, StateFile, WholePart
+from statestore.formats.errors import StateStoreError
+from statestore.formats.flink.needed_files import needed_files
+from statestore.formats.flink.serializers.flink_types import FlinkType
+from statestore.formats.flink.snapshot.handles import RocksHandle
+from statestore.formats.flink.snapshot.metadata import OperatorSnapshot
+from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles
+from statestore.formats.flink.stored_parts import GroupsPart, asked_groups, asked_ranges, parts_of
+from statestore.formats.flink.streams.keyed_reading import KeyedReading, read_database, read_heap, read_savepoint
+from statestore.formats.flink.streams.keyed_reading import read_timers as read_raw_timers
+from statestore.formats.flink.streams.operator_rows import OperatorForm, operator_rows
+from statestore.formats.flink.streams.state_form import KeyedForm
+from statestore.formats.flink.streams.stored_states import StoredElements, StoredKeyed, StoredTimers
+from statestore.formats.values.filters import Filter
+
+UNREADABLE = pa.schema([pa.field("key", pa.binary())])
+
+
+@dataclass(frozen=True)
+class KeyedAt(StateAt):
+    """A keyed state. ``stored`` are the subtasks that may have rows of it; ``groups`` is the max parallelism.
+
+    ``key`` is the type of keys as stored, ``label`` names the state in errors.
+    """
+
+    number: int
+    files_of: SnapshotFiles
+    operator: OperatorSnapshot
+    form: KeyedForm
+    key: FlinkType | None
+    groups: int
+    stored: tuple[StoredKeyed | StoredTimers, ...]
+    label: str
+
+    @property
+    def version(self) -> int:
+        return self.number
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.form.schema
+
+    def parts(self, filters: Sequence[Filter]) -> Sequence[GroupsPart]:
+        asked = asked_groups(self.form, self.key, self.groups, filters)
+        return parts_of([each.handle for each in self.stored], asked, is_local=self.files_of.folder.is_local)
+
+    def rows(self, part: Any, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
+        wanted = {*columns, *(item.column for item in filters)}
+        stored = self.stored[part.stored]
+        reading = KeyedReading(self.files_of, self.form, self.groups, part.first, part.last, wanted, self.label)
+        if isinstance(stored, StoredTimers):
+            yield from read_raw_timers(reading, stored)
+        elif isinstance(stored.handle, RocksHandle):
+            ranges = asked_ranges(self.form, self.key, self.groups, part, filters)
+            if ranges:
+                yield from read_database(reading, stored.handle, ranges)
+        elif stored.handle.form == "savepoint":
+            yield from read_savepoint(reading, stored, stored.handle)
+        else:
+            yield from read_heap(reading, stored, stored.handle)
+
+    def files(self) -> Iterator[StateFile]:
+        return needed_files(self.files_of, self.operator)
+
+
+@dataclass(frozen=True)
+class ElementsAt(StateAt):
+    """A list or broadcast state of an operator."""
+
+    number: int
+    files_of: SnapshotFiles
+    operator: OperatorSnapshot
+    form: OperatorForm
+    stored: tuple[StoredElements, ...]
+    label: str
+
+    @property
+    def version(self) -> int:
+        return self.number
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.form.schema
+
+    def rows(self, part: Any, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
+        for each in self.stored:
+            with self.files_of.open_at(each.handle.stream) as stream:
+                yield from operator_rows(
+                    self.form, stream, each.handle, each.subtask, each.header.compressed, columns, self.label
+                )
+
+    def files(self) -> Iterator[StateFile]:
+        return needed_files(self.files_of, self.operator)
+
+
+@dataclass(frozen=True)
+class UnreadableAt(StateAt):
+    """State of an operator that cannot be read: its error is that of every read."""
+
+    number: int
+    error: StateStoreError
+
+    @property
+    def version(self) -> int:
+        return self.number
+
+    @property
+    def schema(self) -> pa.Schema:
+        return UNREADABLE
+
+    def parts(self, filters: Sequence[Filter]) -> Sequence[WholePart]:
+        raise self.error
+
+    def rows(self, part: Any, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
+        raise self.error

@@ -1,0 +1,125 @@
+"""Parts of a keyed state by key groups, and the key groups and stored keys to which filters limit an answer."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from statestore.formats.flink.columns.key_bytes import encode, java_hash
+from statestore.formats.flink.serializers.flink_types import FlinkType
+from statestore.formats.flink.snapshot.handles import KeyGroupHandle, RocksHandle, stream_size
+from statestore.formats.flink.streams.keyed_columns import prefix_width
+from statestore.formats.flink.streams.state_form import KEY, KEY_GROUP, KeyedForm
+from statestore.formats.rocksdb.key_ranges import KeyRange, successor
+from statestore.formats.values.filters import Filter, key_lookups
+from statestore.formats.values.key_groups import murmur_of
+
+PART_BYTES = 2 << 20
+"""Bytes of state from which on a part is divided further, down to single key groups."""
+MOST_KEYS = 1000
+
+
+@dataclass(frozen=True)
+class GroupsPart:
+    """Rows in key groups ``first`` to ``last`` of a subtask, by its place among those that have the state."""
+
+    stored: int
+    first: int
+    last: int
+    rows: int | None = None
+
+
+def asked_groups(form: KeyedForm, key: FlinkType | None, groups: int, filters: Sequence[Filter]) -> set[int] | None:
+    """The key groups to which filters limit an answer; None: all."""
+    for item in filters:
+        if item.column == KEY_GROUP and item.op in ("=", "in") and not item.path:
+            return {each for each in ([item.value] if item.op == "=" else item.value) if isinstance(each, int)}
+    keys = key_lookups(filters, (KEY,))
+    if keys is None or key is None or key != form.key or len(keys) > MOST_KEYS:
+        return None
+    hashes = [java_hash(key, each) for (each,) in keys]
+    if any(each is None for each in hashes):
+        return None
+    return {murmur_of(each) % groups for each in hashes if each is not None}
+
+
+def asked_ranges(
+    form: KeyedForm, key: FlinkType | None, groups: int, part: GroupsPart, filters: Sequence[Filter]
+) -> list[KeyRange]:
+    """The ranges of RocksDB keys that hold all rows of a part which pass the filters."""
+    width = prefix_width(groups)
+    first, stop = part.first.to_bytes(width, "big"), successor(part.last.to_bytes(width, "big"))
+    keys = None if form.kind == "timers" or form.undivided else key_lookups(filters, (KEY,))
+    if keys is None or key is None or key != form.key or len(keys) > MOST_KEYS:
+        return [KeyRange(first, stop)]
+    prefixes = set()
+    for (each,) in keys:
+        octets, code = encode(key, each), java_hash(key, each)
+        if octets is None or code is None:
+            return [KeyRange(first, stop)]
+        group = murmur_of(code) % groups
+        if part.first <= group <= part.last:
+            prefixes.add(group.to_bytes(width, "big") + octets)
+    ranges: list[KeyRange] = []
+    for prefix in sorted(prefixes):
+        # A key may be the beginning of another one; both are then in the range of the shorter one.
+        last = ranges[-1] if ranges else None
+        if last is None or last.first is None or not prefix.startswith(last.first):
+            ranges.append(KeyRange(prefix, successor(prefix)))
+    return ranges
+
+
+def parts_of(
+    handles: Sequence[KeyGroupHandle | RocksHandle], asked: set[int] | None, *, is_local: bool
+) -> list[GroupsPart]:
+    """Parts with all rows of the asked key groups, each with some MiB of state or one key group."""
+    return [
+        GroupsPart(number, first, last)
+        for number, handle in enumerate(handles)
+        for first, last in _spans(handle, asked, is_local=is_local)
+    ]
+
+
+def _spans(
+    handle: KeyGroupHandle | RocksHandle, asked: set[int] | None, *, is_local: bool
+) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last key group of each part of a handle."""
+    end = handle.first_group + handle.groups
+    if not handle.groups or (asked is not None and not any(handle.first_group <= each < end for each in asked)):
+        return
+    sizes = _even_sizes(handle, is_local=is_local) if isinstance(handle, RocksHandle) else _block_sizes(handle)
+    first: int | None = None
+    size = 0
+    for number, bytes_of_group in enumerate(sizes):
+        group = handle.first_group + number
+        if asked is not None and group not in asked:
+            if first is not None:
+                yield first, group - 1
+            first, size = None, 0
+            continue
+        if bytes_of_group == 0 and first is None:
+            continue
+        if first is not None and size + bytes_of_group > PART_BYTES:
+            yield first, group - 1
+            first, size = None, 0
+        first = group if first is None else first
+        size += bytes_of_group
+    if first is not None:
+        yield first, end - 1
+
+
+def _even_sizes(handle: RocksHandle, *, is_local: bool) -> list[int]:
+    """About the bytes of each key group. A database from an object store is fetched whole, so it is one part."""
+    tables = sum(stream_size(each) for name, each in handle.shared if name.endswith(".sst"))
+    tables += sum(stream_size(each) for name, each in handle.private if name.endswith(".sst"))
+    return [max(tables // handle.groups, 1) if is_local else 1] * handle.groups
+
+
+def _block_sizes(handle: KeyGroupHandle) -> list[int]:
+    """The bytes of each key group's block, 0 where there is none."""
+    size = stream_size(handle.stream)
+    least = 0 if handle.form == "heap" else 1
+    ends = sorted({*(each for each in handle.offsets if each >= least), size})
+    following = {start: max(stop - start, 1) for start, stop in itertools.pairwise(ends)}
+    return [following.get(each, 1) if each >= least else 0 for each in handle.offsets]

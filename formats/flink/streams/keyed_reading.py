@@ -1,0 +1,159 @@
+"""Rows of a keyed state in some key groups of one subtask, from each form in which Flink stores them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+
+from statestore.formats.flink.serializers.flink_types import TimerOf
+from statestore.formats.flink.snapshot.handles import KeyGroupHandle, RocksHandle
+from statestore.formats.flink.snapshot.rocksdb_copy import DELIMITER, opened_database
+from statestore.formats.flink.snapshot.snapshot_files import Part, SnapshotFiles
+from statestore.formats.flink.streams.block_bytes import BlockWindow, block_window, damaged
+from statestore.formats.flink.streams.heap_records import HeapState, heap_records
+from statestore.formats.flink.streams.keyed_columns import (
+    KeyGroups,
+    framed_rows,
+    heap_rows,
+    needs_values,
+    prefix_width,
+    record_kinds,
+    timer_rows,
+)
+from statestore.formats.flink.streams.raw_timers import block_bounds, group_timers
+from statestore.formats.flink.streams.savepoint_entries import savepoint_entries
+from statestore.formats.flink.streams.state_form import KEY, NAMESPACE, KeyedForm, form_of
+from statestore.formats.flink.streams.stored_states import StoredKeyed, StoredTimers
+from statestore.formats.kernels import compiled_use
+from statestore.formats.places.ordered_threads import in_order
+from statestore.formats.places.reading_threads import reading_threads
+from statestore.formats.rocksdb.key_ranges import KeyRange
+from statestore.formats.rocksdb.rocksdict_scan import family_names
+from statestore.formats.rocksdb.scan import scan_rocksdb
+from statestore.formats.values.cells import Cells, cells_of
+
+
+@dataclass(frozen=True)
+class KeyedReading:
+    """A read of key groups ``first`` to ``last`` of a state of a job with ``groups`` key groups.
+
+    ``columns`` are those that are wanted, ``origin`` names the state in errors.
+    """
+
+    files: SnapshotFiles
+    form: KeyedForm
+    groups: int
+    first: int
+    last: int
+    columns: Collection[str]
+    origin: str
+
+    @property
+    def stored_groups(self) -> KeyGroups:
+        return KeyGroups(self.first, self.last, prefix_width(self.groups))
+
+
+def read_savepoint(reading: KeyedReading, stored: StoredKeyed, handle: KeyGroupHandle) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in a canonical savepoint.
+
+    Raises CorruptError FLINK_FILE and FLINK_ROW, UnsupportedError FLINK_OPAQUE and FLINK_UNSUPPORTED, and the errors of
+    `SnapshotFiles.open_at`.
+    """
+    state = _place(reading, stored)
+    if state is None:
+        return
+
+    def entries(part: Part) -> Iterator[tuple[int, Cells, Cells]]:
+        for group, window in _blocks(reading, part, handle, compressed=stored.header.compressed):
+            for keys, values in savepoint_entries(window, state, len(stored.header.states)):
+                yield group, keys, values
+
+    def rows(found: tuple[int, Cells, Cells]) -> pa.RecordBatch:
+        group, keys, values = found
+        groups = KeyGroups(group, group, prefix_width(reading.groups))
+        return framed_rows(reading.form, keys, values, groups, reading.columns, reading.origin)
+
+    with reading.files.open_at(handle.stream) as part:
+        compiled_use.load_if_it_pays(part.size)
+        yield from in_order(rows, entries(part), reading_threads())
+
+
+def read_heap(reading: KeyedReading, stored: StoredKeyed, handle: KeyGroupHandle) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in a heap snapshot. Raises as `read_savepoint`."""
+    state = _place(reading, stored)
+    if state is None:
+        return
+    header, form = stored.header, reading.form
+    states = [
+        HeapState(
+            f"{reading.files.path}, state {each.name!r}", record_kinds(form_of(each, header.key, {}, reading.origin))
+        )
+        for each in header.states
+    ]
+    states[state] = HeapState(reading.origin, record_kinds(form))
+    wanted = [True]
+    if form.kind != "timers":
+        wanted = [NAMESPACE in reading.columns, KEY in reading.columns, needs_values(form, reading.columns)]
+    with reading.files.open_at(handle.stream) as part:
+        compiled_use.load_if_it_pays(part.size)
+        for group, (start, end) in _bounds(reading, part, handle):
+            plain = block_window(part, start, min(start + 4, end), compressed=False)
+            found = int.from_bytes(plain.take(4), "big", signed=True)
+            if found != group:
+                raise damaged(part.path, f"found key group {found} at byte {start}, expected {group}")
+            window = block_window(part, start + 4, end, compressed=header.compressed)
+            for records in heap_records(window, states, state, wanted):
+                yield heap_rows(form, records.columns, records.rows, group, reading.columns)
+
+
+def read_database(reading: KeyedReading, handle: RocksHandle, ranges: Sequence[KeyRange]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in the RocksDB of a checkpoint. Raises as `read_savepoint`, and CorruptError ROCKSDB_FILE."""
+    with opened_database(reading.files, handle) as directory:
+        if reading.form.name not in family_names(directory):
+            return
+        yield from scan_rocksdb(
+            directory,
+            partial(_database_rows, reading),
+            family=reading.form.name,
+            key_ranges=ranges,
+            delimiter=DELIMITER,
+        )
+
+
+def _database_rows(reading: KeyedReading, batch: pa.RecordBatch) -> pa.RecordBatch:
+    keys, values = cells_of(batch.column(0)), cells_of(batch.column(1))
+    return framed_rows(reading.form, keys, values, reading.stored_groups, reading.columns, reading.origin)
+
+
+def read_timers(reading: KeyedReading, stored: StoredTimers) -> Iterator[pa.RecordBatch]:
+    """Yield the timers in raw keyed state. Raises as `read_savepoint`."""
+    assert isinstance(reading.form.stored, TimerOf)
+    with reading.files.open_at(stored.handle.stream) as part:
+        for group, (start, end) in _bounds(reading, part, stored.handle):
+            if end <= start:
+                continue
+            for timers in group_timers(part, start, end, reading.form.name, reading.columns, reading.origin):
+                if timers.rows:
+                    yield timer_rows(reading.form, timers.columns, group, timers.rows, reading.columns)
+
+
+def _place(reading: KeyedReading, stored: StoredKeyed) -> int | None:
+    """The number of the state in the subtask's stream, None where it has no such state."""
+    names = [each.name for each in stored.header.states]
+    return names.index(reading.form.name) if reading.form.name in names else None
+
+
+def _blocks(
+    reading: KeyedReading, part: Part, handle: KeyGroupHandle, *, compressed: bool
+) -> Iterator[tuple[int, BlockWindow]]:
+    for group, (start, end) in _bounds(reading, part, handle):
+        yield group, block_window(part, start, end, compressed=compressed)
+
+
+def _bounds(reading: KeyedReading, part: Part, handle: KeyGroupHandle) -> Iterator[tuple[int, tuple[int, int]]]:
+    for group, bounds in block_bounds(handle, part.size, part.path).items():
+        if reading.first <= group <= reading.last:
+            yield group, bounds

@@ -1,0 +1,235 @@
+"""The states of one operator in one snapshot: where their rows are stored, by subtask, and their types.
+
+A subtask lists only states that it has registered, and each stream numbers its states by itself. So the states of an
+operator are those of all its subtasks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import StateStoreError, UnsupportedError
+from statestore.formats.flink.serializers.backend_header import BackendHeader, KeyedStateHeader, read_backend_header
+from statestore.formats.flink.serializers.flink_types import Basic, FlinkType, PojoOf, TimerOf
+from statestore.formats.flink.serializers.operator_header import OperatorHeader, read_operator_header
+from statestore.formats.flink.snapshot.handles import (
+    KeyedHandle,
+    KeyGroupHandle,
+    OperatorHandle,
+    RocksHandle,
+    UnreadableHandle,
+    stream_size,
+    unreadable,
+)
+from statestore.formats.flink.snapshot.metadata import OperatorSnapshot, Subtask
+from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles
+from statestore.formats.flink.streams.raw_timers import EVENT, PROCESSING, TimerService, timer_services
+from statestore.formats.places.folder import MAX_SMALL_BYTES, PARALLEL_REQUESTS
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class StoredKeyed:
+    """Managed keyed state of a subtask, with the header of its stream."""
+
+    handle: KeyGroupHandle | RocksHandle
+    header: BackendHeader
+
+
+@dataclass(frozen=True)
+class StoredTimers:
+    """Timers in the raw keyed state of a subtask."""
+
+    handle: KeyGroupHandle
+    services: tuple[TimerService, ...]
+
+
+@dataclass(frozen=True)
+class StoredElements:
+    """Operator state of a subtask."""
+
+    subtask: int
+    handle: OperatorHandle
+    header: OperatorHeader
+
+
+@dataclass(frozen=True)
+class StoredStates:
+    """The stored state of an operator. ``error`` says why some of it cannot be read."""
+
+    keyed: tuple[StoredKeyed, ...]
+    timers: tuple[StoredTimers, ...]
+    elements: tuple[StoredElements, ...]
+    error: StateStoreError | None = None
+
+    @property
+    def key(self) -> FlinkType | None:
+        """The type of the keys, None where there is no keyed state."""
+        keys = [each.header.key for each in self.keyed] + [each.services[0].key for each in self.timers]
+        return merged(keys, "keys") if keys else None
+
+    def keyed_states(self) -> list[KeyedStateHeader]:
+        """All keyed states and timers, in the order of the first subtask that has each. Raises as `merged`."""
+        found: dict[str, list[KeyedStateHeader]] = {}
+        for stored in self.keyed:
+            for state in stored.header.states:
+                found.setdefault(state.name, []).append(state)
+        for timers in self.timers:
+            for service in timers.services:
+                for prefix in (EVENT, PROCESSING):
+                    kind = TimerOf(service.key, service.namespace)
+                    name = prefix + service.name
+                    found.setdefault(name, []).append(KeyedStateHeader(name, "timers", Basic("void"), kind, {}))
+        return [_merged_header(each) for each in found.values()]
+
+
+def stored_states(files: SnapshotFiles, operator: OperatorSnapshot, label: str) -> StoredStates:
+    """Read the headers of an operator's state in a snapshot. ``label`` names the operator in errors.
+
+    State that cannot be read is left out, and ``error`` is why. Raises the errors of missing and damaged files.
+    """
+    where = f"{files.path}, operator {label}"
+    headers: dict[bytes, BackendHeader] = {}  # most subtasks have the same one
+    errors: list[StateStoreError] = []
+
+    def read(subtask: Subtask) -> tuple[StoredKeyed | None, StoredTimers | None, StoredElements | None]:
+        keyed = timers = elements = None
+        try:
+            keyed = _keyed(files, subtask.managed_keyed, headers, where)
+            timers = _timers(files, subtask.raw_keyed, where)
+            elements = _elements(files, subtask, where)
+        except UnsupportedError as error:
+            errors.append(error)
+        return keyed, timers, elements
+
+    found = _at_once(read, [each for each in operator.subtasks if not each.finished], files.folder.is_local)
+    return StoredStates(
+        tuple(keyed for keyed, _, _ in found if keyed is not None),
+        tuple(timers for _, timers, _ in found if timers is not None),
+        tuple(elements for _, _, elements in found if elements is not None),
+        errors[0] if errors else None,
+    )
+
+
+def _keyed(
+    files: SnapshotFiles, handle: KeyedHandle | None, headers: dict[bytes, BackendHeader], where: str
+) -> StoredKeyed | None:
+    if handle is None:
+        return None
+    if isinstance(handle, UnreadableHandle):
+        raise unreadable(handle, where)
+    data = files.read(handle.meta) if isinstance(handle, RocksHandle) else _start_of(files, handle)
+    if data not in headers:
+        try:
+            headers[data] = read_backend_header(data, files.path, len(data))
+        except UnsupportedError as error:
+            raise UnsupportedError(error.code, f"{where}: {error.message}") from error
+    return StoredKeyed(handle, headers[data])
+
+
+def _start_of(files: SnapshotFiles, handle: KeyGroupHandle) -> bytes:
+    """The bytes in front of the first key group's block: the header."""
+    end = min((offset for offset in handle.offsets if offset > 0), default=stream_size(handle.stream))
+    with files.open_at(handle.stream) as part:
+        return part.read_at(0, min(end, MAX_SMALL_BYTES))
+
+
+def _timers(files: SnapshotFiles, handle: KeyedHandle | None, where: str) -> StoredTimers | None:
+    if handle is None:
+        return None
+    if not isinstance(handle, KeyGroupHandle):
+        raise UnsupportedError(
+            ErrorCode.FLINK_UNSUPPORTED, f"{where}: found raw keyed state of a form other than key groups in a stream"
+        )
+    with files.open_at(handle.stream) as part:
+        services = timer_services(part, handle, where)
+    return StoredTimers(handle, tuple(services)) if services else None
+
+
+def _elements(files: SnapshotFiles, subtask: Subtask, where: str) -> StoredElements | None:
+    handle = subtask.managed_operator
+    if handle is None:
+        return None
+    offsets = [offset for state in handle.states for offset in state.offsets]
+    with files.open_at(handle.stream) as part:
+        data = part.read_at(0, min(min(offsets, default=part.size), MAX_SMALL_BYTES))
+    try:
+        header = read_operator_header(data, files.path, len(data))
+    except UnsupportedError as error:
+        raise UnsupportedError(error.code, f"{where}: {error.message}") from error
+    return StoredElements(subtask.index, handle, header)
+
+
+def _at_once(work: Callable[[P], R], pieces: Sequence[P], is_local: bool) -> list[R]:
+    if is_local or len(pieces) < 2:
+        return [work(piece) for piece in pieces]
+    with ThreadPoolExecutor(min(len(pieces), PARALLEL_REQUESTS)) as pool:
+        return list(pool.map(work, pieces))
+
+
+def _merged_header(states: Sequence[KeyedStateHeader]) -> KeyedStateHeader:
+    first = states[0]
+    if all(each == first for each in states):
+        return first
+    what = f"state {first.name!r}"
+    if any(each.kind != first.kind for each in states):
+        raise _differ(what, [each.kind for each in states])
+    namespace = merged([each.namespace for each in states], what)
+    return dataclasses.replace(first, namespace=namespace, value=merged([each.value for each in states], what))
+
+
+def merged(kinds: Iterable[FlinkType], what: str) -> FlinkType:
+    """One type for the values of all subtasks. They may know different subclasses of a POJO, and nothing else.
+
+    Raises UnsupportedError FLINK_UNSUPPORTED; ``what`` names the state.
+    """
+    first, *others = kinds
+    for other in others:
+        joined = _joined(first, other)
+        if joined is None:
+            raise _differ(what, [type(first).__name__, type(other).__name__])
+        first = joined
+    return first
+
+
+def _joined(left: Any, right: Any) -> Any:
+    """The one of two types that has the subclasses of both; None where they differ otherwise."""
+    if left == right:
+        return left
+    if isinstance(left, tuple) and isinstance(right, tuple) and len(left) == len(right):
+        parts = [_joined(one, other) for one, other in zip(left, right, strict=True)]
+        return None if any(part is None for part in parts) else tuple(parts)
+    if type(left) is not type(right) or not isinstance(left, FlinkType) or not dataclasses.is_dataclass(left):
+        return None
+    changed = {}
+    for each in dataclasses.fields(left):
+        one, other = getattr(left, each.name), getattr(right, each.name)
+        if isinstance(left, PojoOf) and each.name == "unregistered":
+            changed[each.name] = _subclasses(one, other)
+        elif one != other:
+            changed[each.name] = _joined(one, other)
+        if changed.get(each.name, ()) is None:
+            return None
+    return dataclasses.replace(left, **changed)
+
+
+def _subclasses(left: tuple[tuple[str, Any], ...], right: tuple[tuple[str, Any], ...]) -> Any:
+    found = dict(left)
+    for name, kind in right:
+        found[name] = _joined(found[name], kind) if name in found else kind
+    return None if None in found.values() else tuple(sorted(found.items()))
+
+
+def _differ(what: str, kinds: Sequence[str]) -> UnsupportedError:
+    return UnsupportedError(
+        ErrorCode.FLINK_UNSUPPORTED,
+        f"{what} has other types in some subtasks ({', '.join(dict.fromkeys(kinds))}), expected the same in all; take "
+        "a canonical savepoint",
+    )
