@@ -240,6 +240,10 @@ class Source(Protocol):
         states = self.states()
         return states[0] if len(states) == 1 else None
 
+    def listed_as(self, name: str) -> str | None:
+        """The listed name of the state that a user calls ``name``; None where no state is called so."""
+        return name if name in self.states() else None
+
     def kept(self, state: str) -> Sequence[int]:
         """The versions that history covers, ascending. Raises NotFoundError where there is none."""
         found = [version.number for version in self.versions(state) if version.readable and version.holds_state]

@@ -51,10 +51,13 @@ class EngineStates:
         return ()
 
     def knows(self, name: str) -> bool:
-        return name in self.names
+        if self.one is not None:
+            return name == self.one
+        return name in self.names or self.source.listed_as(name) is not None
 
     def open(self, name: str) -> StateTable:
-        base, _, suffix = name.partition("$")
+        called, _, suffix = name.partition("$")
+        base = called if called in self.source.states() else self.source.listed_as(called) or called
         source = self.source if self.pinned else None
         return state_table(EngineTable(self.opening, base, base, source, self.bound), suffix)
 
@@ -99,7 +102,7 @@ class EngineStates:
 
     def store_of(self, name: str) -> str | None:
         base = name.partition("$")[0]
-        return base if base in self.names else None
+        return base if self.knows(base) else None
 
     def upkeep(self, store: str) -> NoReturn:
         raise ReadOnlyError(ErrorCode.READ_ONLY, f"{store!r} is an engine's state, which is read-only")

@@ -19,7 +19,7 @@ from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot, SnapshotMetadata
 from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles
 from statestore.formats.flink.streams.operator_rows import OperatorForm
-from statestore.formats.flink.streams.state_form import KeyedForm, form_of, or_opaque
+from statestore.formats.flink.streams.state_form import KeyedForm, form_of, is_opaque, or_opaque
 from statestore.formats.flink.streams.stored_states import StoredStates, merged, stored_states
 
 TIMER_STATE = "_timer_state/"
@@ -145,7 +145,11 @@ def _operator_forms(stored: StoredStates) -> list[OperatorForm]:
     for name, pairs in maps.items():
         what = f"broadcast state {name!r}"
         key, value = merged([key for key, _ in pairs], what), merged([value for _, value in pairs], what)
-        found.append(OperatorForm(name, "broadcast", value, key))
+        if is_opaque(key) or is_opaque(value):  # nothing tells its entries apart: the whole map is one value
+            whole = or_opaque(key if is_opaque(key) else value)
+            found.append(OperatorForm(name, "broadcast", whole))
+        else:
+            found.append(OperatorForm(name, "broadcast", value, key))
     return found
 
 

@@ -24,7 +24,7 @@ from statestore.formats.flink.snapshot.file_places import CHECKPOINT
 from statestore.formats.flink.snapshot.handles import RocksHandle
 from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef, find_jobs
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot
-from statestore.formats.flink.snapshot_states import Identity, OpenedSnapshot, ShownState, open_snapshot
+from statestore.formats.flink.snapshot_states import Identity, OpenedSnapshot, ShownState, open_snapshot, shown_name
 from statestore.formats.flink.state_at import UNREADABLE, ElementsAt, KeyedAt, UnreadableAt
 from statestore.formats.flink.stored_parts import asked_groups, parts_of
 from statestore.formats.flink.streams.operator_rows import OperatorForm
@@ -82,6 +82,13 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates):
                     raise each.error
         return names
 
+    def listed_as(self, name: str) -> str | None:
+        """A state is also called by its operator's uid, name or id, and by its stored name."""
+        if name in self._states():
+            return name
+        called = [each for each in self._states().values() if name in self._other_names(each)]
+        return called[0].name if len(called) == 1 else None
+
     def info(self, state: str) -> StateInfo:
         found = self._shown(state)
         operator = self._newest_operator(found)
@@ -90,7 +97,7 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates):
         if form is None:
             return StateInfo(state, "unreadable state", UNREADABLE, (), (), facts={**facts, "error": str(found.error)})
         if isinstance(form, OperatorForm):
-            kind = "broadcast state" if form.key is not None else f"operator {form.mode} list"
+            kind = "broadcast state" if form.mode == "broadcast" else f"operator {form.mode} list"
             facts["value_type"] = shown(form.value)
             placement = tuple(name for name in (STORED_BYTES,) if name in form.schema.names)
             return StateInfo(state, kind, form.schema, form.row_key, form.row_key, placement=placement, facts=facts)
@@ -299,6 +306,11 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates):
                 f"{self.path} has no state {state!r}; there are {', '.join(sorted(self._states())) or 'none'}",
             )
         return found
+
+    def _other_names(self, each: ShownState) -> set[str]:
+        operator, stored = self._newest_operator(each), each.identity[2]
+        labels = [label for label in (operator.id, operator.uid, operator.name, each.operator) if label]
+        return {name for label in labels for name in (f"{label}.{stored}", shown_name(label, stored))}
 
     def _newest_operator(self, found: ShownState) -> OperatorSnapshot:
         operator = self._snapshot(self.refs[-1][0]).operator(found.identity[0])
