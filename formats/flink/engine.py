@@ -23,7 +23,7 @@ def open_state(location: Location, options: Mapping[str, str]) -> Source:
     Raises InvalidInputError STATE_SELECTION, INVALID_OPTION and NO_ACCESS, NotFoundError FLINK_FILE_MISSING,
     CorruptError FLINK_METADATA, UnsupportedError FLINK_UNSUPPORTED.
     """
-    from statestore.formats.flink.source import open_source
+    from statestore.formats.flink.opening import open_source
 
     return open_source(location, settings_of(options))
 

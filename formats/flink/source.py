@@ -16,27 +16,23 @@ import pyarrow as pa
 
 from statestore.formats.engine import HasSlices, Source, StateAt, StateInfo, StateSize, Version
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, NotFoundError, UnsupportedError
+from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.flink.flink_options import FlinkSettings
 from statestore.formats.flink.needed_files import MISSING, handles_bytes, needed_files
-from statestore.formats.flink.serializers.type_names import shown
-from statestore.formats.flink.snapshot.file_places import CHECKPOINT
 from statestore.formats.flink.snapshot.handles import RocksHandle
-from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef, find_jobs
+from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot
 from statestore.formats.flink.snapshot_states import Identity, OpenedSnapshot, ShownState, open_snapshot, shown_name
-from statestore.formats.flink.state_at import UNREADABLE, ElementsAt, KeyedAt, UnreadableAt
+from statestore.formats.flink.state_at import ElementsAt, KeyedAt, UnreadableAt
+from statestore.formats.flink.state_facts import keyed_kind, state_info, wider_schema
 from statestore.formats.flink.stored_parts import asked_groups, parts_of
 from statestore.formats.flink.streams.operator_rows import OperatorForm
-from statestore.formats.flink.streams.state_form import PLACEMENT, STORED_BYTES, KeyedForm
-from statestore.formats.keyed_operators import HoldsKeyedStates, KeyedKind, KeyedOperator, OperatorState
-from statestore.formats.places.folder import folder_at
+from statestore.formats.flink.streams.state_form import KeyedForm
+from statestore.formats.keyed_operators import HoldsKeyedStates, KeyedOperator, OperatorState
 from statestore.formats.places.locations import Location
 from statestore.formats.values.filters import Filter
-from statestore.formats.values.wider_types import widest_type
 
 SLICE_BYTES = 64 << 20
-_EVENT, _PROCESSING = "_timer_state/event_", "_timer_state/processing_"
 
 
 @dataclass(frozen=True)
@@ -91,29 +87,7 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates):
 
     def info(self, state: str) -> StateInfo:
         found = self._shown(state)
-        operator = self._newest_operator(found)
-        facts = {"operator": _operator_words(operator, found.operator), "parallelism": str(operator.parallelism)}
-        form = found.form
-        if form is None:
-            return StateInfo(state, "unreadable state", UNREADABLE, (), (), facts={**facts, "error": str(found.error)})
-        if isinstance(form, OperatorForm):
-            kind = "broadcast state" if form.mode == "broadcast" else f"operator {form.mode} list"
-            facts["value_type"] = shown(form.value)
-            placement = tuple(name for name in (STORED_BYTES,) if name in form.schema.names)
-            return StateInfo(state, kind, form.schema, form.row_key, form.row_key, placement=placement, facts=facts)
-        facts |= {"max_parallelism": str(operator.max_parallelism), "key_type": shown(form.key)}
-        if form.has_namespace:
-            facts["namespace_type"] = shown(form.namespace)
-        if form.map_key is not None:
-            facts["map_key_type"] = shown(form.map_key)
-        if form.kind != "timers":
-            facts["value_type"] = shown(form.element)
-        if form.has_ttl:
-            facts["time_to_live"] = "rows that have expired are included"
-        key = ("key", "namespace") if form.has_namespace else ("key",)
-        kind = _shown_kind(form)
-        lookups = (("key",), form.row_key) if form.row_key != ("key",) else (("key",),)
-        return StateInfo(state, kind, form.schema, key, form.row_key, lookups, PLACEMENT, facts=facts)
+        return state_info(state, found, self._newest_operator(found))
 
     def versions(self, state: str, numbers: Sequence[int] | None = None) -> Sequence[Version]:
         operator = self._shown(state).identity[0]
@@ -124,7 +98,7 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates):
                 continue
             if self._snapshot(number).operator(operator) is None:
                 continue
-            facts = {"snapshot": ref.name, "kind": self._kind(number)}
+            facts = {"operation": self._kind(number), "application": ref.name}
             found.append(Version(number, times.get(number), facts=facts))
         return found
 
@@ -141,7 +115,7 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates):
         schemas = [self.at(state, number).schema for number in self.kept(state)]
         shared = schemas[-1]
         for schema in schemas[:-1]:
-            shared = _wider(shared, schema, f"{self.path}, state {state}")
+            shared = wider_schema(shared, schema, f"{self.path}, state {state}")
         return shared
 
     def size(self, state: str) -> StateSize:
@@ -225,7 +199,7 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates):
             if not mine:
                 continue
             states = tuple(
-                OperatorState(each.identity[2], self._name_of(each), _keyed_kind(each.form))
+                OperatorState(each.identity[2], self._name_of(each), keyed_kind(each.form))
                 for each in mine
                 if isinstance(each.form, KeyedForm)
             )
@@ -343,81 +317,5 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates):
         return ElementsAt(version, snapshot.files, operator, form, tuple(elements), label)
 
 
-def _wider(schema: pa.Schema, other: pa.Schema, where: str) -> pa.Schema:
-    """Columns that fit both. Raises UnsupportedError FLINK_UNSUPPORTED where a column has become another one."""
-    if schema == other:
-        return schema
-    fields = []
-    for each in schema:
-        if each.name not in other.names:
-            fields.append(each)
-            continue
-        kind = widest_type(each.type, other.field(each.name).type)
-        if kind is None:
-            raise UnsupportedError(
-                ErrorCode.FLINK_UNSUPPORTED,
-                f"{where}: column {each.name} is {other.field(each.name).type} in one checkpoint and {each.type} in "
-                "another; read single checkpoints",
-            )
-        fields.append(each.with_type(kind))
-    return pa.schema([*fields, *(each for each in other if each.name not in schema.names)])
-
-
 def _timers_of(form: KeyedForm, timers: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(timers) if form.kind == "timers" else ()
-
-
-def _operator_words(operator: OperatorSnapshot, label: str) -> str:
-    more = [each for each in (operator.name, operator.id) if each and each != label]
-    return f"{label} ({', '.join(more)})" if more else label
-
-
-def _shown_kind(form: KeyedForm) -> str:
-    if form.kind == "timers":
-        if form.name.startswith(_EVENT):
-            return "event timers"
-        return "processing timers" if form.name.startswith(_PROCESSING) else "timers"
-    return f"{'value' if form.kind == 'unknown' else form.kind} state"
-
-
-def _keyed_kind(form: KeyedForm) -> KeyedKind:
-    if form.kind == "timers":
-        return "processing timers" if form.name.startswith(_PROCESSING) else "event timers"
-    return "value" if form.kind == "unknown" or form.whole else form.kind
-
-
-def open_source(location: Location, settings: FlinkSettings) -> FlinkSource:
-    """Open the job at a location, or the one of several that the settings name.
-
-    Raises InvalidInputError STATE_SELECTION where there are several, or none of that name, and the errors of
-    `open_snapshot`.
-    """
-    jobs = [job for job in find_jobs(folder_at(location)) if job.snapshots]
-    chosen = [job for job in jobs if job.job.startswith(settings.job or "")]
-    if len(chosen) != 1:
-        found = ", ".join(job.job for job in jobs) or "none with a complete snapshot"
-        asked = "" if settings.job is None else f", not one that begins with {settings.job!r}"
-        raise InvalidInputError(
-            ErrorCode.STATE_SELECTION,
-            f"{location} has the jobs {found}{asked}; name one with option job, or give the path of a snapshot",
-        )
-    (job,) = chosen
-    numbered: dict[int, SnapshotRef] = {}
-    opened: dict[int, OpenedSnapshot] = {}
-    for ref in job.snapshots:
-        match = CHECKPOINT.fullmatch(ref.name)
-        if match and len(job.snapshots) > 1:
-            number = int(match[1])
-        else:
-            one = open_snapshot(ref, settings)
-            number = one.metadata.checkpoint_id
-            opened.setdefault(number, one)
-        if number in numbered:
-            raise InvalidInputError(
-                ErrorCode.STATE_SELECTION,
-                f"{location}: {numbered[number].name} and {ref.name} both have checkpoint id {number}; give the path "
-                "of one of them",
-            )
-        numbered[number] = ref
-    refs = tuple(sorted(numbered.items()))
-    return FlinkSource(location, job.job, refs, job.incomplete, settings, Found(opened))

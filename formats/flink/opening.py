@@ -1,0 +1,50 @@
+"""Opening the snapshots of one job at a location."""
+
+from __future__ import annotations
+
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import InvalidInputError
+from statestore.formats.flink.flink_options import FlinkSettings
+from statestore.formats.flink.snapshot.file_places import CHECKPOINT
+from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef, find_jobs
+from statestore.formats.flink.snapshot_states import OpenedSnapshot, open_snapshot
+from statestore.formats.flink.source import FlinkSource, Found
+from statestore.formats.places.folder import folder_at
+from statestore.formats.places.locations import Location
+
+
+def open_source(location: Location, settings: FlinkSettings) -> FlinkSource:
+    """Open the job at a location, or the one of several that the settings name.
+
+    Raises InvalidInputError STATE_SELECTION where there are several, or none of that name, and the errors of
+    `open_snapshot`.
+    """
+    jobs = [job for job in find_jobs(folder_at(location)) if job.snapshots]
+    chosen = [job for job in jobs if job.job.startswith(settings.job or "")]
+    if len(chosen) != 1:
+        found = ", ".join(job.job for job in jobs) or "none with a complete snapshot"
+        asked = "" if settings.job is None else f", not one that begins with {settings.job!r}"
+        raise InvalidInputError(
+            ErrorCode.STATE_SELECTION,
+            f"{location} has the jobs {found}{asked}; name one with option job, or give the path of a snapshot",
+        )
+    (job,) = chosen
+    numbered: dict[int, SnapshotRef] = {}
+    opened: dict[int, OpenedSnapshot] = {}
+    for ref in job.snapshots:
+        match = CHECKPOINT.fullmatch(ref.name)
+        if match and len(job.snapshots) > 1:
+            number = int(match[1])
+        else:
+            one = open_snapshot(ref, settings)
+            number = one.metadata.checkpoint_id
+            opened.setdefault(number, one)
+        if number in numbered:
+            raise InvalidInputError(
+                ErrorCode.STATE_SELECTION,
+                f"{location}: {numbered[number].name} and {ref.name} both have checkpoint id {number}; give the path "
+                "of one of them",
+            )
+        numbered[number] = ref
+    refs = tuple(sorted(numbered.items()))
+    return FlinkSource(location, job.job, refs, job.incomplete, settings, Found(opened))

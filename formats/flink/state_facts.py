@@ -1,0 +1,83 @@
+"""Facts of a state for users: its kind, columns, keys and types, and the operator that has it."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from statestore.formats.engine import StateInfo
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import UnsupportedError
+from statestore.formats.flink.serializers.type_names import shown
+from statestore.formats.flink.snapshot.metadata import OperatorSnapshot
+from statestore.formats.flink.snapshot_states import ShownState
+from statestore.formats.flink.state_at import UNREADABLE
+from statestore.formats.flink.streams.operator_rows import OperatorForm
+from statestore.formats.flink.streams.raw_timers import EVENT, PROCESSING
+from statestore.formats.flink.streams.state_form import PLACEMENT, STORED_BYTES, KeyedForm
+from statestore.formats.keyed_operators import KeyedKind
+from statestore.formats.values.wider_types import widest_type
+
+
+def state_info(state: str, found: ShownState, operator: OperatorSnapshot) -> StateInfo:
+    """What the seam says of a state that is listed as ``state``."""
+    facts = {"operator": _operator_words(operator, found.operator), "parallelism": str(operator.parallelism)}
+    form = found.form
+    if form is None:
+        return StateInfo(state, "unreadable state", UNREADABLE, (), (), facts={**facts, "error": str(found.error)})
+    if isinstance(form, OperatorForm):
+        kind = "broadcast state" if form.mode == "broadcast" else f"operator {form.mode} list"
+        facts["value_type"] = shown(form.value)
+        placement = tuple(name for name in (STORED_BYTES,) if name in form.schema.names)
+        return StateInfo(state, kind, form.schema, form.row_key, form.row_key, placement=placement, facts=facts)
+    facts |= {"max_parallelism": str(operator.max_parallelism), "key_type": shown(form.key)}
+    if form.has_namespace:
+        facts["namespace_type"] = shown(form.namespace)
+    if form.map_key is not None:
+        facts["map_key_type"] = shown(form.map_key)
+    if form.kind != "timers":
+        facts["value_type"] = shown(form.element)
+    if form.has_ttl:
+        facts["time_to_live"] = "rows that have expired are included"
+    key = ("key", "namespace") if form.has_namespace else ("key",)
+    kind = _shown_kind(form)
+    lookups = (("key",), form.row_key) if form.row_key != ("key",) else (("key",),)
+    return StateInfo(state, kind, form.schema, key, form.row_key, lookups, PLACEMENT, facts=facts)
+
+
+def wider_schema(schema: pa.Schema, other: pa.Schema, where: str) -> pa.Schema:
+    """Columns that fit both. Raises UnsupportedError FLINK_UNSUPPORTED where a column has become another one."""
+    if schema == other:
+        return schema
+    fields = []
+    for each in schema:
+        if each.name not in other.names:
+            fields.append(each)
+            continue
+        kind = widest_type(each.type, other.field(each.name).type)
+        if kind is None:
+            raise UnsupportedError(
+                ErrorCode.FLINK_UNSUPPORTED,
+                f"{where}: column {each.name} is {other.field(each.name).type} in one checkpoint and {each.type} in "
+                "another; read single checkpoints",
+            )
+        fields.append(each.with_type(kind))
+    return pa.schema([*fields, *(each for each in other if each.name not in schema.names)])
+
+
+def _operator_words(operator: OperatorSnapshot, label: str) -> str:
+    more = [each for each in (operator.name, operator.id) if each and each != label]
+    return f"{label} ({', '.join(more)})" if more else label
+
+
+def _shown_kind(form: KeyedForm) -> str:
+    if form.kind == "timers":
+        if form.name.startswith(EVENT):
+            return "event timers"
+        return "processing timers" if form.name.startswith(PROCESSING) else "timers"
+    return f"{'value' if form.kind == 'unknown' else form.kind} state"
+
+
+def keyed_kind(form: KeyedForm) -> KeyedKind:
+    if form.kind == "timers":
+        return "processing timers" if form.name.startswith(PROCESSING) else "event timers"
+    return "value" if form.kind == "unknown" or form.whole else form.kind

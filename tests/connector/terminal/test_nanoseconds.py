@@ -1,0 +1,33 @@
+"""Times with nanoseconds in results for people: no digit is lost, and no package is needed to show them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from statestore.connector.terminal.nanoseconds import python_column
+
+NANOS = pa.timestamp("ns", "UTC")
+
+
+def test_nanoseconds_are_shown_as_text() -> None:
+    shown = python_column(pa.array([1_700_000_000_000_000_057, None], pa.int64()).cast(NANOS))
+    assert shown.to_pylist() == ["2023-11-14 22:13:20.000000057Z", None]
+
+
+@pytest.mark.parametrize("kind", [NANOS, pa.timestamp("ns"), pa.time64("ns")])
+def test_times_that_microseconds_hold_stay_times(kind: pa.DataType) -> None:
+    shown = python_column(pa.array([57_000_123_000], pa.int64()).cast(kind))
+    assert shown.type.unit == "us"
+    assert shown.to_pylist()[0].microsecond == 123
+
+
+def test_nanoseconds_within_nested_values_are_shown() -> None:
+    times = pa.array([1, 2_000], pa.int64()).cast(pa.time64("ns"))
+    lists = pa.ListArray.from_arrays(pa.array([0, 2], pa.int32()), pa.StructArray.from_arrays([times], names=["at"]))
+    assert python_column(lists).to_pylist() == [[{"at": "00:00:00.000000001"}, {"at": "00:00:00.000002000"}]]
+
+
+def test_other_columns_are_left_alone() -> None:
+    column = pa.array([{"a": [1]}])
+    assert python_column(column) is column
