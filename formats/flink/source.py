@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +22,7 @@ from statestore.formats.flink.needed_files import MISSING, handles_bytes, needed
 from statestore.formats.flink.snapshot.handles import RocksHandle
 from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot
-from statestore.formats.flink.snapshot_states import Identity, OpenedSnapshot, ShownState, open_snapshot, shown_name
+from statestore.formats.flink.snapshot_states import OpenedSnapshot, ShownState, open_snapshot, shown_name
 from statestore.formats.flink.state_at import ElementsAt, KeyedAt, UnreadableAt
 from statestore.formats.flink.state_facts import keyed_kind, state_info, wider_schema
 from statestore.formats.flink.stored_parts import asked_groups, parts_of
@@ -254,19 +254,18 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates):
         return dict(zip((number for number, _ in self.refs), known, strict=True))
 
     def _states(self) -> Mapping[str, ShownState]:
-        """The states of the newest snapshot by name, and those that only older ones have."""
+        """The states of the newest snapshot by name. Raises InvalidInputError FLINK_TYPE for types of no state."""
         if not self.found.shown:
-            identities: set[Identity] = set()
-            for number, _ in reversed(self.refs):
-                snapshot = self._snapshot(number)
-                for identity, each in snapshot.states().items():
-                    if identity not in identities:
-                        identities.add(identity)
-                        name = each.name
-                        while name in self.found.shown:
-                            name += f"_{number}"
-                        self.found.shown[name] = replace(each, name=name)
-                break
+            states = self._snapshot(self.refs[-1][0]).states().values()
+            known = {name for each in states for name in (each.name, each.identity[2])}
+            unknown = sorted(set(self.settings.types) - known)
+            if unknown:
+                raise InvalidInputError(
+                    ErrorCode.FLINK_TYPE,
+                    f"option type names {unknown[0]!r}, which is no state of {self.path}; there are "
+                    f"{', '.join(sorted(each.name for each in states)) or 'none'}",
+                )
+            self.found.shown.update({each.name: each for each in states})
         return self.found.shown
 
     def _name_of(self, wanted: ShownState) -> str:
