@@ -242,7 +242,7 @@ class _Writer:
     def _leaf(self, shape: Shape, want: bool) -> Place:
         if isinstance(shape, Text):
             row = self._row(TEXT, want)
-            self.step(TEXT, row)
+            self.step(TEXT, row, int(not shape.nullable))
         elif isinstance(shape, Sized):
             row = self._row(SIZED, want)
             self.step(SIZED, row, shape.unit)

@@ -41,7 +41,7 @@ _MOST_CONSTANTS = 20
 def shown(kind: FlinkType) -> str:
     """A type in one line. What cannot be decoded says so; a class in Flink's own package stands without it."""
     if isinstance(kind, Basic):
-        return kind.name
+        return kind.class_name.rpartition(".")[2] or kind.name
     if isinstance(kind, SortedLong):
         return "long"
     if isinstance(kind, PrimitiveArray):

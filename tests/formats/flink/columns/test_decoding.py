@@ -168,6 +168,22 @@ def test_strings_of_all_planes_become_utf8(each_way: bool) -> None:
     assert decoded(STRING, *map(text, told)) == told
 
 
+def test_a_string_value_of_flink_has_its_own_length(each_way: bool) -> None:
+    told = ["sä€38", "", "n" * 300]
+    rows = [bytes.fromhex("0573e401ac413338"), b"\0", b"\xac\2" + b"n" * 300]
+    assert decoded(Basic("string_value"), *rows) == told
+    with pytest.raises(CorruptError, match="FLINK_ROW"):
+        decoded(Basic("string_value"), b"\xff\xff\xff\xff\x07")
+    with pytest.raises(CorruptError, match="FLINK_ROW"):
+        decoded(Basic("string_value"), b"\x80\x80\x80\x80\x08")
+
+
+def test_a_null_value_of_flink_has_no_bytes(each_way: bool) -> None:
+    nothing = Basic("null_value")
+    assert decoded(TupleOf((nothing, LONG, nothing)), int64(5)) == [{"f1": 5}]
+    assert arrow_type(nothing) == pa.null()
+
+
 def test_a_lone_surrogate_is_refused_by_name(each_way: bool) -> None:
     lone = b"\2" + bytes([0x80, 0xB0, 0x03])  # D800
     with pytest.raises(UnsupportedError, match=r"FLINK_UNSUPPORTED.*op.*lone surrogate d800.*0280b003"):

@@ -67,7 +67,7 @@ EXPECTED = {
     "nullawaremap": "map(nullable string, long)",
     "null": "void",
     "sqltimewindow": "time_window",
-    "sqlcountwindow": "long",
+    "sqlcountwindow": "CountWindow",
     "sqlglobalwindow": "void",
     "either": "either(string, long)",
     "tuple0": f"{RUNTIME}Tuple0Serializer {NOT}",
