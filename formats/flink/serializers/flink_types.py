@@ -118,10 +118,15 @@ class Nullable(FlinkType):
 
 @dataclass(frozen=True)
 class TupleOf(FlinkType):
-    """A tuple of Flink: the fields in order, none is null. Columns are f0, f1, ... unless a user names them."""
+    """The fields in order, none is null. Columns are f0, f1, ... unless a user names them.
+
+    ``class_name`` is the Java class of the values, "" where a snapshot does not say it; ``is_scala``: a case class.
+    """
 
     fields: tuple[FlinkType, ...]
     names: tuple[str, ...] = ()
+    class_name: str = ""
+    is_scala: bool = False
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ def shown(kind: FlinkType) -> str:
     if isinstance(kind, Nullable):
         return f"nullable {shown(kind.value)}"
     if isinstance(kind, TupleOf):
-        return f"tuple({_fields(kind.names, kind.fields)})"
+        return f"{f'case class {kind.class_name}' if kind.is_scala else 'tuple'}({_fields(kind.names, kind.fields)})"
     if isinstance(kind, RowOf):
         return f"row({_fields(kind.names, kind.fields)})"
     return _with_class(kind)
