@@ -167,6 +167,7 @@ def walk(
                         break
                 if status != DONE:
                     break
+                units += a
                 if units - 1 > _MOST_UNITS:
                     status = WRONG
                     break

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 END = 0  # of a record
 FIXED = 1  # a bytes: position
-TEXT = 2  # a string: position, units + 1, end
+TEXT = 2  # a string, of which the length + a is units + 1: position, units + 1, end
 OPTION = 3  # a flag, null if it is a, then b bytes of padding (-1: all that are left) and on to target: 1 if present
 SIZED = 4  # int32 n | n * a bytes: position, n
 COUNT = 5  # int32 n, of entries with at least a bytes; on to target for 0: n

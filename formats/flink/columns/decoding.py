@@ -36,11 +36,15 @@ _REMEDY = "restore the file from a copy, or correct the type given for the state
 
 @dataclass(frozen=True)
 class Records:
-    """Columns of ``rows`` records, None where not wanted or void; ``at`` is the position behind the last."""
+    """Columns of ``rows`` records, None where not wanted or void; ``at`` is the position behind the last.
+
+    ``starts`` is where each record begins, if that was asked for; it ends where the next one does, the last at ``at``.
+    """
 
     columns: list[pa.Array | None]
     rows: int
     at: int
+    starts: Ints | None = None
 
 
 @dataclass(frozen=True)
@@ -94,17 +98,19 @@ def decode_records(
     wanted: Sequence[bool],
     origin: str,
     last: bool,
+    positions: bool = False,
 ) -> Records:
     """Decode up to ``count`` records without frames, which follow one another from ``at`` to at most ``stop``.
 
-    Fewer are decoded if the batch is full, or if the data ends and is not the ``last``; then at least none. Raises as
-    `decode_cells`, and CorruptError FLINK_ROW if the last data ends before the records do.
+    Fewer are decoded if the batch is full, or if the data ends and is not the ``last``; then at least none.
+    ``positions``: also tell where each record begins. Raises as `decode_cells`, and CorruptError FLINK_ROW if the last data ends before the records do.
     """
-    program = _program(kinds, wanted, False, origin)
+    program = _program(kinds, wanted, False, origin, positions)
     if not 0 <= at <= stop <= len(data):
         raise ValueError("records beyond their data")
     if not count:
-        return Records(_columns(program, Places(data, _no_rows(program)), 0), 0, at)
+        rows = _no_rows(program)
+        return Records(_columns(program, Places(data, rows), 0), 0, at, rows[0] if positions else None)
     begin, end = np.array([at]), np.array([stop])
     walked = _walk(program, data, begin, end, False, 0, count)
     if walked.status not in (DONE, FULL) and (walked.status != SHORT or (last and not walked.until)):
@@ -113,12 +119,14 @@ def decode_records(
         columns = _columns(program, Places(data, walked.rows), walked.until)
     except (Wrong, Beyond):
         raise _culprit(program, data, begin, end, False, 0, walked.until, origin) from None
-    return Records(columns, walked.until, walked.at)
+    return Records(columns, walked.until, walked.at, walked.rows[0].copy() if positions else None)
 
 
-def _program(kinds: Sequence[FlinkType], wanted: Sequence[bool], framed: bool, origin: str) -> Program:
+def _program(
+    kinds: Sequence[FlinkType], wanted: Sequence[bool], framed: bool, origin: str, positions: bool = False
+) -> Program:
     try:
-        return program_of(tuple(kinds), tuple(map(bool, wanted)), framed)
+        return program_of(tuple(kinds), tuple(map(bool, wanted)), framed, positions)
     except UnsupportedError as error:
         raise UnsupportedError(error.code, f"{origin}: {error.message}") from None
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from statestore.formats.flink.columns.arrow_types import arrow_type
-from statestore.formats.flink.columns.row_bytes import row_bytes, words_hash
+from statestore.formats.flink.columns.row_bytes import row_bytes
 from statestore.formats.flink.serializers.flink_types import (
     Basic,
     EnumOf,
@@ -29,6 +29,7 @@ _NANS = {"float": bytes.fromhex("7fc00000"), "double": bytes.fromhex("7ff8000000
 _TRUE, _FALSE = 1231, 1237
 _MASK = 0xFFFFFFFF
 _PLAIN_POJO = b"\2"
+_TUPLE = "org.apache.flink.api.java.tuple.Tuple"
 
 
 def encode(kind: FlinkType, value: Any) -> bytes | None:
@@ -56,8 +57,15 @@ def encode(kind: FlinkType, value: Any) -> bytes | None:
 
 
 def java_hash(kind: FlinkType, value: Any) -> int | None:
-    """Java's ``hashCode`` of a key, as the bits of an int; None for types whose classes define it, and other types."""
+    """Java's ``hashCode`` of a key, as the bits of an int, where the key's class is certain to be one of the JDK's or
+    a tuple of Flink; None for all other types: their classes define it.
+
+    ``kind`` is the type in the file, without what a user declared for it: bytes of a serializer not of Flink may be
+    declared a long, but their class is the user's. A row of Flink SQL may be of several classes, each with its own.
+    """
     if isinstance(kind, TupleOf):
+        if kind.class_name != f"{_TUPLE}{len(kind.fields)}":
+            return None
         cells = _cells(kind, len(kind.fields), value)
         if cells is None:
             return None
@@ -68,12 +76,10 @@ def java_hash(kind: FlinkType, value: Any) -> int | None:
                 return None
             code = code * 31 + one & _MASK
         return code
+    if not isinstance(kind, Basic) or kind.class_name:
+        return None
     raw = encode(kind, value)
     if raw is None:
-        return None
-    if isinstance(kind, RowDataOf):
-        return words_hash(raw[4:])
-    if not isinstance(kind, Basic):
         return None
     if kind.name == "string":
         return _text_hash(value)
@@ -112,10 +118,11 @@ def _basic(name: str, value: Any) -> bytes | None:
     if name == "char":
         units = _units(value) if isinstance(value, str) else []
         return units[0].to_bytes(2, "big") if len(units) == 1 else None
-    if name != "string" or not isinstance(value, str):
+    if name not in ("string", "string_value") or not isinstance(value, str):
         return None
     units = _units(value)
-    return b"".join(map(_varint, [len(units) + 1, *units]))
+    size = len(units) + 1 if name == "string" else len(units)
+    return b"".join(map(_varint, [size, *units]))
 
 
 def _number(name: str, value: Any) -> bytes | None:

@@ -64,7 +64,7 @@ class PlainWalk:
                     out[row].append(at)
                 at += a
             elif step == steps.TEXT:
-                units, at = self._varint(at, end)
+                units, at = self._varint(at, end, a)
                 behind = at if units < 2 else self._text_end(at, end, units - 1)
                 if row >= 0:
                     out[row].append(at)
@@ -211,7 +211,8 @@ class PlainWalk:
             raise Wrong(f"byte {self._data[at]} for a boolean", "0 or 1")
         return self._data[at], at + 1
 
-    def _varint(self, at: int, end: int) -> tuple[int, int]:
+    def _varint(self, at: int, end: int, more: int = 0) -> tuple[int, int]:
+        """A varint and ``more``, at most 2**31."""
         value = shift = 0
         while True:
             if at >= end:
@@ -224,9 +225,9 @@ class PlainWalk:
             shift += 7
             if shift > 28:
                 raise Wrong("a length of more than 5 bytes", "at most 5")
-        if value > 2**31:
+        if value + more > 2**31:
             raise Wrong(f"length {value}", f"at most {2**31 - 1}")
-        return value, at
+        return value + more, at
 
     def _text_end(self, at: int, end: int, units: int) -> int:
         if units > end - at:

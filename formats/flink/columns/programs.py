@@ -109,14 +109,18 @@ class Program:
 
 
 @lru_cache(256)
-def program_of(kinds: tuple[FlinkType, ...], wanted: tuple[bool, ...], framed: bool) -> Program:
-    """The program for records of these kinds.
+def program_of(
+    kinds: tuple[FlinkType, ...], wanted: tuple[bool, ...], framed: bool, positions: bool = False
+) -> Program:
+    """The program for records of these kinds. With ``positions``, row 0 of the places is where each record begins.
 
     Raises UnsupportedError FLINK_OPAQUE for bytes of the job's classes that are not at the end of a frame, and
     FLINK_UNSUPPORTED as `layout`.
     """
     shapes = tuple(layout(kind) for kind in kinds)
     writer = _Writer(framed)
+    if positions:
+        writer.position()
     places = []
     for number, (shape, want) in enumerate(zip(shapes, wanted, strict=True)):
         register = -1
@@ -147,6 +151,10 @@ class _Writer:
     def register(self) -> int:
         self._registers += 1
         return self._registers - 1
+
+    def position(self) -> None:
+        """Append a step that writes down where the reader is: no bytes, which those of fixed width join."""
+        self.step(FIXED, self._row(FIXED, True))
 
     def step(
         self, step: int, row: int = NO_ROW, a: int = 0, b: int = 0, target: int = 0, register: int = 0, c: int = 0
@@ -242,7 +250,7 @@ class _Writer:
     def _leaf(self, shape: Shape, want: bool) -> Place:
         if isinstance(shape, Text):
             row = self._row(TEXT, want)
-            self.step(TEXT, row)
+            self.step(TEXT, row, int(not shape.nullable))
         elif isinstance(shape, Sized):
             row = self._row(SIZED, want)
             self.step(SIZED, row, shape.unit)

@@ -1,4 +1,4 @@
-"""Binary rows of Flink SQL written for one key, and their hash code (``BinaryRowWriter``, ``BinaryRowData``)."""
+"""Binary rows of Flink SQL written for one key (``BinaryRowWriter``)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import Any
 from statestore.formats.flink.layouts.table_layouts import logical_type
 from statestore.formats.flink.serializers.flink_types import Logical
 
-_MASK = 0xFFFFFFFF
-_SEED = 42
 _KIND_BITS = 8
 _SHORT = 7
 _INTEGERS = {"TINYINT": 1, "SMALLINT": 2, "INTEGER": 4, "BIGINT": 8}
@@ -60,17 +58,3 @@ def _slot(kind: Logical, value: Any) -> bytes | None:
         except UnicodeEncodeError:
             return None
     return value if kind.root == "BYTES" and isinstance(value, bytes) else None
-
-
-def words_hash(data: bytes) -> int:
-    """32-bit murmur3 of whole words of 4 bytes, as the bits of an int (``MurmurHashUtils.hashBytesByWords``)."""
-    code = _SEED
-    for (word,) in struct.iter_unpack("<I", data):
-        mixed = word * 0xCC9E2D51 & _MASK
-        mixed = ((mixed << 15 | mixed >> 17) & _MASK) * 0x1B873593 & _MASK
-        code ^= mixed
-        code = ((code << 13 | code >> 19) & _MASK) * 5 + 0xE6546B64 & _MASK
-    code ^= len(data)
-    code = (code ^ code >> 16) * 0x85EBCA6B & _MASK
-    code = (code ^ code >> 13) * 0xC2B2AE35 & _MASK
-    return code ^ code >> 16

@@ -38,7 +38,12 @@ class Fixed(Shape):
 
 @dataclass(frozen=True)
 class Text(Shape):
-    """A string of ``StringSerializer``: varint of (UTF-16 units + 1), 0 for null | a varint for each unit."""
+    """A string of ``StringSerializer``: varint of (UTF-16 units + 1), 0 for null | a varint for each unit.
+
+    Without ``nullable``, the first varint is that of the units (``StringValueSerializer``).
+    """
+
+    nullable: bool = True
 
 
 @dataclass(frozen=True)

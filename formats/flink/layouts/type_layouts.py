@@ -69,6 +69,7 @@ _TEXT = Text(pa.string())
 _MILLIS = Fixed(MICROS, 8, "millis")
 _BASICS: dict[str, Shape] = {
     "string": _TEXT,
+    "string_value": Text(pa.string(), nullable=False),
     "long": Fixed(pa.int64(), 8, "int"),
     "int": Fixed(pa.int32(), 4, "int"),
     "short": Fixed(pa.int16(), 2, "int"),
@@ -87,6 +88,7 @@ _BASICS: dict[str, Shape] = {
     "local_time": Fixed(pa.time64("ns"), 7, "local time"),
     "local_date_time": Fixed(pa.timestamp("ns"), 13, "local date time"),
     "instant": Fixed(NANOS, 12, "instant"),
+    "null_value": Struct(None, ()),
     "void": Zero(None),
     "time_window": Struct(struct_of(["start", "end"], (_MILLIS, _MILLIS)), (_MILLIS, _MILLIS)),
 }
@@ -120,7 +122,8 @@ def _layout(kind: FlinkType, depth: int) -> Shape:
     if isinstance(kind, StringArray):
         return _repeated("counted", _TEXT)
     if isinstance(kind, ListOf):
-        return _repeated("counted", _layout(kind.element, below))
+        element = _layout(kind.element, below)
+        return _repeated("counted", _optional(element, 1) if kind.is_set else element)
     if isinstance(kind, MaskedListOf):
         return _repeated("masked", _layout(kind.element, below))
     if isinstance(kind, Joined):

@@ -100,6 +100,8 @@ def _worst(found: Iterable[tuple[str, Compatibility]]) -> Compatibility:
 def _parts(old: FlinkType, new: FlinkType) -> Compatibility:
     """Types whose class and nested types decide."""
     if isinstance(old, (TupleOf, RowOf)) and isinstance(new, (TupleOf, RowOf)):
+        if isinstance(old, TupleOf) and isinstance(new, TupleOf) and old.is_scala != new.is_scala:
+            return _different(old, new)
         if len(old.fields) != len(new.fields):
             return Compatibility("incompatible", f"{len(old.fields)} fields became {len(new.fields)}")
         found = _worst(

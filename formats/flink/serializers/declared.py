@@ -45,6 +45,7 @@ _WINDOW = pa.struct([("start", _TIME), ("end", _TIME)])
 
 _BASICS: dict[str, pa.DataType] = {
     "string": pa.string(),
+    "string_value": pa.string(),
     "long": pa.int64(),
     "int": pa.int32(),
     "short": pa.int16(),
@@ -64,16 +65,25 @@ _BASICS: dict[str, pa.DataType] = {
     "instant": _TIME,
     "time_window": _WINDOW,
 }
-"""The type that a user writes for each basic type. ``local_time`` has none."""
+"""The type that a user writes for each basic type. ``local_time`` has none, and so have those without a column."""
 
 _AS_TEXT = frozenset(
     {"date", "sql_date", "sql_time", "sql_timestamp", "local_date", "local_time", "local_date_time", "instant"}
 )
-_WRITTEN = {
-    kind: Basic(name)
-    for name, kind in _BASICS.items()
-    if name not in {"char", "biginteger", "bigdecimal", "date", "sql_date", "sql_time", "sql_timestamp", "time_window"}
-}
+_NEVER_WRITTEN = frozenset(
+    {
+        "string_value",
+        "char",
+        "biginteger",
+        "bigdecimal",
+        "date",
+        "sql_date",
+        "sql_time",
+        "sql_timestamp",
+        "time_window",
+    }
+)
+_WRITTEN = {kind: Basic(name) for name, kind in _BASICS.items() if name not in _NEVER_WRITTEN}
 _LOGICALS: dict[str, pa.DataType] = {
     "BOOLEAN": pa.bool_(),
     "TINYINT": pa.int8(),

@@ -22,13 +22,19 @@ class FlinkType:
 
 @dataclass(frozen=True)
 class Basic(FlinkType):
-    """A type without parameters, by its name in `BASIC_WIDTHS`."""
+    """A type without parameters, by its name in `BASIC_WIDTHS`.
+
+    ``class_name`` is the Java class of the values where it is not the JDK's: Flink's ``LongValue`` is written like a
+    Long, and has another hash code.
+    """
 
     name: str
+    class_name: str = ""
 
 
 BASIC_WIDTHS: Mapping[str, int] = {
     "string": VARIABLE,
+    "string_value": VARIABLE,
     "long": 8,
     "int": 4,
     "short": 2,
@@ -47,6 +53,7 @@ BASIC_WIDTHS: Mapping[str, int] = {
     "local_time": 7,
     "local_date_time": 13,
     "instant": 12,
+    "null_value": 0,
     "void": 1,  # VoidNamespace, GlobalWindow: one byte 0, though the declared length is 0
     "time_window": 16,
 }
@@ -75,7 +82,7 @@ class StringArray(FlinkType):
 
 @dataclass(frozen=True)
 class ListOf(FlinkType):
-    """int32 n | n elements. ``is_set``: a Set in Java."""
+    """int32 n | n elements. ``is_set``: a Set of Java, n times: bool null | element unless null (``SetSerializer``)."""
 
     element: FlinkType
     is_set: bool = False
@@ -111,10 +118,15 @@ class Nullable(FlinkType):
 
 @dataclass(frozen=True)
 class TupleOf(FlinkType):
-    """A tuple of Flink: the fields in order, none is null. Columns are f0, f1, ... unless a user names them."""
+    """The fields in order, none is null. Columns are f0, f1, ... unless a user names them.
+
+    ``class_name`` is the Java class of the values, "" where a snapshot does not say it; ``is_scala``: a case class.
+    """
 
     fields: tuple[FlinkType, ...]
     names: tuple[str, ...] = ()
+    class_name: str = ""
+    is_scala: bool = False
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ TYPEUTILS = f"{TABLE}runtime.typeutils."
 PYTHON = f"{TYPEUTILS}serializers.python."
 CEP = "org.apache.flink.cep.nfa."
 SCALA = "org.apache.flink.api.scala.typeutils."
+VALUES = "org.apache.flink.types."
 
 _BYTES = PrimitiveArray("byte")
 
@@ -46,8 +47,8 @@ def _named(prefix: str, kinds: Mapping[str, FlinkType]) -> dict[str, FlinkType]:
     return {f"{prefix}{name}Serializer${name}SerializerSnapshot": kind for name, kind in kinds.items()}
 
 
-def _windows(package: str, kinds: Mapping[str, str]) -> dict[str, FlinkType]:
-    return {f"{package}{name}$Serializer${name}SerializerSnapshot": Basic(kind) for name, kind in kinds.items()}
+def _windows(package: str, kinds: Mapping[str, FlinkType]) -> dict[str, FlinkType]:
+    return {f"{package}{name}$Serializer${name}SerializerSnapshot": kind for name, kind in kinds.items()}
 
 
 def _opaque(*names: str) -> dict[str, FlinkType]:
@@ -62,33 +63,37 @@ SIMPLE: Mapping[str, FlinkType] = {
             "BigInt": Basic("biginteger"),
             "Bitmap": _BYTES,
             "Boolean": Basic("boolean"),
-            "BooleanValue": Basic("boolean"),
             "Byte": Basic("byte"),
-            "ByteValue": Basic("byte"),
             "Char": Basic("char"),
-            "CharValue": Basic("char"),
             "Date": Basic("date"),
             "Double": Basic("double"),
-            "DoubleValue": Basic("double"),
             "Float": Basic("float"),
-            "FloatValue": Basic("float"),
             "Instant": Basic("instant"),
             "Int": Basic("int"),
-            "IntValue": Basic("int"),
             "LocalDate": Basic("local_date"),
             "LocalDateTime": Basic("local_date_time"),
             "LocalTime": Basic("local_time"),
             "Long": Basic("long"),
-            "LongValue": Basic("long"),
-            "NullValue": Basic("void"),
             "Short": Basic("short"),
-            "ShortValue": Basic("short"),
             "SqlDate": Basic("sql_date"),
             "SqlTime": Basic("sql_time"),
             "SqlTimestamp": Basic("sql_timestamp"),
             "String": Basic("string"),
-            "StringValue": Basic("string"),
             "Void": Basic("void"),
+        },
+    ),
+    **_named(
+        BASE,
+        {
+            f"{name}Value": Basic(name.lower(), f"{VALUES}{name}Value")
+            for name in ("Boolean", "Byte", "Char", "Double", "Float", "Int", "Long", "Short")
+        },
+    ),
+    **_named(
+        BASE,
+        {
+            "NullValue": Basic("null_value", f"{VALUES}NullValue"),
+            "StringValue": Basic("string_value", f"{VALUES}StringValue"),
         },
     ),
     **_named(
@@ -101,10 +106,17 @@ SIMPLE: Mapping[str, FlinkType] = {
     **_named(f"{BASE}array.", {"StringArray": StringArray()}),
     **_named(STATE, {"VoidNamespace": Basic("void")}),
     **_named(f"{STREAMING}api.utils.", {"ByteArrayWrapper": _BYTES}),
-    **_windows(f"{STREAMING}api.windowing.windows.", {"TimeWindow": "time_window", "GlobalWindow": "void"}),
+    **_windows(
+        f"{STREAMING}api.windowing.windows.",
+        {"TimeWindow": Basic("time_window"), "GlobalWindow": Basic("void")},
+    ),
     **_windows(
         f"{TABLE}runtime.operators.window.",
-        {"TimeWindow": "time_window", "CountWindow": "long", "GlobalWindow": "void"},
+        {
+            "TimeWindow": Basic("time_window"),
+            "CountWindow": Basic("long", f"{TABLE}runtime.operators.window.CountWindow"),
+            "GlobalWindow": Basic("void"),
+        },
     ),
     **_named(f"{TABLE}dataview.", {"Null": Basic("void")}),
     **_named(f"{TABLE}runtime.operators.sink.", {"SortedLong": SortedLong()}),

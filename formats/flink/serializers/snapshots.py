@@ -151,8 +151,8 @@ def _legacy(make: Callable[[tuple[FlinkType, ...]], FlinkType]) -> Reader:
 
 
 def _tuple(source: SnapshotInput, name: str, version: int) -> FlinkType:
-    outer_snapshot(source, name, version, 2, lambda data, _: data.utf("the class of a tuple"))
-    return TupleOf(_nested(source, name))
+    class_name = outer_snapshot(source, name, version, 2, lambda data, _: data.utf("the class of a tuple"))
+    return TupleOf(_nested(source, name), class_name=class_name, is_scala=name.startswith(SCALA))
 
 
 def _traversable(source: SnapshotInput, name: str, version: int) -> FlinkType:

@@ -41,7 +41,7 @@ _MOST_CONSTANTS = 20
 def shown(kind: FlinkType) -> str:
     """A type in one line. What cannot be decoded says so; a class in Flink's own package stands without it."""
     if isinstance(kind, Basic):
-        return kind.name
+        return kind.class_name.rpartition(".")[2] or kind.name
     if isinstance(kind, SortedLong):
         return "long"
     if isinstance(kind, PrimitiveArray):
@@ -59,7 +59,7 @@ def shown(kind: FlinkType) -> str:
     if isinstance(kind, Nullable):
         return f"nullable {shown(kind.value)}"
     if isinstance(kind, TupleOf):
-        return f"tuple({_fields(kind.names, kind.fields)})"
+        return f"{f'case class {kind.class_name}' if kind.is_scala else 'tuple'}({_fields(kind.names, kind.fields)})"
     if isinstance(kind, RowOf):
         return f"row({_fields(kind.names, kind.fields)})"
     return _with_class(kind)

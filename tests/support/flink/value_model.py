@@ -50,11 +50,12 @@ def varint(number: int) -> bytes:
     return bytes([number]) if number < 128 else bytes([number & 127 | 128]) + varint(number >> 7)
 
 
-def text(value: str | None) -> bytes:
+def text(value: str | None, more: int = 1) -> bytes:
+    """A string, its length + ``more`` before it: 1 in ``StringSerializer``, 0 in ``StringValueSerializer``."""
     if value is None:
         return b"\0"
     units = struct.unpack(f"<{len(value.encode('utf-16-le')) // 2}H", value.encode("utf-16-le"))
-    return varint(len(units) + 1) + b"".join(map(varint, units))
+    return varint(len(units) + more) + b"".join(map(varint, units))
 
 
 def big_integer(value: int | None) -> bytes:
@@ -71,6 +72,8 @@ def _basic(name: str, value: Any) -> bytes:
         return struct.pack(_FORMS[name], value)
     if name == "string":
         return text(value)
+    if name == "string_value":
+        return text(value, 0)
     if name == "char":
         return bytes(value.encode("utf-16-be"))
     if name == "biginteger":
@@ -107,6 +110,8 @@ def encoded(kind: FlinkType, value: Any) -> bytes:
         return int32(len(value)) + b"".join(_basic(kind.element, each) for each in value)
     if isinstance(kind, StringArray):
         return int32(len(value)) + b"".join(map(text, value))
+    if isinstance(kind, ListOf) and kind.is_set:
+        return int32(len(value)) + b"".join(_flagged(kind.element, each, b"\1", b"\0") for each in value)
     if isinstance(kind, ListOf):
         return int32(len(value)) + b"".join(encoded(kind.element, each) for each in value)
     if isinstance(kind, Joined):
@@ -176,6 +181,7 @@ _LONGS = st.integers(-(2**63), 2**63 - 1)
 _SPAN = st.integers(-(2**62), 2**62)
 _BASICS: dict[str, st.SearchStrategy[Any]] = {
     "string": st.none() | _TEXTS,
+    "string_value": _TEXTS,
     "long": _LONGS,
     "int": st.integers(-(2**31), 2**31 - 1),
     "short": st.integers(-(2**15), 2**15 - 1),
@@ -210,7 +216,7 @@ def _pojo_types(fields: tuple[FlinkType, ...], further: FlinkType) -> FlinkType:
 def _inner(kinds: st.SearchStrategy[FlinkType]) -> st.SearchStrategy[FlinkType]:
     several = st.lists(kinds, min_size=1, max_size=4).map(tuple)
     return st.one_of(
-        kinds.map(ListOf),
+        st.builds(ListOf, kinds, st.booleans()),
         kinds.map(ArrayOf),
         kinds.map(MaskedListOf),
         st.builds(MapOf, st.sampled_from([Basic("int"), Basic("long")]), kinds),
@@ -240,7 +246,8 @@ def values(kind: FlinkType) -> st.SearchStrategy[Any]:
     if isinstance(kind, StringArray):
         return st.lists(_BASICS["string"], max_size=3)
     if isinstance(kind, ListOf):
-        return st.lists(values(kind.element), max_size=3)
+        element = values(kind.element)
+        return st.lists(st.none() | element if kind.is_set else element, max_size=3)
     if isinstance(kind, (ArrayOf, MaskedListOf)):
         return st.lists(st.none() | values(kind.element), max_size=10)
     if isinstance(kind, MapOf):

@@ -121,6 +121,38 @@ def test_values_without_frames_come_back_across_cuts_of_the_data(
         assert column.equals(pa.array([row[number] for row in rows], arrow_type(kind)))
 
 
+@given(tables(), st.booleans(), st.booleans(), st.integers(1, 40))
+@settings(max_examples=30, deadline=None)
+def test_records_begin_where_the_model_wrote_them(
+    table: tuple[list[FlinkType], list[list[Any]]], compiled: bool, want: bool, step: int
+) -> None:
+    kinds, rows = table
+    written = [record(kinds, row) for row in rows]
+    whole = np.frombuffer(b"".join(written), np.uint8)
+    wanted = [want] * len(kinds)
+    starts: list[int] = []
+    at = end = 0
+    with walking(compiled):
+        while len(starts) < len(rows):
+            end = min(end + step, len(whole))
+            last, left = end == len(whole), len(rows) - len(starts)
+            found = decode_records(kinds, whole, at, end, left, wanted, ORIGIN, last, positions=True)
+            assert found.starts is not None
+            assert len(found.starts) == found.rows
+            plain = decode_records(kinds, whole, at, end, left, wanted, ORIGIN, last)
+            assert (plain.columns, plain.rows, plain.at, plain.starts) == (found.columns, found.rows, found.at, None)
+            starts += found.starts.tolist()
+            at = found.at
+    assert np.diff([*starts, at]).tolist() == [len(each) for each in written]
+    assert starts[0] == 0
+
+
+def test_no_records_begin_nowhere() -> None:
+    found = decode_records([LONG], np.zeros(8, np.uint8), 0, 8, 0, [True], ORIGIN, True, positions=True)
+    assert found.starts is not None
+    assert (found.starts.tolist(), found.columns) == ([], [pa.array([], pa.int64())])
+
+
 @given(tables(), st.data())
 @settings(max_examples=60, deadline=None)
 def test_damaged_bytes_have_the_same_outcome_compiled_and_not(
@@ -166,6 +198,22 @@ def test_a_long_list_has_room(each_way: bool) -> None:
 def test_strings_of_all_planes_become_utf8(each_way: bool) -> None:
     told = ["", "plain", "é", "€uro", "😀", "a😀é€", "\0", None]
     assert decoded(STRING, *map(text, told)) == told
+
+
+def test_a_string_value_of_flink_has_its_own_length(each_way: bool) -> None:
+    told = ["sä€38", "", "n" * 300]
+    rows = [bytes.fromhex("0573e401ac413338"), b"\0", b"\xac\2" + b"n" * 300]
+    assert decoded(Basic("string_value"), *rows) == told
+    with pytest.raises(CorruptError, match="FLINK_ROW"):
+        decoded(Basic("string_value"), b"\xff\xff\xff\xff\x07")
+    with pytest.raises(CorruptError, match="FLINK_ROW"):
+        decoded(Basic("string_value"), b"\x80\x80\x80\x80\x08")
+
+
+def test_a_null_value_of_flink_has_no_bytes(each_way: bool) -> None:
+    nothing = Basic("null_value")
+    assert decoded(TupleOf((nothing, LONG, nothing)), int64(5)) == [{"f1": 5}]
+    assert arrow_type(nothing) == pa.null()
 
 
 def test_a_lone_surrogate_is_refused_by_name(each_way: bool) -> None:

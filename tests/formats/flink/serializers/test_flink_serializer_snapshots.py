@@ -31,6 +31,7 @@ from statestore.formats.flink.serializers.flink_types import (
     Opaque,
     PojoOf,
     RowOf,
+    TupleOf,
     fixed_width,
     opaque_part,
 )
@@ -67,7 +68,7 @@ EXPECTED = {
     "nullawaremap": "map(nullable string, long)",
     "null": "void",
     "sqltimewindow": "time_window",
-    "sqlcountwindow": "long",
+    "sqlcountwindow": "CountWindow",
     "sqlglobalwindow": "void",
     "either": "either(string, long)",
     "tuple0": f"{RUNTIME}Tuple0Serializer {NOT}",
@@ -96,7 +97,7 @@ EXPECTED = {
     "rowsqn": "tuple(first_sqn long, last_sqn long)",
     "sqnnode": "tuple(row ROW(INTEGER), sqn long, prev_sqn nullable long, next_sqn nullable long, "
     "next_sqn_for_record nullable long, timestamp long)",
-    "scala-case": "tuple(string, long)",
+    "scala-case": "case class scala.Tuple2(string, long)",
     "scala-option": f"{SCALA}OptionSerializer {NOT}",
     "scala-either": "either(string, long)",
     "scala-unit": f"{SCALA}UnitSerializer {NOT}",
@@ -124,6 +125,19 @@ def test_each_serializer_was_written_by_a_version() -> None:
 @pytest.mark.parametrize(("version", "name"), CASES)
 def test_a_snapshot_of_flink_is_read_to_its_end(version: str, name: str) -> None:
     assert shown(read(printed(version)["SNAP", name][1])) == EXPECTED[name]
+
+
+def test_the_class_of_a_tuple_is_known_where_its_snapshot_has_it() -> None:
+    scala = read(printed("1.20.3")["SNAP", "scala-case"][1])
+    assert isinstance(scala, TupleOf)
+    assert (scala.class_name, scala.is_scala) == ("scala.Tuple2", True)
+    of_flink = read(tupled(INT, STRING))
+    assert isinstance(of_flink, TupleOf)
+    assert (of_flink.class_name, of_flink.is_scala) == ("org.apache.flink.api.java.tuple.Tuple2", False)
+    for name in ("windowkey", "interval", "lockable", "eventid", "metasqn"):
+        other = read(printed("2.3.0")["SNAP", name][1])
+        assert isinstance(other, TupleOf)
+        assert other.class_name == ""
 
 
 @pytest.mark.parametrize(("version", "name"), CASES)
