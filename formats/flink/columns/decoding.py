@@ -103,7 +103,8 @@ def decode_records(
     """Decode up to ``count`` records without frames, which follow one another from ``at`` to at most ``stop``.
 
     Fewer are decoded if the batch is full, or if the data ends and is not the ``last``; then at least none.
-    ``positions``: also tell where each record begins. Raises as `decode_cells`, and CorruptError FLINK_ROW if the last data ends before the records do.
+    ``positions``: also return where each record begins. Raises as `decode_cells`, and CorruptError FLINK_ROW if the
+    last data ends before the records do.
     """
     program = _program(kinds, wanted, False, origin, positions)
     if not 0 <= at <= stop <= len(data):
@@ -249,13 +250,13 @@ def _told(fault: Exception, data: Bytes, at: int, stop: int, origin: str) -> Sta
         return UnsupportedError(
             ErrorCode.FLINK_OPAQUE,
             f"{origin}: found {fault.whose}, which only the job's classes decode, in bytes {where}; expected values "
-            "that the file describes; read the other columns",
+            "that the file describes; read the other columns, or give the type binary for the values",
         )
     if isinstance(fault, Beyond):
         return UnsupportedError(
             ErrorCode.FLINK_UNSUPPORTED,
             f"{origin}: found {fault.value}, expected a value that fits {fault.column}, in bytes {where}; give the "
-            "type string for the state",
+            f"type {'binary' if fault.column == 'text' else 'string'} for the values",
         )
     assert isinstance(fault, Wrong)
     return CorruptError(

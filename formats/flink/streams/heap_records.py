@@ -28,7 +28,7 @@ class HeapState:
 
 
 def heap_records(
-    window: BlockWindow, states: Sequence[HeapState], state: int, wanted: Sequence[bool]
+    window: BlockWindow, states: Sequence[HeapState], state: int, wanted: Sequence[bool], *, positions: bool = False
 ) -> Iterator[Records]:
     """Yield the records of one state in a key group's block, behind the number of the key group, in batches.
 
@@ -44,7 +44,7 @@ def heap_records(
             raise damaged(window.path, f"found {count} records of a state, expected no negative number")
         found = states[number]
         if number == state:
-            yield from records(window, found.kinds, count, wanted, found.origin)
+            yield from records(window, found.kinds, count, wanted, found.origin, positions=positions)
             return
         try:
             for _ in records(window, found.kinds, count, [False] * len(found.kinds), found.origin):
@@ -58,11 +58,22 @@ def heap_records(
 
 
 def records(
-    window: BlockWindow, kinds: Sequence[FlinkType], count: int, wanted: Sequence[bool], origin: str
+    window: BlockWindow,
+    kinds: Sequence[FlinkType],
+    count: int,
+    wanted: Sequence[bool],
+    origin: str,
+    *,
+    positions: bool = False,
 ) -> Iterator[Records]:
-    """Yield ``count`` records that follow one another, in batches. Errors as `heap_records`."""
+    """Yield ``count`` records that follow one another, in batches; with ``positions``, where each begins.
+
+    Errors as `heap_records`.
+    """
     while count:
-        found = decode_records(kinds, window.data, window.at, window.stop, count, wanted, origin, window.last)
+        found = decode_records(
+            kinds, window.data, window.at, window.stop, count, wanted, origin, window.last, positions=positions
+        )
         if not found.rows:
             if window.last:
                 raise damaged(window.path, "a block ends within a record")

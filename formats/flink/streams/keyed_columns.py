@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError
-from statestore.formats.flink.columns.decoding import decode_cells
+from statestore.formats.flink.columns.decoding import Records, decode_cells
 from statestore.formats.flink.serializers.flink_types import (
     BASIC_WIDTHS,
     REST_OF_CELL,
@@ -97,14 +97,15 @@ def record_kinds(form: KeyedForm) -> list[FlinkType]:
     return [form.namespace, form.key, form.stored]
 
 
-def heap_rows(
-    form: KeyedForm, columns: Sequence[pa.Array | None], count: int, group: int, wanted: Collection[str]
-) -> pa.RecordBatch:
+def heap_rows(form: KeyedForm, records: Records, group: int, wanted: Collection[str]) -> pa.RecordBatch:
     """Decoded records of a heap snapshot as rows with at least the wanted columns of the form."""
+    count, columns = records.rows, records.columns
     found: Columns = {
         KEY_GROUP: pa.repeat(pa.scalar(group, pa.int32()), count),
         STORED_BYTES: pa.nulls(count, pa.int32()),
     }
+    if records.starts is not None:
+        found[STORED_BYTES] = pa.array(np.diff(np.append(records.starts, records.at)).astype(np.int32))
     if form.kind == "timers":
         (timers,) = columns
         assert timers is not None

@@ -25,7 +25,7 @@ from statestore.formats.flink.streams.keyed_columns import (
 )
 from statestore.formats.flink.streams.raw_timers import block_bounds, group_timers
 from statestore.formats.flink.streams.savepoint_entries import savepoint_entries
-from statestore.formats.flink.streams.state_form import KEY, NAMESPACE, KeyedForm, form_of
+from statestore.formats.flink.streams.state_form import KEY, NAMESPACE, STORED_BYTES, KeyedForm, form_of
 from statestore.formats.flink.streams.stored_states import StoredKeyed, StoredTimers
 from statestore.formats.kernels import compiled_use
 from statestore.formats.places.ordered_threads import in_order
@@ -105,8 +105,8 @@ def read_heap(reading: KeyedReading, stored: StoredKeyed, handle: KeyGroupHandle
             if found != group:
                 raise damaged(part.path, f"found key group {found} at byte {start}, expected {group}")
             window = block_window(part, start + 4, end, compressed=header.compressed)
-            for records in heap_records(window, states, state, wanted):
-                yield heap_rows(form, records.columns, records.rows, group, reading.columns)
+            for records in heap_records(window, states, state, wanted, positions=STORED_BYTES in reading.columns):
+                yield heap_rows(form, records, group, reading.columns)
 
 
 def read_database(reading: KeyedReading, handle: RocksHandle, ranges: Sequence[KeyRange]) -> Iterator[pa.RecordBatch]:

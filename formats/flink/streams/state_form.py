@@ -8,8 +8,8 @@
     last_access                states with a time to live
     key_group, stored_bytes    where the row is stored, and the bytes of its stored entry
 
-``stored_bytes`` counts key and value. Of the elements of one stored list only the first has them, the others 0; it is
-null where entries have no frame (heap snapshots).
+``stored_bytes`` counts key and value. Of the elements of one stored list, and of the entries of a map in a heap
+snapshot, the first has the bytes of all and the others 0. It is null for timers in raw keyed state.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from statestore.formats.flink.serializers.flink_types import (
     MapOf,
     MaskedListOf,
     Opaque,
+    PrimitiveArray,
     TimerOf,
     TtlOf,
     fixed_width,
@@ -47,6 +48,7 @@ PLACEMENT = (KEY_GROUP, STORED_BYTES)
 DECLARABLE = (KEY, NAMESPACE, VALUE, MAP_KEY, MAP_VALUE)
 MICROS = pa.timestamp("us", "UTC")
 VOID = Basic("void")
+BINARY = "binary"
 SINGLE: tuple[StateKind, ...] = ("value", "reducing", "aggregating", "unknown")
 
 
@@ -202,6 +204,8 @@ class _Typed:
         text = self.declared.get(column)
         if text is None:
             return kind
+        if text == BINARY and not isinstance(kind, Opaque | PrimitiveArray):
+            return Opaque("", shown(kind))  # bytes as they are stored, of any type
         try:
             return with_declared(kind, text)
         except InvalidInputError as error:
