@@ -14,6 +14,7 @@ from statestore.formats.kernels.flink_steps import (
     BLOCK_NEXT,
     BLOCKS,
     BRANCH,
+    CALL,
     COUNT,
     DONE,
     END,
@@ -24,6 +25,7 @@ from statestore.formats.kernels.flink_steps import (
     JOIN,
     JOINED,
     JUMP,
+    KEPT,
     LENGTH,
     MARK,
     MASK,
@@ -32,6 +34,7 @@ from statestore.formats.kernels.flink_steps import (
     OPAQUE,
     OPTION,
     REST,
+    RETURN,
     SHORT,
     SIZED,
     TAG_BYTE,
@@ -460,6 +463,31 @@ def walk(
                 if registers[register] > 0:
                     pc = steps[pc, 4]
                     continue
+            elif step == KEPT:
+                position = registers[steps[pc, 5]]
+                out[row, used[row]] = position
+                out[row + 1, used[row]] = at - position
+                used[row] += 1
+            elif step == CALL:
+                size, top = steps[pc, 3] + 1, steps[pc, 5]
+                frame = top + 1 + registers[top]
+                if registers[top] + size > steps[pc, 6]:
+                    status = OPAQUE
+                    break
+                registers[frame] = pc + 1
+                for k in range(size - 1):
+                    registers[frame + 1 + k] = registers[a + k]
+                registers[top] += size
+                pc = steps[pc, 4]
+                continue
+            elif step == RETURN:
+                size, top = steps[pc, 3] + 1, steps[pc, 5]
+                registers[top] -= size
+                frame = top + 1 + registers[top]
+                for k in range(size - 1):
+                    registers[a + k] = registers[frame + 1 + k]
+                pc = registers[frame]
+                continue
             elif step == FAIL:
                 status = OPAQUE
                 break

@@ -30,6 +30,9 @@ FAIL = 21  # a part that cannot be decoded
 MASKED = 22  # int32 n | a bit for each entry; register: entries left, entry, mask; on to target for 0: n, position
 UNMASKED = 23  # on to target if the entry's bit is set
 MASKED_NEXT = 24  # back to target while entries are left
+KEPT = 25  # what lies between the position in the register and here: position, size
+CALL = 26  # on to target and back: registers a to a + b are kept on the stack behind register, of at most c numbers
+RETURN = 27  # behind the last call: a, b and register as there
 
 TAG_EITHER, TAG_INDEX, TAG_POJO, TAG_BYTE = 0, 1, 2, 3  # those of TAG_BYTE stand in the jumps from name register on
 

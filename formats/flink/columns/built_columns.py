@@ -15,6 +15,7 @@ from statestore.formats.flink.columns.number_texts import number_texts
 from statestore.formats.flink.columns.programs import Place
 from statestore.formats.flink.columns.text_columns import text_column
 from statestore.formats.flink.layouts.shapes import (
+    Again,
     BigNumber,
     Branches,
     Cast,
@@ -23,6 +24,7 @@ from statestore.formats.flink.layouts.shapes import (
     Optional,
     Repeated,
     Rest,
+    Routines,
     Sized,
     Struct,
     Text,
@@ -56,7 +58,7 @@ def build(places: Places, place: Place, count: int) -> pa.Array:
         return sized_column(places.data, rows[row], rows[row + 1], shape)
     if isinstance(shape, BigNumber):
         return number_texts(places.data, rows[row], rows[row + 1], shape.scaled)
-    if isinstance(shape, Rest):
+    if isinstance(shape, (Rest, Again)):
         return Cells(places.data, rows[row], rows[row + 1]).binary()
     if isinstance(shape, Optional):
         present = rows[row] != 0
@@ -67,6 +69,8 @@ def build(places: Places, place: Place, count: int) -> pa.Array:
         order = shape.order or range(len(shape.parts))
         parts = [build(places, part, count) for part in (place.parts[each] for each in order) if part is not None]
         return struct_array(parts, column, count)
+    if isinstance(shape, Routines):
+        return _part(places, place, 0, count)
     if isinstance(shape, Cast):
         values = _part(places, place, 0, count)
         try:

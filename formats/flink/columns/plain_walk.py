@@ -184,6 +184,20 @@ class PlainWalk:
                 registers[register] = at
             elif step == steps.LENGTH:
                 at = self._length(at, end, at - registers[register])
+            elif step == steps.KEPT:
+                out[row].append(registers[register])
+                out[row + 1].append(at - registers[register])
+            elif step == steps.CALL:
+                used = registers[register]
+                if used + b + 1 > c:
+                    raise Opacity(f"a record that contains itself more than {c // (b + 1)} times")
+                frame = register + 1 + used
+                registers[frame : frame + b + 1] = pc, *registers[a : a + b]
+                registers[register], pc = used + b + 1, target
+            elif step == steps.RETURN:
+                registers[register] -= b + 1
+                frame = register + 1 + registers[register]
+                pc, *registers[a : a + b] = registers[frame : frame + b + 1]
             elif step == steps.REST:
                 if row >= 0:
                     out[row].append(at)

@@ -5,8 +5,9 @@ the parts of the wanted values lie. A part's places are rows of numbers: positio
 null or absent has no places inside it, so the rows of one record have different lengths. `Place` says where the
 places of each part of a shape are.
 
-Types are finite trees, so that no part of a program is entered again before it has ended: a register for each loop
-takes the place of a stack.
+No part of a program is entered again before it has ended, so that a register for each loop takes the place of a
+stack. Only records of Avro may contain themselves: their steps are a routine, and a call keeps its registers on a
+stack. Nothing is written down inside of a routine.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy.typing as npt
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 from statestore.formats.flink.layouts.shapes import (
+    Again,
     BigNumber,
     Branches,
     Cast,
@@ -29,6 +31,7 @@ from statestore.formats.flink.layouts.shapes import (
     Optional,
     Repeated,
     Rest,
+    Routines,
     Shape,
     Sized,
     Struct,
@@ -47,6 +50,7 @@ from statestore.formats.kernels.flink_steps import (
     BLOCK_NEXT,
     BLOCKS,
     BRANCH,
+    CALL,
     COUNT,
     END,
     FAIL,
@@ -55,6 +59,7 @@ from statestore.formats.kernels.flink_steps import (
     JOIN,
     JOINED,
     JUMP,
+    KEPT,
     LENGTH,
     MARK,
     MASK,
@@ -62,6 +67,7 @@ from statestore.formats.kernels.flink_steps import (
     MASKED_NEXT,
     OPTION,
     REST,
+    RETURN,
     SIZED,
     TAG_BYTE,
     TAG_EITHER,
@@ -72,9 +78,11 @@ from statestore.formats.kernels.flink_steps import (
     ZERO,
 )
 
-_ROWS = {MASKED: 2, TEXT: 3, SIZED: 2, BIG: 2, REST: 2}
+_ROWS = {MASKED: 2, TEXT: 3, SIZED: 2, BIG: 2, REST: 2, KEPT: 2}
 _TAGS = {"either": TAG_EITHER, "index": TAG_INDEX, "pojo": TAG_POJO, "byte": TAG_BYTE}
 _MOST_STEPS = 1 << 16
+_MOST_CALLS = 1 << 12  # a record of Avro within itself; writers and readers of Java have no room for many more
+_MOST_STACK = 1 << 20
 NO_ROW = -1
 
 
@@ -131,7 +139,11 @@ def program_of(
         if register >= 0:
             writer.length_of = register
     writer.step(END)
+    writer.routines()
     return writer.program(tuple(places), shapes)
+
+
+_Bodies = tuple[tuple[str, Shape], ...]
 
 
 class _Writer:
@@ -146,6 +158,8 @@ class _Writer:
         self._whose: list[str] = []
         self._extendable = False  # the last step is FIXED, and no step jumps behind it
         self._ended_by = ""  # whose bytes take the rest of the frame
+        self._bodies: _Bodies = ()
+        self._calls: list[tuple[int, _Bodies, str]] = []  # steps that call a record's routine
         self.length_of = -1
 
     def register(self) -> int:
@@ -223,6 +237,11 @@ class _Writer:
             return self._masked(shape, want)
         if isinstance(shape, Branches):
             return self._branches(shape, want)
+        if isinstance(shape, Routines):
+            self._bodies = shape.bodies
+            return Place(shape, parts=(self.write(shape.value, want),))
+        if isinstance(shape, Again):
+            return self._again(shape, want)
         if isinstance(shape, Cast):
             return Place(shape, parts=(self.write(shape.value, want),))
         if isinstance(shape, Zero):
@@ -233,6 +252,40 @@ class _Writer:
             self.step(FAIL, a=len(self._whose))
             self._whose.append(shape.whose)
         return Place(shape)
+
+    def _again(self, shape: Again, want: bool) -> Place:
+        row = NO_ROW
+        register = self.register() if want else -1
+        if want:
+            self.step(MARK, register=register)
+        self._calls.append((self.step(CALL), self._bodies, shape.name))
+        if want:
+            row = self._row(KEPT, want)
+            self.step(KEPT, row, register=register)
+        return Place(shape, row)
+
+    def routines(self) -> None:
+        """Append the routines that steps before call, each once, and the stack that they use behind the registers."""
+        self._ended_by = ""
+        first, known, returns = self._registers, dict[tuple[_Bodies, str], int](), list[int]()
+        done = 0
+        while done < len(self._calls):
+            step, bodies, name = self._calls[done]
+            if (bodies, name) not in known:
+                known[bodies, name] = self._here()
+                self._bodies = bodies
+                self.write(dict(bodies)[name], False)
+                returns.append(self.step(RETURN))
+            self._steps[step][4] = known[bodies, name]
+            done += 1
+        if not returns:
+            return
+        size = self._registers - first
+        most = min(_MOST_CALLS, _MOST_STACK // (size + 1)) * (size + 1)
+        for step in (*returns, *(step for step, _, _ in self._calls)):
+            self._steps[step][2:4] = first, size
+            self._steps[step][5:7] = self._registers, most
+        self._registers += 1 + most
 
     def _fixed(self, shape: Fixed, want: bool) -> Place:
         """Neighbours share the position of the first."""

@@ -16,9 +16,11 @@ import pyarrow as pa
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError, shown
 from statestore.formats.flink.layouts.shapes import (
+    Again,
     Branches,
     Fixed,
     Repeated,
+    Routines,
     Shape,
     Sized,
     Struct,
@@ -57,23 +59,24 @@ _Known = dict[str, Shape | None]
 def avro_layout(schema: str, class_name: str) -> Shape:
     """The shape of the values of a schema, given as JSON.
 
-    Raises UnsupportedError FLINK_UNSUPPORTED for a text that is no schema, and for records that contain themselves.
+    A record inside of itself is shown as its bytes. Raises UnsupportedError FLINK_UNSUPPORTED for a text that is no
+    schema, and for a schema whose values are all null.
     """
     try:
         found = json.loads(schema)
     except (ValueError, RecursionError) as error:
         raise _unsupported(f"a text that is no JSON ({error})", class_name) from None
-    shape = _Schema(class_name).shape(found, {}, "", 0)
+    reader = _Schema(class_name)
+    shape = reader.shape(found, {}, "", 0)
     if shape.column is None:
         raise _unsupported("no values but null", class_name)
-    return shape
+    return Routines(shape.column, shape, tuple(reader.bodies.items())) if reader.bodies else shape
 
 
 def _unsupported(what: str, class_name: str) -> UnsupportedError:
     return UnsupportedError(
         ErrorCode.FLINK_UNSUPPORTED,
-        f"Avro schema of {class_name}: found {what}, expected a schema of Avro without recursion; read the other "
-        "columns",
+        f"Avro schema of {class_name}: found {what}, expected a schema of Avro; read the other columns",
     )
 
 
@@ -82,6 +85,9 @@ class _Schema:
 
     def __init__(self, class_name: str) -> None:
         self._class_name = class_name
+        self._again: set[str] = set()
+        self.bodies: dict[str, Shape] = {}
+        """Records that contain themselves, by their full names."""
 
     def shape(self, found: Any, known: _Known, space: str, depth: int) -> Shape:
         if depth > _MOST_DEPTH:
@@ -131,8 +137,9 @@ class _Schema:
         for full in (name, f"{space}.{name}"):
             if full in known:
                 shape = known[full]
-                if shape is None:
-                    raise self._wrong(f"the record {name!r}, which contains itself")
+                if shape is None:  # the record is not read to its end
+                    self._again.add(full)
+                    return Again(pa.binary(), full, f"Avro record {full}, which contains itself")
                 return shape
         raise self._wrong(f"type {shown(name)}")
 
@@ -159,7 +166,11 @@ class _Schema:
             raise self._wrong(f"the fields {shown(fields)} of record {name!r}")
         names = self._texts([field.get("name") for field in fields])
         parts = tuple(self._present(self.shape(field.get("type"), known, own, depth + 1)) for field in fields)
-        return self._define({"name": name}, known, own, Struct(struct_of(list(names), parts), parts))
+        record = Struct(struct_of(list(names), parts), parts)
+        known[name] = record
+        if name in self._again:
+            self.bodies[name] = record
+        return record
 
     def _present(self, shape: Shape) -> Shape:
         """A shape with a column; a field of the type null has one of Arrow's nulls."""

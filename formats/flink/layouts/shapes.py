@@ -143,6 +143,22 @@ class Rest(Shape):
 
 
 @dataclass(frozen=True)
+class Routines(Shape):
+    """A value in which a `Again` stands for one of ``bodies``, by name: records that contain themselves."""
+
+    value: Shape
+    bodies: tuple[tuple[str, Shape], ...]
+
+
+@dataclass(frozen=True)
+class Again(Shape):
+    """A record inside of itself, shown as its bytes, because no column has its type. ``whose`` says so in metadata."""
+
+    name: str
+    whose: str
+
+
+@dataclass(frozen=True)
 class Unknown(Shape):
     """A case of `Branches` that cannot be decoded."""
 
@@ -171,7 +187,7 @@ def least_bytes(shape: Shape | None) -> int:
         return sum(map(least_bytes, shape.parts))
     if isinstance(shape, Masked):
         return shape.width
-    if isinstance(shape, Cast):
+    if isinstance(shape, (Cast, Routines)):
         return least_bytes(shape.value)
     if isinstance(shape, Branches):
         return {"index": 4, "nothing": 0}.get(shape.tag, 1)
@@ -179,12 +195,19 @@ def least_bytes(shape: Shape | None) -> int:
 
 
 def field_of(name: str, shape: Shape) -> pa.Field:
-    """The field of a column. Bytes that only the job's classes decode say in their metadata whose they are."""
-    inner = shape
-    while isinstance(inner, (Optional, Cast)):
-        inner = inner.value
-    metadata = {SERIALIZER: inner.whose.encode("utf-8", "backslashreplace")} if isinstance(inner, Rest) else None
+    """The field of a column. Bytes that are not decoded say in their metadata whose they are."""
+    inner: Shape | None = shape
+    while isinstance(inner, (Optional, Cast, Branches)):
+        inner = _only_case(inner) if isinstance(inner, Branches) else inner.value
+    metadata = None
+    if isinstance(inner, (Rest, Again)):
+        metadata = {SERIALIZER: inner.whose.encode("utf-8", "backslashreplace")}
     return pa.field(name, shape.column, metadata=metadata)
+
+
+def _only_case(shape: Branches) -> Shape | None:
+    """The one case that is not null, if the column is that of the case."""
+    return None if shape.fields else next((case for case in shape.cases if case is not None), None)
 
 
 def struct_of(names: list[str], parts: tuple[Shape, ...]) -> pa.StructType:

@@ -118,7 +118,6 @@ def test_other_bytes_are_refused(schema: Any, row: bytes) -> None:
 @pytest.mark.parametrize(
     "schema",
     [
-        {"type": "record", "name": "R", "fields": [{"name": "next", "type": ["null", "R"]}]},
         {"type": "record", "name": "R", "fields": [{"name": "x", "type": "Unknown"}]},
         {"type": "fixed", "name": "F", "size": -1},
         ["null"],

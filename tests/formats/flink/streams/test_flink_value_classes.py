@@ -5,24 +5,18 @@ The job has subclasses with fields of Kryo in one state: what lies behind these 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.flink.fixtures import fixture, manifest, truth
-from support.flink.snapshot_reads import files_at
+from support.flink.fixtures import truth
+from support.flink.keyed_blocks import blocks, heap_states, window_of
 
 from statestore.formats.errors import UnsupportedError
 from statestore.formats.flink.columns.decoding import decode_cells
-from statestore.formats.flink.serializers.backend_header import BackendHeader, read_backend_header
-from statestore.formats.flink.serializers.flink_types import Basic, FlinkType, Prefix, TimerOf
+from statestore.formats.flink.serializers.flink_types import Basic, FlinkType, Prefix
 from statestore.formats.flink.serializers.type_names import shown
-from statestore.formats.flink.snapshot.handles import KeyGroupHandle
-from statestore.formats.flink.snapshot.snapshot_files import Part
-from statestore.formats.flink.streams.block_bytes import BlockWindow, block_window
 from statestore.formats.flink.streams.heap_records import HeapState, heap_records
-from statestore.formats.flink.streams.raw_timers import block_bounds
 from statestore.formats.flink.streams.savepoint_entries import savepoint_entries
 
 CLASSES = {
@@ -32,32 +26,6 @@ CLASSES = {
     "boolean-value": "BooleanValue",
     "set": "set(string)",
 }
-
-
-def blocks(run: str, kind: str) -> Iterator[tuple[BackendHeader, Part, int, int]]:
-    """Yield the header and the bounds of each key group's block of the run's keyed operator."""
-    path = next(each["path"] for each in manifest(run)["snapshots"] if each["kind"] == kind)
-    files = files_at(fixture(run) / path)
-    for operator in files.metadata().operators:
-        for handle in (subtask.managed_keyed for subtask in operator.subtasks):
-            if isinstance(handle, KeyGroupHandle):
-                with files.open_at(handle.stream) as part:
-                    header = read_backend_header(part.read_at(0, part.size), part.path, None)
-                    for start, end in block_bounds(handle, part.size, part.path).values():
-                        yield header, part, start, end
-
-
-def kinds_of(header: BackendHeader) -> list[list[FlinkType]]:
-    return [
-        [state.value] if isinstance(state.value, TimerOf) else [state.namespace, header.key, state.value]
-        for state in header.states
-    ]
-
-
-def window_of(header: BackendHeader, part: Part, start: int, end: int, skipped: int) -> BlockWindow:
-    found = block_window(part, start, end, compressed=header.compressed)
-    found.take(skipped)
-    return found
 
 
 def true_values(run: str, state: str) -> dict[str, Any]:
@@ -78,7 +46,7 @@ def test_a_heap_checkpoint_has_the_values_that_the_job_counted(state: str) -> No
     for header, part, start, end in blocks("shapes-hashmap", "checkpoint"):
         number = [each.name for each in header.states].index(state)
         assert shown(header.states[number].value) == CLASSES[state]
-        states = [HeapState(each.name, kinds) for each, kinds in zip(header.states, kinds_of(header), strict=True)]
+        states = heap_states(header)
         window = window_of(header, part, start, end, 4)
         try:
             for batch in heap_records(window, states, number, [False, True, True]):
@@ -94,7 +62,7 @@ def test_a_heap_checkpoint_has_the_values_that_the_job_counted(state: str) -> No
 def test_records_of_all_states_fill_the_blocks_of_a_heap_checkpoint() -> None:
     filled = lost = 0
     for header, part, start, end in blocks("shapes-hashmap", "checkpoint"):
-        states = [HeapState(each.name, kinds) for each, kinds in zip(header.states, kinds_of(header), strict=True)]
+        states = heap_states(header)
         window = window_of(header, part, start, end, 4)
         states.append(HeapState("none", [Basic("void")]))
         try:
