@@ -88,7 +88,10 @@ def lines_of_truth(truth: Iterable[dict[str, Any]]) -> dict[str, str]:
         value = line["value"]
         if line["kind"] in ("map", "broadcast"):
             value = sorted(value, key=lambda entry: _text(entry[0]))
-        found[as_json(key)] = as_json(_normal(value))
+        if line["kind"] == "broadcast":  # each subtask has the whole map; it is shown once
+            assert found.setdefault("broadcast", as_json(value)) == as_json(value)
+            continue
+        found[as_json(key)] = as_json(value)
     return found
 
 
@@ -98,7 +101,7 @@ def _elements(form: OperatorForm, rows: pa.Table) -> dict[str, str]:
             [cell(form.key, key), cell(form.value, value)]
             for key, value in zip(rows["map_key"], rows["map_value"], strict=True)
         ]
-        return {"": as_json(sorted(entries, key=lambda entry: _text(entry[0])))}
+        return {"broadcast": as_json(sorted(entries, key=lambda entry: _text(entry[0])))}
     found: dict[str, Any] = {}
     for subtask, value in zip(rows["subtask"].to_pylist(), rows["value"], strict=True):
         found.setdefault(as_json([subtask, None]), []).append(cell(form.value, value))
@@ -107,10 +110,6 @@ def _elements(form: OperatorForm, rows: pa.Table) -> dict[str, str]:
 
 def _text(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=True)
-
-
-def _normal(value: Any) -> Any:
-    return value
 
 
 def cell(kind: FlinkType, value: pa.Scalar) -> Any:
@@ -124,6 +123,8 @@ def cell(kind: FlinkType, value: pa.Scalar) -> Any:
     if isinstance(kind, Basic):
         return _basic(kind.name, value)
     if isinstance(kind, PrimitiveArray):
+        if kind.element == "char":
+            return list(value.as_py())
         return {"$bytes": value.as_py().hex()} if kind.element == "byte" else value.as_py()
     if isinstance(kind, (ListOf, ArrayOf, MaskedListOf)):
         items = [cell(kind.element, each) for each in value.values]
@@ -146,8 +147,11 @@ def cell(kind: FlinkType, value: pa.Scalar) -> Any:
         return logical(kind.row, value)
     if isinstance(kind, TableValue):
         return logical(kind.kind, value)
-    if isinstance(kind, (AvroOf, UnionOf)):
-        return _plain(value)
+    if isinstance(kind, AvroOf):
+        return _avro(json.loads(kind.schema), value, {})
+    if isinstance(kind, UnionOf):
+        _, name, case = next(each for each in kind.cases if value[each[1]].is_valid)
+        return cell(case, value[name])
     raise AssertionError(kind)
 
 
@@ -178,9 +182,17 @@ def _basic(name: str, value: pa.Scalar) -> Any:
     if name == "local_time":
         return _clock(value.value)
     if name == "local_date":
-        return str(np.datetime64(value.value, "D"))
+        return _day(value.value)
     found = value.as_py()
     return _float(found) if isinstance(found, float) else found
+
+
+def _day(days: int) -> str:
+    """A date as Java's ``toString`` has it: at least four digits of a year."""
+    year, month, day = str(np.datetime64(days, "D")).rsplit("-", 2)
+    number = int(year)
+    sign = "-" if number < 0 else "+" if number > 9999 else ""
+    return f"{sign}{abs(number):04d}-{month}-{day}"
 
 
 def _float(found: float) -> Any:
@@ -190,7 +202,7 @@ def _float(found: float) -> Any:
 
 
 def _moment(nanos: int, zone: str) -> str:
-    date = str(np.datetime64(nanos // 86_400_000_000_000, "D"))
+    date = _day(nanos // 86_400_000_000_000)
     return f"{date}T{_clock(nanos % 86_400_000_000_000, bool(zone))}{zone}"
 
 
@@ -223,7 +235,7 @@ def logical(kind: Logical, value: pa.Scalar) -> Any:
     if kind.root == "DECIMAL":
         return format(value.as_py(), "f")
     if kind.root == "DATE":
-        return str(np.datetime64(value.value, "D"))
+        return _day(value.value)
     if kind.root == "TIME":
         return _clock(value.value * (1000 if value.type.unit == "us" else 1))
     if kind.root in ("TIMESTAMP", "TIMESTAMP_LTZ"):
@@ -233,24 +245,46 @@ def logical(kind: Logical, value: pa.Scalar) -> Any:
     return _float(found) if isinstance(found, float) else found
 
 
+def _avro(schema: Any, value: pa.Scalar, known: dict[str, Any]) -> Any:
+    """A cell by its Avro schema: of a union, which is a struct of its branches, the value of the one that it has.
+
+    ``known`` are the named types that were met before.
+    """
+    if not value.is_valid:
+        return None
+    if isinstance(schema, list):
+        branches = [each for each in schema if each != "null"]
+        if len(branches) == 1:
+            return _avro(branches[0], value, known)
+        found = [_avro(each, value[number], known) for number, each in enumerate(branches) if value[number].is_valid]
+        (one,) = found
+        return one
+    if isinstance(schema, str):
+        return _avro(known[schema], value, known) if schema in known else _plain(value)
+    if "name" in schema:
+        known[schema["name"]] = known[f"{schema.get('namespace')}.{schema['name']}"] = schema
+    kind = schema["type"]
+    if kind == "record":
+        return {each["name"]: _avro(each["type"], value[each["name"]], known) for each in schema["fields"]}
+    if kind == "array":
+        return [_avro(schema["items"], each, known) for each in value.values]
+    if kind == "map":
+        entries = [[each["key"].as_py(), _avro(schema["values"], each["value"], known)] for each in value.values]
+        return {"$map": sorted(entries, key=lambda entry: _text(entry[0]))}
+    return _avro(kind, value, known) if isinstance(kind, (dict, list)) else _plain(value)
+
+
 def _plain(value: pa.Scalar) -> Any:
-    """A cell by its Arrow type alone, for Avro and the unions of windows."""
+    """A cell by its Arrow type alone."""
     if not value.is_valid:
         return None
     kind = value.type
-    if pa.types.is_struct(kind):
-        return {field.name: _plain(value[field.name]) for field in kind}
-    if pa.types.is_map(kind):
-        entries = [[_plain(each["key"]), _plain(each["value"])] for each in value.values]
-        return {"$map": sorted(entries, key=lambda entry: _text(entry[0]))}
-    if pa.types.is_list(kind):
-        return [_plain(each) for each in value.values]
     if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return {"$bytes": value.as_py().hex()}
     if pa.types.is_decimal(kind):
         return format(value.as_py(), "f")
     if pa.types.is_date(kind):
-        return str(np.datetime64(value.value, "D"))
+        return _day(value.value)
     if pa.types.is_timestamp(kind):
         scale = {"ms": 1_000_000, "us": 1000, "ns": 1}[kind.unit]
         return _moment(value.value * scale, "Z" if kind.tz else "")

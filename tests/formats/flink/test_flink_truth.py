@@ -1,0 +1,222 @@
+"""Every snapshot of the fixtures against what its job recorded, cell by cell."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from support.flink.fixtures import fixture, manifest, more_snapshots, snapshots, truth
+from support.flink.truth_rows import lines_of, lines_of_truth
+from support.parameters import mostly_slow
+
+from statestore.formats.engine import StateAt
+from statestore.formats.errors import StateStoreError, UnsupportedError
+from statestore.formats.flink.engine import open_state
+from statestore.formats.flink.snapshot_states import ShownState
+from statestore.formats.flink.source import FlinkSource
+from statestore.formats.flink.state_at import ElementsAt, KeyedAt
+from statestore.formats.kernels import compiled_use
+from statestore.formats.places.locations import parse_location
+
+Snapshot = tuple[str, str, str]
+"""Run, path of the snapshot and its file of truth."""
+EVERY: list[Snapshot] = [
+    (run, each["path"], each["truth"])
+    for run, each in (*snapshots(), *more_snapshots())
+    if not (run == "changelog" and each["kind"] == "checkpoint")
+]
+QUICK = {
+    "avro-hashmap": ("checkpoint",),
+    "custom-rocksdb": ("savepoint-canonical",),
+    "file-merging": ("checkpoint",),
+    "heap-timers": ("checkpoint",),
+    "max-32768-rocksdb-snappy": ("savepoint-canonical",),
+    "operator-1.20": ("checkpoint",),
+    "operator-hashmap-snappy": ("savepoint-canonical",),
+    "rescaled-small": ("checkpoint",),
+    "rocksdb": ("savepoint-native",),
+    "rocksdb-1.20": ("checkpoint",),
+    "shapes-hashmap": ("checkpoint",),
+    "sql-types": ("savepoint-canonical",),
+    "types-rocksdb": ("savepoint-canonical",),
+    "wide-hashmap": ("checkpoint",),
+    "windows-rocksdb": ("checkpoint",),
+}
+
+# Shown as bytes: the operator's states, and the class that their columns name.
+KRYO = "KryoSerializer"
+AS_BYTES: dict[str, dict[str, str]] = {
+    "rocksdb": {"opaque/m-kryo": KRYO, "opaque/m-kryo-map": KRYO},
+    "rocksdb-1.20": {"kv-string/profile": KRYO},
+    "rescaled-small-1.20": {"accounts/order": KRYO},
+    "operator-1.20": {"buffers/orders": KRYO, "rules/priçes": KRYO},
+    "avro-rocksdb": {"avro-recursive/recursive": "GenericRecord"},
+    "custom-rocksdb": {
+        **{f"simple/m-{name}": "shop.Money$MoneySerializer" for name in ("price", "payments", "accounts")},
+        **{f"body/m-{name}": "shop.Scaled$ScaledS" for name in ("ratio", "ratios")},
+    },
+}
+# Refused: values without a known end in heap snapshots, and values that no column can hold.
+OPAQUE, BEYOND = "FLINK_OPAQUE", "FLINK_UNSUPPORTED"
+SHAPES = {"animal": OPAQUE, "string": BEYOND, "instant": BEYOND, "local-date-time": BEYOND}
+REFUSED: dict[str, dict[str, str]] = {
+    "opaque-hashmap": {f"opaque/{name}": OPAQUE for name in ("m-kryo", "m-kryo-map", "m-subclass")},
+    "custom-hashmap": {
+        **{f"simple/m-{name}": OPAQUE for name in ("price", "payments", "accounts")},
+        **{f"body/m-{name}": OPAQUE for name in ("ratio", "ratios")},
+    },
+    "avro-hashmap": {"avro-recursive/recursive": BEYOND},
+    "shapes-hashmap": {f"shapes/{name}": code for name, code in SHAPES.items()},
+    "shapes-rocksdb": {f"shapes/{name}": code for name, code in SHAPES.items()},
+}
+# Operators of heap snapshots of which other states may lie behind such values.
+MAY_BE_BEHIND = {
+    ("opaque-hashmap", "opaque"),
+    ("custom-hashmap", "simple"),
+    ("custom-hashmap", "body"),
+    ("avro-hashmap", "avro-recursive"),
+    ("shapes-hashmap", "shapes"),
+}
+
+# States of Flink's own operators, of which no job knows.
+UNKNOWN_TO_JOBS = ("SourceReaderState",)
+SQL_RUNS = ("sql-distinct", "sql-top", "sql-types", "sql-types-hashmap", "sql-window")
+
+
+def quick(snapshot: Snapshot) -> bool:
+    kinds = {each["path"]: each["kind"] for each in manifest(snapshot[0])["snapshots"]}
+    return kinds[snapshot[1]] in QUICK.get(snapshot[0], ())
+
+
+ONCE = mostly_slow(EVERY, [each for each in EVERY if quick(each)])
+
+
+def source_of(run: str, path: str, **options: str) -> FlinkSource:
+    found = open_state(parse_location(fixture(run) / path), options)
+    assert isinstance(found, FlinkSource)
+    return found
+
+
+def recorded(run: str, file: str) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """The lines of truth by operator id and stored name of the state."""
+    ids = manifest(run).get("operator_ids", {})
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for line in truth(run, file):
+        found.setdefault((ids.get(line["operator"], line["operator"]), line["state"]), []).append(line)
+    return found
+
+
+def shown_states(source: FlinkSource) -> list[ShownState]:
+    (number,) = [number for number, _ in source.refs]
+    return list(source.opened(number).states().values())
+
+
+def read(source: FlinkSource, state: ShownState) -> tuple[StateAt, pa.Table]:
+    at = source.at(state.name, source.newest(state.name))
+    batches = [batch for part in at.parts(()) for batch in at.rows(part, at.schema.names, ())]
+    return at, pa.Table.from_batches(batches, at.schema)
+
+
+def lines(at: StateAt, rows: pa.Table) -> dict[str, str]:
+    assert isinstance(at, KeyedAt | ElementsAt)
+    return lines_of(at.form, rows)
+
+
+def uid_of(run: str, state: ShownState) -> str:
+    ids: dict[str, str] = manifest(run).get("operator_ids", {})
+    return next((uid for uid, number in ids.items() if number == state.identity[0]), state.identity[0])
+
+
+@pytest.mark.parametrize(("run", "path", "file"), ONCE)
+def test_each_state_has_the_rows_that_the_job_recorded(run: str, path: str, file: str) -> None:
+    known = recorded(run, file)
+    source = source_of(run, path)
+    assert set(source.states()) == {each.name for each in shown_states(source)}
+    seen = set()
+    for state in shown_states(source):
+        place, uid = (state.identity[0], state.identity[2]), uid_of(run, state)
+        name = f"{uid}/{state.identity[2]}"
+        seen.add(place)
+        refused = REFUSED.get(run, {}).get(name)
+        try:
+            at, rows = read(source, state)
+        except StateStoreError as error:
+            expected = OPAQUE if refused is None and (run, uid) in MAY_BE_BEHIND else refused
+            assert isinstance(error, UnsupportedError) and error.code == expected, (name, error)
+            continue
+        assert refused is None, f"{name} was read"
+        serializer = AS_BYTES.get(run, {}).get(name)
+        if serializer is not None:
+            check_bytes(at, rows, serializer, known[place])
+        elif place in known:
+            assert lines(at, rows) == lines_of_truth(known[place]), name
+        else:
+            assert not rows.num_rows or state.identity[2] in UNKNOWN_TO_JOBS or run in SQL_RUNS, name
+    assert set(known) <= seen
+
+
+def check_bytes(at: StateAt, rows: pa.Table, serializer: str, known: list[dict[str, Any]]) -> None:
+    """The column says whose bytes it has, and each key of the job has some."""
+    named = [field for field in at.schema if field.metadata and b"statestore.serializer" in field.metadata]
+    (field,) = named
+    assert pa.types.is_binary(field.type)
+    assert serializer in field.metadata[b"statestore.serializer"].decode()
+    assert rows[field.name].null_count < rows.num_rows
+    if known[0]["kind"] != "broadcast":
+        assert set(lines(at, rows)) == set(lines_of_truth(known))
+
+
+@pytest.mark.parametrize(
+    ("run", "kind"),
+    [("types-hashmap", "checkpoint"), ("wide-rocksdb", "savepoint-canonical"), ("rocksdb", "checkpoint")],
+)
+@pytest.mark.parametrize("way", ["plain", "compiled"])
+def test_compiled_loops_read_the_same(run: str, kind: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if way == "compiled":
+        importlib.import_module(compiled_use.COMPILED)
+    monkeypatch.setattr(compiled_use, "is_loaded", lambda: way == "compiled")
+    monkeypatch.setattr(compiled_use, "load_if_it_pays", lambda _: None)
+    each = next(each for each in manifest(run)["snapshots"] if each["kind"] == kind)
+    check(run, each)
+
+
+@pytest.mark.parametrize("run", ["rocksdb", "rocksdb-1.20", "wide-rocksdb"])
+@pytest.mark.parametrize("reader", ["scanner", "rocksdict"])
+def test_both_readers_of_rocksdb_read_the_same(run: str, reader: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATESTORE_ROCKSDB_READER", reader)
+    check(run, manifest(run)["snapshots"][0])
+
+
+def check(run: str, snapshot: dict[str, Any]) -> None:
+    known, source = recorded(run, snapshot["truth"]), source_of(run, snapshot["path"])
+    compared = 0
+    for state in shown_states(source):
+        place = (state.identity[0], state.identity[2])
+        if place in known and f"{uid_of(run, state)}/{state.identity[2]}" not in AS_BYTES.get(run, {}):
+            assert lines(*read(source, state)) == lines_of_truth(known[place]), state.name
+            compared += 1
+    assert compared >= len(known) - 2
+
+
+@pytest.mark.parametrize("state", ["instant", "local-date-time"])
+def test_times_beyond_a_timestamp_can_be_read_as_text(state: str) -> None:
+    """The job's values are texts of Java's ``toString`` already."""
+    snapshot = manifest("shapes-rocksdb")["snapshots"][0]
+    source = source_of("shapes-rocksdb", snapshot["path"], type=f"shapes.{state}=string")
+    at = source.at(f"shapes.{state}", source.newest(f"shapes.{state}"))
+    rows = pa.Table.from_batches(
+        [batch for part in at.parts(()) for batch in at.rows(part, at.schema.names, ())], at.schema
+    )
+    known = [line for line in truth("shapes-rocksdb", snapshot["truth"]) if line["state"] == state]
+    expected = {line["key"]: line["value"] for line in known}
+    assert {
+        str(key): value for key, value in zip(*(rows[name].to_pylist() for name in ("key", "value")), strict=True)
+    } == expected
+
+
+def test_a_changelog_is_refused_by_name() -> None:
+    snapshot = manifest("changelog")["snapshots"][0]
+    with pytest.raises(UnsupportedError, match=r"FLINK_UNSUPPORTED.*kv-long.*changelog.*canonical savepoint"):
+        source_of("changelog", snapshot["path"]).states()
