@@ -14,7 +14,7 @@ from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.intervals import calendar_parts
 from statestore.connector.spark.schema import arrow_schema
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError
+from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.places.reading_threads import limit_reading_threads, reading_in_tasks
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.comparable_values import comparable
@@ -89,6 +89,12 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
             raise pa.ArrowInvalid("a number would be rounded")
         return found
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        if pa.types.is_temporal(column.type) and "ns" in str(column.type):
+            raise UnsupportedError(
+                ErrorCode.UNSUPPORTED_TYPE,
+                f"column {field.name!r} has times with nanoseconds, which Spark's {field.type} does not hold ({error}); "
+                "leave the column out, read it in Python, or as text if an option of the engine (type) allows that",
+            ) from error
         raise InvalidInputError(
             ErrorCode.SCHEMA_CHANGED,
             f"column {field.name!r} now holds {column.type}, but the query was planned for {field.type} ({error}); "
