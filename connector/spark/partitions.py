@@ -92,8 +92,9 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
         if pa.types.is_temporal(column.type) and "ns" in str(column.type):
             raise UnsupportedError(
                 ErrorCode.UNSUPPORTED_TYPE,
-                f"column {field.name!r} has times with nanoseconds, which Spark's {field.type} does not hold ({error}); "
-                "leave the column out, read it in Python, or as text if an option of the engine (type) allows that",
+                f"column {field.name!r} has times with nanoseconds, which Spark's {field.type} does not hold "
+                f"({error}); leave the column out, read it in Python, or as text if an option of the engine (type) "
+                "allows that",
             ) from error
         raise InvalidInputError(
             ErrorCode.SCHEMA_CHANGED,
