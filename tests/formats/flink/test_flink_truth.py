@@ -52,7 +52,6 @@ AS_BYTES: dict[str, dict[str, str]] = {
     "rocksdb-1.20": {"kv-string/profile": KRYO},
     "rescaled-small-1.20": {"accounts/order": KRYO},
     "operator-1.20": {"buffers/orders": KRYO, "rules/priçes": KRYO},
-    "avro-rocksdb": {"avro-recursive/recursive": "GenericRecord"},
     "custom-rocksdb": {
         **{f"simple/m-{name}": "shop.Money$MoneySerializer" for name in ("price", "payments", "accounts")},
         **{f"body/m-{name}": "shop.Scaled$ScaledS" for name in ("ratio", "ratios")},
@@ -67,7 +66,6 @@ REFUSED: dict[str, dict[str, str]] = {
         **{f"simple/m-{name}": OPAQUE for name in ("price", "payments", "accounts")},
         **{f"body/m-{name}": OPAQUE for name in ("ratio", "ratios")},
     },
-    "avro-hashmap": {"avro-recursive/recursive": BEYOND},
     "shapes-hashmap": {f"shapes/{name}": code for name, code in SHAPES.items()},
     "shapes-rocksdb": {f"shapes/{name}": code for name, code in SHAPES.items()},
 }
@@ -76,7 +74,6 @@ MAY_BE_BEHIND = {
     ("opaque-hashmap", "opaque"),
     ("custom-hashmap", "simple"),
     ("custom-hashmap", "body"),
-    ("avro-hashmap", "avro-recursive"),
     ("shapes-hashmap", "shapes"),
 }
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.flink.columns.decoding import decode_cells
 from statestore.formats.flink.serializers.flink_types import (
     ArrayOf,
     AvroOf,
@@ -37,6 +38,7 @@ from statestore.formats.flink.serializers.flink_types import (
 )
 from statestore.formats.flink.streams.operator_rows import OperatorForm
 from statestore.formats.flink.streams.state_form import KeyedForm
+from statestore.formats.values.cells import cells_of
 
 Line = tuple[str, str]
 """(key and namespace, value), both as JSON."""
@@ -259,6 +261,9 @@ def _avro(schema: Any, value: pa.Scalar, known: dict[str, Any]) -> Any:
         found = [_avro(each, value[number], known) for number, each in enumerate(branches) if value[number].is_valid]
         (one,) = found
         return one
+    if isinstance(schema, str) and schema in known and known[schema]["type"] == "record":
+        record = known[schema]
+        return _avro(record, _inner(record, value) if pa.types.is_binary(value.type) else value, known)
     if isinstance(schema, str):
         return _avro(known[schema], value, known) if schema in known else _plain(value)
     if "name" in schema:
@@ -272,6 +277,14 @@ def _avro(schema: Any, value: pa.Scalar, known: dict[str, Any]) -> Any:
         entries = [[each["key"].as_py(), _avro(schema["values"], each["value"], known)] for each in value.values]
         return {"$map": sorted(entries, key=lambda entry: _text(entry[0]))}
     return _avro(kind, value, known) if isinstance(kind, (dict, list)) else _plain(value)
+
+
+def _inner(schema: dict[str, Any], value: pa.Scalar) -> pa.Scalar:
+    """A record inside of itself, which is shown as its bytes."""
+    cells = cells_of(pa.array([value.as_py()], pa.binary()))
+    (column,) = decode_cells([AvroOf("", json.dumps(schema))], cells, [True], "a record inside of itself")
+    assert column is not None
+    return column[0]
 
 
 def _plain(value: pa.Scalar) -> Any:
