@@ -74,6 +74,7 @@ from statestore.formats.kernels.flink_steps import (
 
 _ROWS = {MASKED: 2, TEXT: 3, SIZED: 2, BIG: 2, REST: 2}
 _TAGS = {"either": TAG_EITHER, "index": TAG_INDEX, "pojo": TAG_POJO, "byte": TAG_BYTE}
+_STRAIGHT = (FIXED, ZERO, REST, END)
 _MOST_STEPS = 1 << 16
 NO_ROW = -1
 
@@ -106,6 +107,8 @@ class Program:
     places: tuple[Place | None, ...]
     shapes: tuple[Shape, ...]
     whose: tuple[str, ...]
+    is_straight: bool
+    """Whether each step is taken once by each record: numpy can take it for all records at once."""
 
 
 @lru_cache(256)
@@ -174,6 +177,7 @@ class _Writer:
             places,
             shapes,
             tuple(self._whose),
+            all(step[0] in _STRAIGHT for step in self._steps),
         )
 
     def write(self, shape: Shape, want: bool) -> Place | None:
