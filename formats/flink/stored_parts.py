@@ -11,12 +11,16 @@ from statestore.formats.flink.serializers.flink_types import FlinkType
 from statestore.formats.flink.snapshot.handles import KeyGroupHandle, RocksHandle, stream_size
 from statestore.formats.flink.streams.keyed_columns import prefix_width
 from statestore.formats.flink.streams.state_form import KEY, KEY_GROUP, KeyedForm
+from statestore.formats.places.reading_threads import reading_threads
 from statestore.formats.rocksdb.key_ranges import KeyRange, successor
 from statestore.formats.values.filters import Filter, key_lookups
 from statestore.formats.values.key_groups import murmur_of
 
-PART_BYTES = 2 << 20
-"""Bytes of state from which on a part is divided further, down to single key groups."""
+PART_BYTES = 16 << 20
+"""Bytes of state, for each thread of its read, from which on a part is divided further, down to single key groups.
+
+Each part of a database opens a directory of links, the MANIFEST, and the table files' indexes: about ten milliseconds.
+"""
 MOST_KEYS = 1000
 
 
@@ -90,7 +94,7 @@ def _spans(
         return
     sizes = _even_sizes(handle, is_local=is_local) if isinstance(handle, RocksHandle) else _block_sizes(handle)
     first: int | None = None
-    size = 0
+    size, most = 0, PART_BYTES * reading_threads()
     for number, bytes_of_group in enumerate(sizes):
         group = handle.first_group + number
         if asked is not None and group not in asked:
@@ -100,7 +104,7 @@ def _spans(
             continue
         if bytes_of_group == 0 and first is None:
             continue
-        if first is not None and size + bytes_of_group > PART_BYTES:
+        if first is not None and size + bytes_of_group > most:
             yield first, group - 1
             first, size = None, 0
         first = group if first is None else first

@@ -1,7 +1,7 @@
 """Decoding of Flink's values: of framed ones, cell by cell, and of those that follow one another without lengths.
 
 A program steps over the records and writes down where the wanted values lie, compiled where that pays, and numpy
-gathers them into columns. Both ways give the same columns and refuse the same bytes.
+gathers them into columns. Framed values of fixed width need no loop. All ways give the same columns and refuse the same bytes.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from statestore.formats.flink.columns.programs import Program, program_of
 from statestore.formats.flink.serializers.flink_types import FlinkType
 from statestore.formats.kernels import compiled_use
 from statestore.formats.kernels.arrays import Bytes, Ints
-from statestore.formats.kernels.flink_steps import DONE, FULL, OPAQUE, SHORT
-from statestore.formats.values.cells import Cells
+from statestore.formats.kernels.flink_steps import DONE, FIXED, FULL, OPAQUE, REST, SHORT, WRONG, ZERO
+from statestore.formats.values.cells import Cells, gather
 
 _KERNELS = "statestore.formats.kernels.flink_kernels"
-_WORTH_BYTES = 1 << 20  # of values: loading the loop takes as long as the plain one takes for these
+_WORTH_BYTES = 1 << 20  # of values in all calls: loading the loop takes as long as the plain one takes for these
 _MOST_PLACES = 1 << 16
 _FEWEST_PLACES = 1 << 10
 _PLACES_BYTES = 64 << 20
 _SHOWN_BYTES = 40
+_stepped_plainly = 0  # bytes; threads may lose a few, which only delays loading
 _REMEDY = "restore the file from a copy, or correct the type given for the state"
 
 
@@ -176,11 +177,18 @@ def _no_rows(program: Program) -> list[Ints]:
 
 
 def _is_compiled(stored: int) -> bool:
-    return compiled_use.is_loaded() and (stored >= _WORTH_BYTES or _KERNELS in sys.modules)
+    global _stepped_plainly
+    if not compiled_use.is_loaded():
+        return False
+    if _KERNELS not in sys.modules:
+        _stepped_plainly += stored
+    return _KERNELS in sys.modules or _stepped_plainly >= _WORTH_BYTES
 
 
 def _walk(program: Program, data: Bytes, start: Ints, stop: Ints, framed: bool, first: int, most: int) -> _Walked:
     """Walk over records ``first`` to before ``most``, or as many as have places in one batch, at least one."""
+    if framed and program.is_straight:
+        return _walk_straight(program, data, start, stop, first, most)
     stored = int((stop - start).sum())
     if not _is_compiled(stored):
         return _walk_plainly(program, data, start, stop, framed, first, most)
@@ -207,6 +215,30 @@ def _walk(program: Program, data: Bytes, start: Ints, stop: Ints, framed: bool, 
     return _Walked([row[: used[head]] for row, head in zip(out, program.heads, strict=True)], until, at, status)
 
 
+def _walk_straight(program: Program, data: Bytes, start: Ints, stop: Ints, first: int, most: int) -> _Walked:
+    """Walk over framed records by a program without branches and loops, each step for all of them at once."""
+    at, end = start[first:most], stop[first:most]
+    bad = np.zeros(len(at), bool)
+    rows = [at] * len(program.heads)
+    for step, row, size, *_ in program.steps.tolist():
+        if step == FIXED:
+            if row >= 0:
+                rows[row] = at
+            at = at + size
+        elif step == REST:
+            if row >= 0:
+                rows[row], rows[row + 1] = at, end - at
+            bad |= at > end
+            at = end
+        elif step == ZERO:
+            bad |= at >= end
+            bad |= gather(data, np.where(bad, 0, at), "u1") != 0
+            at = at + 1
+    bad |= at != end
+    right = int(bad.argmax()) if bad.any() else len(bad)
+    return _Walked([row[:right] for row in rows], first + right, 0, DONE if right == len(bad) else WRONG)
+
+
 def _walk_plainly(
     program: Program, data: Bytes, start: Ints, stop: Ints, framed: bool, first: int, most: int
 ) -> _Walked:
@@ -226,7 +258,7 @@ def _walk_plainly(
             status = OPAQUE
             break
         except Wrong as fault:
-            status = SHORT if isinstance(fault, Short) else DONE - 1
+            status = SHORT if isinstance(fault, Short) else WRONG
             break
         until += 1
     return _Walked([np.array(row, np.int64) for row in walk.out], until, at, status)

@@ -80,6 +80,7 @@ from statestore.formats.kernels.flink_steps import (
 
 _ROWS = {MASKED: 2, TEXT: 3, SIZED: 2, BIG: 2, REST: 2, KEPT: 2}
 _TAGS = {"either": TAG_EITHER, "index": TAG_INDEX, "pojo": TAG_POJO, "byte": TAG_BYTE}
+_STRAIGHT = (FIXED, ZERO, REST, END)
 _MOST_STEPS = 1 << 16
 _MOST_CALLS = 1 << 12  # a record of Avro within itself; writers and readers of Java have no room for many more
 _MOST_STACK = 1 << 20
@@ -114,6 +115,8 @@ class Program:
     places: tuple[Place | None, ...]
     shapes: tuple[Shape, ...]
     whose: tuple[str, ...]
+    is_straight: bool
+    """Whether each step is taken once by each record: numpy can take it for all records at once."""
 
 
 @lru_cache(256)
@@ -196,6 +199,7 @@ class _Writer:
             places,
             shapes,
             tuple(self._whose),
+            all(step[0] in _STRAIGHT for step in self._steps),
         )
 
     def write(self, shape: Shape, want: bool) -> Place | None:
