@@ -145,8 +145,8 @@ class Warehouse:
     def describe(self) -> str:
         """Return the text of a file that says what is known and guessed of an engine's states, to be corrected.
 
-        Later reads take it as an option (``stores_file`` of Kafka Streams). Raises UnsupportedError NOTHING_TO_DESCRIBE
-        where nothing is guessed.
+        Later reads take it as an option (``stores_file`` of Kafka Streams), or a check of a restore takes it (Flink).
+        Raises UnsupportedError NOTHING_TO_DESCRIBE where there is nothing to say.
         """
         source = self.held.source if isinstance(self.held, EngineStates) else None
         if not isinstance(source, DescribesStates):

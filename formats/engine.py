@@ -355,10 +355,12 @@ class ChecksResumption(Protocol):
 
 @runtime_checkable
 class DescribesStates(Protocol):
-    """A source of whose states something is guessed, which a file can say."""
+    """A source that can say in a file what is known of its states."""
 
     def described(self) -> str:
-        """The text of a file that states what is known and guessed; a user corrects it and gives it to later reads."""
+        """The text of a file that states what is known and guessed. A user corrects it and gives it to later reads, or
+        to a check of a restore (`statestore.formats.restore_findings`).
+        """
 
 
 class Opening(Protocol):

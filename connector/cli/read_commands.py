@@ -18,12 +18,25 @@ NONE: Selected = {}
 
 def inspect(
     path: args.Path_,
+    compatible_with: Annotated[
+        str | None,
+        typer.Option(
+            "--compatible-with",
+            help="Say instead what becomes of each state when this job is started from it: a savepoint or checkpoint "
+            "of the job, or a file as `describe` prints it.",
+        ),
+    ] = None,
     as_json: args.Json = False,
     full: args.Full = False,
     selected: Selected = NONE,
 ) -> None:
     """List the stores and tables with their schemas, keys, versions, time spans, bytes, retention, last writer and
     health."""
+    if compatible_with is not None:
+        from statestore.connector.cli.restoring import show_restore
+
+        show_restore(path, compatible_with, selected, as_json=as_json, full=full)
+        return
     from statestore.catalog.summaries import summaries
     from statestore.catalog.warehouse import open_warehouse
     from statestore.connector.cli.summary import SHOWN, as_grid, columns_within
@@ -52,7 +65,7 @@ def inspect(
 
 def describe(path: args.Path_, selected: Selected = NONE) -> None:
     """Print a TOML file with what is known and guessed of the states at PATH, to be corrected and given to later
-    reads."""
+    reads, or to inspect --compatible-with."""
     from statestore.catalog.warehouse import open_warehouse
 
     typer.echo(open_warehouse(path, selected).describe(), nl=False)

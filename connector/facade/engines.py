@@ -30,9 +30,11 @@ from statestore.formats.engine import (
 from statestore.formats.keyed_operators import HoldsKeyedStates, KeyedOperator, OperatorState
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.locations import Location, open_location
+from statestore.formats.restore_findings import ChecksRestore, RestoreFinding
 from statestore.formats.values.filters import Filter, mask
 
 __all__ = [
+    "ChecksRestore",
     "ChecksResumption",
     "CountsRows",
     "DeltaPart",
@@ -51,6 +53,7 @@ __all__ = [
     "OperatorState",
     "Part",
     "ReadsFields",
+    "RestoreFinding",
     "Source",
     "StateAt",
     "StateFile",

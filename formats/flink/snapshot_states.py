@@ -93,7 +93,7 @@ class OpenedSnapshot:
             name = shown_name(label, header.name)
             form = form_of(header, key, self._declared(name, header.name), f"{self.files.path}, state {name}")
             found.append(ShownState((operator.id, "keyed", header.name), name, label, form, key, stored.error))
-        for form_of_list in _operator_forms(stored):
+        for form_of_list in operator_forms(stored):
             name = shown_name(label, form_of_list.name)
             identity = (operator.id, "operator", form_of_list.name)
             found.append(ShownState(identity, name, label, form_of_list, error=stored.error))
@@ -127,8 +127,8 @@ def _label(operator: OperatorSnapshot, settings: FlinkSettings) -> str:
     return operator.uid or settings.uids.get(operator.id) or operator.name or operator.id
 
 
-def _operator_forms(stored: StoredStates) -> list[OperatorForm]:
-    """The lists and broadcast maps of all subtasks."""
+def operator_forms(stored: StoredStates, *, whole: bool = False) -> list[OperatorForm]:
+    """The lists and broadcast maps of all subtasks; ``whole``: with types as they are stored, not as they are shown."""
     lists: dict[str, list[FlinkType]] = {}
     maps: dict[str, list[tuple[FlinkType, FlinkType]]] = {}
     modes: dict[str, str] = {}
@@ -138,8 +138,9 @@ def _operator_forms(stored: StoredStates) -> list[OperatorForm]:
             modes[state.name] = state.mode
         for broadcast in each.header.broadcasts:
             maps.setdefault(broadcast.name, []).append((broadcast.key, broadcast.value))
+    shown_as = _unchanged if whole else or_opaque
     found = [
-        OperatorForm(name, modes[name], or_opaque(merged(kinds, f"operator state {name!r}")))
+        OperatorForm(name, modes[name], shown_as(merged(kinds, f"operator state {name!r}")))
         for name, kinds in lists.items()
     ]
     for name, pairs in maps.items():
@@ -151,6 +152,10 @@ def _operator_forms(stored: StoredStates) -> list[OperatorForm]:
         else:
             found.append(OperatorForm(name, "broadcast", value, key))
     return found
+
+
+def _unchanged(kind: FlinkType) -> FlinkType:
+    return kind
 
 
 def _uniquely_named(states: list[ShownState]) -> list[ShownState]:

@@ -14,11 +14,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.formats.engine import HasSlices, Source, StateAt, StateInfo, StateSize, Version
+from statestore.formats.engine import DescribesStates, HasSlices, Source, StateAt, StateInfo, StateSize, Version
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
+from statestore.formats.flink.description_file import describe_job, read_description
 from statestore.formats.flink.flink_options import FlinkSettings
+from statestore.formats.flink.job_description import JobDescription, job_of
 from statestore.formats.flink.needed_files import MISSING, handles_bytes, needed_files
+from statestore.formats.flink.restore_check import restore_findings
 from statestore.formats.flink.snapshot.handles import RocksHandle
 from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot
@@ -30,6 +33,7 @@ from statestore.formats.flink.streams.operator_rows import OperatorForm
 from statestore.formats.flink.streams.state_form import KeyedForm
 from statestore.formats.keyed_operators import HoldsKeyedStates, KeyedOperator, OperatorState
 from statestore.formats.places.locations import Location
+from statestore.formats.restore_findings import ChecksRestore, RestoreFinding
 from statestore.formats.values.filters import Filter
 
 SLICE_BYTES = 64 << 20
@@ -45,7 +49,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class FlinkSource(Source, HasSlices, HoldsKeyedStates):
+class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRestore):
     """The snapshots of a job that were there when it was opened; ``refs`` are by checkpoint id, ascending."""
 
     location: Location
@@ -208,6 +212,23 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates):
                 KeyedOperator(mine[0].operator, operator.max_parallelism, max(operator.parallelism, 1), states, ids)
             )
         return found
+
+    def described(self) -> str:
+        return describe_job(self._job())
+
+    def restored_by(self, job: Source) -> Sequence[RestoreFinding]:
+        if not isinstance(job, FlinkSource):
+            raise InvalidInputError(
+                ErrorCode.STATE_SELECTION, f"{job.path} is no job of Flink; expected a savepoint or checkpoint of one"
+            )
+        return restore_findings(self._job(), job._job())
+
+    def restored_as_described(self, text: str, name: str) -> Sequence[RestoreFinding]:
+        return restore_findings(self._job(), read_description(text, name))
+
+    def _job(self) -> JobDescription:
+        """The job as of its newest snapshot."""
+        return job_of(self._snapshot(self.refs[-1][0]))
 
     def operator_of(self, state: str) -> OperatorSnapshot:
         """The operator of a state, in the newest snapshot that has it."""

@@ -53,7 +53,10 @@ class Subtask:
 
 @dataclass(frozen=True)
 class OperatorSnapshot:
-    """The state of an operator. ``id`` is 32 hexadecimal digits; ``uid`` and ``name`` are stored from version 5 on."""
+    """The state of an operator. ``id`` is 32 hexadecimal digits; ``uid`` and ``name`` are stored from version 5 on.
+
+    ``coordinator``: its coordinator has state besides.
+    """
 
     id: str
     uid: str | None
@@ -62,6 +65,7 @@ class OperatorSnapshot:
     max_parallelism: int
     finished: bool
     subtasks: tuple[Subtask, ...]
+    coordinator: bool = False
 
 
 @dataclass(frozen=True)
@@ -143,16 +147,16 @@ def _operator(source: DataInput, version: int) -> OperatorSnapshot:
             f"parallelism up to {MAX_KEY_GROUPS}",
             start,
         )
-    stream_handle(source, "a coordinator's state")
+    coordinator = stream_handle(source, "a coordinator's state") is not None
     subtasks = source.i32("subtasks")
     if subtasks < 0:
-        return OperatorSnapshot(number, uid, name, parallelism, most, True, ())
+        return OperatorSnapshot(number, uid, name, parallelism, most, True, (), coordinator)
     least = 4  # a finished subtask is its index alone
     found = [_subtask(source, version) for _ in range(source.count(subtasks, least, "subtasks"))]
     _check_distinct(source, [subtask.index for subtask in found], f"subtask of operator {number}")
     _check_groups(source, number, most, [subtask.managed_keyed for subtask in found])
     _check_groups(source, number, most, [subtask.raw_keyed for subtask in found])
-    return OperatorSnapshot(number, uid, name, parallelism, most, False, tuple(found))
+    return OperatorSnapshot(number, uid, name, parallelism, most, False, tuple(found), coordinator)
 
 
 def _check_distinct(source: DataInput, found: Sequence[object], what: str) -> None:
