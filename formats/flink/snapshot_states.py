@@ -147,8 +147,8 @@ def operator_forms(stored: StoredStates, *, whole: bool = False) -> list[Operato
         what = f"broadcast state {name!r}"
         key, value = merged([key for key, _ in pairs], what), merged([value for _, value in pairs], what)
         if is_opaque(key) or is_opaque(value):  # nothing tells its entries apart: the whole map is one value
-            whole = or_opaque(key if is_opaque(key) else value)
-            found.append(OperatorForm(name, "broadcast", whole))
+            undivided = or_opaque(key if is_opaque(key) else value)
+            found.append(OperatorForm(name, "broadcast", undivided))
         else:
             found.append(OperatorForm(name, "broadcast", value, key))
     return found

@@ -1,7 +1,8 @@
 """Decoding of Flink's values: of framed ones, cell by cell, and of those that follow one another without lengths.
 
 A program steps over the records and writes down where the wanted values lie, compiled where that pays, and numpy
-gathers them into columns. Framed values of fixed width need no loop. All ways give the same columns and refuse the same bytes.
+gathers them into columns. Framed values of fixed width need no loop. All ways give the same columns and refuse the same
+bytes.
 """
 
 from __future__ import annotations
