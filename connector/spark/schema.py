@@ -42,9 +42,11 @@ def spark_schema(schema: pa.Schema, *, marked: bool = True, event_times: bool = 
     UnsupportedError UNSUPPORTED_TYPE for a type that Spark does not have.
     """
     kinds = [_column_type(field) if event_times else _bare(_column_type(field)) for field in schema]
-    return StructType(
-        [numbers_field(name, kind, marked=marked) for name, kind in zip(schema.names, kinds, strict=True)]
-    )
+    fields = [numbers_field(name, kind, marked=marked) for name, kind in zip(schema.names, kinds, strict=True)]
+    if marked and event_times:
+        for found, field in zip(fields, schema, strict=True):
+            found.metadata = {**(found.metadata or {}), **(_metadata(field) or {})}
+    return StructType(fields)
 
 
 def _column_type(field: pa.Field) -> DataType:

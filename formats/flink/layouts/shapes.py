@@ -6,11 +6,13 @@ programs (``columns.programs``), which one loop runs over all records.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from statestore.formats.flink.serializers.flink_types import Logical
+from statestore.formats.values.declared_types import COLUMN_METADATA
 
 MOST_EMPTY = 1 << 16
 """Entries of a list that has entries without bytes; no real one has any, and a damaged count may say anything."""
@@ -201,7 +203,9 @@ def field_of(name: str, shape: Shape) -> pa.Field:
         inner = _only_case(inner) if isinstance(inner, Branches) else inner.value
     metadata = None
     if isinstance(inner, (Rest, Again)):
-        metadata = {SERIALIZER: inner.whose.encode("utf-8", "backslashreplace")}
+        whose = inner.whose.encode("utf-8", "backslashreplace")
+        for_spark = json.dumps({SERIALIZER.decode(): whose.decode()})
+        metadata = {SERIALIZER: whose, COLUMN_METADATA: for_spark.encode()}
     return pa.field(name, shape.column, metadata=metadata)
 
 

@@ -270,8 +270,8 @@ def test_opaque_bytes_are_binary_at_the_end_of_a_frame(each_way: bool) -> None:
     kind = TupleOf((LONG, Opaque("KryoSerializer", "a.B")))
     assert decoded(kind, int64(1) + b"abc", int64(2)) == [{"f0": 1, "f1": b"abc"}, {"f0": 2, "f1": b""}]
     (_, inner) = arrow_field("v", kind).type
-    assert inner.metadata == {b"statestore.serializer": b"KryoSerializer of a.B"}
-    assert arrow_field("v", Opaque("K")).metadata == {b"statestore.serializer": b"K"}
+    assert inner.metadata[b"statestore.serializer"] == b"KryoSerializer of a.B"
+    assert arrow_field("v", Opaque("K")).metadata[b"statestore.serializer"] == b"K"
 
 
 def test_opaque_bytes_before_others_are_refused() -> None:
