@@ -8,25 +8,27 @@ known.
 from __future__ import annotations
 
 import itertools
+import pickle
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 
 from statestore.formats.engine import DescribesStates, HasSlices, Source, StateAt, StateInfo, StateSize, Version
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, NotFoundError
+from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError
 from statestore.formats.flink.description_file import describe_job, read_description
 from statestore.formats.flink.flink_options import FlinkSettings
 from statestore.formats.flink.job_description import JobDescription, job_of
-from statestore.formats.flink.needed_files import MISSING, handles_bytes, needed_files
+from statestore.formats.flink.needed_files import DAMAGED, MISSING, handles_bytes, needed_files
 from statestore.formats.flink.restore_check import restore_findings
 from statestore.formats.flink.snapshot.handles import RocksHandle
 from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot
 from statestore.formats.flink.snapshot_states import OpenedSnapshot, ShownState, open_snapshot, shown_name
-from statestore.formats.flink.state_at import ElementsAt, KeyedAt, UnreadableAt
+from statestore.formats.flink.state_at import ElementsAt, KeyedAt, Origin, UnreadableAt
 from statestore.formats.flink.state_facts import keyed_kind, state_info, wider_schema
 from statestore.formats.flink.stored_parts import asked_groups, parts_of
 from statestore.formats.flink.streams.operator_rows import OperatorForm
@@ -60,7 +62,8 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
     found: Found = field(default_factory=Found, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return FlinkSource, (self.location, self.job, self.refs, self.incomplete, self.settings)
+        known = (self.location, self.job, self.refs, self.incomplete, self.settings)
+        return _unpickled, (pickle.dumps(known),)
 
     @property
     def path(self) -> str:
@@ -128,8 +131,9 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
         snapshot = self._snapshot(self.newest(state))
         operator = self._newest_operator(found)
         files = list(needed_files(snapshot.files, operator))
-        missing = [each.name for each in files if each.role == MISSING]
+        missing, damaged = ([each.name for each in files if each.role == role] for role in (MISSING, DAMAGED))
         problems = [f"files that the snapshot needs are missing: {', '.join(missing[:5])}"] if missing else []
+        problems += [f"files have another size than the snapshot says: {', '.join(damaged[:5])}"] if damaged else []
         problems += [f"{found.error}"] if found.error is not None else []
         alone = sum(each.identity[0] == operator.id for each in self._states().values()) == 1
         total = handles_bytes(operator)
@@ -145,7 +149,7 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
             files=len(files),
             writer=f"Flink metadata version {snapshot.metadata.version}",
             problems=tuple(problems),
-            damaged=bool(missing),
+            damaged=bool(missing or damaged) or isinstance(found.error, CorruptError),
             details=tuple(details),
         )
 
@@ -325,16 +329,24 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
         form = wanted.form if found is None else found.form
         stored = None if operator is None else snapshot.stored(operator.id)
         operator = operator or self._newest_operator(wanted)
+        origin = Origin(self, wanted.name)
         if isinstance(form, KeyedForm):
             places = () if found is None or stored is None else (*stored.keyed, *_timers_of(form, stored.timers))
             key = None if found is None else found.key
-            return KeyedAt(version, snapshot.files, operator, form, key, operator.max_parallelism, places, label)
+            groups = operator.max_parallelism
+            return KeyedAt(origin, version, snapshot.files, operator, form, key, groups, places, label)
         assert isinstance(form, OperatorForm)
         elements = () if found is None or stored is None else stored.elements
         if form.key is not None:  # every subtask has the whole map
             holders = [each for each in elements if any(state.name == form.name for state in each.handle.states)]
             elements = tuple(holders[:1])
-        return ElementsAt(version, snapshot.files, operator, form, tuple(elements), label)
+        return ElementsAt(origin, version, snapshot.files, operator, form, tuple(elements), label)
+
+
+@lru_cache(4)
+def _unpickled(known: bytes) -> FlinkSource:
+    """The source with these facts: the same for all parts that a process reads, so each snapshot is opened once."""
+    return FlinkSource(*pickle.loads(known))  # made by this class: it came with a task, not from a file
 
 
 def _timers_of(form: KeyedForm, timers: Sequence[Any]) -> tuple[Any, ...]:
