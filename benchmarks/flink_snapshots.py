@@ -3,17 +3,18 @@
     python benchmarks/flink_snapshots.py                two million keys
     python benchmarks/flink_snapshots.py --quick        a tenth of them
     python benchmarks/flink_snapshots.py --run FOLDER   the snapshots of a run of the job Customers, which are kept
+    python benchmarks/flink_snapshots.py --states balance orders
 
 A JDK and Maven make the data with Flink itself (``tests/engines/flink``): a canonical savepoint and an incremental
 checkpoint of RocksDB. Flink's State Processor API then reads both, too. Without them two snapshots of the same form are
 written here, and there is nothing to compare with.
 
-Each read is a process on one core. ``process_s`` is its wall time, start included, as is ``flink_s`` of Flink;
-``times_flink`` is the second over the first. ``first_s`` is the wall time of the first scan, which loads compiled
-loops; ``scan_s`` and ``rows_per_s`` are of the fastest of the scans, the second by processor time. ``bytes`` are those
-that a scan reads, and ``ratio`` is its wall time over that of reading as many without looking at them. ``keys_s`` is a
-scan of the keys alone, ``lookup_ms`` the median of lookups of one key. ``peak_mib`` is the memory of the process at its
-peak, with Python and all libraries.
+Each read is a process on one core. ``process_s`` and ``process_cpu_s`` are its wall time and processor time, start
+included, and ``flink_s`` and ``flink_cpu_s`` those of Flink; ``times_flink`` is the ratio of the processor times.
+``first_s`` is the wall time of the first scan, which loads compiled loops; ``scan_s`` and ``rows_per_s`` are of the
+fastest of the scans, the second by processor time. ``bytes`` are those that a scan reads, and ``ratio`` is its wall
+time over that of reading as many without looking at them. ``keys_s`` is a scan of the keys alone, ``lookup_ms`` the
+median of lookups of one key. ``peak_mib`` is the memory of the process at its peak, with Python and all libraries.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +42,7 @@ import statestore
 KEYS, REPETITIONS, LOOKUPS = 2_000_000, 5, 15
 FIRST_KEY = 100_000_000
 GROUPS = 128
-STATES = ("balance", "customer", "orders", "limits")
+STATES = ("balance", "customer", "orders", "limits", "name")
 PROJECTS = Path(__file__).parent.parent / "tests" / "engines" / "flink"
 OPENED = ("lang", "lang.invoke", "util", "util.concurrent.atomic", "time", "math", "net", "io", "nio")
 BASE = "org.apache.flink.api.common.typeutils.base."
@@ -246,11 +248,18 @@ def read_once(place: str, name: str) -> None:
     report(rows=count(statestore.inspect(place).table(name).scan()))
 
 
-def in_process(*arguments: str) -> tuple[float, dict[str, Any]]:
-    began = time.perf_counter()
+def in_process(*arguments: str) -> dict[str, Any]:
     done = subprocess.run([sys.executable, __file__, *arguments], check=True, stdout=subprocess.PIPE, text=True)
     found: dict[str, Any] = json.loads(done.stdout)
-    return time.perf_counter() - began, found
+    return found
+
+
+def measured(call: Callable[[], Any]) -> tuple[float, float, Any]:
+    """Wall time and processor time of the processes that a call starts, and its result."""
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    result = call()
+    wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, result
 
 
 def raw_speed(place: Path) -> float:
@@ -270,18 +279,22 @@ def raw_speed(place: Path) -> float:
     return size / best
 
 
-def measure(kind: str, place: Path, path: str | None) -> None:
+def measure(kind: str, place: Path, path: str | None, chosen: Sequence[str]) -> None:
     speed = raw_speed(place)
-    names = sorted(each for each in statestore.inspect(place).tables() if "timers" not in each and "src" not in each)
-    for name in names:
-        _, found = in_process("--read", str(place), name)
-        found["ratio"] = round(found["scan_s"] / (found["bytes"] / speed), 1)
-        found["process_s"] = round(min(in_process("--read-once", str(place), name)[0] for _ in range(3)), 2)
+    for name in sorted(statestore.inspect(place).tables()):
         state = name.rpartition(".")[2]
-        if path is not None and state in STATES:
-            _, rows, seconds = java(path, "ReadWithFlink", str(place), state).split()
-            assert int(rows) == found["rows"], (name, rows, found)
-            found |= {"flink_s": float(seconds), "times_flink": round(float(seconds) / found["process_s"], 1)}
+        if state not in chosen:
+            continue
+        found = in_process("--read", str(place), name)
+        found["ratio"] = round(found["scan_s"] / (found["bytes"] / speed), 1)
+        once = [measured(partial(in_process, "--read-once", str(place), name)) for _ in range(3)]
+        wall, cpu = min(each[0] for each in once), min(each[1] for each in once)
+        found |= {"process_s": round(wall, 2), "process_cpu_s": round(cpu, 2)}
+        if path is not None:
+            wall, flink_cpu, text = measured(partial(java, path, "ReadWithFlink", str(place), state))
+            assert int(text.split()[1]) == found["rows"], (name, text, found)
+            found |= {"flink_s": round(wall, 2), "flink_cpu_s": round(flink_cpu, 2)}
+            found["times_flink"] = round(flink_cpu / cpu, 1)
         report(snapshot=kind, state=state, **found)
 
 
@@ -289,6 +302,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the keys")
     parser.add_argument("--run", type=Path, help="the folder of a run of the job Customers, with its manifest.json")
+    parser.add_argument("--states", nargs="+", default=STATES, help="these states alone")
     parser.add_argument("--without-flink", action="store_true", help="write the snapshots here")
     parser.add_argument("--read", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--read-once", nargs=2, help=argparse.SUPPRESS)
@@ -306,7 +320,7 @@ def main() -> None:
         places = snapshots(run) if run.is_dir() else write_here(place / "written", keys)
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})  # and of the processes that it starts
         for kind, folder in places.items():
-            measure(kind, folder, path)
+            measure(kind, folder, path, given.states)
     finally:
         shutil.rmtree(place)
 
