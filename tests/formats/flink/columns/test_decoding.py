@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -18,6 +19,7 @@ from statestore.formats.errors import CorruptError, StateStoreError, Unsupported
 from statestore.formats.flink.columns import decoding
 from statestore.formats.flink.columns.arrow_types import arrow_field, arrow_type
 from statestore.formats.flink.columns.decoding import Records, decode_cells, decode_records
+from statestore.formats.flink.columns.programs import program_of
 from statestore.formats.flink.serializers.flink_types import (
     REST_OF_CELL,
     Basic,
@@ -37,6 +39,7 @@ from statestore.formats.flink.serializers.flink_types import (
     TtlOf,
     TupleOf,
 )
+from statestore.formats.kernels import compiled_use
 from statestore.formats.values.cells import Cells, cells_of
 
 STRING, LONG, INT, VOID = Basic("string"), Basic("long"), Basic("int"), Basic("void")
@@ -391,3 +394,39 @@ def test_the_last_data_may_not_end_before_the_records(each_way: bool) -> None:
     first = records([LONG], data, 3, True)
     with pytest.raises(CorruptError, match="FLINK_ROW"):
         records([LONG], data, 3 - first.rows, True, first.at)
+
+
+# Values of fixed width, which are stepped over all at once
+
+
+def step_by_step(*asked: Any) -> Any:
+    return replace(program_of(*asked), is_straight=False)
+
+
+keys = st.binary(min_size=8, max_size=8).map(lambda key: b"\1" + key + b"\0")
+
+
+@given(st.lists(st.one_of(keys, keys, st.binary(max_size=12))))
+@settings(max_examples=60, deadline=None)
+def test_values_of_fixed_width_are_taken_and_refused_as_step_by_step(rows: list[bytes]) -> None:
+    kinds: list[FlinkType] = [Prefix(1), LONG, VOID]
+    found = outcome(kinds, rows, False)
+    with mock.patch.object(decoding, "program_of", step_by_step):
+        assert found == outcome(kinds, rows, False)
+
+
+@given(st.lists(st.binary(max_size=6)))
+@settings(max_examples=30, deadline=None)
+def test_the_rest_behind_a_fixed_width_is_taken_and_refused_as_step_by_step(rows: list[bytes]) -> None:
+    kinds: list[FlinkType] = [Prefix(2), Opaque("shop.Money")]
+    found = outcome(kinds, rows, False)
+    with mock.patch.object(decoding, "program_of", step_by_step):
+        assert found == outcome(kinds, rows, False)
+
+
+def test_small_batches_count_together_for_the_compiled_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "_KERNELS", "a module that nobody has loaded")
+    monkeypatch.setattr(decoding, "_WORTH_BYTES", 100)
+    monkeypatch.setattr(decoding, "_stepped_plainly", 0)
+    monkeypatch.setattr(compiled_use, "is_loaded", lambda: True)
+    assert [decoding._is_compiled(40) for _ in range(4)] == [False, False, True, True]
