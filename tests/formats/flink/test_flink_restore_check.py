@@ -19,10 +19,11 @@ from statestore.formats.flink.job_description import (
     JobDescription,
     default_max_parallelism,
 )
+from statestore.formats.flink.opening import open_source
 from statestore.formats.flink.restore_check import restore_findings
 from statestore.formats.flink.serializers.flink_types import Basic, FlinkType, ListOf, MapOf, Opaque, PojoOf, TimerOf
 from statestore.formats.flink.serializers.type_names import KRYO
-from statestore.formats.flink.source import FlinkSource, open_source
+from statestore.formats.flink.source import FlinkSource
 from statestore.formats.places.locations import parse_location
 from statestore.formats.restore_findings import RestoreFinding
 
