@@ -31,6 +31,7 @@ class OperatorState:
     - of map: ``map_key`` and ``map_value``, in a row for each entry;
     - of timers: ``timestamp_ms`` (int64, epoch milliseconds).
 
+    Values that say nothing (Flink's ``Void``) have no column ``value`` or ``map_value``; true is imported for them.
     A state with a time to live has ``last_access`` (timestamp) besides. Other columns are those of
     `StateInfo.placement` or derived from these, and are not imported.
     """

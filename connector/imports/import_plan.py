@@ -148,7 +148,8 @@ def _check_lifetimes(
 def _planned(key: pa.Schema, name: str, state: OperatorState, at: StateAt, keep: bool) -> PlannedState:
     columns, kind = at.schema, _KINDS[state.kind]
     keeps_access = keep and LAST_ACCESS in columns.names
-    value = pa.bool_() if kind == "timer" else columns.field(MAP_VALUE if kind == "map" else VALUE).type
+    column = MAP_VALUE if kind == "map" else VALUE
+    value = columns.field(column).type if column in columns.names else pa.bool_()
     if keeps_access:
         value = pa.struct([(VALUE, value), (LAST_ACCESS, TIME)])
     user_key = _stored(columns.field(MAP_KEY).type, "map_key", key=True) if kind == "map" else None

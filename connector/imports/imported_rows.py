@@ -59,15 +59,21 @@ def _columns_of(planned: PlannedState, fields: Sequence[str]) -> Callable[[pa.Re
         named = _members(batch.column(KEY)) if fields else [batch.column(KEY)]
         namespace = _members(batch.column(NAMESPACE)) if has_namespace else []
         if kind == "timer":
-            return [_times(batch.column(TIMESTAMP_MS)), *named, *namespace, pa.array(np.ones(batch.num_rows, bool))]
+            return [_times(batch.column(TIMESTAMP_MS)), *named, *namespace, _true(batch.num_rows)]
         last = [batch.column(POSITION)] if kind == "list" else [batch.column(MAP_KEY)] if kind == "map" else []
-        value = batch.column(MAP_VALUE if kind == "map" else VALUE)
+        column = MAP_VALUE if kind == "map" else VALUE
+        value = batch.column(column) if column in batch.schema.names else _true(batch.num_rows)
         if planned.keeps_access:
             access = cast_exactly(batch.column(LAST_ACCESS), TIME)
             value = pa.StructArray.from_arrays([value, access], [VALUE, LAST_ACCESS])
         return [*named, *namespace, *last, value]
 
     return columns
+
+
+def _true(count: int) -> pa.Array:
+    """The values of states that have none: all that they say is that there is a row."""
+    return pa.array(np.ones(count, bool))
 
 
 def _members(column: pa.Array) -> list[pa.Array]:

@@ -18,6 +18,11 @@ def arrow_type(kind: FlinkType) -> pa.DataType:
     return pa.null() if column is None else column
 
 
+def has_column(kind: FlinkType) -> bool:
+    """Return whether a type of Flink has a column; a void type has none. Errors as `arrow_type`."""
+    return layout(kind).column is not None
+
+
 def arrow_field(name: str, kind: FlinkType) -> pa.Field:
     """The field of the column of a type of Flink. Bytes that only the job's classes decode say so in its metadata.
 

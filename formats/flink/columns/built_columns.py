@@ -21,6 +21,7 @@ from statestore.formats.flink.layouts.shapes import (
     Cast,
     Fixed,
     Masked,
+    Nulls,
     Optional,
     Repeated,
     Rest,
@@ -69,6 +70,8 @@ def build(places: Places, place: Place, count: int) -> pa.Array:
         order = shape.order or range(len(shape.parts))
         parts = [build(places, part, count) for part in (place.parts[each] for each in order) if part is not None]
         return struct_array(parts, column, count)
+    if isinstance(shape, Nulls):
+        return pa.nulls(count)
     if isinstance(shape, Routines):
         return _part(places, place, 0, count)
     if isinstance(shape, Cast):
@@ -135,8 +138,6 @@ def _masked(places: Places, place: Place, count: int) -> pa.Array:
 def _branches(places: Places, place: Place, count: int) -> pa.Array:
     shape = place.shape
     assert isinstance(shape, Branches)
-    if shape.tag == "nothing":
-        return pa.nulls(count)
     taken = places.rows[place.row]
     if not shape.fields and shape.tag != "pojo":
         only = next(number for number, case in enumerate(shape.cases) if case is not None)

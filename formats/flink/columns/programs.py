@@ -28,6 +28,7 @@ from statestore.formats.flink.layouts.shapes import (
     Fixed,
     LengthBefore,
     Masked,
+    Nulls,
     Optional,
     Repeated,
     Rest,
@@ -246,7 +247,7 @@ class _Writer:
             return Place(shape, parts=(self.write(shape.value, want),))
         if isinstance(shape, Again):
             return self._again(shape, want)
-        if isinstance(shape, Cast):
+        if isinstance(shape, (Cast, Nulls)):
             return Place(shape, parts=(self.write(shape.value, want),))
         if isinstance(shape, Zero):
             self.step(ZERO)
@@ -375,8 +376,6 @@ class _Writer:
         return Place(shape, row, parts=tuple(parts))
 
     def _branches(self, shape: Branches, want: bool) -> Place:
-        if shape.tag == "nothing":
-            return Place(shape)
         row, base, first_name = self._row(BRANCH, want), len(self._jumps), len(self._name_ends)
         for name in shape.names:
             self._names += modified_utf8(name)

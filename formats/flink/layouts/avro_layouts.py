@@ -26,6 +26,7 @@ from statestore.formats.flink.layouts.shapes import (
     Struct,
     field_of,
     struct_of,
+    with_column,
 )
 
 _MOST_DEPTH = 64
@@ -111,10 +112,10 @@ class _Schema:
             fixed = self._decimal(found, Fixed(pa.binary(), size, "bytes"), "big decimal")
             return self._define(found, known, space, fixed)
         if form == "array":
-            part = self._present(self.shape(found.get("items"), known, space, depth + 1))
+            part = with_column(self.shape(found.get("items"), known, space, depth + 1))
             return Repeated(pa.list_(field_of("item", part)), "blocks", part)
         if form == "map":
-            part = self._present(self.shape(found.get("values"), known, space, depth + 1))
+            part = with_column(self.shape(found.get("values"), known, space, depth + 1))
             entry = pa.struct([pa.field("key", pa.string(), nullable=False), field_of("value", part)])
             return Repeated(pa.map_(pa.string(), field_of("value", part)), "blocks", Struct(entry, (_UTF8, part)))
         return self._logical(found, self.shape(form, known, space, depth + 1))
@@ -165,16 +166,12 @@ class _Schema:
         if not isinstance(fields, list) or not all(isinstance(field, dict) for field in fields):
             raise self._wrong(f"the fields {shown(fields)} of record {name!r}")
         names = self._texts([field.get("name") for field in fields])
-        parts = tuple(self._present(self.shape(field.get("type"), known, own, depth + 1)) for field in fields)
+        parts = tuple(with_column(self.shape(field.get("type"), known, own, depth + 1)) for field in fields)
         record = Struct(struct_of(list(names), parts), parts)
         known[name] = record
         if name in self._again:
             self.bodies[name] = record
         return record
-
-    def _present(self, shape: Shape) -> Shape:
-        """A shape with a column; a field of the type null has one of Arrow's nulls."""
-        return Branches(pa.null(), "nothing", (None,)) if shape is _NULL else shape
 
     def _texts(self, found: Any) -> tuple[str, ...]:
         if not isinstance(found, list) or not all(isinstance(text, str) for text in found):

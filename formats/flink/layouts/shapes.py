@@ -115,9 +115,8 @@ class Branches(Shape):
     """A tag | the case that the tag selects. A case of None is null and has no bytes.
 
     ``tag`` is "either" (byte 1 for the first case, 0 for the second), "index" (int32), "byte" (one of ``tags``, which
-    are in the order of the cases), "nothing" (one case, a null), or "pojo": byte 1 for the first case, 2 for the
-    second, 4 and a class name for the case of one of ``names``, which follow, 8 and the byte i for the i-th case behind
-    those.
+    are in the order of the cases), or "pojo": byte 1 for the first case, 2 for the second, 4 and a class name for the
+    case of one of ``names``, which follow, 8 and the byte i for the i-th case behind those.
 
     ``fields`` has for each field of the column, in order, which field of which case it is: (case, field) pairs, field
     -1 for the whole case. Empty: the one case that is not null is the column itself.
@@ -133,6 +132,13 @@ class Branches(Shape):
 @dataclass(frozen=True)
 class Cast(Shape):
     """A value in a column of another type."""
+
+    value: Shape
+
+
+@dataclass(frozen=True)
+class Nulls(Shape):
+    """A value without a column, in a column of nulls: lists, maps and records of Avro need one for each part."""
 
     value: Shape
 
@@ -189,10 +195,10 @@ def least_bytes(shape: Shape | None) -> int:
         return sum(map(least_bytes, shape.parts))
     if isinstance(shape, Masked):
         return shape.width
-    if isinstance(shape, (Cast, Routines)):
+    if isinstance(shape, (Cast, Nulls, Routines)):
         return least_bytes(shape.value)
     if isinstance(shape, Branches):
-        return {"index": 4, "nothing": 0}.get(shape.tag, 1)
+        return 4 if shape.tag == "index" else 1
     return 0 if shape is None or isinstance(shape, (Rest, Unknown)) else 1
 
 
@@ -212,6 +218,11 @@ def field_of(name: str, shape: Shape) -> pa.Field:
 def _only_case(shape: Branches) -> Shape | None:
     """The one case that is not null, if the column is that of the case."""
     return None if shape.fields else next((case for case in shape.cases if case is not None), None)
+
+
+def with_column(shape: Shape) -> Shape:
+    """The shape, with a column of nulls if it has none."""
+    return Nulls(pa.null(), shape) if shape.column is None else shape
 
 
 def struct_of(names: list[str], parts: tuple[Shape, ...]) -> pa.StructType:

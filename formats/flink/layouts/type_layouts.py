@@ -29,6 +29,7 @@ from statestore.formats.flink.layouts.shapes import (
     field_of,
     struct_of,
     unique_names,
+    with_column,
 )
 from statestore.formats.flink.layouts.table_layouts import logical_type, table_layout
 from statestore.formats.flink.serializers.flink_types import (
@@ -217,15 +218,14 @@ def _primitive_array(kind: PrimitiveArray) -> Shape:
 
 
 def _repeated(framing: str, element: Shape) -> Shape:
-    if element.column is None:
-        raise unsupported("a list of void values")
+    element = with_column(element)
     return Repeated(pa.list_(field_of("item", element)), framing, element)
 
 
 def _map(key: Shape, value: Shape) -> Shape:
-    if key.column is None or value.column is None:
-        raise unsupported("a map of void values")
-    value = _optional(value, 1)
+    if key.column is None:
+        raise unsupported("a map with void keys")
+    value = with_column(_optional(value, 1))
     entry = Struct(pa.struct([pa.field("key", key.column, nullable=False), field_of("value", value)]), (key, value))
     return Repeated(pa.map_(key.column, field_of("value", value)), "counted", entry)
 

@@ -217,11 +217,11 @@ def _check_groups(found: pa.Array, keys: Cells, groups: KeyGroups, origin: str) 
 
 
 def _put_value(form: KeyedForm, found: Columns, values: pa.Array) -> None:
-    name = MAP_VALUE if form.kind == "map" else VALUE
-    if not form.has_ttl:
-        found[name] = values
-        return
-    found[name], found[LAST_ACCESS] = pc.struct_field(values, [0]), pc.struct_field(values, [1])
+    if form.has_value:
+        name = MAP_VALUE if form.kind == "map" else VALUE
+        found[name] = pc.struct_field(values, ["value"]) if form.has_ttl else values
+    if form.has_ttl:
+        found[LAST_ACCESS] = pc.struct_field(values, ["last_access"])
 
 
 def _put_timers(form: KeyedForm, found: Columns, timers: pa.Array) -> None:
@@ -279,4 +279,7 @@ def _batch(form: KeyedForm, found: Columns, columns: Collection[str]) -> pa.Reco
     fields = [field for field in form.schema if field.name in columns]
     if not fields:
         fields = [form.schema.field(KEY_GROUP)]
+    for field in fields:
+        if field.type == pa.null():  # a void key, which no row lacks
+            found[field.name] = pa.nulls(len(found[KEY_GROUP]))
     return pa.RecordBatch.from_arrays([found[field.name] for field in fields], schema=pa.schema(fields))

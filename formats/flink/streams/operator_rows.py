@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from statestore.formats.flink.columns.arrow_types import arrow_field
+from statestore.formats.flink.columns.arrow_types import arrow_field, has_column
 from statestore.formats.flink.columns.decoding import decode_cells
 from statestore.formats.flink.serializers.flink_types import FlinkType
 from statestore.formats.flink.snapshot.handles import OperatorHandle
@@ -38,18 +38,12 @@ class OperatorForm:
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns: subtask, position, value and stored_bytes; or map_key and map_value."""
-        if self.key is not None:
-            return pa.schema([arrow_field(MAP_KEY, self.key), arrow_field(MAP_VALUE, self.value)])
+        """Columns: subtask, position, value and stored_bytes; or map_key and map_value. Void values have none."""
         whole = pa.int32()
-        return pa.schema(
-            [
-                pa.field(SUBTASK, whole),
-                pa.field(POSITION, whole),
-                arrow_field(VALUE, self.value),
-                pa.field(STORED_BYTES, whole),
-            ]
-        )
+        value = [arrow_field(VALUE if self.key is None else MAP_VALUE, self.value)] if has_column(self.value) else []
+        if self.key is not None:
+            return pa.schema([arrow_field(MAP_KEY, self.key), *value])
+        return pa.schema([pa.field(SUBTASK, whole), pa.field(POSITION, whole), *value, pa.field(STORED_BYTES, whole)])
 
     @property
     def row_key(self) -> tuple[str, ...]:
@@ -88,7 +82,7 @@ def operator_rows(
         arrays = [
             pa.repeat(pa.scalar(subtask, whole), count),
             pa.array(np.arange(first, stop, dtype=np.int32)),
-            values,
+            *([] if values is None else [values]),
             pa.array((ends - starts)[first:stop].astype(np.int32)),
         ]
         yield pa.RecordBatch.from_arrays(arrays, schema=form.schema)
@@ -132,6 +126,7 @@ def _entries(
         raise damaged(window.path, f"found {count} entries of a broadcast state, expected no negative number")
     kinds: Sequence[FlinkType] = (form.key, form.value)
     for found in records(window, kinds, count, [True, True], origin):
-        yield pa.RecordBatch.from_arrays(found.columns, schema=form.schema)
+        arrays = [each for each in found.columns if each is not None]
+        yield pa.RecordBatch.from_arrays(arrays, schema=form.schema)
     if not window.is_empty():
         raise damaged(window.path, "found bytes behind the entries of a broadcast state")

@@ -8,6 +8,7 @@
     last_access                states with a time to live
     key_group, stored_bytes    where the row is stored, and the bytes of its stored entry
 
+Void values have no column: a map state to ``Void`` is a set, and has ``map_key`` alone.
 ``stored_bytes`` counts key and value. Of the elements of one stored list, and of the entries of a map in a heap
 snapshot, the first has the bytes of all and the others 0. It is null for timers in raw keyed state.
 """
@@ -21,7 +22,7 @@ import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
-from statestore.formats.flink.columns.arrow_types import arrow_field, arrow_type
+from statestore.formats.flink.columns.arrow_types import arrow_field, arrow_type, has_column
 from statestore.formats.flink.serializers.backend_header import KeyedStateHeader, StateKind
 from statestore.formats.flink.serializers.declared import with_declared
 from statestore.formats.flink.serializers.flink_types import (
@@ -79,6 +80,11 @@ class KeyedForm:
         return self.namespace != VOID and not self.undivided
 
     @property
+    def has_value(self) -> bool:
+        """Whether the state has a column ``value`` or ``map_value``."""
+        return self.kind != "timers" and has_column(self.element)
+
+    @property
     def row_key(self) -> tuple[str, ...]:
         """The columns that tell the rows of the state apart."""
         parts = [KEY, *([NAMESPACE] if self.has_namespace else [])]
@@ -101,11 +107,10 @@ class KeyedForm:
         elif self.kind == "map":
             if self.map_key is not None and not self.undivided:
                 fields.append(arrow_field(MAP_KEY, self.map_key))
-            fields.append(arrow_field(MAP_VALUE, self.element))
-        else:
-            if self.kind == "list" and not self.whole:
-                fields.append(pa.field(POSITION, pa.int32()))
-            fields.append(arrow_field(VALUE, self.element))
+        elif self.kind == "list" and not self.whole:
+            fields.append(pa.field(POSITION, pa.int32()))
+        if self.has_value:
+            fields.append(arrow_field(MAP_VALUE if self.kind == "map" else VALUE, self.element))
         if self.has_ttl:
             fields.append(pa.field(LAST_ACCESS, MICROS))
         return pa.schema([*fields, pa.field(KEY_GROUP, pa.int32()), pa.field(STORED_BYTES, pa.int32())])
