@@ -328,7 +328,10 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
         if isinstance(form, KeyedForm):
             places = () if found is None or stored is None else (*stored.keyed, *_timers_of(form, stored.timers))
             key = None if found is None else found.key
-            return KeyedAt(version, snapshot.files, operator, form, key, operator.max_parallelism, places, label)
+            others = snapshot.keyed_forms(operator.id)
+            return KeyedAt(
+                version, snapshot.files, operator, form, key, operator.max_parallelism, places, label, others
+            )
         assert isinstance(form, OperatorForm)
         elements = () if found is None or stored is None else stored.elements
         if form.key is not None:  # every subtask has the whole map
