@@ -84,6 +84,14 @@ class OpenedSnapshot:
             self.listed[""] = {each.identity: each for each in _uniquely_named(found)}
         return self.listed[""]
 
+    def keyed_forms(self, number: str) -> dict[str, KeyedForm]:
+        """The forms of an operator's keyed states by stored name. Raises as `states`."""
+        return {
+            stored: each.form
+            for (operator, _, stored), each in self.states().items()
+            if operator == number and isinstance(each.form, KeyedForm)
+        }
+
     def _states_of(self, operator: OperatorSnapshot, label: str) -> list[ShownState]:
         stored = self.stored(operator.id)
         found: list[ShownState] = []

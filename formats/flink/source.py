@@ -333,8 +333,8 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
         if isinstance(form, KeyedForm):
             places = () if found is None or stored is None else (*stored.keyed, *_timers_of(form, stored.timers))
             key = None if found is None else found.key
-            groups = operator.max_parallelism
-            return KeyedAt(origin, version, snapshot.files, operator, form, key, groups, places, label)
+            groups, others = operator.max_parallelism, snapshot.keyed_forms(operator.id)
+            return KeyedAt(origin, version, snapshot.files, operator, form, key, groups, places, label, others)
         assert isinstance(form, OperatorForm)
         elements = () if found is None or stored is None else stored.elements
         if form.key is not None:  # every subtask has the whole map

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,7 +46,8 @@ UNREADABLE = pa.schema([pa.field("key", pa.binary())])
 class KeyedAt(StateAt):
     """A keyed state. ``stored`` are the subtasks that may have rows of it; ``groups`` is the max parallelism.
 
-    ``key`` is the type of keys as stored, ``label`` names the state in errors.
+    ``key`` is the type of keys as stored, ``label`` names the state in errors, ``others`` are the forms of the
+    operator's states by stored name.
     """
 
     origin: Origin = field(repr=False, compare=False)
@@ -58,6 +59,7 @@ class KeyedAt(StateAt):
     groups: int
     stored: tuple[StoredKeyed | StoredTimers, ...]
     label: str
+    others: Mapping[str, KeyedForm]
 
     def __reduce__(self) -> tuple[object, ...]:
         return Origin.again, (self.origin, self.number)
@@ -77,7 +79,9 @@ class KeyedAt(StateAt):
     def rows(self, part: Any, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
         wanted = {*columns, *(item.column for item in filters)}
         stored = self.stored[part.stored]
-        reading = KeyedReading(self.files_of, self.form, self.groups, part.first, part.last, wanted, self.label)
+        reading = KeyedReading(
+            self.files_of, self.form, self.groups, part.first, part.last, wanted, self.label, self.others
+        )
         if isinstance(stored, StoredTimers):
             yield from read_raw_timers(reading, stored)
         elif isinstance(stored.handle, RocksHandle):

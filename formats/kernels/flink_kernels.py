@@ -208,11 +208,12 @@ def walk(
                     pc = steps[pc, 4]
                     continue
             elif step == SIZED:
-                if end - at < 4:
+                width = steps[pc, 3]
+                if end - at < width:
                     status = SHORT
                     break
-                count = _int32(data, at)
-                at += 4
+                count = _int32(data, at) if width == 4 else I64(data[at]) << 8 | I64(data[at + 1])
+                at += width
                 if count < 0:
                     status = WRONG
                     break

@@ -89,23 +89,24 @@ _NAMES = {kind: name for name, kind in SIMPLE_TYPES.items()}
 _NAMES_OF_ENGINES = {pa.null(): "void", pa.time64("ns"): "time", pa.month_day_nano_interval(): "interval"}
 
 
-def parse_type(name: str) -> pa.DataType:
+def parse_type(name: str, words: Mapping[str, pa.DataType] | None = None) -> pa.DataType:
     """Parse a Spark or Arrow name of a type: ``string``, ``bigint``/``long``/``int64``, ``decimal(10,2)``,
     ``array<int>``, ``map<string,int>``, ``struct<a:int,b:string>``, …
 
-    Raises UnsupportedError UNSUPPORTED_TYPE that names the nearest known name.
+    ``words`` are further names, in lower case. Raises UnsupportedError UNSUPPORTED_TYPE that names the nearest known
+    name.
     """
     check_encodable(name, "type")
     try:
-        return _type_of(parse_type_text(name))
+        return _type_of(parse_type_text(name), words or {})
     except ValueError as error:
         shown = name if len(name) <= 200 else f"{name[:200]}…"
         raise UnsupportedError(ErrorCode.UNSUPPORTED_TYPE, f"type {shown!r}: {error}") from None
 
 
-def type_name(kind: pa.DataType) -> str:
+def type_name(kind: pa.DataType, words: Mapping[str, pa.DataType] | None = None) -> str:
     """The Spark name that ``parse_type`` reads back. Raises UnsupportedError UNSUPPORTED_TYPE if there is none."""
-    return _name(kind, _NAMES, exact=True)
+    return _name(kind, _NAMES | {each: word for word, each in (words or {}).items()}, exact=True)
 
 
 def shown_field(field: pa.Field) -> str:
@@ -307,12 +308,13 @@ def _instead(kind: pa.DataType) -> str:
     return "expected a type that a Spark DataFrame holds"
 
 
-def _type_of(text: TypeText) -> pa.DataType:
+def _type_of(text: TypeText, words: Mapping[str, pa.DataType]) -> pa.DataType:
     """Convert a parsed name to a type. Raises ValueError with the problem."""
     name = ALIASES.get(text.name, text.name)
-    members = [_type_of(member) for _, member in text.members or ()]
-    if name in SIMPLE_TYPES and not text.numbers and text.members is None:
-        return SIMPLE_TYPES[name]
+    members = [_type_of(member, words) for _, member in text.members or ()]
+    simple = {**SIMPLE_TYPES, **words}
+    if name in simple and not text.numbers and text.members is None:
+        return simple[name]
     if name == "decimal" and text.members is None:
         return _decimal(*(text.numbers or (10,)))
     if name == "array" and len(members) == 1 and not text.numbers:
@@ -322,9 +324,9 @@ def _type_of(text: TypeText) -> pa.DataType:
     if name == "struct" and text.members is not None and not text.numbers:
         fields = [field or "" for field, _ in text.members]
         return pa.struct(list(zip(fields, members, strict=True)))
-    if name in (*SIMPLE_TYPES, *PARAMETRIC_TYPES):
+    if name in (*simple, *PARAMETRIC_TYPES):
         raise ValueError(f"{text.name} is written {PARAMETRIC_TYPES.get(name, name)}")
-    close = difflib.get_close_matches(text.name, [*SIMPLE_TYPES, *ALIASES, *PARAMETRIC_TYPES], 3, 0.5)
+    close = difflib.get_close_matches(text.name, [*simple, *ALIASES, *PARAMETRIC_TYPES], 3, 0.5)
     hint = f"did you mean {' or '.join(close)}?" if close else f"expected one of {_KNOWN}"
     raise ValueError(f"{text.name!r} is not a type; {hint}")
 

@@ -15,9 +15,9 @@ from statestore.formats.flink.columns.leaf_columns import (
     booleans,
     decimals,
     decimals_of_bytes,
-    utf8,
     within_precision,
 )
+from statestore.formats.flink.columns.text_columns import utf8
 from statestore.formats.flink.columns.time_columns import table_time
 from statestore.formats.flink.layouts.table_layouts import COMPACT_DIGITS, COMPACT_TIME, logical_type
 from statestore.formats.flink.serializers.flink_types import Logical

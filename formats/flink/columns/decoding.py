@@ -33,6 +33,7 @@ _FEWEST_PLACES = 1 << 10
 _PLACES_BYTES = 64 << 20
 _SHOWN_BYTES = 40
 _stepped_plainly = 0  # bytes; threads may lose a few, which only delays loading
+_WHOLE = "binary, or none where a serializer of the job's own wrote them,"
 _REMEDY = "restore the file from a copy, or correct the type given for the state"
 
 
@@ -289,7 +290,7 @@ def _told(fault: Exception, data: Bytes, at: int, stop: int, origin: str) -> Sta
         return UnsupportedError(
             ErrorCode.FLINK_UNSUPPORTED,
             f"{origin}: found {fault.value}, expected a value that fits {fault.column}, in bytes {where}; give the "
-            f"type {'binary' if fault.column == 'text' else 'string'} for the values",
+            f"type {_WHOLE if fault.column == 'text' else 'string'} for the values",
         )
     assert isinstance(fault, Wrong)
     return CorruptError(

@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.formats.flink.columns.faults import Beyond, Wrong, refuse
-from statestore.formats.flink.columns.text_columns import characters, text_of_units
+from statestore.formats.flink.columns.faults import Beyond, refuse
+from statestore.formats.flink.columns.text_columns import characters, modified_text_column, text_of_units, utf8
 from statestore.formats.flink.columns.time_columns import TIMES
 from statestore.formats.flink.columns.time_texts import TEXTS
 from statestore.formats.flink.layouts.shapes import Fixed, Sized
@@ -72,6 +72,8 @@ def sized_column(data: Bytes, at: Ints, count: Ints, shape: Sized) -> pa.Array:
         return Cells(data, at, count).binary()
     if form == "utf-8":
         return utf8(Cells(data, at, count))
+    if form == "modified utf-8":
+        return modified_text_column(Cells(data, at, count))
     if form == "decimal":
         return decimals_of_bytes(Cells(data, at, count), column)
     return _array_column(data, at, count, shape)
@@ -91,13 +93,6 @@ def _array_column(data: Bytes, at: Ints, count: Ints, shape: Sized) -> pa.Array:
         values = pa.array(gather(data, every, f">{'i' if form == 'integers' else 'f'}{shape.unit}"))
     ends = pa.py_buffer(offsets.astype(np.int32))
     return pa.Array.from_buffers(shape.column, len(at), [None, ends], children=[values])
-
-
-def utf8(cells: Cells) -> pa.Array:
-    try:
-        return cells.binary().cast(pa.string())
-    except pa.ArrowInvalid:
-        raise Wrong("text that is not UTF-8", "UTF-8") from None
 
 
 def decimals(unscaled: Ints, column: pa.Decimal128Type) -> pa.Array:

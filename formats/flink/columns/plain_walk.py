@@ -80,7 +80,7 @@ class PlainWalk:
                         raise Short(b, end - at)
                     at, pc = end if b < 0 else at + b, target
             elif step == steps.SIZED:
-                count, at = self._count(at, end, a)
+                count, at = self._count(at, end, a) if b == 4 else self._short_count(at, end, a)
                 if row >= 0:
                     out[row].append(at)
                     out[row + 1].append(count)
@@ -217,6 +217,13 @@ class PlainWalk:
             raise Wrong(f"count {count}", "0 or more")
         _check(count, least, end - at)
         return count, at
+
+    def _short_count(self, at: int, end: int, least: int) -> tuple[int, int]:
+        if end - at < 2:
+            raise Short(2, end - at)
+        count = self._data[at] << 8 | self._data[at + 1]
+        _check(count, least, end - at - 2)
+        return count, at + 2
 
     def _flag(self, at: int, end: int) -> tuple[int, int]:
         if at >= end:

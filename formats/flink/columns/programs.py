@@ -311,7 +311,7 @@ class _Writer:
             self.step(TEXT, row, int(not shape.nullable))
         elif isinstance(shape, Sized):
             row = self._row(SIZED, want)
-            self.step(SIZED, row, shape.unit)
+            self.step(SIZED, row, shape.unit, shape.counted_by)
         elif isinstance(shape, BigNumber):
             row = self._row(BIG, want)
             self.step(BIG, row, int(shape.scaled))
@@ -408,5 +408,6 @@ def modified_utf8(text: str) -> bytes:
 def _opaque(whose: str) -> UnsupportedError:
     return UnsupportedError(
         ErrorCode.FLINK_OPAQUE,
-        f"values of Flink with bytes of {whose}, of which only the job's classes know the end; read the other columns",
+        f"values of Flink with bytes of {whose}, of which only the job's classes know the end; give a type for them if "
+        "a serializer of the job's own wrote them, or read the other columns",
     )

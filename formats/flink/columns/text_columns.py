@@ -1,15 +1,16 @@
-"""Strings: UTF-16 units as varints, to UTF-8 (``StringValue.writeString``)."""
+"""Strings, to UTF-8: UTF-16 units as varints (``StringValue.writeString``), and Java's modified UTF-8."""
 
 from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
 
-from statestore.formats.flink.columns.faults import Beyond, refuse
+from statestore.formats.flink.columns.faults import Beyond, Wrong, refuse
 from statestore.formats.kernels.arrays import Bools, Bytes, Ints
 from statestore.formats.values.cells import Cells, ends_of, gather
 
 _HIGH, _LOW = 0xD800, 0xDC00
+_NUL_FORM, _SURROGATE_FORM, _FOUR_BYTES = 0xC0, 0xED, 0xF0  # first bytes
 
 
 def text_column(data: Bytes, start: Ints, units: Ints, stop: Ints) -> pa.Array:
@@ -25,11 +26,60 @@ def text_column(data: Bytes, start: Ints, units: Ints, stop: Ints) -> pa.Array:
     texts = _transcoded(data, start[~plain], size[~plain])
     if not plain.any():
         return texts
-    both = pa.concat_arrays([_as_text(Cells(data, start[plain], size[plain], missing[plain]).binary()), texts])
-    order = np.empty(len(start), np.int64)
-    order[plain] = np.arange(int(plain.sum()))
-    order[~plain] = np.arange(int(plain.sum()), len(start))
-    return both.take(pa.array(order))
+    return _merged(plain, _as_text(Cells(data, start[plain], size[plain], missing[plain]).binary()), texts)
+
+
+def modified_text_column(cells: Cells) -> pa.Array:
+    """The strings of modified UTF-8, as Java's ``DataOutput.writeUTF`` writes behind a length.
+
+    It is UTF-8 but for two things: NUL may be the bytes C0 80, and a character beyond 16 bits is its two surrogates, of
+    three bytes each. Raises Wrong for other bytes, Beyond for a lone surrogate, which UTF-8 cannot hold.
+    """
+    offsets = ends_of(cells.size)
+    octets = cells.data[np.repeat(cells.start - offsets[:-1], cells.size) + np.arange(offsets[-1])]
+    refuse(octets >= _FOUR_BYTES, "a character of more than three bytes", "modified UTF-8")
+    other = octets == _NUL_FORM
+    other[:-1] |= (octets[:-1] == _SURROGATE_FORM) & (octets[1:] >= 0xA0)
+    others = np.diff(ends_of(other)[offsets]) > 0
+    if not others.any():
+        return utf8(cells)
+    changed = cells.select(others)
+    found = _of_modified(octets[np.repeat(others, cells.size)], ends_of(changed.size))
+    return found if others.all() else _merged(~others, utf8(cells.select(~others)), found)
+
+
+def _of_modified(octets: Bytes, edges: Ints) -> pa.Array:
+    """The strings of bytes ``edges[i]`` to ``edges[i + 1]``. Raises as `modified_text_column`."""
+    first = np.flatnonzero(octets & 0xC0 != 0x80)
+    begun = np.isin(edges[:-1][np.diff(edges) > 0], first, assume_unique=True)
+    lead = octets[first].astype(np.int64)
+    size = 1 + (lead >= 0xC0) + (lead >= 0xE0)
+    cut = np.diff(np.append(first, len(octets))) != size
+    if cut.any() or not begun.all():
+        raise Wrong("a character cut short", "modified UTF-8")
+    units = np.where(size == 1, lead, np.where(size == 2, lead & 0x1F, lead & 0x0F))
+    for place in (1, 2):
+        longer = size > place
+        units[longer] = units[longer] << 6 | octets[first[longer] + place] & 0x3F
+    needless = ((size == 2) & (units < 0x80) & (units != 0)) | ((size == 3) & (units < 0x800))
+    refuse(needless, "a character of more bytes than it takes", "modified UTF-8")
+    return text_of_units(units, np.searchsorted(first, edges))
+
+
+def utf8(cells: Cells) -> pa.Array:
+    """The strings of UTF-8. Raises Wrong for other bytes."""
+    try:
+        return cells.binary().cast(pa.string())
+    except pa.ArrowInvalid:
+        raise Wrong("text that is not UTF-8", "UTF-8") from None
+
+
+def _merged(which: Bools, ones: pa.Array, others: pa.Array) -> pa.Array:
+    """One column: ``ones`` in order where ``which``, ``others`` elsewhere."""
+    order = np.empty(len(which), np.int64)
+    order[which] = np.arange(len(ones))
+    order[~which] = np.arange(len(ones), len(which))
+    return pa.concat_arrays([ones, others]).take(pa.array(order))
 
 
 def text_of_units(units: Ints, edges: Ints, nulls: Bools | None = None) -> pa.Array:

@@ -50,11 +50,15 @@ class Text(Shape):
 
 @dataclass(frozen=True)
 class Sized(Shape):
-    """int32 n | n times ``unit`` bytes. ``form`` names their meaning; ``logical`` is that of binary data of SQL."""
+    """n, an integer of ``counted_by`` bytes, 4 or 2 | n times ``unit`` bytes. n has no sign in 2 bytes.
+
+    ``form`` names the meaning of the bytes; ``logical`` is that of binary data of SQL.
+    """
 
     unit: int
     form: str
     logical: Logical | None = None
+    counted_by: int = 4
 
 
 @dataclass(frozen=True)
@@ -187,9 +191,9 @@ def least_bytes(shape: Shape | None) -> int:
     """The fewest bytes that a value of a shape has."""
     if isinstance(shape, Fixed):
         return shape.width
-    if isinstance(shape, (Sized, BigNumber)) or (
-        isinstance(shape, Repeated) and shape.framing in ("counted", "masked")
-    ):
+    if isinstance(shape, Sized):
+        return shape.counted_by
+    if isinstance(shape, BigNumber) or (isinstance(shape, Repeated) and shape.framing in ("counted", "masked")):
         return 4
     if isinstance(shape, Struct):
         return sum(map(least_bytes, shape.parts))

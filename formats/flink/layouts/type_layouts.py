@@ -71,6 +71,7 @@ _MILLIS = Fixed(MICROS, 8, "millis")
 _BASICS: dict[str, Shape] = {
     "string": _TEXT,
     "string_value": Text(pa.string(), nullable=False),
+    "utf": Sized(pa.string(), 1, "modified utf-8", counted_by=2),
     "long": Fixed(pa.int64(), 8, "int"),
     "int": Fixed(pa.int32(), 4, "int"),
     "short": Fixed(pa.int16(), 2, "int"),

@@ -40,12 +40,17 @@ from statestore.formats.flink.serializers.flink_types import (
 from statestore.formats.flink.serializers.type_names import KRYO, shown
 from statestore.formats.values.types import parse_type, type_name
 
+UTF = pa.large_string()
+"""The type that the word ``utf`` is parsed to. No other word gives it."""
+_WORDS = {"utf": UTF}
+
 _TIME, _LOCAL_TIME = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
 _WINDOW = pa.struct([("start", _TIME), ("end", _TIME)])
 
 _BASICS: dict[str, pa.DataType] = {
     "string": pa.string(),
     "string_value": pa.string(),
+    "utf": UTF,
     "long": pa.int64(),
     "int": pa.int32(),
     "short": pa.int16(),
@@ -110,13 +115,14 @@ def with_declared(kind: FlinkType, text: str) -> FlinkType:
     types as ``kind``; its names go to the fields of tuples, rows and SQL rows. Bytes of a serializer not of Flink are
     read as Flink writes the given type: a struct as its fields in order, like a tuple, ``string``, ``bigint`` a
     long, ``array`` a list, ``map`` a map, ``date`` a LocalDate, ``timestamp`` an Instant, ``timestamp_ntz`` a
-    LocalDateTime, ``decimal`` a BigDecimal. ``string`` for times and ``decimal`` for big numbers gives a `Shown`.
+    LocalDateTime, ``decimal`` a BigDecimal. In them ``utf`` is a string of Java's ``DataOutput.writeUTF``, which has
+    other bytes than Flink's ``string``. ``string`` for times and ``decimal`` for big numbers gives a `Shown`.
 
     Whether a stored key is ambiguous depends on the serializer, so ask `fixed_width` of the type without the user's.
     Raises InvalidInputError FLINK_TYPE, which names both types.
     """
     try:
-        declared = parse_type(text)
+        declared = parse_type(text, _WORDS)
     except UnsupportedError as error:
         raise InvalidInputError(ErrorCode.FLINK_TYPE, error.message) from None
     try:
@@ -140,7 +146,7 @@ class _Unfit(Exception):
 
 def _named(declared: pa.DataType) -> str:
     try:
-        return type_name(declared)
+        return type_name(declared, _WORDS)
     except UnsupportedError:
         return str(declared)
 

@@ -35,6 +35,7 @@ class Basic(FlinkType):
 BASIC_WIDTHS: Mapping[str, int] = {
     "string": VARIABLE,
     "string_value": VARIABLE,
+    "utf": VARIABLE,  # as Java's DataOutput.writeUTF; no serializer of Flink writes it, only those of users
     "long": 8,
     "int": 4,
     "short": 2,

@@ -53,7 +53,8 @@ def heap_records(
             raise UnsupportedError(
                 ErrorCode.FLINK_OPAQUE,
                 f"{states[state].origin}: its records lie behind others in a key group, where nothing says how long a "
-                f"value is ({error.message}); take a canonical savepoint, or a checkpoint with RocksDB",
+                f"value is ({error.message}); give the types of all states of the operator whose serializers are the "
+                "job's own, or take a canonical savepoint, or a checkpoint with RocksDB",
             ) from error
 
 

@@ -23,6 +23,7 @@ from statestore.formats.flink.serializers.flink_types import (
     Opaque,
     Prefix,
     SortedLong,
+    TimerOf,
     TtlOf,
     fixed_width,
 )
@@ -95,6 +96,32 @@ def record_kinds(form: KeyedForm) -> list[FlinkType]:
     if form.kind == "timers":
         return [form.stored]
     return [form.namespace, form.key, form.stored]
+
+
+def stepped_kinds(stored: KeyedForm, given: KeyedForm | None, key: FlinkType) -> list[FlinkType]:
+    """The types of a record of a heap snapshot that is stepped over.
+
+    ``stored`` has the types of the file. Where these cannot be decoded, those that a user gave (``given``) say where a
+    value ends. All states of an operator have keys of one serializer, so ``key``, which a user may have given for
+    another state, is that of this one, too.
+    """
+    known = record_kinds(stored)
+    wanted = known if given is None else record_kinds(given)
+    if stored.kind == "timers":
+        (mine,), (yours,) = known, wanted
+        assert isinstance(mine, TimerOf) and isinstance(yours, TimerOf)
+        return [TimerOf(_decodable(mine.key, yours.key, key), _decodable(mine.namespace, yours.namespace))]
+    (namespace, own_key, value), (given_namespace, given_key, given_value) = known, wanted
+    return [
+        _decodable(namespace, given_namespace),
+        _decodable(own_key, given_key, key),
+        _decodable(value, given_value),
+    ]
+
+
+def _decodable(first: FlinkType, *others: FlinkType) -> FlinkType:
+    """The first type that can be decoded, else the first."""
+    return next((each for each in (first, *others) if not is_opaque(each)), first)
 
 
 def heap_rows(form: KeyedForm, records: Records, group: int, wanted: Collection[str]) -> pa.RecordBatch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,6 +21,7 @@ from statestore.formats.flink.streams.keyed_columns import (
     needs_values,
     prefix_width,
     record_kinds,
+    stepped_kinds,
     timer_rows,
 )
 from statestore.formats.flink.streams.raw_timers import block_bounds, group_timers
@@ -40,7 +41,8 @@ from statestore.formats.values.cells import Cells, cells_of
 class KeyedReading:
     """A read of key groups ``first`` to ``last`` of a state of a job with ``groups`` key groups.
 
-    ``columns`` are those that are wanted, ``origin`` names the state in errors.
+    ``columns`` are those that are wanted, ``origin`` names the state in errors. ``others`` are the forms of the
+    operator's states by stored name, with the types that a user gave for them.
     """
 
     files: SnapshotFiles
@@ -50,6 +52,7 @@ class KeyedReading:
     last: int
     columns: Collection[str]
     origin: str
+    others: Mapping[str, KeyedForm]
 
     @property
     def stored_groups(self) -> KeyGroups:
@@ -89,7 +92,8 @@ def read_heap(reading: KeyedReading, stored: StoredKeyed, handle: KeyGroupHandle
     header, form = stored.header, reading.form
     states = [
         HeapState(
-            f"{reading.files.path}, state {each.name!r}", record_kinds(form_of(each, header.key, {}, reading.origin))
+            f"{reading.files.path}, state {each.name!r}",
+            stepped_kinds(form_of(each, header.key, {}, reading.origin), reading.others.get(each.name), form.key),
         )
         for each in header.states
     ]
