@@ -25,7 +25,7 @@ from statestore.formats.flink.streams.keyed_columns import (
 )
 from statestore.formats.flink.streams.raw_timers import block_bounds, group_timers
 from statestore.formats.flink.streams.savepoint_entries import savepoint_entries
-from statestore.formats.flink.streams.state_form import KEY, NAMESPACE, STORED_BYTES, KeyedForm, form_of
+from statestore.formats.flink.streams.state_form import KEY, NAMESPACE, STORED_BYTES, KeyedForm, Typed, form_of
 from statestore.formats.flink.streams.stored_states import StoredKeyed, StoredTimers
 from statestore.formats.kernels import compiled_use
 from statestore.formats.places.ordered_threads import in_order
@@ -87,12 +87,8 @@ def read_heap(reading: KeyedReading, stored: StoredKeyed, handle: KeyGroupHandle
     if state is None:
         return
     header, form = stored.header, reading.form
-    states = [
-        HeapState(
-            f"{reading.files.path}, state {each.name!r}", record_kinds(form_of(each, header.key, {}, reading.origin))
-        )
-        for each in header.states
-    ]
+    forms = [form_of(each, header.key, Typed({}, reading.origin)) for each in header.states]
+    states = [HeapState(f"{reading.files.path}, state {each.name!r}", record_kinds(each)) for each in forms]
     states[state] = HeapState(reading.origin, record_kinds(form))
     wanted = [True]
     if form.kind != "timers":
