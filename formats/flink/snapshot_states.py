@@ -9,17 +9,26 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from statestore.formats.errors import StateStoreError
+from statestore.formats.errors import StateStoreError, UnsupportedError
 from statestore.formats.flink.flink_options import FlinkSettings
 from statestore.formats.flink.serializers.flink_types import FlinkType
 from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot, SnapshotMetadata
 from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles
 from statestore.formats.flink.streams.operator_rows import OperatorForm
-from statestore.formats.flink.streams.state_form import KeyedForm, form_of, is_opaque, or_opaque
+from statestore.formats.flink.streams.state_form import (
+    MAP_KEY,
+    MAP_VALUE,
+    VALUE,
+    KeyedForm,
+    Typed,
+    form_of,
+    is_opaque,
+    or_opaque,
+)
 from statestore.formats.flink.streams.stored_states import StoredStates, merged, stored_states
 
 TIMER_STATE = "_timer_state/"
@@ -74,6 +83,11 @@ class OpenedSnapshot:
             self.found[number] = stored_states(self.files, operator, self.labels[number])
         return self.found[number]
 
+    def error_of(self, number: str) -> StateStoreError | None:
+        """Why some state of an operator cannot be read, None where all can. Raises as `states`."""
+        unreadable = self.states().get((number, "unreadable", ""))
+        return self.stored(number).error if unreadable is None else unreadable.error
+
     def states(self) -> Mapping[Identity, ShownState]:
         """All states, by what they are. Raises as `stored`, and InvalidInputError FLINK_TYPE."""
         if "" not in self.listed:
@@ -94,20 +108,32 @@ class OpenedSnapshot:
 
     def _states_of(self, operator: OperatorSnapshot, label: str) -> list[ShownState]:
         stored = self.stored(operator.id)
+        error = stored.error
+        try:
+            found = self._readable(operator, label, stored)
+        except UnsupportedError as refused:  # the states of other operators can be read
+            found, error = [], refused
+        if error is not None and not found:
+            name = shown_name(label, "unreadable")
+            found.append(ShownState((operator.id, "unreadable", ""), name, label, None, error=error))
+        return found
+
+    def _readable(self, operator: OperatorSnapshot, label: str, stored: StoredStates) -> list[ShownState]:
+        def typed(state: str) -> Typed:
+            name = shown_name(label, state)
+            return Typed(self._declared(name, state), f"{self.files.path}, state {name}")
+
         found: list[ShownState] = []
         key = stored.key
         for header in stored.keyed_states():
             assert key is not None
+            form = form_of(header, key, typed(header.name))
             name = shown_name(label, header.name)
-            form = form_of(header, key, self._declared(name, header.name), f"{self.files.path}, state {name}")
             found.append(ShownState((operator.id, "keyed", header.name), name, label, form, key, stored.error))
-        for form_of_list in operator_forms(stored):
+        for form_of_list in operator_forms(stored, typed=typed):
             name = shown_name(label, form_of_list.name)
             identity = (operator.id, "operator", form_of_list.name)
             found.append(ShownState(identity, name, label, form_of_list, error=stored.error))
-        if stored.error is not None and not found:
-            name = shown_name(label, "unreadable")
-            found.append(ShownState((operator.id, "unreadable", ""), name, label, None, error=stored.error))
         return found
 
     def _declared(self, shown_as: str, stored_as: str) -> Mapping[str, str]:
@@ -135,8 +161,13 @@ def _label(operator: OperatorSnapshot, settings: FlinkSettings) -> str:
     return operator.uid or settings.uids.get(operator.id) or operator.name or operator.id
 
 
-def operator_forms(stored: StoredStates, *, whole: bool = False) -> list[OperatorForm]:
-    """The lists and broadcast maps of all subtasks; ``whole``: with types as they are stored, not as they are shown."""
+def operator_forms(
+    stored: StoredStates, *, whole: bool = False, typed: Callable[[str], Typed] = lambda state: Typed({}, state)
+) -> list[OperatorForm]:
+    """The lists and broadcast maps of all subtasks; ``whole``: with types as they are stored, not as they are shown.
+
+    ``typed`` has the types that the user gave for a state, by its stored name. Raises InvalidInputError FLINK_TYPE.
+    """
     lists: dict[str, list[FlinkType]] = {}
     maps: dict[str, list[tuple[FlinkType, FlinkType]]] = {}
     modes: dict[str, str] = {}
@@ -148,12 +179,13 @@ def operator_forms(stored: StoredStates, *, whole: bool = False) -> list[Operato
             maps.setdefault(broadcast.name, []).append((broadcast.key, broadcast.value))
     shown_as = _unchanged if whole else or_opaque
     found = [
-        OperatorForm(name, modes[name], shown_as(merged(kinds, f"operator state {name!r}")))
+        OperatorForm(name, modes[name], shown_as(typed(name).of(VALUE, merged(kinds, f"operator state {name!r}"))))
         for name, kinds in lists.items()
     ]
     for name, pairs in maps.items():
         what = f"broadcast state {name!r}"
-        key, value = merged([key for key, _ in pairs], what), merged([value for _, value in pairs], what)
+        key = typed(name).of(MAP_KEY, merged([key for key, _ in pairs], what))
+        value = typed(name).of(MAP_VALUE, merged([value for _, value in pairs], what))
         if is_opaque(key) or is_opaque(value):  # nothing tells its entries apart: the whole map is one value
             undivided = or_opaque(key if is_opaque(key) else value)
             found.append(OperatorForm(name, "broadcast", undivided))
@@ -167,14 +199,17 @@ def _unchanged(kind: FlinkType) -> FlinkType:
 
 
 def _uniquely_named(states: list[ShownState]) -> list[ShownState]:
-    """The states with names that differ, also where upper and lower case do not count; later ones get a number."""
+    """The states with names that differ, also where upper and lower case do not count; later ones get a number.
+
+    A state whose own name it is has a name before one that is only shown by it.
+    """
     taken: set[str] = set()
-    found = []
-    for each in states:
+    names: dict[Identity, str] = {}
+    for each in sorted(states, key=lambda each: each.name != f"{each.operator}.{each.identity[2]}"):
         name, number = each.name, 1
         while name.lower() in taken:
             number += 1
             name = f"{each.name}_{number}"
         taken.add(name.lower())
-        found.append(replace(each, name=name))
-    return found
+        names[each.identity] = name
+    return [replace(each, name=names[each.identity]) for each in states]

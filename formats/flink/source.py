@@ -32,7 +32,7 @@ from statestore.formats.flink.state_at import ElementsAt, KeyedAt, Origin, Unrea
 from statestore.formats.flink.state_facts import keyed_kind, state_info, wider_schema
 from statestore.formats.flink.stored_parts import asked_groups, parts_of
 from statestore.formats.flink.streams.operator_rows import OperatorForm
-from statestore.formats.flink.streams.state_form import KeyedForm
+from statestore.formats.flink.streams.state_form import MAP_VALUE, VALUE, KeyedForm
 from statestore.formats.keyed_operators import HoldsKeyedStates, KeyedOperator, OperatorState
 from statestore.formats.places.locations import Location
 from statestore.formats.restore_findings import ChecksRestore, RestoreFinding
@@ -119,7 +119,11 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
         return False
 
     def shared_schema(self, state: str) -> pa.Schema:
-        schemas = [self.at(state, number).schema for number in self.kept(state)]
+        ats = [self.at(state, number) for number in self.kept(state)]
+        unreadable = [at for at in ats if isinstance(at, UnreadableAt)]
+        if unreadable and len(unreadable) < len(ats):
+            raise unreadable[0].error
+        schemas = [at.schema for at in ats]
         shared = schemas[-1]
         for schema in schemas[:-1]:
             shared = wider_schema(shared, schema, f"{self.path}, state {state}")
@@ -290,6 +294,9 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
                     f"option type names {unknown[0]!r}, which is no state of {self.path}; there are "
                     f"{', '.join(sorted(each.name for each in states)) or 'none'}",
                 )
+            for name, columns in self.settings.types.items():
+                for column in columns:
+                    _check_column(name, column, [each for each in states if name in (each.name, each.identity[2])])
             self.found.shown.update({each.name: each for each in states})
         return self.found.shown
 
@@ -323,7 +330,7 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
         error = None if found is None else found.error
         operator = snapshot.operator(wanted.identity[0])
         if found is None and operator is not None:
-            error = snapshot.stored(operator.id).error
+            error = snapshot.error_of(operator.id)
         if error is not None:
             return UnreadableAt(version, error)
         form = wanted.form if found is None else found.form
@@ -351,3 +358,17 @@ def _unpickled(known: bytes) -> FlinkSource:
 
 def _timers_of(form: KeyedForm, timers: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(timers) if form.kind == "timers" else ()
+
+
+def _check_column(name: str, column: str, states: Sequence[ShownState]) -> None:
+    """Check that one of the states has the column for which a type is given; "" is that of its values.
+
+    Raises InvalidInputError FLINK_TYPE.
+    """
+    wanted = {column} if column else {VALUE, MAP_VALUE}
+    columns = [column for each in states if each.form is not None for column in each.form.schema.names]
+    if columns and not wanted.intersection(columns):
+        raise InvalidInputError(
+            ErrorCode.FLINK_TYPE,
+            f"option type gives a type for {column or VALUE} of {name!r}, which has columns {', '.join(columns)}",
+        )

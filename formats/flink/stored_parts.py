@@ -5,9 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
 
 from statestore.formats.flink.columns.key_bytes import encode, java_hash
 from statestore.formats.flink.serializers.flink_types import FlinkType
+from statestore.formats.flink.snapshot.handle_fields import MAX_KEY_GROUPS
 from statestore.formats.flink.snapshot.handles import KeyGroupHandle, RocksHandle, stream_size
 from statestore.formats.flink.streams.keyed_columns import prefix_width
 from statestore.formats.flink.streams.state_form import KEY, KEY_GROUP, KeyedForm
@@ -38,7 +43,9 @@ def asked_groups(form: KeyedForm, key: FlinkType | None, groups: int, filters: S
     """The key groups to which filters limit an answer; None: all."""
     for item in filters:
         if item.column == KEY_GROUP and item.op in ("=", "in") and not item.path:
-            return {each for each in ([item.value] if item.op == "=" else item.value) if isinstance(each, int)}
+            found = _whole_numbers([item.value] if item.op == "=" else item.value)
+            if found is not None:
+                return found
     keys = key_lookups(filters, (KEY,))
     if keys is None or key is None or key != form.key or len(keys) > MOST_KEYS:
         return None
@@ -46,6 +53,20 @@ def asked_groups(form: KeyedForm, key: FlinkType | None, groups: int, filters: S
     if any(each is None for each in hashes):
         return None
     return {murmur_of(each) % groups for each in hashes if each is not None}
+
+
+def _whole_numbers(values: Sequence[Any]) -> set[int] | None:
+    """The key groups among values of any Python type, None where one of them is no number: then the filter raises."""
+    found = set()
+    for each in values:
+        value = each.item() if isinstance(each, np.integer | np.floating) else each
+        if isinstance(value, bool) or not isinstance(value, int | float | Decimal | None):
+            return None
+        if value is None or not Decimal(value).is_finite() or not 0 <= value < MAX_KEY_GROUPS:
+            continue
+        if value == int(value):
+            found.add(int(value))
+    return found
 
 
 def asked_ranges(

@@ -153,13 +153,14 @@ def heap_rows(form: KeyedForm, records: Records, group: int, wanted: Collection[
 
 
 def timer_rows(form: KeyedForm, timers: Columns, group: int, count: int, wanted: Collection[str]) -> pa.RecordBatch:
-    """Timers with columns key, namespace and timestamp_ms as rows of the form."""
+    """Timers with columns key, namespace and timestamp_ms, or without any column, as rows of the form."""
     found = {
         KEY_GROUP: pa.repeat(pa.scalar(group, pa.int32()), count),
         STORED_BYTES: pa.nulls(count, pa.int32()),
         **timers,
     }
-    found[TIMESTAMP] = _moments(found[TIMESTAMP_MS])
+    if TIMESTAMP_MS in found:  # without it no column is wanted, only the number of rows
+        found[TIMESTAMP] = _moments(found[TIMESTAMP_MS])
     return _batch(form, found, wanted)
 
 

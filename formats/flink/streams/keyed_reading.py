@@ -26,7 +26,7 @@ from statestore.formats.flink.streams.keyed_columns import (
 )
 from statestore.formats.flink.streams.raw_timers import block_bounds, group_timers
 from statestore.formats.flink.streams.savepoint_entries import savepoint_entries
-from statestore.formats.flink.streams.state_form import KEY, NAMESPACE, STORED_BYTES, KeyedForm, form_of
+from statestore.formats.flink.streams.state_form import KEY, NAMESPACE, STORED_BYTES, KeyedForm, Typed, form_of
 from statestore.formats.flink.streams.stored_states import StoredKeyed, StoredTimers
 from statestore.formats.kernels import compiled_use
 from statestore.formats.places.ordered_threads import in_order
@@ -90,10 +90,11 @@ def read_heap(reading: KeyedReading, stored: StoredKeyed, handle: KeyGroupHandle
     if state is None:
         return
     header, form = stored.header, reading.form
+    as_stored = Typed({}, reading.origin)
     states = [
         HeapState(
             f"{reading.files.path}, state {each.name!r}",
-            stepped_kinds(form_of(each, header.key, {}, reading.origin), reading.others.get(each.name), form.key),
+            stepped_kinds(form_of(each, header.key, as_stored), reading.others.get(each.name), form.key),
         )
         for each in header.states
     ]

@@ -116,13 +116,29 @@ class KeyedForm:
         return pa.schema([*fields, pa.field(KEY_GROUP, pa.int32()), pa.field(STORED_BYTES, pa.int32())])
 
 
-def form_of(header: KeyedStateHeader, key: FlinkType, declared: Mapping[str, str], where: str) -> KeyedForm:
-    """The form of a state. ``declared`` are types that a user gave, by column; ``where`` names the state in errors.
+@dataclass(frozen=True)
+class Typed:
+    """The types that a user gave for a state, by column; ``where`` names the state in errors."""
 
-    Raises InvalidInputError FLINK_TYPE.
-    """
+    declared: Mapping[str, str]
+    where: str
+
+    def of(self, column: str, kind: FlinkType) -> FlinkType:
+        """The type of a column with the user's type for it. Raises InvalidInputError FLINK_TYPE."""
+        text = self.declared.get(column)
+        if text is None:
+            return kind
+        if text == BINARY and not isinstance(kind, Opaque | PrimitiveArray):
+            return Opaque("", shown(kind))  # bytes as they are stored, of any type
+        try:
+            return with_declared(kind, text)
+        except InvalidInputError as error:
+            raise InvalidInputError(ErrorCode.FLINK_TYPE, f"{self.where}, column {column}: {error.message}") from error
+
+
+def form_of(header: KeyedStateHeader, key: FlinkType, typed: Typed) -> KeyedForm:
+    """The form of a state. Raises InvalidInputError FLINK_TYPE."""
     ambiguous = fixed_width(key) == VARIABLE and fixed_width(header.namespace) == VARIABLE
-    typed = _Typed(declared, where)
     namespace = header.namespace
     if header.kind == "timers":
         stored = header.value
@@ -197,21 +213,3 @@ def _divided(form: KeyedForm) -> KeyedForm:
     if undivided:
         return replace(form, key=key if is_opaque(key) else Opaque("", shown(form.key)), undivided=True)
     return replace(form, key=key, namespace=namespace)
-
-
-@dataclass(frozen=True)
-class _Typed:
-    declared: Mapping[str, str]
-    where: str
-
-    def of(self, column: str, kind: FlinkType) -> FlinkType:
-        """The type of a column with the user's type for it."""
-        text = self.declared.get(column)
-        if text is None:
-            return kind
-        if text == BINARY and not isinstance(kind, Opaque | PrimitiveArray):
-            return Opaque("", shown(kind))  # bytes as they are stored, of any type
-        try:
-            return with_declared(kind, text)
-        except InvalidInputError as error:
-            raise InvalidInputError(ErrorCode.FLINK_TYPE, f"{self.where}, column {column}: {error.message}") from error

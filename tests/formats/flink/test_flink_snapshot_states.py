@@ -1,0 +1,114 @@
+"""States by the names and types that users see: names that collide, types given by users, operators that differ."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from support.flink.fixtures import fixture, manifest
+from support.flink.metadata_bytes import Operator, i32, in_place, key_groups, metadata, subtask
+from support.flink.snapshot_bytes import INT, LONG, header, state
+
+from statestore.formats.errors import InvalidInputError, UnsupportedError
+from statestore.formats.flink.flink_options import settings_of
+from statestore.formats.flink.opening import open_source
+from statestore.formats.flink.source import FlinkSource
+from statestore.formats.places.locations import parse_location
+
+
+def _savepoint(names: Sequence[str], group: int = 0, key: bytes = LONG) -> bytes:
+    """A canonical savepoint of value states of bigint; each has key 7 and as value its place among the names."""
+    head = header(key, *(state(name, LONG) for name in names))
+    block = b""
+    for number in range(len(names)):
+        stored = bytes([group | 0x80]) + struct.pack(">q", 7) + b"\0"
+        entry = i32(len(stored)) + stored + i32(8) + struct.pack(">q", number)
+        block += struct.pack(">H", number) + entry
+    return key_groups(7, group, [len(head)], in_place(head + block + b"\xff\xff"))
+
+
+def _opened(
+    folder: Path, *operators: Operator, number: int = 7, options: Mapping[str, str] | None = None
+) -> FlinkSource:
+    place = folder / f"chk-{number}"
+    place.mkdir()
+    (place / "_metadata").write_bytes(metadata(*operators, checkpoint_id=number))
+    return open_source(parse_location(str(folder)), settings_of(options or {}))
+
+
+def _rows(source: FlinkSource, name: str, version: int | None = None) -> pa.Table:
+    at = source.at(name, source.newest(name) if version is None else version)
+    batches = [rows for part in at.parts(()) for rows in at.rows(part, at.schema.names, ())]
+    return pa.Table.from_batches(batches, at.schema)
+
+
+@pytest.mark.parametrize("names", [["a$b", "a_b"], ["a_b", "a$b"], ["A_b", "a/b", "a_b_2"]])
+def test_a_name_means_the_state_whose_own_name_it_is(tmp_path: Path, names: list[str]) -> None:
+    source = _opened(tmp_path, Operator(uid="op", subtasks=[subtask(keyed=_savepoint(names))]))
+    assert len(source.states()) == len(names)
+    for number, name in enumerate(names):
+        listed = source.listed_as(f"op.{name}")
+        assert listed is not None
+        assert _rows(source, listed)["value"].to_pylist() == [number]
+
+
+def _differing() -> Operator:
+    """An operator whose subtasks have keys of other types."""
+    return Operator(
+        id="ab" * 16,
+        uid="odd",
+        subtasks=[subtask(0, keyed=_savepoint(["n"])), subtask(1, keyed=_savepoint(["n"], 1, INT))],
+    )
+
+
+def test_an_operator_whose_subtasks_differ_leaves_the_others_readable(tmp_path: Path) -> None:
+    good = Operator(uid="op", subtasks=[subtask(keyed=_savepoint(["n"]))])
+    source = _opened(tmp_path, good, _differing())
+    assert source.states() == ["odd.unreadable", "op.n"]
+    assert _rows(source, "op.n").num_rows == 1
+    with pytest.raises(UnsupportedError, match="other types in some subtasks"):
+        _rows(source, "odd.unreadable")
+
+
+def test_a_checkpoint_in_which_an_operator_cannot_be_read_is_never_empty(tmp_path: Path) -> None:
+    _opened(tmp_path, _differing(), number=1)
+    same = Operator(id="ab" * 16, uid="odd", subtasks=[subtask(keyed=_savepoint(["n"]))])
+    source = _opened(tmp_path, same, number=2)
+    assert _rows(source, "odd.n").num_rows == 1
+    with pytest.raises(UnsupportedError, match="other types in some subtasks"):
+        _rows(source, "odd.n", 1)
+    with pytest.raises(UnsupportedError, match="other types in some subtasks"):
+        source.shared_schema("odd.n")
+
+
+@pytest.mark.parametrize("column", ["map_key", "map_value"])
+def test_a_type_for_a_column_that_the_state_does_not_have_is_refused(tmp_path: Path, column: str) -> None:
+    good = Operator(uid="op", subtasks=[subtask(keyed=_savepoint(["n"]))])
+    source = _opened(tmp_path, good, options={"type": f"op.n.{column}=bigint"})
+    with pytest.raises(InvalidInputError, match=f"{column} of 'op.n', which has columns key, value"):
+        source.states()
+
+
+def _given(text: str) -> FlinkSource:
+    run = "operator-rocksdb"
+    place = fixture(run) / manifest(run)["snapshots"][0]["path"]
+    return open_source(parse_location(str(place)), settings_of({"type": text}))
+
+
+def test_types_are_given_for_operator_state_too() -> None:
+    source = _given("rules.rules=struct<weight: int, active: boolean>; buffers.split=binary")
+    assert _rows(source, "rules.rules")["map_value"].type.names == ["weight", "active"]
+    assert _rows(source, "buffers.split")["value"].type == pa.binary()
+    with pytest.raises(InvalidInputError, match="does not fit"):
+        _given("buffers.split=string").states()
+    with pytest.raises(InvalidInputError, match="does not fit"):
+        _given("rules.rules.map_key=bigint").states()
+
+
+def test_a_broadcast_map_with_bytes_for_values_is_one_value() -> None:
+    rows = _rows(_given("rules.rules=binary"), "rules.rules")
+    assert rows.column_names == ["subtask", "position", "value", "stored_bytes"]
+    assert rows["value"].type == pa.binary()
