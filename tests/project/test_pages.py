@@ -31,6 +31,7 @@ TASKS = (
     "spark-sql",
     "spark-state",
     "kafka-state",
+    "flink-state",
     "keyed-state",
     "tracked-state",
     "debug-a-join",
