@@ -161,6 +161,24 @@ def test_values_that_cannot_be_imported_are_refused_and_leave_nothing(
     assert list(tmp_path.rglob("*")) in ([], [tmp_path / "w"])
 
 
+def test_times_that_no_store_holds_are_imported_as_text(tmp_path: Path) -> None:
+    """As Java's ``toString`` writes them, which is how the job wrote its truth."""
+    snapshot = manifest("types-rocksdb")["snapshots"][-1]
+    states = ["t_localtime", "t_localdatetime", "t_instant"]
+    statestore.import_keyed(
+        fixture("types-rocksdb") / snapshot["path"],
+        tmp_path / "w" / "s",
+        states=states,
+        type=";".join(f"all-types.{state}=string" for state in states),
+    )
+    store = statestore.connect(tmp_path / "w").open_store("s")
+    for state in states:
+        lines = [each for each in truth("types-rocksdb", snapshot["truth"]) if each["state"] == state]
+        assert {row["key"]: row["value"] for row in ours(store, state).to_pylist()} == {
+            line["key"]: line["value"] for line in lines
+        }
+
+
 def test_a_key_is_found_where_our_stores_look_for_it(tmp_path: Path) -> None:
     place = fixture("rocksdb") / "savepoint-b1d1ae-6d93ce300080"
     statestore.import_keyed(place, tmp_path / "w" / "s", operator="kv-string", last_access="drop")
