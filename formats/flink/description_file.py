@@ -181,9 +181,9 @@ def _state(name: str, table: Any, where: str) -> DescribedState:
     if (map_key is not None) != (kind == "broadcast"):
         raise _wrong(where, "found a map_key or none, expected one for broadcast state alone")
     namespace = _type(table, "namespace", where)
-    if kind in OPERATOR_FORMS:
+    if kind in (*OPERATOR_FORMS, "timers"):
         if namespace is not None:
-            raise _wrong(where, "found a namespace, expected none for operator state")
+            raise _wrong(where, f"found a namespace, expected none for kind {kind}")
     else:
         namespace = namespace or _VOID
     return DescribedState(name, kind, value, namespace, map_key)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from statestore.formats.errors import StateStoreError, UnsupportedError
-from statestore.formats.flink.serializers.backend_header import KeyedStateHeader, StateKind
+from statestore.formats.flink.serializers.backend_header import StateKind
 from statestore.formats.flink.serializers.flink_types import FlinkType
 from statestore.formats.flink.snapshot.handles import KeyGroupHandle, RocksHandle
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot, Subtask
@@ -25,8 +25,10 @@ _LEAST_GROUPS, _MOST_GROUPS = 128, 1 << 15
 
 @dataclass(frozen=True)
 class DescribedState:
-    """A state. ``namespace`` is None for operator state, ``map_key`` is that of broadcast state; ``value`` is the whole
-    type of the serializer, of operator lists that of an element.
+    """A state. ``namespace`` is None for operator state and for timers, whose type has it.
+
+    ``map_key`` is that of broadcast state. ``value`` is the whole type of the serializer, of operator lists that of an
+    element.
     """
 
     name: str
@@ -95,11 +97,6 @@ def default_max_parallelism(parallelism: int) -> int:
     return min(max(1 << max(wanted - 1, 0).bit_length(), _LEAST_GROUPS), _MOST_GROUPS)
 
 
-def keyed_value(state: KeyedStateHeader) -> DescribedState:
-    """A keyed state as its header has it."""
-    return DescribedState(state.name, state.kind, state.value, namespace=state.namespace)
-
-
 def _operator(snapshot: OpenedSnapshot, operator: OperatorSnapshot, label: str) -> DescribedOperator:
     stored = snapshot.stored(operator.id)
     uid_known = operator.uid is not None or label in snapshot.settings.uids.values()
@@ -128,7 +125,10 @@ def _operator(snapshot: OpenedSnapshot, operator: OperatorSnapshot, label: str) 
 
 
 def _states(stored: StoredStates) -> tuple[DescribedState, ...]:
-    found = [keyed_value(state) for state in stored.keyed_states()]
+    found = [
+        DescribedState(each.name, each.kind, each.value, None if each.kind == "timers" else each.namespace)
+        for each in stored.keyed_states()
+    ]
     for form in operator_forms(stored, whole=True):
         kind: StateForm = (
             "broadcast" if form.key is not None else "union list" if form.mode == "union" else "split list"

@@ -42,6 +42,7 @@ from statestore.formats.flink.serializers.flink_types import (
 
 Tree = str | list[Any] | dict[str, Any] | int | bool
 _CLASSES: Mapping[str, type[Any]] = {
+    "basic": Basic,
     "sorted long": SortedLong,
     "primitive array": PrimitiveArray,
     "string array": StringArray,
@@ -71,7 +72,7 @@ _MOST_DEPTH = 64
 
 def as_tree(kind: FlinkType) -> Tree:
     """The tree of a type that a serializer snapshot gives."""
-    if isinstance(kind, Basic):
+    if isinstance(kind, Basic) and kind == Basic(kind.name):
         return kind.name
     parts: dict[str, Any] = {"type": _NAMES[type(kind)]}
     for each in dataclasses.fields(kind):  # type: ignore[arg-type]
@@ -126,6 +127,8 @@ def from_tree(tree: Any, where: str, depth: int = 0) -> FlinkType:
         if each != "type"
     }
     found_type: FlinkType = kind(**parts)
+    if isinstance(found_type, Basic):
+        from_tree(found_type.name, where)  # refuses names that no basic type has
     return found_type
 
 

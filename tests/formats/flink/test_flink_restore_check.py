@@ -21,6 +21,7 @@ from statestore.formats.flink.job_description import (
 )
 from statestore.formats.flink.opening import open_source
 from statestore.formats.flink.restore_check import restore_findings
+from statestore.formats.flink.serializers import flink_types, type_trees
 from statestore.formats.flink.serializers.flink_types import Basic, FlinkType, ListOf, MapOf, Opaque, PojoOf, TimerOf
 from statestore.formats.flink.serializers.type_names import KRYO
 from statestore.formats.flink.source import FlinkSource
@@ -55,6 +56,10 @@ class NoFlink(Source):
 
 def value(kind: FlinkType, form: Any = "value", **more: Any) -> DescribedState:
     return DescribedState("s", form, kind, VOID, **more)
+
+
+def timers(kind: TimerOf) -> DescribedState:
+    return DescribedState("s", "timers", kind)
 
 
 SAVED = DescribedOperator("a" * 32, "op", True, 2, 128, key=STRING, states=(value(LONG),))
@@ -182,7 +187,8 @@ def test_keys_are_not_migrated() -> None:
         (value(ListOf(PERSON), "list"), value(ListOf(TALLER), "list"), "after migration"),
         (value(PERSON), DescribedState("s", "value", PERSON, PERSON), "incompatible"),
         (DescribedState("s", "value", LONG, PERSON), DescribedState("s", "value", LONG, TALLER), "incompatible"),
-        (value(TimerOf(STRING, PERSON), "timers"), value(TimerOf(STRING, TALLER), "timers"), "incompatible"),
+        (timers(TimerOf(STRING, PERSON)), timers(TimerOf(STRING, TALLER)), "incompatible"),
+        (timers(TimerOf(STRING, VOID)), timers(TimerOf(STRING, VOID)), "as is"),
         (DescribedState("s", "split list", LONG), DescribedState("s", "union list", LONG), "incompatible"),
         (DescribedState("s", "split list", PERSON), DescribedState("s", "split list", TALLER), "after migration"),
         (
@@ -245,7 +251,21 @@ def test_what_is_not_read_is_never_fine() -> None:
 
 
 @pytest.mark.parametrize(
-    "run", ["rocksdb", "types-rocksdb", "sql-types", "windows-rocksdb", "avro-rocksdb", "operator-rocksdb", "odd-names"]
+    "run",
+    [
+        "rocksdb",
+        "rocksdb-1.20",
+        "types-rocksdb",
+        "sql-types",
+        "sql-top",
+        "windows-rocksdb",
+        "avro-rocksdb",
+        "operator-rocksdb",
+        "odd-names",
+        "shapes-hashmap",
+        "custom-rocksdb",
+        "heap-timers",
+    ],
 )
 def test_a_snapshot_fits_its_own_description(run: str) -> None:
     taken = source(run, facts(run)[0]["checkpoint_id"])
@@ -306,6 +326,7 @@ def test_a_description_that_is_wrong_says_where(text: str, problem: str) -> None
         '"lomg"',
         "{}",
         '{type = "list"}',
+        '{type = "basic", name = "lomg"}',
         '{type = "list", element = "long", more = 1}',
         '{type = "tuple", fields = 1}',
         '{type = "row data", row = "long"}',
@@ -318,6 +339,13 @@ def test_a_type_that_is_wrong_says_where(kind: str) -> None:
     with pytest.raises(InvalidInputError, match="operator a, key") as error:
         source("upgrade-rocksdb", 3).restored_as_described(text, "job.toml")
     assert error.value.code == ErrorCode.FLINK_TYPE
+
+
+def test_every_type_of_a_serializer_has_a_name() -> None:
+    """Apart from types that no serializer snapshot gives: those of cells, and a user's choice of columns."""
+    every = {each for each in vars(flink_types).values() if isinstance(each, type) and issubclass(each, FlinkType)}
+    cells = {flink_types.Shown, flink_types.Joined, flink_types.LengthOf, flink_types.Prefix, FlinkType}
+    assert set(type_trees._CLASSES.values()) == every - cells
 
 
 def test_a_type_within_types_without_end_is_refused() -> None:
