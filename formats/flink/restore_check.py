@@ -116,6 +116,8 @@ def _parallelism(saved: DescribedOperator, job: DescribedOperator) -> Iterator[_
 
 
 def _keyed_backend(saved: DescribedOperator, job: DescribedOperator) -> Iterator[_Part]:
+    # HeapRestoreOperation refuses RocksDB's handles by their class; RocksDBFullRestoreOperation takes those of a heap
+    # snapshot for a canonical savepoint, whose form is another one.
     if None not in (saved.backend, job.backend) and saved.backend != job.backend:
         yield (
             "incompatible",
