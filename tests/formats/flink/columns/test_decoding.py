@@ -19,7 +19,7 @@ from statestore.formats.errors import CorruptError, StateStoreError, Unsupported
 from statestore.formats.flink.columns import decoding
 from statestore.formats.flink.columns.arrow_types import arrow_field, arrow_type
 from statestore.formats.flink.columns.decoding import Records, decode_cells, decode_records
-from statestore.formats.flink.columns.programs import program_of
+from statestore.formats.flink.columns.program_writer import program_of
 from statestore.formats.flink.serializers.flink_types import (
     REST_OF_CELL,
     Basic,
