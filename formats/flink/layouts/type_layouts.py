@@ -27,6 +27,7 @@ from statestore.formats.flink.layouts.shapes import (
     Unknown,
     Zero,
     field_of,
+    least_bytes,
     struct_of,
     unique_names,
     with_column,
@@ -129,7 +130,7 @@ def _layout(kind: FlinkType, depth: int) -> Shape:
     if isinstance(kind, MaskedListOf):
         return _repeated("masked", _layout(kind.element, below))
     if isinstance(kind, Joined):
-        return _repeated("joined", _layout(kind.element, below))
+        return _joined(_layout(kind.element, below))
     if isinstance(kind, ArrayOf):
         return _repeated("counted", _optional(_layout(kind.element, below), 0))
     if isinstance(kind, MapOf):
@@ -221,6 +222,13 @@ def _primitive_array(kind: PrimitiveArray) -> Shape:
 def _repeated(framing: str, element: Shape) -> Shape:
     element = with_column(element)
     return Repeated(pa.list_(field_of("item", element)), framing, element)
+
+
+def _joined(element: Shape) -> Shape:
+    """Elements of a list state. Flink reads none at the end of the bytes, so that it loses one without bytes."""
+    if isinstance(element, Struct) and not least_bytes(element):
+        raise unsupported("a list of values without bytes, of which Flink itself cannot tell the number")
+    return _repeated("joined", element)
 
 
 def _map(key: Shape, value: Shape) -> Shape:

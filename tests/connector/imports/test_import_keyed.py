@@ -233,6 +233,20 @@ def test_a_whole_key_may_have_null_fields(tmp_path: Path) -> None:
         assert state.value() == 1
 
 
+def test_a_map_without_values_becomes_a_map_to_true(tmp_path: Path) -> None:
+    times = {"last_access": pa.timestamp("ms", tz="UTC")}
+    tags = {"key": ["a", "a", "b"], "map_key": ["x", "y", "x"]}
+    limited = {"key": ["a"], "last_access": [moment(1)]}
+    states = [made("tags", "map", tags), made("seen", "value", limited, **times)]
+    store = imported(tmp_path, *states, last_access="keep")
+    assert [tuple(row.values()) for row in rows(store, "tags")] == [
+        ("a", "x", True),
+        ("a", "y", True),
+        ("b", "x", True),
+    ]
+    assert rows(store, "seen") == [{"key": "a", "value": {"value": True, "last_access": moment(1)}}]
+
+
 def test_last_access_is_kept_or_dropped(tmp_path: Path) -> None:
     times = {"last_access": pa.timestamp("ms", tz="UTC")}
     rows_of = {"key": ["a", "b"], "value": [1, None], "last_access": [moment(1), moment(2)]}

@@ -24,7 +24,7 @@ def _rows(at: StateAt, columns: Collection[str]) -> list[pa.RecordBatch]:
     return [rows for part in at.parts(()) for rows in at.rows(part, columns, ())]
 
 
-@pytest.mark.parametrize("run", ["heap-timers"])
+@pytest.mark.parametrize("run", ["heap-timers", "void-hashmap"])
 def test_rows_can_be_counted_without_any_column(run: str) -> None:
     for state, at in _states(run):
         whole = sum(rows.num_rows for rows in _rows(at, at.schema.names))

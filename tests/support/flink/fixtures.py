@@ -62,6 +62,8 @@ MORE_NAMES = (
     "sql-window",
     "upgrade-hashmap",
     "upgrade-rocksdb",
+    "void-hashmap",
+    "void-rocksdb",
     "windows-hashmap",
     "windows-rocksdb",
 )

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.flink.columns.arrow_types import has_column
 from statestore.formats.flink.columns.decoding import decode_cells
 from statestore.formats.flink.serializers.flink_types import (
     ArrayOf,
@@ -40,6 +41,7 @@ from statestore.formats.flink.streams.operator_rows import OperatorForm
 from statestore.formats.flink.streams.state_form import KeyedForm
 from statestore.formats.values.cells import cells_of
 
+_NOTHING = pa.scalar(None)
 Line = tuple[str, str]
 """(key and namespace, value), both as JSON."""
 
@@ -61,10 +63,11 @@ def lines_of(form: KeyedForm | OperatorForm, rows: pa.Table) -> dict[str, str]:
     if form.kind == "map":
         assert form.map_key is not None
         for row, (key, space) in enumerate(zip(keys, spaces, strict=True)):
-            entry = [cell(form.map_key, rows["map_key"][row]), cell(form.element, rows["map_value"][row])]
+            value = cell(form.element, rows["map_value"][row]) if form.has_value else None
+            entry = [cell(form.map_key, rows["map_key"][row]), value]
             found.setdefault(as_json([key, space]), []).append(entry)
         return {key: as_json(sorted(entries, key=lambda entry: _text(entry[0]))) for key, entries in found.items()}
-    values = [cell(form.element, each) for each in rows["value"]]
+    values = [cell(form.element, each) for each in rows["value"]] if form.has_value else [None] * len(rows)
     if form.kind == "list" and not form.whole:
         positions = rows["position"].to_pylist()
         for key, space, position, value in sorted(
@@ -99,13 +102,14 @@ def lines_of_truth(truth: Iterable[dict[str, Any]]) -> dict[str, str]:
 
 def _elements(form: OperatorForm, rows: pa.Table) -> dict[str, str]:
     if form.key is not None:
+        values = rows["map_value"] if has_column(form.value) else [_NOTHING] * len(rows)
         entries = [
-            [cell(form.key, key), cell(form.value, value)]
-            for key, value in zip(rows["map_key"], rows["map_value"], strict=True)
+            [cell(form.key, key), cell(form.value, value)] for key, value in zip(rows["map_key"], values, strict=True)
         ]
         return {"broadcast": as_json(sorted(entries, key=lambda entry: _text(entry[0])))}
     found: dict[str, Any] = {}
-    for subtask, value in zip(rows["subtask"].to_pylist(), rows["value"], strict=True):
+    values = rows["value"] if has_column(form.value) else [_NOTHING] * len(rows)
+    for subtask, value in zip(rows["subtask"].to_pylist(), values, strict=True):
         found.setdefault(as_json([subtask, None]), []).append(cell(form.value, value))
     return {key: as_json(values) for key, values in found.items()}
 
@@ -136,7 +140,8 @@ def cell(kind: FlinkType, value: pa.Scalar) -> Any:
     if isinstance(kind, MapOf):
         return _map(kind.key, kind.value, value)
     if isinstance(kind, (TupleOf, RowOf)):
-        return [cell(each, value[number]) for number, each in enumerate(kind.fields)]
+        parts = iter(value.values())  # void fields have no column
+        return [cell(each, next(parts)) if has_column(each) else None for each in kind.fields]
     if isinstance(kind, PojoOf):
         return _pojo(kind, value)
     if isinstance(kind, EnumOf):
@@ -158,7 +163,7 @@ def cell(kind: FlinkType, value: pa.Scalar) -> Any:
 
 
 def _pojo(kind: PojoOf, value: pa.Scalar) -> Any:
-    found = {name: cell(each, value[name]) for name, each in kind.fields}
+    found = {name: cell(each, value[name]) if has_column(each) else None for name, each in kind.fields}
     for _, subclass in (*kind.registered, *kind.unregistered):
         if isinstance(subclass, PojoOf):
             for name, each in subclass.fields:

@@ -12,7 +12,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from statestore.formats.flink.columns.arrow_types import arrow_type
+from statestore.formats.flink.columns.arrow_types import arrow_type, has_column
 from statestore.formats.flink.serializers.flink_types import (
     ArrayOf,
     Basic,
@@ -96,8 +96,7 @@ def _basic(name: str, value: Any) -> bytes:
         return bytes([second // 3600, second // 60 % 60, second % 60]) + int32(value % 10**9)
     if name == "time_window":
         return int64(value["start"] // 1000) + int64(value["end"] // 1000)
-    assert name == "void"
-    return b"\0"
+    return {"void": b"\0", "null_value": b""}[name]
 
 
 def encoded(kind: FlinkType, value: Any) -> bytes:
@@ -163,9 +162,9 @@ def _pojo(kind: PojoOf, value: Any) -> bytes:
     own = {name for name, _ in kind.fields}
     for name, each in kind.unregistered:
         assert isinstance(each, PojoOf)
-        if any(value[field] is not None for field, _ in each.fields if field not in own):
+        if any(value.get(field) is not None for field, _ in each.fields if field not in own):
             return b"\4" + struct.pack(">H", len(name)) + name.encode() + _pojo(each, value)
-    return b"\2" + b"".join(_flagged(each, value[name], b"\1", b"\0") for name, each in kind.fields)
+    return b"\2" + b"".join(_flagged(each, value.get(name), b"\1", b"\0") for name, each in kind.fields)
 
 
 def _flagged(kind: FlinkType, value: Any, null: bytes, present: bytes) -> bytes:
@@ -200,9 +199,10 @@ _BASICS: dict[str, st.SearchStrategy[Any]] = {
         {name: st.integers(-(2**40), 2**40).map(lambda m: m * 1000) for name in ("start", "end")}
     ),
 }
+_VOID = ("void", "null_value")
 _ARRAYS = ("byte", "short", "int", "long", "float", "double", "boolean")
 _leaves = st.sampled_from(
-    [*map(Basic, _BASICS), *map(PrimitiveArray, _ARRAYS), StringArray(), EnumOf("a.E", ("RED", "GREEN"))]
+    [*map(Basic, (*_BASICS, *_VOID)), *map(PrimitiveArray, _ARRAYS), StringArray(), EnumOf("a.E", ("RED", "GREEN"))]
 )
 _PLAIN = Basic("long")
 
@@ -231,14 +231,14 @@ def _inner(kinds: st.SearchStrategy[FlinkType]) -> st.SearchStrategy[FlinkType]:
     )
 
 
-types = st.recursive(_leaves, _inner, max_leaves=8)
-"""Types of all forms."""
+types = st.recursive(_leaves, _inner, max_leaves=8).filter(has_column)
+"""Types of all forms; void ones are inside of others."""
 
 
 def values(kind: FlinkType) -> st.SearchStrategy[Any]:
     """Values of a type, None only where its bytes can say so."""
     if isinstance(kind, Basic):
-        return _BASICS[kind.name]
+        return st.none() if kind.name in _VOID else _BASICS[kind.name]
     if isinstance(kind, PrimitiveArray):
         if kind.element == "byte":
             return st.binary(max_size=5)

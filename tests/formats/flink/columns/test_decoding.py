@@ -19,7 +19,7 @@ from statestore.formats.errors import CorruptError, StateStoreError, Unsupported
 from statestore.formats.flink.columns import decoding
 from statestore.formats.flink.columns.arrow_types import arrow_field, arrow_type
 from statestore.formats.flink.columns.decoding import Records, decode_cells, decode_records
-from statestore.formats.flink.columns.programs import program_of
+from statestore.formats.flink.columns.program_writer import program_of
 from statestore.formats.flink.serializers.flink_types import (
     REST_OF_CELL,
     Basic,
@@ -211,6 +211,23 @@ def test_a_string_value_of_flink_has_its_own_length(each_way: bool) -> None:
         decoded(Basic("string_value"), b"\xff\xff\xff\xff\x07")
     with pytest.raises(CorruptError, match="FLINK_ROW"):
         decoded(Basic("string_value"), b"\x80\x80\x80\x80\x08")
+
+
+@pytest.mark.parametrize(("nothing", "raw"), [(VOID, b"\0"), (Basic("null_value"), b"")])
+def test_values_that_say_nothing_are_nulls_in_lists_and_maps(nothing: FlinkType, raw: bytes, each_way: bool) -> None:
+    assert decoded(ListOf(nothing), int32(3) + 3 * raw, int32(0)) == [[None, None, None], []]
+    assert decoded(ListOf(nothing, is_set=True), int32(2) + b"\1\0" + raw) == [[None, None]]
+    entries = text("a") + b"\1" + text("b") + b"\0" + raw
+    assert decoded(MapOf(STRING, nothing), int32(2) + entries, int32(0)) == [[("a", None), ("b", None)], []]
+    assert decoded(RowOf((nothing, LONG), False), b"\0" + raw + int64(5), b"\x80" + int64(6)) == [{"f1": 5}, {"f1": 6}]
+    assert decode_cells([nothing, LONG], cells(raw + int64(7)), [True, True], ORIGIN) == [None, pa.array([7])]
+
+
+def test_joined_elements_without_bytes_are_refused() -> None:
+    """Flink reads one less of them than it wrote."""
+    assert decoded(Joined(VOID), b"\0,\0") == [[None, None]]
+    with pytest.raises(UnsupportedError, match=r"FLINK_UNSUPPORTED.*op.*values without bytes"):
+        decode_cells([Joined(Basic("null_value"))], cells(b",,"), [True], ORIGIN)
 
 
 def test_a_null_value_of_flink_has_no_bytes(each_way: bool) -> None:

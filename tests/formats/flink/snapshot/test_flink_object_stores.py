@@ -44,7 +44,8 @@ def test_jobs_are_found_with_a_request_each(store: ObjectStore) -> None:
     assert len(store.requests) == 1
     store.clear()
     (job,) = find_jobs(folder)
-    assert [snapshot.name for snapshot in job.snapshots if snapshot.kind == "checkpoint"] == ["chk-2", "chk-3"]
+    checkpoints = {snapshot.name for snapshot in job.snapshots if snapshot.kind == "checkpoint"}
+    assert checkpoints == {"chk-2", "chk-3"}  # in the order of the upload, which differs from run to run
     assert {snapshot.name for snapshot in job.snapshots} == {
         each["path"].split("/")[-1] for each in manifest("rocksdb")["snapshots"]
     }

@@ -1,0 +1,77 @@
+"""Rows of states whose keys or values say nothing, by bytes as Flink writes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from support.flink.value_model import encoded, int64, record, text
+
+from statestore.formats.flink.columns.decoding import decode_records
+from statestore.formats.flink.serializers.backend_header import KeyedStateHeader, StateKind
+from statestore.formats.flink.serializers.flink_types import Basic, FlinkType, ListOf, MapOf, TtlOf
+from statestore.formats.flink.streams.keyed_columns import KeyGroups, framed_rows, heap_rows, record_kinds
+from statestore.formats.flink.streams.state_form import VOID, KeyedForm, Typed, form_of
+from statestore.formats.kernels.arrays import Bytes
+from statestore.formats.values.cells import cells_of
+
+STRING, LONG = Basic("string"), Basic("long")
+GROUP = b"\5"
+PLACED = {"key_group": 5}
+
+
+def form(kind: StateKind, value: FlinkType, key: FlinkType = LONG) -> KeyedForm:
+    return form_of(KeyedStateHeader("s", kind, VOID, value, {}), key, Typed({}, "state s"))
+
+
+def framed(form: KeyedForm, *entries: tuple[bytes, bytes]) -> list[dict[str, Any]]:
+    """Rows of entries of RocksDB, without their sizes."""
+    keys, values = (cells_of(pa.array(each, pa.binary())) for each in zip(*entries, strict=True))
+    rows = framed_rows(form, keys, values, KeyGroups(0, 9, 1), form.schema.names, "state s")
+    rows.validate(full=True)
+    found: list[dict[str, Any]] = rows.drop_columns(["stored_bytes"]).to_pylist()
+    return found
+
+
+def stepped(form: KeyedForm, data: bytes, count: int) -> list[dict[str, Any]]:
+    """Rows of records of a heap snapshot."""
+    kinds = record_kinds(form)
+    octets: Bytes = pa.array(list(data), pa.uint8()).to_numpy()
+    records = decode_records(kinds, octets, 0, len(data), count, [True] * 3, "state s", True)
+    assert records.at == len(data)
+    found: list[dict[str, Any]] = heap_rows(form, records, 5, form.schema.names).to_pylist()
+    return [{name: cell for name, cell in row.items() if name != "stored_bytes"} for row in found]
+
+
+@pytest.mark.parametrize("value", [b"\1\0", b"\0\0", b"\1"])
+def test_a_map_to_void_is_its_keys_in_rocksdb(value: bytes) -> None:
+    tags = form("map", MapOf(STRING, VOID))
+    assert framed(tags, (GROUP + int64(7) + b"\0" + text("x"), value)) == [{"key": 7, "map_key": "x", **PLACED}]
+    assert tags.row_key == ("key", "map_key")
+
+
+def test_a_map_to_void_is_its_keys_in_a_heap_snapshot() -> None:
+    kind = MapOf(STRING, VOID)
+    data = b"\0" + int64(7) + encoded(kind, [("x", None), ("y", None)]) + b"\0" + int64(8) + encoded(kind, [])
+    assert stepped(form("map", kind), data, 2) == [{"key": 7, "map_key": each, **PLACED} for each in "xy"]
+
+
+def test_a_list_of_void_is_its_positions() -> None:
+    marks = form("list", ListOf(VOID))
+    rows = [{"key": 7, "position": each, **PLACED} for each in (0, 1)]
+    assert framed(marks, (GROUP + int64(7) + b"\0", b"\0,\0")) == rows
+    assert stepped(marks, b"\0" + int64(7) + encoded(ListOf(VOID), [None, None]), 1) == rows
+
+
+def test_a_void_value_with_a_time_to_live_is_its_last_access() -> None:
+    flag = form("value", TtlOf(VOID))
+    (row,) = framed(flag, (GROUP + int64(7) + b"\0", int64(1_500) + b"\0"))
+    assert row.pop("last_access").timestamp() == 1.5
+    assert row == {"key": 7, **PLACED}
+
+
+def test_a_void_key_is_a_column_of_nulls() -> None:
+    one = form("value", LONG, key=VOID)
+    assert framed(one, (GROUP + b"\0\0", int64(3))) == [{"key": None, "value": 3, **PLACED}]
+    assert stepped(one, record([VOID, VOID, LONG], [None, None, 3]), 1) == [{"key": None, "value": 3, **PLACED}]
