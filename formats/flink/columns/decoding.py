@@ -34,7 +34,6 @@ _FEWEST_PLACES = 1 << 10
 _PLACES_BYTES = 64 << 20
 _SHOWN_BYTES = 40
 _stepped_plainly = 0  # bytes; threads may lose a few, which only delays loading
-_WHOLE = "binary, or none where a serializer of the job's own wrote them,"
 _REMEDY = "restore the file from a copy, or correct the type given for the state"
 
 
@@ -288,10 +287,13 @@ def _told(fault: Exception, data: Bytes, at: int, stop: int, origin: str) -> Sta
             "that the file describes; read the other columns, or give the type binary for the values",
         )
     if isinstance(fault, Beyond):
+        remedy = "type string for the values"
+        if fault.column == "text":
+            remedy = "type binary for the values, or none where a serializer of the job's own wrote them"
         return UnsupportedError(
             ErrorCode.FLINK_UNSUPPORTED,
             f"{origin}: found {fault.value}, expected a value that fits {fault.column}, in bytes {where}; give the "
-            f"type {_WHOLE if fault.column == 'text' else 'string'} for the values",
+            f"{remedy}",
         )
     assert isinstance(fault, Wrong)
     return CorruptError(

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import UnsupportedError
+from statestore.formats.errors import CorruptError, UnsupportedError
 from statestore.formats.flink.columns.decoding import Records, decode_records
 from statestore.formats.flink.serializers.flink_types import FlinkType
 from statestore.formats.flink.streams.block_bytes import BlockWindow, damaged
@@ -28,34 +28,60 @@ class HeapState:
 
 
 def heap_records(
-    window: BlockWindow, states: Sequence[HeapState], state: int, wanted: Sequence[bool], *, positions: bool = False
+    window: BlockWindow,
+    states: Sequence[HeapState],
+    state: int,
+    wanted: Sequence[bool],
+    *,
+    positions: bool = False,
+    to_the_end: bool = False,
 ) -> Iterator[Records]:
     """Yield the records of one state in a key group's block, behind the number of the key group, in batches.
 
-    Records of states before it are stepped over. Raises CorruptError FLINK_FILE and FLINK_ROW, UnsupportedError
-    FLINK_OPAQUE for values that cannot be decoded: nothing says where they end, so what follows them is lost, too.
+    Records of states before it are stepped over. With ``to_the_end``, so are those behind it, as far as they can be
+    decoded: where a user gave types, only the end of the block says that the values have them.
+
+    Raises CorruptError FLINK_FILE and FLINK_ROW, UnsupportedError FLINK_OPAQUE for values that cannot be decoded:
+    nothing says where they end, so what follows them is lost, too.
     """
+    seen: set[int] = set()
     while not window.is_empty():
         number = int.from_bytes(window.take(2), "big", signed=True)
         if not 0 <= number < len(states):
-            raise damaged(window.path, f"found state {number} in a key group, expected one of {len(states)}")
+            raise _damaged(window, f"found state {number} in a key group, expected one of {len(states)}", to_the_end)
+        if number in seen:
+            raise _damaged(window, f"found state {number} twice in a key group, expected it once", to_the_end)
+        seen.add(number)
         count = int.from_bytes(window.take(4), "big", signed=True)
         if count < 0:
-            raise damaged(window.path, f"found {count} records of a state, expected no negative number")
+            raise _damaged(window, f"found {count} records of a state, expected no negative number", to_the_end)
         found = states[number]
         if number == state:
             yield from records(window, found.kinds, count, wanted, found.origin, positions=positions)
-            return
+            if not to_the_end:
+                return
+            continue
         try:
             for _ in records(window, found.kinds, count, [False] * len(found.kinds), found.origin):
                 pass
         except UnsupportedError as error:
+            if state in seen:
+                return
             raise UnsupportedError(
                 ErrorCode.FLINK_OPAQUE,
                 f"{states[state].origin}: its records lie behind others in a key group, where nothing says how long a "
                 f"value is ({error.message}); give the types of all states of the operator whose serializers are the "
                 "job's own, or take a canonical savepoint, or a checkpoint with RocksDB",
             ) from error
+
+
+def _damaged(window: BlockWindow, found: str, is_given: bool) -> CorruptError:
+    if not is_given:
+        return damaged(window.path, found)
+    return CorruptError(
+        ErrorCode.FLINK_FILE,
+        f"{window.path}: {found}; correct the types given for the operator's states, or restore the file from a copy",
+    )
 
 
 def records(

@@ -26,7 +26,15 @@ from statestore.formats.flink.streams.keyed_columns import (
 )
 from statestore.formats.flink.streams.raw_timers import block_bounds, group_timers
 from statestore.formats.flink.streams.savepoint_entries import savepoint_entries
-from statestore.formats.flink.streams.state_form import KEY, NAMESPACE, STORED_BYTES, KeyedForm, Typed, form_of
+from statestore.formats.flink.streams.state_form import (
+    KEY,
+    NAMESPACE,
+    STORED_BYTES,
+    KeyedForm,
+    Typed,
+    form_of,
+    is_opaque,
+)
 from statestore.formats.flink.streams.stored_states import StoredKeyed, StoredTimers
 from statestore.formats.kernels import compiled_use
 from statestore.formats.places.ordered_threads import in_order
@@ -90,15 +98,21 @@ def read_heap(reading: KeyedReading, stored: StoredKeyed, handle: KeyGroupHandle
     if state is None:
         return
     header, form = stored.header, reading.form
-    as_stored = Typed({}, reading.origin)
+    written = [form_of(each, header.key, Typed({}, reading.origin)) for each in header.states]
     states = [
         HeapState(
             f"{reading.files.path}, state {each.name!r}",
-            stepped_kinds(form_of(each, header.key, as_stored), reading.others.get(each.name), form.key),
+            stepped_kinds(each, reading.others.get(each.name), form.key),
         )
-        for each in header.states
+        for each in written
     ]
     states[state] = HeapState(reading.origin, record_kinds(form))
+    is_given = any(
+        is_opaque(kind) and not is_opaque(used)
+        for each, stepped in zip(written, states, strict=True)
+        for kind, used in zip(record_kinds(each), stepped.kinds, strict=True)
+    )
+    positions = STORED_BYTES in reading.columns
     wanted = [True]
     if form.kind != "timers":
         wanted = [NAMESPACE in reading.columns, KEY in reading.columns, needs_values(form, reading.columns)]
@@ -110,7 +124,7 @@ def read_heap(reading: KeyedReading, stored: StoredKeyed, handle: KeyGroupHandle
             if found != group:
                 raise damaged(part.path, f"found key group {found} at byte {start}, expected {group}")
             window = block_window(part, start + 4, end, compressed=header.compressed)
-            for records in heap_records(window, states, state, wanted, positions=STORED_BYTES in reading.columns):
+            for records in heap_records(window, states, state, wanted, positions=positions, to_the_end=is_given):
                 yield heap_rows(form, records, group, reading.columns)
 
 

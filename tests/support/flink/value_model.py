@@ -58,6 +58,19 @@ def text(value: str | None, more: int = 1) -> bytes:
     return varint(len(units) + more) + b"".join(map(varint, units))
 
 
+def utf(value: str) -> bytes:
+    """A string of Java's ``writeUTF``: one to three bytes for each UTF-16 unit, NUL has two."""
+    found = bytearray()
+    for (unit,) in struct.iter_unpack(">H", value.encode("utf-16-be")):
+        if 0 < unit < 0x80:
+            found.append(unit)
+        elif unit < 0x800:
+            found += bytes([0xC0 | unit >> 6, 0x80 | unit & 0x3F])
+        else:
+            found += bytes([0xE0 | unit >> 12, 0x80 | unit >> 6 & 0x3F, 0x80 | unit & 0x3F])
+    return struct.pack(">H", len(found)) + found
+
+
 def big_integer(value: int | None) -> bytes:
     if value is None:
         return int32(0)
@@ -74,6 +87,8 @@ def _basic(name: str, value: Any) -> bytes:
         return text(value)
     if name == "string_value":
         return text(value, 0)
+    if name == "utf":
+        return utf(value)
     if name == "char":
         return bytes(value.encode("utf-16-be"))
     if name == "biginteger":
@@ -181,6 +196,7 @@ _SPAN = st.integers(-(2**62), 2**62)
 _BASICS: dict[str, st.SearchStrategy[Any]] = {
     "string": st.none() | _TEXTS,
     "string_value": _TEXTS,
+    "utf": _TEXTS,
     "long": _LONGS,
     "int": st.integers(-(2**31), 2**31 - 1),
     "short": st.integers(-(2**15), 2**15 - 1),

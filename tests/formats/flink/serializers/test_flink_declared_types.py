@@ -32,7 +32,9 @@ STRING, LONG, INT = Basic("string"), Basic("long"), Basic("int")
 PAIR = TupleOf((STRING, LONG))
 NAMED = TupleOf((STRING, LONG), ("name", "n"))
 TEXT = "struct<name: string, n: bigint>"
+TEXT_ROW = Logical("ROW", children=(Logical("STRING"),))
 ROW = Logical("ROW", children=(Logical("BIGINT"), Logical("DECIMAL", 12, 2)))
+UTF = Basic("utf")
 OWN = Opaque("com.x.OwnSnapshot")
 
 
@@ -84,6 +86,13 @@ def test_the_type_that_the_bytes_have_changes_nothing(kind: FlinkType, text: str
     [
         (TEXT, NAMED),
         ("array<map<int, boolean>>", ListOf(MapOf(INT, Basic("boolean")))),
+        ("utf", UTF),
+        ("array<Utf>", ListOf(UTF)),
+        ("map<utf, bigint>", MapOf(UTF, LONG)),
+        (
+            "struct<cents: bigint, currency: utf, text: string>",
+            TupleOf((LONG, UTF, STRING), ("cents", "currency", "text")),
+        ),
         ("struct<a: tinyint, b: smallint, c: float, d: double>", None),
         ("binary", PrimitiveArray("byte")),
         ("date", Basic("local_date")),
@@ -124,6 +133,19 @@ def test_times_may_be_shown_as_text_and_numbers_as_decimals() -> None:
         (Opaque("org.apache.flink.runtime.state.JavaSerializer"), "bigint", r"not those of Flink's basic"),
         (OWN, "interval day to second", r"no basic serializer of Flink writes"),
         (STRING, "strng", r"did you mean"),
+        (STRING, "utf", r"found utf, expected string"),
+        (PAIR, "struct<name: utf, n: bigint>", r"at name: found utf, expected string"),
+        (ListOf(LONG), "array<utf>", r"at element: found utf, expected bigint"),
+        (LONG, "map<utf, array<utf>>", r"found map<utf,array<utf>>, expected bigint"),
+        (Basic("instant"), "utf", r"found utf, expected timestamp"),
+        (Basic("bigdecimal"), "utf", r"found utf, expected string"),
+        (EnumOf("x.E", ("A",)), "utf", r"found utf, expected enum"),
+        (StringArray(), "array<utf>", r"expected string\[\]"),
+        (RowDataOf(TEXT_ROW), "struct<a: utf>", r"at a: found utf, expected STRING"),
+        (Opaque(KRYO, "x.Thing"), "utf", r"Kryo class"),
+        (OWN, "utf(3)", r"utf is written utf"),
+        (OWN, "utf<int>", r"utf is written utf"),
+        (OWN, "utff", r"did you mean utf"),
     ],
 )
 def test_a_type_that_does_not_fit_is_refused_with_its_place(kind: FlinkType, text: str, problem: str) -> None:
