@@ -9,10 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from support.flink.fixtures import fixture, manifest
-from support.flink.metadata_bytes import Operator, i32, in_place, key_groups, metadata, subtask
+from support.flink.metadata_bytes import Operator, i32, in_place, key_groups, metadata, relative, rocksdb, subtask
 from support.flink.snapshot_bytes import INT, LONG, header, state
 
-from statestore.formats.errors import InvalidInputError, UnsupportedError
+from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
 from statestore.formats.flink.flink_options import settings_of
 from statestore.formats.flink.opening import open_source
 from statestore.formats.flink.source import FlinkSource
@@ -112,3 +112,34 @@ def test_a_broadcast_map_with_bytes_for_values_is_one_value() -> None:
     rows = _rows(_given("rules.rules=binary"), "rules.rules")
     assert rows.column_names == ["subtask", "position", "value", "stored_bytes"]
     assert rows["value"].type == pa.binary()
+
+
+def _checkpoint(*files: str) -> Operator:
+    """An operator with state in RocksDB; each file is of the same name in the shared folder."""
+    meta = in_place(header(LONG, state("n", LONG)))
+    pairs = [(name, relative(name, 1)) for name in files]
+    return Operator(uid="op", subtasks=[subtask(keyed=rocksdb(0, 128, meta, pairs, [("CURRENT", in_place(b"x"))]))])
+
+
+@pytest.mark.parametrize(
+    ("older", "newer", "equal"),
+    [
+        (["000001.sst", "MANIFEST-000001"], ["000001.sst", "MANIFEST-000002"], True),
+        (["000001.sst"], ["000002.sst"], False),
+        (["000001.sst"], ["000001.sst", "000003.log"], False),
+        (["000001.sst"], ["000001.sst", "000003.blob"], False),
+    ],
+)
+def test_checkpoints_with_equal_files_of_rows_have_equal_rows(
+    tmp_path: Path, older: list[str], newer: list[str], equal: bool
+) -> None:
+    _opened(tmp_path, _checkpoint(*older), number=1)
+    source = _opened(tmp_path, _checkpoint(*newer), number=2)
+    first, second = (source.content(source.at("op.n", number), range(128)) for number in (1, 2))
+    assert first is not None
+    assert (first == second) is equal
+
+
+def test_an_operator_has_key_groups(tmp_path: Path) -> None:
+    with pytest.raises(CorruptError, match="expected a max parallelism from 1 to 32768"):
+        _opened(tmp_path, Operator(max_parallelism=0))
