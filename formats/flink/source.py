@@ -213,7 +213,7 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
             if not mine:
                 continue
             states = tuple(
-                OperatorState(each.identity[2], self._name_of(each), keyed_kind(each.form))
+                OperatorState(each.identity[2], self._name_of(each), keyed_kind(each.form), each.form.undivided)
                 for each in mine
                 if isinstance(each.form, KeyedForm)
             )
