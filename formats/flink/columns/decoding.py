@@ -290,7 +290,8 @@ def _told(fault: Exception, data: Bytes, at: int, stop: int, origin: str) -> Sta
         return UnsupportedError(
             ErrorCode.FLINK_UNSUPPORTED,
             f"{origin}: found {fault.value}, expected a value that fits {fault.column}, in bytes {where}; give the "
-            f"type {_WHOLE if fault.column == 'text' else 'string'} for the values",
+            f"type {_WHOLE if fault.column == 'text' else 'string'} for the values, or "
+            "struct<start: bigint, end: bigint> for a time window",
         )
     assert isinstance(fault, Wrong)
     return CorruptError(

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from support.flink.fixtures import fixture, manifest
 from support.flink.metadata_bytes import Operator, i32, in_place, key_groups, metadata, relative, rocksdb, subtask
-from support.flink.snapshot_bytes import INT, LONG, header, state
+from support.flink.snapshot_bytes import INT, LONG, header, snapshot, state
 
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
 from statestore.formats.flink.flink_options import settings_of
@@ -143,3 +143,20 @@ def test_checkpoints_with_equal_files_of_rows_have_equal_rows(
 def test_an_operator_has_key_groups(tmp_path: Path) -> None:
     with pytest.raises(CorruptError, match="expected a max parallelism from 1 to 32768"):
         _opened(tmp_path, Operator(max_parallelism=0))
+
+
+def test_windows_beyond_timestamps_are_shown_in_milliseconds_where_asked_for(tmp_path: Path) -> None:
+    window = snapshot(
+        "org.apache.flink.streaming.api.windowing.windows.TimeWindow$Serializer$TimeWindowSerializerSnapshot"
+    )
+    head = header(LONG, state("n", LONG, namespace=window))
+    stored = b"\x80" + struct.pack(">qqq", 7, -(2**63), 2**63 - 1)
+    block = b"\0\0" + i32(len(stored)) + stored + i32(8) + struct.pack(">q", 5) + b"\xff\xff"
+    whole = Operator(uid="op", subtasks=[subtask(keyed=key_groups(7, 0, [len(head)], in_place(head + block)))])
+    source = _opened(tmp_path, whole)
+    with pytest.raises(UnsupportedError, match="struct<start: bigint, end: bigint> for a time window"):
+        _rows(source, "op.n")
+    given = settings_of({"type": "op.n.namespace=struct<start: bigint, end: bigint>"})
+    rows = _rows(open_source(parse_location(str(tmp_path)), given), "op.n")
+    assert rows["namespace"].to_pylist() == [{"start": -(2**63), "end": 2**63 - 1}]
+    assert rows["key"].to_pylist() == [7] and rows["value"].to_pylist() == [5]
