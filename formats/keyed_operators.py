@@ -34,11 +34,15 @@ class OperatorState:
     Values that say nothing (Flink's ``Void``) have no column ``value`` or ``map_value``; true is imported for them.
     A state with a time to live has ``last_access`` (timestamp) besides. Other columns are those of
     `StateInfo.placement` or derived from these, and are not imported.
+
+    ``undivided``: keys cannot be told from the namespace or map key behind them, so ``key`` has the bytes of all, and
+    the state cannot be imported.
     """
 
     name: str
     state: str
     kind: KeyedKind
+    undivided: bool = False
 
 
 @dataclass(frozen=True)

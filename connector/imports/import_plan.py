@@ -146,6 +146,12 @@ def _check_lifetimes(
 
 
 def _planned(key: pa.Schema, name: str, state: OperatorState, at: StateAt, keep: bool) -> PlannedState:
+    if state.undivided:
+        raise UnsupportedError(
+            ErrorCode.UNSUPPORTED_KEY_TYPE,
+            "its keys cannot be told from what follows them in stored keys, which only the job's classes decode; give "
+            "the type of the key or the namespace",
+        )
     columns, kind = at.schema, _KINDS[state.kind]
     keeps_access = keep and LAST_ACCESS in columns.names
     column = MAP_VALUE if kind == "map" else VALUE

@@ -39,6 +39,8 @@ from statestore.formats.restore_findings import ChecksRestore, RestoreFinding
 from statestore.formats.values.filters import Filter
 
 SLICE_BYTES = 64 << 20
+_WITHOUT_ROWS = ("CURRENT", "MANIFEST-", "OPTIONS-", "IDENTITY", "LOCK", "LOG")
+"""Files of RocksDB that differ in each checkpoint and hold no rows; a write-ahead log does."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +191,7 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
         return parts_of([each.handle for each in at.stored], wanted, is_local=at.files_of.folder.is_local)
 
     def content(self, at: StateAt, piece: Any) -> Hashable | None:
-        """The table files behind a slice: with equal ones, a database has equal rows."""
+        """The files with rows behind a slice: with equal ones, a database has equal rows."""
         if piece is None or not isinstance(at, KeyedAt):
             return None
         found: list[Hashable] = []
@@ -199,8 +201,8 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
                 continue
             if not isinstance(handle, RocksHandle):
                 return None
-            tables = [pair for pair in (*handle.shared, *handle.private) if pair[0].endswith(".sst")]
-            found.append((handle.first_group, handle.groups, tuple(sorted(tables, key=lambda pair: pair[0]))))
+            files = [pair for pair in (*handle.shared, *handle.private) if not pair[0].startswith(_WITHOUT_ROWS)]
+            found.append((handle.first_group, handle.groups, tuple(sorted(files, key=lambda pair: pair[0]))))
         return (str(at.schema), tuple(found))
 
     def keyed_operators(self, version: int | None = None) -> Sequence[KeyedOperator]:
@@ -211,7 +213,7 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
             if not mine:
                 continue
             states = tuple(
-                OperatorState(each.identity[2], self._name_of(each), keyed_kind(each.form))
+                OperatorState(each.identity[2], self._name_of(each), keyed_kind(each.form), each.form.undivided)
                 for each in mine
                 if isinstance(each.form, KeyedForm)
             )

@@ -287,7 +287,7 @@ def _told(fault: Exception, data: Bytes, at: int, stop: int, origin: str) -> Sta
             "that the file describes; read the other columns, or give the type binary for the values",
         )
     if isinstance(fault, Beyond):
-        remedy = "type string for the values"
+        remedy = "type string for the values, or struct<start: bigint, end: bigint> for a time window"
         if fault.column == "text":
             remedy = "type binary for the values, or none where a serializer of the job's own wrote them"
         return UnsupportedError(

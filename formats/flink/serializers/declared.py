@@ -46,6 +46,8 @@ _WORDS = {"utf": UTF}
 
 _TIME, _LOCAL_TIME = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
 _WINDOW = pa.struct([("start", _TIME), ("end", _TIME)])
+_WIDE_WINDOW = pa.struct([("start", pa.int64()), ("end", pa.int64())])
+"""A window in epoch milliseconds: that of a whole stream goes beyond timestamps."""
 
 _BASICS: dict[str, pa.DataType] = {
     "string": pa.string(),
@@ -116,7 +118,8 @@ def with_declared(kind: FlinkType, text: str) -> FlinkType:
     read as Flink writes the given type: a struct as its fields in order, like a tuple, ``string``, ``bigint`` a
     long, ``array`` a list, ``map`` a map, ``date`` a LocalDate, ``timestamp`` an Instant, ``timestamp_ntz`` a
     LocalDateTime, ``decimal`` a BigDecimal. In them ``utf`` is a string of Java's ``DataOutput.writeUTF``, which has
-    other bytes than Flink's ``string``. ``string`` for times and ``decimal`` for big numbers gives a `Shown`.
+    other bytes than Flink's ``string``. ``string`` for times and ``decimal`` for big numbers gives a `Shown`, and
+    ``struct<start: bigint, end: bigint>`` a time window in epoch milliseconds.
 
     Whether a stored key is ambiguous depends on the serializer, so ask `fixed_width` of the type without the user's.
     Raises InvalidInputError FLINK_TYPE, which names both types.
@@ -253,6 +256,8 @@ def _basic(kind: Basic, declared: pa.DataType) -> FlinkType:
     expected = _BASICS.get(kind.name)
     if expected is not None and declared.equals(expected):
         return kind
+    if kind.name == "time_window" and declared.equals(_WIDE_WINDOW):
+        return TupleOf((Basic("long"), Basic("long")), ("start", "end"))
     if pa.types.is_string(declared) and kind.name in _AS_TEXT:
         return Shown(kind, declared)
     if pa.types.is_decimal(declared) and kind.name in ("biginteger", "bigdecimal"):

@@ -308,8 +308,8 @@ def fixed_width(kind: FlinkType) -> int:
     if isinstance(kind, Basic):
         return 0 if kind.name == "void" else BASIC_WIDTHS[kind.name]
     if isinstance(kind, TupleOf):
-        widths = [fixed_width(each) for each in kind.fields]
-        return VARIABLE if VARIABLE in widths else sum(widths)
+        widths = [1 if each == Basic("void") else fixed_width(each) for each in kind.fields]  # of type Void
+        return VARIABLE if min(widths, default=0) <= 0 else sum(widths)  # as `TupleSerializerBase.getLength`
     if isinstance(kind, EnumOf):
         return 4
     if isinstance(kind, SortedLong):

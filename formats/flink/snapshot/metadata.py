@@ -141,10 +141,10 @@ def _operator(source: DataInput, version: int) -> OperatorSnapshot:
     number = source.take(16, "an operator's id").hex()
     start = source.at
     parallelism, most = source.i32("the parallelism"), source.i32("the max parallelism")
-    if not (parallelism >= 0 and -1 <= most <= MAX_KEY_GROUPS):
+    if not (parallelism >= 0 and (most == -1 or 1 <= most <= MAX_KEY_GROUPS)):
         raise source.error(
             f"found parallelism {parallelism} and max parallelism {most} of operator {number}, expected a max "
-            f"parallelism up to {MAX_KEY_GROUPS}",
+            f"parallelism from 1 to {MAX_KEY_GROUPS}",
             start,
         )
     coordinator = stream_handle(source, "a coordinator's state") is not None

@@ -35,7 +35,7 @@ def damaged(path: str, found: str) -> CorruptError:
 class BlockWindow:
     """The next bytes of a block: ``data[at:stop]`` are read and not yet used, ``last``: no others follow.
 
-    The array may be written to. Memory holds what is not yet used and one piece more.
+    The array may be written to. Memory holds what is not yet used and as much again, at least one piece.
     """
 
     def __init__(self, pieces: Iterator[bytes], path: str) -> None:
@@ -54,7 +54,7 @@ class BlockWindow:
         return self.stop - self.at
 
     def more(self) -> None:
-        """Read a further piece behind the unused bytes. Raises CorruptError FLINK_FILE where there is none."""
+        """Read further pieces behind the unused bytes. Raises CorruptError FLINK_FILE where there is none."""
         if not self._read():
             raise damaged(self.path, "a block ends within an entry")
 
@@ -76,16 +76,19 @@ class BlockWindow:
         return not self.left
 
     def _read(self) -> bool:
-        piece = next(self._pieces, None)
-        if piece is None:
+        unused = self.data[self.at :]
+        pieces: list[Bytes] = []
+        size = 0
+        while not pieces or size < len(unused):  # else an entry of many pieces would be copied with each of them
+            piece = next(self._pieces, None)
+            if piece is None:
+                break
+            pieces.append(np.frombuffer(piece, np.uint8))
+            size += len(piece)
+        if not pieces:
             self.last = True
             return False
-        fresh = np.frombuffer(piece, np.uint8)
-        unused = self.data[self.at :]
-        joined = np.empty(len(unused) + len(fresh), np.uint8)
-        joined[: len(unused)] = unused
-        joined[len(unused) :] = fresh
-        self.data, self.at = joined, 0
+        self.data, self.at = np.concatenate([unused, *pieces]), 0
         return True
 
 

@@ -56,6 +56,8 @@ class TimersOfGroup:
 def block_bounds(handle: KeyGroupHandle, size: int, path: str) -> dict[int, tuple[int, int]]:
     """The first byte and the byte behind each key group's block; key groups without one are left out.
 
+    Of key groups that begin at one byte, the last one has the bytes, and the others have none.
+
     Raises CorruptError FLINK_FILE for offsets beyond the file.
     """
     present = {
@@ -68,7 +70,11 @@ def block_bounds(handle: KeyGroupHandle, size: int, path: str) -> dict[int, tupl
         raise damaged(path, f"found key groups from byte {beyond[0]} on, expected at most {size}")
     ends = sorted({*present.values(), size})
     following = dict(itertools.pairwise(ends))
-    return {group: (offset, following.get(offset, size)) for group, offset in present.items()}
+    holders = {offset: group for group, offset in present.items()}
+    return {
+        group: (offset, following.get(offset, size) if holders[offset] == group else offset)
+        for group, offset in present.items()
+    }
 
 
 def timer_services(part: Part, handle: KeyGroupHandle, origin: str) -> list[TimerService]:
@@ -97,8 +103,10 @@ def group_timers(
 
 def _block(part: Part, start: int, end: int) -> bytes:
     if end - start > MAX_SMALL_BYTES:
-        raise damaged(
-            part.path, f"found {end - start} bytes of timers in a key group, expected up to {MAX_SMALL_BYTES}"
+        raise UnsupportedError(
+            ErrorCode.FLINK_UNSUPPORTED,
+            f"{part.path}: found {end - start} bytes of timers in a key group, expected up to {MAX_SMALL_BYTES}, which "
+            "are read at once; take a canonical savepoint",
         )
     return part.read_at(start, end - start)
 

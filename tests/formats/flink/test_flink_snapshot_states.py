@@ -9,10 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from support.flink.fixtures import fixture, manifest
-from support.flink.metadata_bytes import Operator, i32, in_place, key_groups, metadata, subtask
-from support.flink.snapshot_bytes import INT, LONG, header, state
+from support.flink.metadata_bytes import Operator, i32, in_place, key_groups, metadata, relative, rocksdb, subtask
+from support.flink.snapshot_bytes import INT, LONG, header, snapshot, state
 
-from statestore.formats.errors import InvalidInputError, UnsupportedError
+from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
 from statestore.formats.flink.flink_options import settings_of
 from statestore.formats.flink.opening import open_source
 from statestore.formats.flink.source import FlinkSource
@@ -112,3 +112,51 @@ def test_a_broadcast_map_with_bytes_for_values_is_one_value() -> None:
     rows = _rows(_given("rules.rules=binary"), "rules.rules")
     assert rows.column_names == ["subtask", "position", "value", "stored_bytes"]
     assert rows["value"].type == pa.binary()
+
+
+def _checkpoint(*files: str) -> Operator:
+    """An operator with state in RocksDB; each file is of the same name in the shared folder."""
+    meta = in_place(header(LONG, state("n", LONG)))
+    pairs = [(name, relative(name, 1)) for name in files]
+    return Operator(uid="op", subtasks=[subtask(keyed=rocksdb(0, 128, meta, pairs, [("CURRENT", in_place(b"x"))]))])
+
+
+@pytest.mark.parametrize(
+    ("older", "newer", "equal"),
+    [
+        (["000001.sst", "MANIFEST-000001"], ["000001.sst", "MANIFEST-000002"], True),
+        (["000001.sst"], ["000002.sst"], False),
+        (["000001.sst"], ["000001.sst", "000003.log"], False),
+        (["000001.sst"], ["000001.sst", "000003.blob"], False),
+    ],
+)
+def test_checkpoints_with_equal_files_of_rows_have_equal_rows(
+    tmp_path: Path, older: list[str], newer: list[str], equal: bool
+) -> None:
+    _opened(tmp_path, _checkpoint(*older), number=1)
+    source = _opened(tmp_path, _checkpoint(*newer), number=2)
+    first, second = (source.content(source.at("op.n", number), range(128)) for number in (1, 2))
+    assert first is not None
+    assert (first == second) is equal
+
+
+def test_an_operator_has_key_groups(tmp_path: Path) -> None:
+    with pytest.raises(CorruptError, match="expected a max parallelism from 1 to 32768"):
+        _opened(tmp_path, Operator(max_parallelism=0))
+
+
+def test_windows_beyond_timestamps_are_shown_in_milliseconds_where_asked_for(tmp_path: Path) -> None:
+    window = snapshot(
+        "org.apache.flink.streaming.api.windowing.windows.TimeWindow$Serializer$TimeWindowSerializerSnapshot"
+    )
+    head = header(LONG, state("n", LONG, namespace=window))
+    stored = b"\x80" + struct.pack(">qqq", 7, -(2**63), 2**63 - 1)
+    block = b"\0\0" + i32(len(stored)) + stored + i32(8) + struct.pack(">q", 5) + b"\xff\xff"
+    whole = Operator(uid="op", subtasks=[subtask(keyed=key_groups(7, 0, [len(head)], in_place(head + block)))])
+    source = _opened(tmp_path, whole)
+    with pytest.raises(UnsupportedError, match="struct<start: bigint, end: bigint> for a time window"):
+        _rows(source, "op.n")
+    given = settings_of({"type": "op.n.namespace=struct<start: bigint, end: bigint>"})
+    rows = _rows(open_source(parse_location(str(tmp_path)), given), "op.n")
+    assert rows["namespace"].to_pylist() == [{"start": -(2**63), "end": 2**63 - 1}]
+    assert rows["key"].to_pylist() == [7] and rows["value"].to_pylist() == [5]

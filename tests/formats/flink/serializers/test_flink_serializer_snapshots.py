@@ -269,3 +269,10 @@ def test_the_number_of_nested_serializers_must_be_that_of_the_class() -> None:
     with pytest.raises(CorruptError, match="found 1 nested serializers"):
         read(composite(f"{BASE}MapSerializerSnapshot", LONG))
     assert shown(read(tupled(mapped(INT, STRING)))) == "tuple(map(int, string))"
+
+
+def test_a_tuple_with_a_field_without_bytes_has_no_fixed_length() -> None:
+    long = Basic("long")
+    assert fixed_width(TupleOf((long, Basic("null_value")))) == VARIABLE
+    assert fixed_width(TupleOf((long, Basic("void")))) == 9
+    assert fixed_width(TupleOf((long, TupleOf((long, Basic("string")))))) == VARIABLE
