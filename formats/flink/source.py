@@ -8,8 +8,10 @@ known.
 from __future__ import annotations
 
 import itertools
+import pickle
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +28,7 @@ from statestore.formats.flink.snapshot.handles import RocksHandle
 from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot
 from statestore.formats.flink.snapshot_states import OpenedSnapshot, ShownState, open_snapshot, shown_name
-from statestore.formats.flink.state_at import ElementsAt, KeyedAt, UnreadableAt
+from statestore.formats.flink.state_at import ElementsAt, KeyedAt, Origin, UnreadableAt
 from statestore.formats.flink.state_facts import keyed_kind, state_info, wider_schema
 from statestore.formats.flink.stored_parts import asked_groups, parts_of
 from statestore.formats.flink.streams.operator_rows import OperatorForm
@@ -60,7 +62,8 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
     found: Found = field(default_factory=Found, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return FlinkSource, (self.location, self.job, self.refs, self.incomplete, self.settings)
+        known = (self.location, self.job, self.refs, self.incomplete, self.settings)
+        return _unpickled, (pickle.dumps(known),)
 
     @property
     def path(self) -> str:
@@ -325,16 +328,24 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
         form = wanted.form if found is None else found.form
         stored = None if operator is None else snapshot.stored(operator.id)
         operator = operator or self._newest_operator(wanted)
+        origin = Origin(self, wanted.name)
         if isinstance(form, KeyedForm):
             places = () if found is None or stored is None else (*stored.keyed, *_timers_of(form, stored.timers))
             key = None if found is None else found.key
-            return KeyedAt(version, snapshot.files, operator, form, key, operator.max_parallelism, places, label)
+            groups = operator.max_parallelism
+            return KeyedAt(origin, version, snapshot.files, operator, form, key, groups, places, label)
         assert isinstance(form, OperatorForm)
         elements = () if found is None or stored is None else stored.elements
         if form.key is not None:  # every subtask has the whole map
             holders = [each for each in elements if any(state.name == form.name for state in each.handle.states)]
             elements = tuple(holders[:1])
-        return ElementsAt(version, snapshot.files, operator, form, tuple(elements), label)
+        return ElementsAt(origin, version, snapshot.files, operator, form, tuple(elements), label)
+
+
+@lru_cache(4)
+def _unpickled(known: bytes) -> FlinkSource:
+    """The source with these facts: the same for all parts that a process reads, so each snapshot is opened once."""
+    return FlinkSource(*pickle.loads(known))  # made by this class: it came with a task, not from a file
 
 
 def _timers_of(form: KeyedForm, timers: Sequence[Any]) -> tuple[Any, ...]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
-from statestore.formats.engine import StateAt, StateFile, WholePart
+from statestore.formats.engine import Source, StateAt, StateFile, WholePart
 from statestore.formats.errors import StateStoreError
 from statestore.formats.flink.needed_files import needed_files
 from statestore.formats.flink.serializers.flink_types import FlinkType
@@ -23,6 +23,22 @@ from statestore.formats.flink.streams.state_form import KeyedForm
 from statestore.formats.flink.streams.stored_states import StoredElements, StoredKeyed, StoredTimers
 from statestore.formats.values.filters import Filter
 
+
+@dataclass(frozen=True)
+class Origin:
+    """The source that a state at a version is from, and the state's name there.
+
+    A state travels to a task as its origin: its handles may have megabytes of state in them.
+    """
+
+    source: Source
+    state: str
+
+    def again(self, version: int) -> StateAt:
+        """The state at a version, looked up in the source."""
+        return self.source.at(self.state, version)
+
+
 UNREADABLE = pa.schema([pa.field("key", pa.binary())])
 
 
@@ -33,6 +49,7 @@ class KeyedAt(StateAt):
     ``key`` is the type of keys as stored, ``label`` names the state in errors.
     """
 
+    origin: Origin = field(repr=False, compare=False)
     number: int
     files_of: SnapshotFiles
     operator: OperatorSnapshot
@@ -41,6 +58,9 @@ class KeyedAt(StateAt):
     groups: int
     stored: tuple[StoredKeyed | StoredTimers, ...]
     label: str
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Origin.again, (self.origin, self.number)
 
     @property
     def version(self) -> int:
@@ -77,12 +97,16 @@ class KeyedAt(StateAt):
 class ElementsAt(StateAt):
     """A list or broadcast state of an operator."""
 
+    origin: Origin = field(repr=False, compare=False)
     number: int
     files_of: SnapshotFiles
     operator: OperatorSnapshot
     form: OperatorForm
     stored: tuple[StoredElements, ...]
     label: str
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Origin.again, (self.origin, self.number)
 
     @property
     def version(self) -> int:
