@@ -6,11 +6,15 @@ import posixpath
 from collections.abc import Iterator
 
 from statestore.formats.engine import StateFile
+from statestore.formats.errors import CorruptError
+from statestore.formats.flink.snapshot.file_places import StoredHandle
 from statestore.formats.flink.snapshot.handles import (
     EmptyHandle,
+    FileHandle,
     InPlace,
     KeyGroupHandle,
     RocksHandle,
+    SegmentHandle,
     StreamHandle,
     UnreadableHandle,
     stream_size,
@@ -18,14 +22,14 @@ from statestore.formats.flink.snapshot.handles import (
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot
 from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles
 
-MISSING = "missing"
+MISSING, DAMAGED = "missing", "damaged"
 
 
 def needed_files(files: SnapshotFiles, operator: OperatorSnapshot) -> Iterator[StateFile]:
     """Yield each file once. A name with ``../`` is that of a file which another folder holds.
 
     The role says what it is: keyed state, timers, operator state, a table or other file of RocksDB. A file that is not
-    there is reported by its handle, with the role "missing".
+    there is reported by its handle, with the role "missing", and one of another size with the role "damaged".
     """
     seen: set[tuple[str, int]] = set()
     for role, handle in _handles(operator):
@@ -34,14 +38,25 @@ def needed_files(files: SnapshotFiles, operator: OperatorSnapshot) -> Iterator[S
         try:
             found = files.locate(handle)
         except KeyError:  # NotFoundError FLINK_FILE_MISSING
-            uri = handle.path if not hasattr(handle, "uri") else handle.uri
-            if (uri, 0) not in seen:
-                seen.add((uri, 0))
-                yield StateFile(uri, MISSING, stream_size(handle))
+            name = described_name(handle)
+            if (name, 0) not in seen:
+                seen.add((name, 0))
+                yield StateFile(name, MISSING, stream_size(handle))
+            continue
+        except CorruptError:
+            name = described_name(handle)
+            if (name, 1) not in seen:
+                seen.add((name, 1))
+                yield StateFile(name, DAMAGED, stream_size(handle))
             continue
         if (found.path, found.start) not in seen:
             seen.add((found.path, found.start))
             yield StateFile(posixpath.relpath(found.path, files.folder.path), role, found.size)
+
+
+def described_name(handle: StoredHandle) -> str:
+    """The path or URI by which a snapshot knows a file."""
+    return handle.uri if isinstance(handle, FileHandle | SegmentHandle) else handle.path
 
 
 def handles_bytes(operator: OperatorSnapshot) -> int:

@@ -18,11 +18,11 @@ import pyarrow as pa
 
 from statestore.formats.engine import DescribesStates, HasSlices, Source, StateAt, StateInfo, StateSize, Version
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, NotFoundError
+from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError
 from statestore.formats.flink.description_file import describe_job, read_description
 from statestore.formats.flink.flink_options import FlinkSettings
 from statestore.formats.flink.job_description import JobDescription, job_of
-from statestore.formats.flink.needed_files import MISSING, handles_bytes, needed_files
+from statestore.formats.flink.needed_files import DAMAGED, MISSING, handles_bytes, needed_files
 from statestore.formats.flink.restore_check import restore_findings
 from statestore.formats.flink.snapshot.handles import RocksHandle
 from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef
@@ -131,8 +131,9 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
         snapshot = self._snapshot(self.newest(state))
         operator = self._newest_operator(found)
         files = list(needed_files(snapshot.files, operator))
-        missing = [each.name for each in files if each.role == MISSING]
+        missing, damaged = ([each.name for each in files if each.role == role] for role in (MISSING, DAMAGED))
         problems = [f"files that the snapshot needs are missing: {', '.join(missing[:5])}"] if missing else []
+        problems += [f"files have another size than the snapshot says: {', '.join(damaged[:5])}"] if damaged else []
         problems += [f"{found.error}"] if found.error is not None else []
         alone = sum(each.identity[0] == operator.id for each in self._states().values()) == 1
         total = handles_bytes(operator)
@@ -148,7 +149,7 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
             files=len(files),
             writer=f"Flink metadata version {snapshot.metadata.version}",
             problems=tuple(problems),
-            damaged=bool(missing),
+            damaged=bool(missing or damaged) or isinstance(found.error, CorruptError),
             details=tuple(details),
         )
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import StateStoreError, UnsupportedError
+from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError, UnsupportedError
 from statestore.formats.flink.serializers.backend_header import BackendHeader, KeyedStateHeader, read_backend_header
 from statestore.formats.flink.serializers.flink_types import Basic, FlinkType, PojoOf, TimerOf
 from statestore.formats.flink.serializers.operator_header import OperatorHeader, read_operator_header
@@ -93,7 +93,8 @@ class StoredStates:
 def stored_states(files: SnapshotFiles, operator: OperatorSnapshot, label: str) -> StoredStates:
     """Read the headers of an operator's state in a snapshot. ``label`` names the operator in errors.
 
-    State that cannot be read is left out, and ``error`` is why. Raises the errors of missing and damaged files.
+    State that cannot be read is left out, and ``error`` is why: other operators may be whole. Raises InvalidInputError
+    NO_ACCESS.
     """
     where = f"{files.path}, operator {label}"
     headers: dict[bytes, BackendHeader] = {}  # most subtasks have the same one
@@ -105,7 +106,7 @@ def stored_states(files: SnapshotFiles, operator: OperatorSnapshot, label: str) 
             keyed = _keyed(files, subtask.managed_keyed, headers, where)
             timers = _timers(files, subtask.raw_keyed, where)
             elements = _elements(files, subtask, where)
-        except UnsupportedError as error:
+        except (UnsupportedError, NotFoundError, CorruptError) as error:
             errors.append(error)
         return keyed, timers, elements
 

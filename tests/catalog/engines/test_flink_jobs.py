@@ -1,0 +1,264 @@
+"""Several snapshots of Flink jobs as versions of tables: numbers, times, states that come and go, files, the source."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from support.checkpoints.spark_state_fixtures import multiset
+from support.command_line import run as command
+from support.flink.fixtures import copied, fixture, manifest, taken_us, truth
+from support.object_store import ObjectStore, object_store
+from support.parameters import mostly_slow
+
+import statestore
+from statestore.formats.values.times import to_datetime
+
+JOB = "b1d1aedd435a0263c71fffd747f0fa48"
+
+
+def together(folder: Path, *snapshots: tuple[str, int]) -> Path:
+    """A folder with savepoints of several runs (name, checkpoint id), as if one job had taken them, in this order."""
+    for number, (run, version) in enumerate(snapshots):
+        (path,) = [
+            each["path"]
+            for each in manifest(run)["snapshots"]
+            if each["checkpoint_id"] == version and each["kind"].startswith("savepoint")
+        ]
+        shutil.copytree(fixture(run) / path, folder / f"savepoint-abcdef-{number:012x}")
+    return folder
+
+
+def state_of(folder: Path) -> dict[str, tuple[int, str]]:
+    """Every name in a folder, with its time of change and content."""
+    found = {}
+    for path in sorted([folder, *folder.rglob("*")]):
+        content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "folder"
+        found[str(path.relative_to(folder))] = (path.stat().st_mtime_ns, content)
+    return found
+
+
+def values(table: Any, **how: Any) -> dict[Any, Any]:
+    rows = table.scan(columns=["key", "value"], **how).read_all()
+    return dict(zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True))
+
+
+def true_values(run: str, version: int, operator: str, state: str) -> dict[Any, Any]:
+    (file,) = {each["truth"] for each in manifest(run)["snapshots"] if each["checkpoint_id"] == version}
+    lines = [line for line in truth(run, file) if (line["operator"], line["state"]) == (operator, state)]
+    return {line["key"]: line["value"] for line in lines}
+
+
+def test_versions_are_checkpoint_ids_and_times_those_of_their_metadata() -> None:
+    table = statestore.inspect(fixture("rocksdb")).table("kv-long.balance")
+    for version in (2, 3, 4, 5):
+        expected = true_values("rocksdb", version, "kv-long", "balance")
+        assert values(table, version=version) == expected
+        assert values(table, as_of=to_datetime(taken_us(version))) == expected
+        assert values(table, as_of=to_datetime(taken_us(version + 1) - 1)) == expected
+    with pytest.raises(statestore.NotFoundError, match="TIME_NOT_KEPT"):
+        values(table, as_of=to_datetime(taken_us(2) - 1))
+    with pytest.raises(statestore.NotFoundError, match=r"VERSION_NOT_FOUND.*checkpoints 2 to 5"):
+        values(table, version=1)
+
+
+def test_the_list_of_versions_says_what_took_them() -> None:
+    found = statestore.inspect(fixture("rocksdb")).table("kv-long.balance$versions").scan().read_all().to_pylist()
+    assert [row["version"] for row in found] == [2, 3, 4, 5]
+    assert [row["operation"] for row in found] == ["checkpoint", "checkpoint", "savepoint", "savepoint"]
+    paths = {each["checkpoint_id"]: Path(each["path"]).name for each in manifest("rocksdb")["snapshots"]}
+    assert {row["version"]: row["application"] for row in found} == paths
+    assert [row["timestamp"] for row in found] == [to_datetime(taken_us(each)) for each in (2, 3, 4, 5)]
+
+
+def test_times_that_are_not_in_the_order_of_the_ids_are_unknown(tmp_path: Path) -> None:
+    folder = copied("rocksdb", tmp_path)
+    older, newer = folder / JOB / "chk-2" / "_metadata", folder / JOB / "chk-3" / "_metadata"
+    os.utime(older, ns=(taken_us(9) * 1000, taken_us(9) * 1000))
+    table = statestore.inspect(folder).table("kv-long.balance")
+    assert values(table, version=3) == true_values("rocksdb", 3, "kv-long", "balance")
+    reads: list[Any] = [table.history, table.changes, lambda: table.scan(as_of=to_datetime(taken_us(4)))]
+    for read in reads:
+        with pytest.raises(statestore.NotFoundError, match="TIME_NOT_KEPT"):
+            read()
+    versions = statestore.inspect(folder).table("kv-long.balance$versions").scan().read_all()
+    assert versions["timestamp"].to_pylist() == [None] * 4
+    assert table.diff(2, 3).read_all().num_rows  # which needs no times
+    os.utime(older, ns=(taken_us(2) * 1000, taken_us(2) * 1000))
+    os.utime(newer, ns=(taken_us(2) * 1000, taken_us(2) * 1000))  # copied in one moment
+    with pytest.raises(statestore.NotFoundError, match=r"TIME_NOT_KEPT.*cp -p"):
+        statestore.inspect(folder).table("kv-long.balance").history()
+
+
+def test_of_several_jobs_one_is_named() -> None:
+    folder = fixture("upgrade-rocksdb")
+    with pytest.raises(statestore.InvalidInputError, match=r"STATE_SELECTION.*25688f.*855dac.*option job"):
+        statestore.inspect(folder).tables()
+    for job, versions in (("855dac", [2, 3]), ("25688f1c0a0a1ac09cbb3141652120ce", [5, 6])):
+        found = statestore.inspect(folder, job=job).table("subscribers.one$versions").scan().read_all()
+        assert found["version"].to_pylist() == versions
+    with pytest.raises(statestore.InvalidInputError, match=r"STATE_SELECTION.*'123'"):
+        statestore.inspect(folder, job="123").tables()
+
+
+def test_two_snapshots_with_one_checkpoint_id_are_refused(tmp_path: Path) -> None:
+    folder = together(tmp_path, ("upgrade-rocksdb", 3), ("upgrade-hashmap", 3))
+    with pytest.raises(statestore.InvalidInputError, match=r"STATE_SELECTION.*both have checkpoint id 3"):
+        statestore.inspect(folder).tables()
+
+
+def test_a_checkpoint_that_is_not_complete_is_left_out_and_named(tmp_path: Path) -> None:
+    folder = copied("rocksdb", tmp_path)
+    (folder / JOB / "chk-9").mkdir()
+    (folder / JOB / "chk-9" / "0a0a0a0a-0000-0000-0000-000000000000").write_bytes(b"half of a file")
+    found = statestore.inspect(folder)
+    assert found.table("kv-long.balance$versions").scan().read_all()["version"].to_pylist() == [2, 3, 4, 5]
+    assert any("chk-9" in each for each in found.summary("kv-long.balance").details)
+
+
+def test_a_state_that_came_later_has_no_rows_before(tmp_path: Path) -> None:
+    folder = together(tmp_path, ("hashmap", 3), ("rocksdb", 4))
+    opened = statestore.inspect(folder)
+    assert "opaque.a-long" in opened.tables()
+    table = opened.table("opaque.a-long")
+    assert values(table) == true_values("rocksdb", 4, "opaque", "a-long")
+    with pytest.raises(statestore.NotFoundError, match="VERSION_NOT_FOUND"):
+        values(table, version=3)
+    both = opened.table("kv-long.balance")
+    assert values(both, version=3) == true_values("hashmap", 3, "kv-long", "balance")
+    assert values(both, version=4) == true_values("rocksdb", 4, "kv-long", "balance")
+
+
+def test_a_state_that_is_gone_is_still_in_the_older_snapshot(tmp_path: Path) -> None:
+    folder = together(tmp_path, ("hashmap", 3), ("rocksdb", 4))
+    older = statestore.inspect(folder / "savepoint-abcdef-000000000000")
+    assert "win-slide-list.window-contents" in older.tables()
+    assert older.table("win-slide-list.window-contents").scan().read_all().num_rows
+
+
+@pytest.mark.parametrize("run", ["upgrade-rocksdb", "upgrade-hashmap"])
+def test_a_pojo_that_gained_fields_is_compared_across(run: str, tmp_path: Path) -> None:
+    table = statestore.inspect(together(tmp_path, (run, 3), (run, 6))).table("subscribers.one")
+    old, new = (true_values(run, version, "subscribers", "one") for version in (3, 6))
+    names = [field.name for field in table.schema.field("value").type]
+    assert set(names) > {name for value in old.values() for name in value}
+    assert values(table, version=3) == old
+    assert values(table, version=6) == new
+    filled = {key: {name: value.get(name) for name in names} for key, value in old.items()}
+    differences = table.diff(3, 6).read_all().to_pylist()
+    known = [key for key in {*filled, *new} if filled.get(key) != new.get(key)]
+    assert {row["key"] for row in differences} == set(known)
+    history = table.history().read_all().to_pylist()
+    now = {row["key"]: row["value"] for row in history if row["valid_to"] is None}
+    assert now == {key: {name: value.get(name) for name in names} for key, value in new.items()}
+    compared = statestore.inspect(tmp_path / "savepoint-abcdef-000000000001").table("subscribers.one")
+    assert compared.scan().read_all().num_rows == len(new)
+
+
+def files_of(place: Path, state: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = statestore.inspect(place).table(f"{state}$segments").scan().read_all().to_pylist()
+    return rows
+
+
+@pytest.mark.parametrize("run", ["rocksdb", "file-merging"])
+def test_files_in_other_folders_are_listed_where_they_are(run: str) -> None:
+    (place,) = fixture(run).glob("*/chk-3")
+    for state in ("kv-long.balance", "kv-long.history"):
+        files = files_of(place, state)
+        assert all((place / row["name"]).is_file() and row["bytes"] > 0 for row in files)
+        assert any(row["name"].startswith("../") for row in files)
+        assert {row["role"] for row in files} <= {"header", "table", "RocksDB file"}
+
+
+def test_a_missing_file_is_listed_and_named_and_other_operators_are_read(tmp_path: Path) -> None:
+    place = copied("rocksdb", tmp_path) / JOB / "chk-3"
+    gone = place / next(row["name"] for row in files_of(place, "kv-long.balance") if row["role"] == "table")
+    gone.unlink()
+    opened = statestore.inspect(place)
+    (missing,) = [row for row in files_of(place, "kv-long.balance") if row["role"] == "missing"]
+    assert missing["name"].endswith(gone.name)
+    summary = opened.summary("kv-long.balance")
+    assert summary.damaged and any(gone.name in each for each in summary.problems)
+    with pytest.raises(statestore.NotFoundError, match=f"FLINK_FILE_MISSING.*{gone.name}"):
+        opened.table("kv-long.balance").scan().read_all()
+    assert opened.table("kv-tuple.n").scan().read_all().num_rows
+    assert not opened.summary("kv-tuple.n").damaged
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut"])
+def test_a_damaged_header_is_the_error_of_its_operator_only(damage: str, tmp_path: Path) -> None:
+    place = copied("rocksdb", tmp_path) / JOB / "chk-3"
+    (header, *_) = [place / row["name"] for row in files_of(place, "kv-long.balance") if row["role"] == "header"]
+    header.unlink() if damage == "missing" else os.truncate(header, 100)
+    opened = statestore.inspect(place)
+    code = "FLINK_FILE_MISSING" if damage == "missing" else "FLINK_FILE"
+    with pytest.raises(statestore.StateStoreError, match=code):
+        opened.table("kv-long.balance").scan().read_all()
+    assert opened.summary("kv-long.balance").damaged
+    assert opened.table("kv-tuple.n").scan().read_all().num_rows
+    assert not opened.summary("kv-tuple.n").damaged
+
+
+@pytest.mark.parametrize(
+    ("run", "state", "facts"),
+    [
+        ("rocksdb", "kv-tuple.m", ("operator: kv-tuple", "max_parallelism: 128", "key_type: tuple", "map_key_type: ")),
+        ("rocksdb", "ttl.ttl-map", ("time_to_live: rows that have expired are included",)),
+        ("unaligned", "kv-long.balance", ("the checkpoint is unaligned",)),
+    ],
+)
+def test_facts_of_a_state(run: str, state: str, facts: Sequence[str]) -> None:
+    lines = command("inspect", fixture(run) / state).err.splitlines()
+    for fact in facts:
+        assert any(line.startswith(fact) for line in lines), (fact, lines)
+
+
+@pytest.mark.parametrize("run", mostly_slow(["rocksdb", "hashmap", "heap-timers"], ["heap-timers"]))
+def test_reads_leave_a_job_as_it_was(run: str, tmp_path: Path) -> None:
+    folder = copied(run, tmp_path)
+    before = state_of(folder)
+    opened = statestore.inspect(folder)
+    for name in opened.tables()[:4]:
+        table: Any = opened.table(name)
+        first, last = table.table.kept_versions()
+        for read in (table.scan(), table.history(), table.changes(), table.diff(first, last)):
+            read.read_all()
+        statestore.sql(str(folder), f'SELECT count(*) FROM "{name}$segments"')
+    assert state_of(folder) == before
+
+
+def counted(table: pa.Table) -> Counter[Any]:
+    return multiset(table)
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[ObjectStore]:
+    with object_store() as found:
+        yield found
+
+
+READS: list[tuple[str, Sequence[str]]] = [
+    ("rocksdb", ("kv-long.balance", "kv-string.attrs", "timers.event_user-timers")),
+    ("hashmap", ("kv-long.balance", "kv-string.attrs")),
+    ("operator-hashmap-snappy", ("rules.rules", "buffers.orders")),
+]
+
+
+@pytest.mark.parametrize(("run", "states"), mostly_slow(READS, READS[1:]))
+def test_an_object_store_has_the_same_rows(run: str, states: Sequence[str], store: ObjectStore) -> None:
+    for each in manifest(run)["snapshots"][-1:]:
+        local = statestore.inspect(fixture(run) / each["path"])
+        uri = store.upload(fixture(run), run).replace(f"/{run}", f"/{run}/{each['path']}", 1)
+        remote = statestore.inspect(uri)
+        assert remote.tables() == local.tables()
+        for state in states:
+            rows = counted(local.table(state).scan().read_all())
+            assert counted(remote.table(state).scan().read_all()) == rows
+            assert rows
