@@ -89,7 +89,7 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
             raise pa.ArrowInvalid("a number would be rounded")
         return found
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-        if pa.types.is_temporal(column.type) and "ns" in str(column.type):
+        if _has_nanoseconds(column.type):
             raise UnsupportedError(
                 ErrorCode.UNSUPPORTED_TYPE,
                 f"column {field.name!r} has times with nanoseconds, which Spark's {field.type} does not hold "
@@ -101,6 +101,13 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
             f"column {field.name!r} now holds {column.type}, but the query was planned for {field.type} ({error}); "
             "restart it, or leave out the schema given to the read",
         ) from error
+
+
+def _has_nanoseconds(kind: pa.DataType) -> bool:
+    """Return whether a type has times in nanoseconds, at any depth."""
+    if pa.types.is_nested(kind):
+        return any(_has_nanoseconds(kind.field(number).type) for number in range(kind.num_fields))
+    return bool(pa.types.is_temporal(kind)) and "[ns" in str(kind)
 
 
 def _narrows(given: pa.DataType, kind: pa.DataType) -> bool:
