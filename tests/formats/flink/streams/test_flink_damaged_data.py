@@ -1,0 +1,99 @@
+"""Damaged data files: an error of ours, or the right rows; never another exception, and no wrong rows where data is
+checked."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from support.flink.fixtures import copied, manifest
+from support.parameters import mostly_slow
+
+from statestore.formats.errors import StateStoreError
+from statestore.formats.flink.engine import open_state
+from statestore.formats.flink.source import FlinkSource
+from statestore.formats.places.locations import parse_location
+
+# (run, place among its snapshots): canonical, heap, raw timers, operator state; those with checksums.
+PLAIN = [("hashmap", 1), ("hashmap", 0), ("heap-timers", 0), ("operator-rocksdb", 1), ("sql", 1)]
+CHECKED = [("wide-hashmap", 0), ("operator-hashmap-snappy", 0)]
+FLIPS = 4
+
+
+def rows_of(folder: Path) -> dict[str, Any]:
+    """The rows of each state, or the error of its read. Other exceptions than ours are raised."""
+    source = open_state(parse_location(folder), {})
+    assert isinstance(source, FlinkSource)
+    found: dict[str, Any] = {}
+    for state in source.states():
+        at = source.at(state, source.newest(state))
+        try:
+            batches = [batch for part in at.parts(()) for batch in at.rows(part, at.schema.names, ())]
+            found[state] = pa.Table.from_batches(batches, at.schema).to_pylist()
+        except StateStoreError as error:
+            found[state] = error
+    return found
+
+
+def largest(folder: Path) -> Path:
+    """The file with the most state; small state lies in ``_metadata``, whose damage has tests of its own."""
+    files = [each for each in folder.iterdir() if each.is_file() and each.name != "_metadata"]
+    sized = sorted((each.stat().st_size, each.name) for each in files)
+    return folder / sized[-1][1]
+
+
+def snapshot(run: str, number: int, tmp_path: Path) -> Path:
+    return copied(run, tmp_path) / manifest(run)["snapshots"][number]["path"]
+
+
+@pytest.mark.parametrize(("run", "number"), mostly_slow([*PLAIN, *CHECKED], 3))
+def test_a_file_that_was_cut_is_an_error_of_the_states_in_it(run: str, number: int, tmp_path: Path) -> None:
+    folder = snapshot(run, number, tmp_path)
+    whole, path = rows_of(folder), largest(folder)
+    size = path.stat().st_size
+    for kept in (0, size // 2, size - 1):
+        os.truncate(path, kept)
+        try:
+            found = rows_of(folder)
+        except StateStoreError as error:
+            assert error.code == "FLINK_FILE"
+            continue
+        failed = [state for state, rows in found.items() if isinstance(rows, StateStoreError)]
+        assert any(found[state].code == "FLINK_FILE" for state in failed)
+        assert all(found[state] == whole[state] for state in found if state in whole and state not in failed)
+
+
+@pytest.mark.parametrize(("run", "number"), mostly_slow(PLAIN, 2))
+def test_changed_bytes_are_rows_or_errors_of_ours(run: str, number: int, tmp_path: Path) -> None:
+    folder = snapshot(run, number, tmp_path)
+    path, chance = largest(folder), random.Random(run)
+    data = path.read_bytes()
+    for _ in range(FLIPS):
+        changed = bytearray(data)
+        for _ in range(8):
+            changed[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        path.write_bytes(bytes(changed))
+        try:
+            rows_of(folder)
+        except StateStoreError:
+            continue
+
+
+@pytest.mark.parametrize(("run", "number"), mostly_slow(CHECKED, 3))
+def test_a_changed_byte_of_compressed_state_gives_no_wrong_row(run: str, number: int, tmp_path: Path) -> None:
+    folder = snapshot(run, number, tmp_path)
+    whole, path, chance = rows_of(folder), largest(folder), random.Random(run)
+    data = path.read_bytes()
+    failed = 0
+    for _ in range(FLIPS):
+        at = chance.randrange(len(data) // 2, len(data))  # behind the header, which has no checksum
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1 << chance.randrange(8)]) + data[at + 1 :])
+        found = rows_of(folder)
+        failed += any(isinstance(rows, StateStoreError) for rows in found.values())
+        for state, rows in found.items():
+            assert isinstance(rows, StateStoreError) or rows == whole[state], (state, at)
+    assert failed
