@@ -11,10 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from support.flink.fixtures import copied, manifest
+from support.flink.snapshot_reads import files_at
 from support.parameters import mostly_slow
 
 from statestore.formats.errors import StateStoreError
 from statestore.formats.flink.engine import open_state
+from statestore.formats.flink.snapshot.handles import KeyGroupHandle, RelativeHandle
 from statestore.formats.flink.source import FlinkSource
 from statestore.formats.places.locations import parse_location
 
@@ -97,3 +99,23 @@ def test_a_changed_byte_of_compressed_state_gives_no_wrong_row(run: str, number:
         for state, rows in found.items():
             assert isinstance(rows, StateStoreError) or rows == whole[state], (state, at)
     assert failed
+
+
+def test_a_key_in_the_block_of_another_key_group_is_refused(tmp_path: Path) -> None:
+    folder = snapshot("hashmap", 1, tmp_path)
+    files = files_at(folder)
+    changed = 0
+    for operator in files.metadata().operators:
+        for handle in (subtask.managed_keyed for subtask in operator.subtasks):
+            if not isinstance(handle, KeyGroupHandle) or not isinstance(handle.stream, RelativeHandle):
+                continue
+            path = folder / handle.stream.path
+            data = bytearray(path.read_bytes())
+            for offset in filter(None, handle.offsets):
+                data[offset + 6] ^= 1  # behind the state's number and the length of its first key
+                changed += 1
+            path.write_bytes(bytes(data))
+    assert changed
+    errors = [rows for rows in rows_of(folder).values() if isinstance(rows, StateStoreError)]
+    assert errors and {error.code for error in errors} == {"FLINK_ROW"}
+    assert all("key group" in error.message for error in errors)
