@@ -44,12 +44,13 @@ def rows_of(folder: Path) -> dict[str, Any]:
 def largest(folder: Path) -> Path:
     """The file with the most state; small state lies in ``_metadata``, whose damage has tests of its own."""
     files = [each for each in folder.iterdir() if each.is_file() and each.name != "_metadata"]
-    sized = sorted((each.stat().st_size, each.name) for each in files)
+    sized: list[tuple[int, str]] = sorted((each.stat().st_size, each.name) for each in files)
     return folder / sized[-1][1]
 
 
 def snapshot(run: str, number: int, tmp_path: Path) -> Path:
-    return copied(run, tmp_path) / manifest(run)["snapshots"][number]["path"]
+    path: str = manifest(run)["snapshots"][number]["path"]
+    return copied(run, tmp_path) / path
 
 
 @pytest.mark.parametrize(("run", "number"), mostly_slow([*PLAIN, *CHECKED], 3))
