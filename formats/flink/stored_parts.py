@@ -113,7 +113,11 @@ def _spans(
     end = handle.first_group + handle.groups
     if not handle.groups or (asked is not None and not any(handle.first_group <= each < end for each in asked)):
         return
-    sizes = _even_sizes(handle, is_local=is_local) if isinstance(handle, RocksHandle) else _block_sizes(handle)
+    if isinstance(handle, RocksHandle) and not is_local:  # each part would fetch the whole database
+        mine = [each for each in range(handle.first_group, end) if asked is None or each in asked]
+        yield mine[0], mine[-1]
+        return
+    sizes = _even_sizes(handle) if isinstance(handle, RocksHandle) else _block_sizes(handle)
     first: int | None = None
     size, most = 0, PART_BYTES * reading_threads()
     for number, bytes_of_group in enumerate(sizes):
@@ -134,11 +138,11 @@ def _spans(
         yield first, end - 1
 
 
-def _even_sizes(handle: RocksHandle, *, is_local: bool) -> list[int]:
-    """About the bytes of each key group. A database from an object store is fetched whole, so it is one part."""
+def _even_sizes(handle: RocksHandle) -> list[int]:
+    """About the bytes of each key group."""
     tables = sum(stream_size(each) for name, each in handle.shared if name.endswith(".sst"))
     tables += sum(stream_size(each) for name, each in handle.private if name.endswith(".sst"))
-    return [max(tables // handle.groups, 1) if is_local else 1] * handle.groups
+    return [max(tables // handle.groups, 1)] * handle.groups
 
 
 def _block_sizes(handle: KeyGroupHandle) -> list[int]:

@@ -27,6 +27,8 @@ from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.folder import PARALLEL_REQUESTS
 from statestore.formats.places.local_directory import temporary_directory
+from statestore.formats.rocksdb.manifest_frames import broken_frame
+from statestore.formats.rocksdb.reader_errors import corrupt
 from statestore.formats.rocksdb.rocksdict_scan import family_names
 
 DELIMITER = b","
@@ -67,6 +69,7 @@ def opened_database(files: SnapshotFiles, handle: RocksHandle) -> Iterator[Path]
     wanted = _wanted(files, handle)
     with temporary_directory() as directory:
         _fill(files, directory, wanted)
+        _check_manifest(files, directory, [name for name, _ in wanted if name.startswith("MANIFEST-")])
         _write_options(directory)
         yield directory
 
@@ -111,6 +114,14 @@ def _put(files: SnapshotFiles, handle: StreamHandle, target: Path) -> None:
     with files.open_at(handle) as part, disk_errors("write", target), target.open("wb") as copy:
         for at in range(0, part.size, _PIECE):
             copy.write(part.read_at(at, _PIECE))
+
+
+def _check_manifest(files: SnapshotFiles, directory: Path, names: Sequence[str]) -> None:
+    for name in names:
+        with disk_errors("read", directory):
+            found = broken_frame((directory / name).read_bytes())
+        if found is not None:
+            raise corrupt(files.path, f"{name} of RocksDB: {found}")
 
 
 def _write_options(directory: Path) -> None:

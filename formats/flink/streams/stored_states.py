@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError, UnsupportedError
+from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError, UnsupportedError, shown
 from statestore.formats.flink.serializers.backend_header import BackendHeader, KeyedStateHeader, read_backend_header
 from statestore.formats.flink.serializers.flink_types import Basic, FlinkType, PojoOf, TimerOf
 from statestore.formats.flink.serializers.operator_header import OperatorHeader, read_operator_header
@@ -165,6 +165,14 @@ def _elements(files: SnapshotFiles, subtask: Subtask, where: str) -> StoredEleme
         header = read_operator_header(data, files.path, len(data))
     except UnsupportedError as error:
         raise UnsupportedError(error.code, f"{where}: {error.message}") from error
+    known = {each.name for each in header.states} | {each.name for each in header.broadcasts}
+    unknown = [each.name for each in handle.states if each.offsets and each.name not in known]
+    if unknown:
+        raise CorruptError(
+            ErrorCode.FLINK_METADATA,
+            f"{where}: found elements of operator state {shown(unknown[0])}, expected only those of "
+            f"{', '.join(map(shown, sorted(known))) or 'no state'}; restore the file from a copy",
+        )
     return StoredElements(subtask.index, handle, header)
 
 

@@ -49,3 +49,10 @@ def test_large_key_groups_are_parts_of_their_own() -> None:
 def test_parts_have_only_the_asked_key_groups() -> None:
     with reading_in_tasks():
         assert spans(savepoint(BLOCK), {1, 2, 6}) == [(1, 2), (6, 6)]
+
+
+def test_a_database_in_an_object_store_is_one_part_also_where_key_groups_between_are_not_asked_for() -> None:
+    for asked, span in ((None, (0, 7)), ({1, 4, 6, 90}, (1, 6)), ({3}, (3, 3))):
+        found = parts_of([database(GROUPS * BLOCK)], asked, is_local=False)
+        assert [(part.first, part.last) for part in found] == [span]
+    assert not parts_of([database(GROUPS * BLOCK)], {90}, is_local=False)
