@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from support.flink.fixtures import fixture, manifest, taken_us, truth
+from support.parameters import mostly_slow
 
 import statestore
 from statestore.formats.values.times import to_datetime
@@ -55,7 +56,7 @@ def test_a_version_and_a_moment(version: int) -> None:
         assert {row["key"]: row["value"] for row in rows.to_pylist()} == known
 
 
-@pytest.mark.parametrize("run", ["types-hashmap", "types-rocksdb"])
+@pytest.mark.parametrize("run", mostly_slow(["types-hashmap", "types-rocksdb"], 2))
 def test_every_type_of_value_arrives(run: str) -> None:
     connection = statestore.attach(str(fixture(run)))
     opened = statestore.inspect(fixture(run))

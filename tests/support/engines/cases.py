@@ -84,7 +84,7 @@ def flink(run: str, states: tuple[str, ...], folder: str = "") -> Case:
 
 
 FLINK_STATES = {
-    "rocksdb": ("kv-long.balance", "kv-long.history", "kv-string.attrs", "kv-tuple.m", "timers.event_user-timers"),
+    "rocksdb": ("kv-long.history", "kv-tuple.m", "timers.event_user-timers"),
     "hashmap": ("kv-long.balance", "kv-string.attrs", "kv-tuple.m"),
     "windows-hashmap": ("count.window-contents", "interval-join.LEFT_BUFFER"),
 }
