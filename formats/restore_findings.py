@@ -17,7 +17,7 @@ PREVENTING: tuple[Verdict, ...] = ("incompatible", "lost")
 
 @dataclass(frozen=True)
 class RestoreFinding:
-    """What becomes of one state of an operator, or of the operator itself where ``state`` is None.
+    """The outcome for one state of an operator, or of the operator itself where ``state`` is None.
 
     - "as is", "after migration": it is restored, in the second case by rewriting values.
     - "new": the job has it and the snapshot does not; it begins empty.

@@ -50,7 +50,7 @@ def show_restore(path: str, job: str, options: Mapping[str, str], *, as_json: bo
 def check_restore(
     path: str | os.PathLike[str], job: str | os.PathLike[str], options: Mapping[str, str] | None = None
 ) -> Sequence[RestoreFinding]:
-    """What becomes of the newest state at ``path`` when a job is started from it.
+    """Findings about the newest state at ``path`` for a job that is started from it.
 
     ``job`` is a snapshot of that job, or a file that describes it. Of the ``options`` of engines those that describe
     states go for both.

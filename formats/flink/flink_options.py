@@ -31,7 +31,7 @@ OPTIONS = (
 
 @dataclass(frozen=True)
 class FlinkSettings:
-    """What a user says about a job. ``uids`` are by operator id, ``types`` by state and then by column."""
+    """Facts about a job that a user gave. ``uids`` are by operator id, ``types`` by state and then by column."""
 
     job: str | None = None
     uids: Mapping[str, str] = field(default_factory=dict)

@@ -21,7 +21,7 @@ _Part = tuple[Verdict, str]
 
 
 def restore_findings(saved: JobDescription, job: JobDescription) -> list[RestoreFinding]:
-    """What becomes of every operator and state of a snapshot when a job is started from it."""
+    """A finding about every operator and state of a snapshot, for a job that is started from it."""
     found: list[RestoreFinding] = []
     if saved.version is not None and job.version is not None and saved.version > job.version:
         reason = (

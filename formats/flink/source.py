@@ -7,11 +7,11 @@ known.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import pickle
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -39,13 +39,15 @@ from statestore.formats.restore_findings import ChecksRestore, RestoreFinding
 from statestore.formats.values.filters import Filter
 
 SLICE_BYTES = 64 << 20
+_MOST_OPENED = 4
+_opened: dict[bytes, FlinkSource] = {}  # sources that came with tasks, by a digest of what they are
 _WITHOUT_ROWS = ("CURRENT", "MANIFEST-", "OPTIONS-", "IDENTITY", "LOCK", "LOG")
 """Files of RocksDB that differ in each checkpoint and hold no rows; a write-ahead log does."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a source has looked up; nothing of it changes while the source is used."""
+    """Results of a source's look-ups; nothing of them changes while the source is used."""
 
     snapshots: dict[int, OpenedSnapshot] = field(default_factory=dict)
     shown: dict[str, ShownState] = field(default_factory=dict)
@@ -65,7 +67,7 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
 
     def __reduce__(self) -> tuple[object, ...]:
         known = (self.location, self.job, self.refs, self.incomplete, self.settings)
-        return _unpickled, (pickle.dumps(known),)
+        return _shared, (hashlib.sha256(pickle.dumps(known)).digest(), *known)
 
     @property
     def path(self) -> str:
@@ -352,10 +354,15 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
         return ElementsAt(origin, version, snapshot.files, operator, form, tuple(elements), label)
 
 
-@lru_cache(4)
-def _unpickled(known: bytes) -> FlinkSource:
+def _shared(digest: bytes, *known: Any) -> FlinkSource:
     """The source with these facts: the same for all parts that a process reads, so each snapshot is opened once."""
-    return FlinkSource(*pickle.loads(known))  # made by this class: it came with a task, not from a file
+    found = _opened.get(digest)
+    if found is None:
+        found = FlinkSource(*known)
+        if len(_opened) >= _MOST_OPENED:
+            _opened.clear()
+        _opened[digest] = found
+    return found
 
 
 def _timers_of(form: KeyedForm, timers: Sequence[Any]) -> tuple[Any, ...]:

@@ -19,7 +19,7 @@ from statestore.formats.values.wider_types import widest_type
 
 
 def state_info(state: str, found: ShownState, operator: OperatorSnapshot) -> StateInfo:
-    """What the seam says of a state that is listed as ``state``."""
+    """Facts for the seam about a state that is listed as ``state``."""
     facts = {"operator": _operator_words(operator, found.operator), "parallelism": str(operator.parallelism)}
     form = found.form
     if form is None:

@@ -12,7 +12,7 @@ _WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 
 
 def broken_frame(data: bytes) -> str | None:
-    """What is wrong with the frames of a whole MANIFEST, None if nothing is. Source: RocksDB's ``log::Reader``."""
+    """The first fault in the frames of a whole MANIFEST, None if there is none. Source: RocksDB's ``log::Reader``."""
     at, within = 0, False
     while at < len(data):
         left = min(_PAGE - at % _PAGE, len(data) - at)

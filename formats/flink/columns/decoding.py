@@ -52,7 +52,7 @@ class Records:
 
 @dataclass(frozen=True)
 class _Walked:
-    """What a walk found: places of records up to before ``until``, position ``at``, and why it ended."""
+    """The result of a walk: places of records up to before ``until``, position ``at``, and why it ended."""
 
     rows: Sequence[Ints]
     until: int

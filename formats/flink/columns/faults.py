@@ -1,4 +1,4 @@
-"""What is wrong with bytes of a state, before a message says of which state."""
+"""Faults in the bytes of a state, before a message says of which state."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class BackendHeader:
 
 @dataclass(frozen=True)
 class StateMeta:
-    """What ``StateMetaInfoSnapshot`` holds: ``kind`` is one of `BACKEND_KINDS`, ``types`` are by role."""
+    """The content of a ``StateMetaInfoSnapshot``: ``kind`` is one of `BACKEND_KINDS`, ``types`` are by role."""
 
     name: str
     kind: str

@@ -60,7 +60,7 @@ def same_bytes(old: FlinkType, new: FlinkType) -> str | None:
 
 
 def compatibility(old: FlinkType, new: FlinkType) -> Compatibility:
-    """What Flink does with state that was written with ``old`` and is restored with serializers of ``new``."""
+    """The outcome for state that was written with ``old`` and is restored with serializers of ``new``."""
     if isinstance(old, Shown):
         return compatibility(old.value, new)
     if isinstance(new, Shown):

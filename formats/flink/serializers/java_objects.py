@@ -129,7 +129,7 @@ class _Stream:
         return found
 
     def until_end(self) -> list[Any]:
-        """What ``writeObject`` added, up to the tag that ends it."""
+        """Walk over all that ``writeObject`` added, up to the tag that ends it."""
         found: list[Any] = []
         while self.data.left and self.data.data[self.data.at] != _END:
             found.append(self.content())

@@ -131,7 +131,7 @@ class SnapshotInput:
 def outer_snapshot(
     source: SnapshotInput, name: str, version: int, newest: int, read: Callable[[DataInput, int], Outer]
 ) -> Outer:
-    """What a composite snapshot holds before its nested ones; ``read`` gets the version of this part.
+    """The data of a composite snapshot before its nested ones; ``read`` gets the version of this part.
 
     Versions 1 and 2 have no magic number, and their own version is that of the part. Raises UnsupportedError
     FLINK_UNSUPPORTED for a version above ``newest``.

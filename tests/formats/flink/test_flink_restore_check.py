@@ -1,4 +1,4 @@
-"""What becomes of a snapshot's states when a job is started from it, as Flink decides it."""
+"""Verdicts about a snapshot's states for a job that is started from it, as Flink decides them."""
 
 from __future__ import annotations
 

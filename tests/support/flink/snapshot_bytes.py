@@ -21,7 +21,7 @@ RUNTIME = "org.apache.flink.api.java.typeutils.runtime."
 
 @cache
 def printed(version: str) -> Mapping[tuple[str, str], tuple[int, bytes]]:
-    """What a version of Flink wrote, by SNAP or HEAD and name: the declared length (0 for a header), and the bytes."""
+    """Bytes that a version of Flink wrote, by SNAP or HEAD and name: declared length (0 for a header) and bytes."""
     with tarfile.open(DATA / "flink" / "serializers.tar.xz") as archive:
         part = archive.extractfile(f"{version}.txt")
         assert part is not None

@@ -1,4 +1,4 @@
-"""What tests ask of a snapshot's folder: its files, every handle in it, and whether reading changed the tree."""
+"""Facts of a snapshot's folder for tests: its files, every handle in it, and whether reading changed the tree."""
 
 from __future__ import annotations
 

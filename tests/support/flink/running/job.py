@@ -41,7 +41,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Run:
-    """What a run left. ``operators`` has the IDs of operators by their uids, ``names`` of those without by name."""
+    """Results of a run. ``operators`` has the IDs of operators by their uids, ``names`` of those without by name."""
 
     operators: dict[str, str]
     names: dict[str, str]
