@@ -9,7 +9,7 @@ from statestore.catalog.keyed.snapshots.unneeded_files import remove_unneeded
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import KEYED, StoreSpec
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.catalog.upkeep.maintenance import Unneeded, run_vacuum
+from statestore.catalog.upkeep.vacuum import Unneeded, run_vacuum
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 

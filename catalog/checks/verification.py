@@ -23,7 +23,7 @@ from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.storage import LocalStorage, ObjectInfo, Storage
 from statestore.catalog.log.store_spec import KEYED, STORE_FILE, StoreSpec, decode_spec
-from statestore.catalog.upkeep.maintenance import file_names
+from statestore.catalog.upkeep.vacuum import file_names
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, StateStoreError, shown
 from statestore.formats.places.disk_errors import disk_errors

@@ -21,7 +21,7 @@ from statestore.catalog.log.storage import ObjectInfo, Storage
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.row_ends import SegmentWithClosures, ends_at, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.catalog.upkeep.maintenance import file_names
+from statestore.catalog.upkeep.vacuum import file_names
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, StateStoreError
 from statestore.formats.segments.regions import CHECKSUM_DIGITS, REGION_BYTES

@@ -24,7 +24,7 @@ from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.row_ends import SegmentWithClosures, newest_ends, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.compaction import MINOR_DELTAS, SEAL_MIN_ROWS, SEAL_RATIO
-from statestore.catalog.upkeep.maintenance import LEFT_BEHIND, file_names, run_vacuum
+from statestore.catalog.upkeep.vacuum import LEFT_BEHIND, file_names, run_vacuum
 from statestore.formats.changelogs.changelog import read_changelog
 from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.places.disk_errors import storage_error

@@ -36,7 +36,7 @@ from statestore.catalog.log.storage import LocalStorage, Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.table import Table
 from statestore.catalog.stores.store_handle import check_transaction
-from statestore.catalog.upkeep.maintenance import Unneeded
+from statestore.catalog.upkeep.vacuum import Unneeded
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import (
     ConflictError,

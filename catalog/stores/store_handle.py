@@ -14,7 +14,9 @@ from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.segment_files import shared_files
 from statestore.catalog.reads.table import Reads
 from statestore.catalog.reads.versioned_table import VersionedTable
-from statestore.catalog.upkeep.maintenance import Unneeded, may_be_due, run_compaction, run_expiry, run_vacuum
+from statestore.catalog.upkeep.expiry import run_expiry
+from statestore.catalog.upkeep.publish_compaction import may_be_due, run_compaction
+from statestore.catalog.upkeep.vacuum import Unneeded, run_vacuum
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, ReadOnlyError, shown
 from statestore.formats.state_table import StateTable

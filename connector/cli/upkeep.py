@@ -1,7 +1,7 @@
 """Compaction, expiry and vacuum of stores named on the command line, beside writers that may be running.
 
 Nothing here opens a store for writing. Each step publishes a commit of its own, and is repeated if a writer committed
-first (see `catalog.upkeep.maintenance`). Acknowledged puts stay with their writer.
+first (see `catalog.upkeep.vacuum`). Acknowledged puts stay with their writer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any
 
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.store_upkeep import Upkeep
-from statestore.catalog.upkeep.maintenance import run_compaction, run_expiry
+from statestore.catalog.upkeep.expiry import run_expiry
+from statestore.catalog.upkeep.publish_compaction import run_compaction
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.terminal.output import say, say_error
 from statestore.connector.terminal.progress import progress

@@ -14,7 +14,7 @@ from statestore.catalog.keyed.snapshots.snapshot_part import STORED_FILE
 from statestore.catalog.keyed.snapshots.stored_files import UNFINISHED
 from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.storage import TEMPORARY, LocalStorage, ObjectInfo, Storage
-from statestore.catalog.upkeep.maintenance import Unneeded
+from statestore.catalog.upkeep.vacuum import Unneeded
 from statestore.formats.places.local_directory import remove_abandoned
 
 # Files that tasks create and may leave behind when they die. No other file is considered, so foreign files stay.

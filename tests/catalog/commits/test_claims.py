@@ -26,8 +26,8 @@ from statestore.catalog.log.entries import CommitEntry, write_entry
 from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.storage import LocalStorage, Storage
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
-from statestore.catalog.upkeep import maintenance
-from statestore.catalog.upkeep.maintenance import LEFT_BEHIND
+from statestore.catalog.upkeep import publish_compaction, vacuum
+from statestore.catalog.upkeep.vacuum import LEFT_BEHIND
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
 DAY = 86_400_000_000_000  # nanoseconds
@@ -78,7 +78,7 @@ def test_vacuum_in_the_middle_of_a_commit(
         store.commit()
     late = vacuuming(tmp_path, older_than, days_ahead, monkeypatch)
     with monkeypatch.context() as patch:
-        patch.setattr(maintenance if act == "compact" else write, "write_entry", late)
+        patch.setattr(publish_compaction if act == "compact" else write, "write_entry", late)
         if act == "commit":
             store.commit()
         elif act == "write":
@@ -210,7 +210,7 @@ def test_a_commit_that_ends_while_vacuum_reads_the_log(
 
     with statestore.connect(tmp_path).open_store("s") as other:
         monkeypatch.setattr(write, "write_entry", publishing)
-        monkeypatch.setattr(maintenance, "load_log_state", loading)
+        monkeypatch.setattr(vacuum, "load_log_state", loading)
         writer = threading.Thread(target=committing)
         writer.start()
         assert listed.wait(60)

@@ -18,7 +18,7 @@ from statestore.catalog.commits import publish_commit as write
 from statestore.catalog.log import storage
 from statestore.catalog.log.storage import LocalStorage
 from statestore.catalog.reads.segment_files import _shared
-from statestore.catalog.upkeep import compaction, maintenance
+from statestore.catalog.upkeep import compaction, publish_compaction
 from statestore.formats.error_codes import ErrorCode
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
@@ -299,7 +299,7 @@ def test_a_commit_answers_its_version_though_the_compaction_after_it_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kind: str, error: Exception
 ) -> None:
     """The compaction is reported, and is due again after the next commit."""
-    monkeypatch.setattr(maintenance, "MINOR_DELTAS", 2)
+    monkeypatch.setattr(publish_compaction, "MINOR_DELTAS", 2)
     monkeypatch.setattr(compaction, "MINOR_DELTAS", 2)
     with statestore.connect(tmp_path).create_store("s", **COLUMNS, **KINDS[kind]) as store:
         put(store, "a", 1)
@@ -309,7 +309,7 @@ def test_a_commit_answers_its_version_though_the_compaction_after_it_fails(
             raise error
 
         with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "statestore"):
-            patch.setattr(maintenance, "compact", failing)
+            patch.setattr(publish_compaction, "compact", failing)
             put(store, "b", 2)
             assert store.commit() == 2
         assert type(error).__name__ in store.metrics()["failed_compaction"]

@@ -22,7 +22,7 @@ from statestore.catalog.commits import publish_commit as write
 from statestore.catalog.log.entries import read_entry, write_entry
 from statestore.catalog.reads.segment_files import _shared
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
-from statestore.catalog.upkeep import compaction, maintenance
+from statestore.catalog.upkeep import compaction, publish_compaction
 from statestore.formats.state_table import Query
 
 WRITERS = 3
@@ -32,7 +32,7 @@ Done = list[tuple[int, list[Put]]]
 
 @pytest.fixture(autouse=True)
 def small_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (compaction, maintenance):
+    for module in (compaction, publish_compaction):
         monkeypatch.setattr(module, "SEAL_MIN_ROWS", 3)
         monkeypatch.setattr(module, "MINOR_DELTAS", 3)
 
@@ -185,12 +185,12 @@ def test_commits_during_a_compaction(
         rival.write([("b", 3, 5), ("d", 1, 3)])
         rival.write([("b", 3, 6), ("d", 1, 4)])
     if not full:
-        for module in (compaction, maintenance):
+        for module in (compaction, publish_compaction):
             monkeypatch.setattr(module, "SEAL_MIN_ROWS", 1000)
     with catalog.open_store("s", auto_compact=False) as store:
         before = store.version
         rival.steps = [lambda: rival.write(LATE), lambda: rival.write(LATER)]
-        monkeypatch.setattr(maintenance, "write_entry", rival.before(write_entry))
+        monkeypatch.setattr(publish_compaction, "write_entry", rival.before(write_entry))
         assert store.compact(full=full) == before + 3
         rival.model.same_again()
         assert store.versions()["operation"].to_pylist()[-3:] == ["write", "write", "compact"]
@@ -209,7 +209,7 @@ def test_compaction_during_a_compaction(
     with catalog.open_store("s", auto_compact=False) as store:
         before = store.version
         rival.steps = [lambda: rival.write(LATE, compact=True)]
-        monkeypatch.setattr(maintenance, "write_entry", rival.before(write_entry))
+        monkeypatch.setattr(publish_compaction, "write_entry", rival.before(write_entry))
         store.compact(full=True)
         assert store.version == before + 2
         check_everything(store, rival.model)
@@ -229,10 +229,10 @@ def test_compaction_that_never_wins(catalog: statestore.Catalog, rival: Rival, m
         rival.write([("a", 1, 20), ("b", 1, 20)])
 
     with catalog.open_store("s", auto_compact=False) as store:
-        monkeypatch.setattr(maintenance, "MAX_ATTEMPTS", 4)
+        monkeypatch.setattr(publish_compaction, "MAX_ATTEMPTS", 4)
         rival.steps = [again] * 4
         with monkeypatch.context() as patch:
-            patch.setattr(maintenance, "compact", _then(rival, compaction.compact))
+            patch.setattr(publish_compaction, "compact", _then(rival, compaction.compact))
             with pytest.raises(statestore.ConflictError, match="COMPACTION_OVERTAKEN"):
                 store.compact(full=True)
         store.refresh()

@@ -27,8 +27,8 @@ from statestore.catalog.commits import open_rows as current_rows
 from statestore.catalog.commits import publish_commit as write
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
 from statestore.catalog.stores.versioned.versioned_store import NaturalVersionedStore
-from statestore.catalog.upkeep import compaction, maintenance
-from statestore.catalog.upkeep.maintenance import file_names
+from statestore.catalog.upkeep import compaction, publish_compaction
+from statestore.catalog.upkeep.vacuum import file_names
 
 TIMES = (None, 5, 9)
 MAX_STEPS = 200
@@ -79,8 +79,8 @@ def _bulk(model: Model) -> None:
 
 
 BULK: list[Put] = [("a", 1, 20), ("b", 2, 21), ("e", 3, 22)]
-SMALL = ((compaction, "SEAL_MIN_ROWS", 2), (compaction, "LATE_MIN_ROWS", 2), (maintenance, "SEAL_MIN_ROWS", 2))
-MINOR = ((compaction, "MINOR_DELTAS", 3), (maintenance, "MINOR_DELTAS", 3))
+SMALL = ((compaction, "SEAL_MIN_ROWS", 2), (compaction, "LATE_MIN_ROWS", 2), (publish_compaction, "SEAL_MIN_ROWS", 2))
+MINOR = ((compaction, "MINOR_DELTAS", 3), (publish_compaction, "MINOR_DELTAS", 3))
 OPERATIONS = {
     "commit": Operation(lambda s: s.commit(), [Model.commit]),
     "transaction": Operation(lambda s: s.commit(transaction=TRANSACTION), [Model.commit], replay=True),

@@ -22,7 +22,7 @@ from statestore.catalog.log.entries import CommitEntry, entry_name, read_entry, 
 from statestore.catalog.log.log_checkpoint import load_log_state, write_log_checkpoint
 from statestore.catalog.log.storage import LocalStorage, Storage
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
-from statestore.catalog.upkeep import maintenance, store_folders
+from statestore.catalog.upkeep import store_folders, vacuum
 from statestore.formats.changelogs.changelog_writer import ChangelogWriter
 from statestore.formats.places.file_presence import names_in
 
@@ -194,13 +194,13 @@ def test_vacuum_of_a_store_that_is_replaced_meanwhile_spares_the_puts_of_the_nex
 
     def overtaken(folder: Path) -> list[str]:
         if folder.name == "changelog":
-            monkeypatch.setattr(maintenance, "names_in", names_in)
+            monkeypatch.setattr(vacuum, "names_in", names_in)
             catalog.drop_store("s")
             with catalog.create_store("s", **COLUMNS) as new:
                 new.put("new", 1, timestamp=1000)
         return names_in(folder)
 
-    monkeypatch.setattr(maintenance, "names_in", overtaken)
+    monkeypatch.setattr(vacuum, "names_in", overtaken)
     with pytest.raises(statestore.NotFoundError, match="STORE_REPLACED"):
         old.vacuum(older_than=0)
     with catalog.open_store("s") as again:

@@ -9,7 +9,7 @@ import pytest
 
 import statestore
 from statestore.catalog.commits import new_files
-from statestore.catalog.upkeep import compaction, maintenance
+from statestore.catalog.upkeep import compaction, publish_compaction
 from support.stores.versioned_checks import as_table, create
 from support.stores.versioned_model import Model
 
@@ -22,8 +22,8 @@ def small_thresholds() -> Iterator[None]:
         patch.setattr(compaction, "MINOR_DELTAS", 3)
         patch.setattr(compaction, "LATE_MIN_ROWS", 2)
         patch.setattr(compaction, "BELIEF_FILES", 2)
-        patch.setattr(maintenance, "SEAL_MIN_ROWS", 3)
-        patch.setattr(maintenance, "MINOR_DELTAS", 3)
+        patch.setattr(publish_compaction, "SEAL_MIN_ROWS", 3)
+        patch.setattr(publish_compaction, "MINOR_DELTAS", 3)
         patch.setattr(new_files, "INDEX_MIN_ROWS", 4)
         yield
 

@@ -1,8 +1,4 @@
-"""Publishing of compactions and expiry, and removal of files that no reader needs; none of them costs a commit.
-
-A compaction that races with a commit lets the commit win, and moves the closures that arrived meanwhile to the rows'
-new locations. Expiry drops whole files (docs/format.md, "Expiry").
-"""
+"""Vacuum: removal of files that no reader needs, without a cost for commits that are under way."""
 
 from __future__ import annotations
 
@@ -18,24 +14,18 @@ import numpy as np
 
 from statestore.catalog.commits.changelog_ownership import FOLDER as CHANGELOGS
 from statestore.catalog.commits.changelog_ownership import OURS
-from statestore.catalog.commits.claims import CLAIMED_FILE, claim, held_claims, remove_abandoned_claims
-from statestore.catalog.commits.new_files import NewFiles
-from statestore.catalog.commits.publish_commit import after_publish, new_entry, remove_files
-from statestore.catalog.log.entries import CommitEntry, Horizon, entry_name, read_entry, write_entry
+from statestore.catalog.commits.claims import CLAIMED_FILE, held_claims, remove_abandoned_claims
+from statestore.catalog.log.entries import entry_name, read_entry
 from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import TEMPORARY, local_root
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.catalog.upkeep.compaction import MINOR_DELTAS, SEAL_MIN_ROWS, Rewrite, compact, moved_closures
 from statestore.formats.changelogs.changelog import store_of
 from statestore.formats.changelogs.changelog_writer import try_adopt
-from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import CommitUnknownError, ConflictError, StateStoreError
+from statestore.formats.errors import StateStoreError
 from statestore.formats.places.file_presence import names_in
 from statestore.formats.places.local_directory import remove_abandoned
-from statestore.formats.segments.segment_meta import FileRef, SegmentMeta
-
-MAX_ATTEMPTS = 20
+from statestore.formats.segments.segment_meta import FileRef
 
 # Files that writers create and may leave behind when they die. Vacuum considers no other file, so it never removes a
 # foreign file from the directory.
@@ -43,115 +33,6 @@ STAGING = "staging"
 LEFT_BEHIND = re.compile(
     rf"segments/[0-9a-f]{{32}}(\.index|\.closures)?\.arrow|{STAGING}/.*|(.*/)?{re.escape(TEMPORARY)}\w+"
 )
-
-
-def may_be_due(log_state: LogState) -> bool:
-    """Return False if no compaction can be due, from statistics alone."""
-    recent = [m for m in log_state.segments if m.role in ("open", "delta")]
-    deltas = [m for m in recent if m.role == "delta"]
-    closures = sum(c.count for m in log_state.segments for c in log_state.closures.get(m.name, ()))
-    return len(deltas) >= MINOR_DELTAS or closures + sum(m.rows for m in deltas) >= SEAL_MIN_ROWS
-
-
-def run_compaction(files: SegmentFiles, base: LogState, full: bool) -> LogState:
-    """Compact and publish; return the newest log state, which is unchanged if nothing is due.
-
-    Raises ConflictError COMPACTION_OVERTAKEN if other compactions keep removing the same segments.
-    """
-    log_state = base
-    for _ in range(MAX_ATTEMPTS):
-        log_state = load_log_state(files.storage, base=log_state)
-        with claim(files.storage) as claimed:
-            rewrite = compact(files, log_state, full, claimed)
-            if not rewrite.removed:
-                return log_state
-            published = _publish_rewrite(files, log_state, rewrite)
-        if published is not None:
-            return published
-    raise ConflictError(
-        ErrorCode.COMPACTION_OVERTAKEN,
-        f"store {files.spec.name!r}: other compactions removed the same segments {MAX_ATTEMPTS} times; "
-        "let one process compact a store",
-    )
-
-
-def _publish_rewrite(files: SegmentFiles, base: LogState, rewrite: Rewrite) -> LogState | None:
-    """Publish a rewrite; return None if another compaction or an expiry removed a segment that it read."""
-    storage = files.storage
-    removed = tuple(m.name for m in rewrite.removed)
-    at, carried = base, NewFiles(rewrite.new.claim)
-    try:
-        storage.create_many(rewrite.new.buffers)
-        while True:
-            entry = _rewrite_entry(at, rewrite, carried, removed)
-            try:
-                write_entry(storage, entry)
-                return after_publish(storage, at, entry)
-            except ConflictError:
-                remove_files(storage, carried)
-            at = load_log_state(storage, base=at)
-            if not set(removed) <= {m.name for m in at.segments}:
-                remove_files(storage, rewrite.new)
-                return None
-            carried = _carry(files, base, at, rewrite)
-    except CommitUnknownError:
-        raise
-    except StateStoreError:
-        remove_files(storage, rewrite.new)
-        remove_files(storage, carried)
-        raise
-
-
-def _rewrite_entry(at: LogState, rewrite: Rewrite, carried: NewFiles, removed: tuple[str, ...]) -> CommitEntry:
-    new = NewFiles(
-        rewrite.new.claim,
-        {**rewrite.new.buffers, **carried.buffers},
-        rewrite.new.segments,
-        [*rewrite.new.closures, *carried.closures],
-    )
-    return new_entry(at, "compact", new, removed=removed)
-
-
-def _carry(files: SegmentFiles, base: LogState, at: LogState, rewrite: Rewrite) -> NewFiles:
-    """Return closures that commits after ``base`` put on the rewritten segments, at the rows' new locations."""
-    carried = NewFiles(rewrite.new.claim)
-    pieces = [c for m in rewrite.removed for c in at.closures.get(m.name, ()) if c.version > base.version]
-    carried.add_closures(moved_closures(files, rewrite, pieces))
-    files.storage.create_many(carried.buffers)
-    return carried
-
-
-def run_expiry(files: SegmentFiles, base: LogState, horizon_time: int) -> LogState:
-    """Expire moments before ``horizon_time`` (epoch microseconds): refuse them, and drop files that hold only them."""
-    log_state = base
-    while True:
-        log_state = load_log_state(files.storage, base=log_state)
-        horizon = _horizon(log_state, horizon_time)
-        if horizon is None:
-            return log_state
-        removed = tuple(m.name for m in log_state.segments if _can_drop(log_state, m, horizon))
-        entry = new_entry(log_state, "expire", NewFiles(), removed=removed, horizon=horizon)
-        try:
-            write_entry(files.storage, entry)
-        except ConflictError:
-            continue
-        return after_publish(files.storage, log_state, entry)
-
-
-def _horizon(log_state: LogState, time_us: int) -> Horizon | None:
-    """Return the new horizon, or None if it would not be later than the present one."""
-    current = log_state.horizon
-    if current is not None and time_us <= current.time:
-        return None
-    before = np.flatnonzero(log_state.versions.stream_time <= time_us)
-    return Horizon(time_us, int(before[-1]) if len(before) else 0)
-
-
-def _can_drop(log_state: LogState, meta: SegmentMeta, horizon: Horizon) -> bool:
-    if meta.role == "belief":
-        return meta.max_dropped <= horizon.version
-    pending = log_state.closures.get(meta.name, ())
-    return meta.max_valid_to <= horizon.time and meta.last_closed <= horizon.version and not pending
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,49 @@
+"""Expiry: moments before a horizon are refused, and files that hold only such moments are dropped (docs/format.md,
+"Expiry").
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from statestore.catalog.commits.new_files import NewFiles
+from statestore.catalog.commits.publish_commit import after_publish, new_entry
+from statestore.catalog.log.entries import Horizon, write_entry
+from statestore.catalog.log.log_checkpoint import load_log_state
+from statestore.catalog.log.log_state import LogState
+from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.formats.errors import ConflictError
+from statestore.formats.segments.segment_meta import SegmentMeta
+
+
+def run_expiry(files: SegmentFiles, base: LogState, horizon_time: int) -> LogState:
+    """Expire moments before ``horizon_time`` (epoch microseconds): refuse them, and drop files that hold only them."""
+    log_state = base
+    while True:
+        log_state = load_log_state(files.storage, base=log_state)
+        horizon = _horizon(log_state, horizon_time)
+        if horizon is None:
+            return log_state
+        removed = tuple(m.name for m in log_state.segments if _can_drop(log_state, m, horizon))
+        entry = new_entry(log_state, "expire", NewFiles(), removed=removed, horizon=horizon)
+        try:
+            write_entry(files.storage, entry)
+        except ConflictError:
+            continue
+        return after_publish(files.storage, log_state, entry)
+
+
+def _horizon(log_state: LogState, time_us: int) -> Horizon | None:
+    """Return the new horizon, or None if it would not be later than the present one."""
+    current = log_state.horizon
+    if current is not None and time_us <= current.time:
+        return None
+    before = np.flatnonzero(log_state.versions.stream_time <= time_us)
+    return Horizon(time_us, int(before[-1]) if len(before) else 0)
+
+
+def _can_drop(log_state: LogState, meta: SegmentMeta, horizon: Horizon) -> bool:
+    if meta.role == "belief":
+        return meta.max_dropped <= horizon.version
+    pending = log_state.closures.get(meta.name, ())
+    return meta.max_valid_to <= horizon.time and meta.last_closed <= horizon.version and not pending
