@@ -123,7 +123,7 @@ class Segment:
         """Rows [start, stop) of `int64`; only their batches are read. A view within one batch, else a copy."""
         if start >= stop:
             self._position(name)
-            return np.empty(0, np.int64)
+            return _frozen(np.empty(0, np.int64))  # type: ignore[return-value]
         parts = [_int64_view(self._array(number, name))[low:high] for number, low, high in self._parts(start, stop)]
         found = parts[0] if len(parts) == 1 else np.concatenate(parts)
         self._check_versions(name, found)

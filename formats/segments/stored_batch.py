@@ -119,6 +119,11 @@ class StoredBatch:
             raise corrupt(self._verified.ref, f"column {self.schema.names[position]!r}: {error}") from error
         return array, unpacked
 
+    def stored_bytes(self, position: int) -> int:
+        """Return the bytes of the file that a column of this batch takes."""
+        place = self._places[position]
+        return int(self._message.buffers[place.buffer : place.buffer + place.buffers, 1].sum())
+
     def _stored(self, offset: int, length: int, compressed: bool) -> _Stored:
         if offset < 0 or offset % 8 or length < 0 or self._body + offset + length > self._end:
             raise ValueError(f"a buffer of {length} bytes at byte {offset} does not lie in its record batch")
