@@ -4,9 +4,9 @@
     python benchmarks/cold_runs.py --quick      20k keys
     python benchmarks/cold_runs.py --columns    also each column by itself
 
-The rows are those that compaction moves into closed segments, in blocks by their ends. ``bytes`` lines hold bytes a row;
-``read`` lines hold ratios of processor time to a copy of a plain Arrow file of exactly the answer: of a first read
-(nothing decompressed is kept), of later ones, and of a sum of one column.
+The rows are those that compaction moves into closed segments, in blocks by their ends. ``bytes`` lines have the bytes
+of a row. ``read`` lines have ratios of processor time to the same question asked of a plain Arrow file of the answer:
+of a first read, when nothing decompressed is kept, and of later ones.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ import pyarrow.parquet as pq
 from pyarrow import ipc
 
 from statestore.formats.segments.compressed_write import Compression
-from statestore.formats.segments.decoded_columns import decoded
 from statestore.formats.segments.ipc_file import Batches, encode_file
 from statestore.formats.segments.key_index import encode_index
 from statestore.formats.segments.segment import Segment
@@ -90,13 +89,8 @@ def flights(keys: int, random: np.random.Generator) -> Load:
             "air_time": pa.array(random.integers(20, 400, count).astype(np.int32), mask=random.random(count) < 0.05),
         }
     )
-    return Load(
-        "flights",
-        tails.take(pa.array(random.integers(0, keys, count))),
-        "delay",
-        _times(count, 60_000_000, random),
-        values,
-    )
+    tail = tails.take(pa.array(random.integers(0, keys, count)))
+    return Load("flights", tail, "delay", _times(count, 60_000_000, random), values)
 
 
 def counters(keys: int, random: np.random.Generator) -> Load:
@@ -205,27 +199,35 @@ def measure_reads(folder: Path, load: Load, segments: dict[str, Segment], runs: 
         path = folder / "answer.arrow"
         with ipc.new_file(path, answer.schema) as writer:
             writer.write_table(answer)
-        for columns, use in ((names, copy), ([load.summed], None)):
-            call = use or partial(add_up, duckdb.connect(), answer.select(columns).schema)
-            calls: dict[str, Callable[[], Any]] = {"file": lambda c=columns, u=call: u(_stored(path, c))}  # type: ignore[misc]
+        add = partial(add_up, duckdb.connect(), answer.select([load.summed]).schema)
+        uses: dict[str, tuple[list[str], Callable[[Iterator[pa.RecordBatch]], Any]]] = {
+            "copy": (names, copy),
+            f"sum of {load.summed}": ([load.summed], add),
+        }
+        for asked, (columns, use) in uses.items():
+            calls: dict[str, Callable[[], Any]] = {"file": partial(_ask_file, use, path, columns)}
             for name, segment in segments.items():
-                read = partial(as_of, segment, moment, columns)
-                calls[name] = lambda r=read, u=call: u(r())  # type: ignore[misc]
-                calls[f"{name}, first"] = lambda r=read, u=call: (_forget(segments), u(r()))  # type: ignore[misc]
-                calls[f"{name}, again"] = calls.pop(name)
+                calls[f"{name}, first"] = partial(_ask, use, segment, moment, columns, first=True)
+                calls[f"{name}, again"] = partial(_ask, use, segment, moment, columns)
             found = cost(calls, runs)
-            ratios = {name: found[name] / found["file"] for name in calls if name not in ("file", "plain, first")}
-            asked = "copy" if use else f"sum of {load.summed}"
+            ratios = {name: found[name] / found["file"] for name in calls if name != "file"}
             report("read", load=load.name, at=share, asked=asked, rows=answer.num_rows, **ratios)
 
 
-def _forget(segments: dict[str, Segment]) -> None:
-    for segment in segments.values():
-        decoded.forget(segment._owner)
+def _ask(
+    use: Callable[[Iterator[pa.RecordBatch]], Any],
+    segment: Segment,
+    moment: int,
+    columns: list[str],
+    first: bool = False,
+) -> None:
+    if first:
+        segment.forget_decoded()
+    use(as_of(segment, moment, columns))
 
 
-def _stored(path: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    yield from ipc.open_file(pa.memory_map(str(path))).read_all().select(columns).to_batches()
+def _ask_file(use: Callable[[Iterator[pa.RecordBatch]], Any], path: Path, columns: list[str]) -> None:
+    use(iter(ipc.open_file(pa.memory_map(str(path))).read_all().select(columns).to_batches()))
 
 
 def measure_bytes(load: Load, blocks: list[pa.Table], segments: dict[str, Segment]) -> None:

@@ -172,6 +172,10 @@ class Segment:
             for row in range(low, high, chunk_rows):
                 yield whole.slice(row, min(chunk_rows, high - row))
 
+    def forget_decoded(self) -> None:
+        """Drop the columns that were decompressed or copied and are kept in memory."""
+        decoded.forget(self._owner)
+
     def verify_all(self) -> None:
         """Check every byte and every value, and the rules of docs/format.md that checksums do not imply."""
         verify_everything(self._verified, self._batches)
