@@ -233,7 +233,11 @@ def _ask_file(use: Callable[[Iterator[pa.RecordBatch]], Any], path: Path, column
 def measure_bytes(load: Load, blocks: list[pa.Table], segments: dict[str, Segment]) -> None:
     rows = sum(block.num_rows for block in blocks)
     whole = pa.concat_tables(blocks)
-    index, _ = encode_index("i", hash_keys([whole.column("key").combine_chunks()]))
+    hashes = hash_keys([whole.column("key").combine_chunks()])
+    indexes = {
+        name: encode_index("i", hashes, grouped=grouped)[0].size / rows
+        for name, grouped in (("key index", False), ("grouped key index", True))
+    }
     sizes = {name: segment.meta.file.bytes / rows for name, segment in segments.items()}
     parquet = {
         "parquet": _parquet(whole),
@@ -245,7 +249,7 @@ def measure_bytes(load: Load, blocks: list[pa.Table], segments: dict[str, Segmen
         load=load.name,
         rows=rows,
         **sizes,
-        key_index=index.size / rows,
+        **indexes,
         **{n: s / rows for n, s in parquet.items()},
     )
 

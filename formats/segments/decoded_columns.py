@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import OrderedDict
+import weakref
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from itertools import count
 from typing import Any
@@ -28,6 +29,14 @@ class DecodedColumns:
         self.bytes = 0
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[int, ...], tuple[Any, int]] = OrderedDict()
+        self._gone: deque[int] = deque()
+
+    def keep_for(self, owner: object) -> int:
+        """Return the first member of all keys of an object; its arrays are dropped after the object has gone."""
+        number = next(_numbers)
+        # The collector may run this in the middle of any other call here, which holds the lock.
+        weakref.finalize(owner, self._gone.append, number).atexit = False
+        return number
 
     def get(self, key: tuple[int, ...], make: Callable[[], tuple[Any, int]]) -> Any:
         """Return the array of ``key``, and make it if it is not kept; ``make`` returns it and its size in bytes.
@@ -41,6 +50,8 @@ class DecodedColumns:
                 return found[0]
         array, size = make()
         with self._lock:
+            while self._gone:
+                self._drop(self._gone.popleft())
             if size and key not in self._kept:
                 self._kept[key] = array, size
                 self.bytes += size
@@ -50,19 +61,17 @@ class DecodedColumns:
         return array
 
     def forget(self, owner: int) -> None:
-        """Drop the arrays whose keys begin with ``owner``."""
+        """Drop the arrays of an object that `keep_for` numbered."""
         with self._lock:
-            for key in [key for key in self._kept if key[0] == owner]:
-                self.bytes -= self._kept.pop(key)[1]
+            self._drop(owner)
+
+    def _drop(self, owner: int) -> None:
+        for key in [key for key in self._kept if key[0] == owner]:
+            self.bytes -= self._kept.pop(key)[1]
 
     def renew_lock(self) -> None:
         """Replace the lock, which a thread that a forked child does not have may have held."""
         self._lock = threading.Lock()
-
-
-def new_owner() -> int:
-    """Return a number that no other segment of this process has."""
-    return next(_numbers)
 
 
 decoded = DecodedColumns()

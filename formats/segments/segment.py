@@ -5,7 +5,6 @@ A segment does not evaluate questions about time; it returns columns and slices 
 
 from __future__ import annotations
 
-import weakref
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -18,7 +17,7 @@ import pyarrow as pa
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, UnsupportedError
 from statestore.formats.kernels.arrays import Bools, Ints
-from statestore.formats.segments.decoded_columns import decoded, new_owner
+from statestore.formats.segments.decoded_columns import decoded
 from statestore.formats.segments.ipc_file import (
     open_batches,
     open_file,
@@ -66,8 +65,7 @@ class Segment:
         self._arrays: dict[tuple[int, int], pa.Array] = {}  # views of the file
         self._whole: dict[str, pa.Array] = {}
         self._numpy: dict[str, npt.NDArray[Any]] = {}
-        self._owner = new_owner()
-        weakref.finalize(self, decoded.forget, self._owner)
+        self._owner = decoded.keep_for(self) if meta.blocks else -1
 
     @property
     def rows(self) -> int:
