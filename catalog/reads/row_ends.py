@@ -7,7 +7,7 @@ split row whose stored end came later is represented by its belief row. Ends are
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -34,6 +34,12 @@ class SegmentWithClosures:
             return self
         count = bisect_right(self.closures, version, key=attrgetter("version"))
         return SegmentWithClosures(self.meta, self.closures[:count])
+
+    def since(self, version: int) -> tuple[ClosureSlice, ...]:
+        """Return the closures of the commit ``version`` and of later ones."""
+        if not self.closures or self.closures[-1].version < version:
+            return ()
+        return self.closures[bisect_left(self.closures, version, key=attrgetter("version")) :]
 
 
 def newest_ends(files: SegmentFiles, segment: SegmentWithClosures) -> Ints:
