@@ -16,16 +16,21 @@ from statestore.formats.kernels.arrays import Bools, Ints
 
 SLICED_ROWS = 2_000  # a run of so many live rows is passed as a slice
 COPIED_RUN_ROWS = 128  # shorter runs are gathered row by row
+SCATTERED_RUN_ROWS = 16  # where the mean run is shorter, long ones are not looked for
 JOINED_ROWS = 2_000  # smaller batches are joined
 JOINED_MOST_ROWS = 1 << 16
 
 
 def live_batches(batch: pa.RecordBatch, keep: Bools) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a batch that are marked in ``keep``, in their order."""
-    edges = np.flatnonzero(keep[1:] != keep[:-1]) + 1
-    bounds = np.concatenate((np.zeros(int(keep[:1].sum()), np.int64), edges))
-    if len(bounds) % 2:
-        bounds = np.append(bounds, len(keep))
+    changes = keep[1:] != keep[:-1]
+    live = int(np.count_nonzero(keep))
+    if live < SCATTERED_RUN_ROWS * (np.count_nonzero(changes) // 2 + 1):
+        if live:
+            yield batch.take(pa.array(np.flatnonzero(keep)))
+        return
+    edges = np.flatnonzero(changes) + 1
+    bounds = np.concatenate((np.zeros(int(keep[0]), np.int64), edges, np.full(int(keep[-1]), len(keep))))
     starts, stops = bounds[::2], bounds[1::2]
     long = np.flatnonzero(stops - starts >= SLICED_ROWS)
     at = 0

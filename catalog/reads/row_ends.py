@@ -47,17 +47,22 @@ def newest_ends(files: SegmentFiles, segment: SegmentWithClosures) -> Ints:
     return files.newest_ends(segment.meta, segment.closures)
 
 
-def ends_between(files: SegmentFiles, segment: SegmentWithClosures, start: int, stop: int) -> Ints:
-    """Return what `newest_ends` has for the rows [start, stop), without a copy where no closure is pending."""
-    stored = files.open_segment(segment.meta).int64("valid_to")[start:stop]
+def changed_ends(files: SegmentFiles, segment: SegmentWithClosures, start: int, stop: int) -> Ints | None:
+    """Return what `newest_ends` has for the rows [start, stop); None if these are the stored ends."""
     if not segment.closures:
-        return stored
+        return None
     pending, count = files.pending(segment.meta, segment.closures), len(segment.closures)
     if not pending.touches(start, stop, count):
-        return stored
-    ends = stored.copy()
+        return None
+    ends = files.open_segment(segment.meta).int64("valid_to")[start:stop].copy()
     pending.apply(ends, start, count)
     return ends
+
+
+def ends_between(files: SegmentFiles, segment: SegmentWithClosures, start: int, stop: int) -> Ints:
+    """Return what `newest_ends` has for the rows [start, stop), without a copy where no closure is pending."""
+    changed = changed_ends(files, segment, start, stop)
+    return files.open_segment(segment.meta).int64("valid_to")[start:stop] if changed is None else changed
 
 
 def chosen_ends(files: SegmentFiles, segment: SegmentWithClosures, rows: Ints) -> Ints:

@@ -18,9 +18,9 @@ from statestore.catalog.reads.carried_closures import OpenMarks
 from statestore.catalog.reads.live_batches import joined, live_batches
 from statestore.catalog.reads.row_ends import (
     SegmentWithClosures,
+    changed_ends,
     chosen_ends,
     ends_at,
-    ends_between,
     pair_ends,
     with_closures,
 )
@@ -300,24 +300,22 @@ def _judged(
     The mask is None if all rows belong to it. The ends are None if those of the answer are the stored ones.
     """
     segment = piece.segment
+    file = files.open_segment(segment.meta)
     if window.newest:
         marks = _marks(files, segment, window) if piece.cut else None
         if marks is not None:
             is_open = marks.between(start, stop)
             return None if is_open.all() else is_open, None
-        if not piece.cut and not (shows_ends and segment.closures):
-            return None, None
-        ends = ends_between(files, segment, start, stop)
-    elif piece.cut or shows_ends:
-        ends = ends_at(files, segment, window.version, start, stop)
+        changed = changed_ends(files, segment, start, stop) if piece.cut or shows_ends else None
     else:
-        return None, None
+        changed = ends_at(files, segment, window.version, start, stop) if piece.cut or shows_ends else None
     if not piece.cut:
-        return None, ends
+        return None, changed
+    ends = file.int64("valid_to")[start:stop] if changed is None else changed
     live = ends > window.low
     if window.low < window.high:
-        live &= ends > files.open_segment(segment.meta).int64("valid_from")[start:stop]
-    return None if live.all() else live, ends
+        live &= ends > file.int64("valid_from")[start:stop]
+    return None if live.all() else live, changed
 
 
 def live_rows(files: SegmentFiles, piece: Piece, window: TimeRange) -> int:
