@@ -8,10 +8,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from statestore.catalog.checks.verify_report import Problem, Report, problem_of
+from statestore.catalog.log.checkpoint_file import read_log_checkpoint
 from statestore.catalog.log.entries import CommitEntry, entry_name, read_entry
-from statestore.catalog.log.log_checkpoint import ENTRY, NAME, read_log_checkpoint
-from statestore.catalog.log.log_state import EMPTY, NUMBERS, TEXTS, LogState, Versions, advance, check_layout
+from statestore.catalog.log.log_names import ENTRY, LOG_CHECKPOINT
+from statestore.catalog.log.log_state import EMPTY, LogState, advance, check_layout
 from statestore.catalog.log.storage import ObjectInfo, Storage
+from statestore.catalog.log.version_chunks import NUMBERS, TEXTS
+from statestore.catalog.log.versions import Versions
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, StateStoreError
 from statestore.formats.segments.segment_meta import FileRef
@@ -45,7 +48,7 @@ def verify_log(storage: Storage, listed: list[ObjectInfo], report: Report, store
     Checkpoints bridge gaps in the log.
     """
     sizes = {item.name: item.bytes for item in listed}
-    marks = {int(match[1]): item.name for item in listed if (match := NAME.fullmatch(item.name))}
+    marks = {int(match[1]): item.name for item in listed if (match := LOG_CHECKPOINT.fullmatch(item.name))}
     entries = {int(item.name[4:24]) for item in listed if ENTRY.fullmatch(item.name)}
     findings = LogFindings()
     if not entries and not marks:
@@ -126,7 +129,7 @@ def _verify_log_checkpoint(
 ) -> LogState | None:
     """Return the log state to continue from: the replayed one, or the checkpoint's where the replayed one is lost."""
     try:
-        folded = read_log_checkpoint(name, storage.read(name))
+        folded = read_log_checkpoint(name, storage.read(name), storage)
     except NotFoundError:  # a writer has replaced it by a newer one in the meantime
         return replayed
     except StateStoreError as error:

@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from statestore.catalog.commits.new_files import NewFiles
 from statestore.catalog.commits.publish_commit import after_publish, new_entry
 from statestore.catalog.log.entries import Horizon, write_entry
@@ -38,8 +36,7 @@ def _horizon(log_state: LogState, time_us: int) -> Horizon | None:
     current = log_state.horizon
     if current is not None and time_us <= current.time:
         return None
-    before = np.flatnonzero(log_state.versions.stream_time <= time_us)
-    return Horizon(time_us, int(before[-1]) if len(before) else 0)
+    return Horizon(time_us, max(0, log_state.versions.last_until("stream_time", time_us)))
 
 
 def _can_drop(log_state: LogState, meta: SegmentMeta, horizon: Horizon) -> bool:

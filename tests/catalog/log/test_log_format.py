@@ -27,9 +27,10 @@ from statestore.catalog.log.entries import (
     read_entry,
     write_entry,
 )
-from statestore.catalog.log.log_checkpoint import LOG_CHECKPOINT_INTERVAL, SCHEMA, load_log_state, write_log_checkpoint
+from statestore.catalog.log.log_checkpoint import LOG_CHECKPOINT_INTERVAL, load_log_state, write_log_checkpoint
 from statestore.catalog.log.log_state import EMPTY, KEPT_CHANGELOGS, advance
 from statestore.catalog.log.storage import LocalStorage
+from statestore.catalog.log.version_chunks import SCHEMA
 from statestore.formats.changelogs.changelog import read_changelog
 from statestore.formats.changelogs.changelog_frames import HEADER, MAGIC
 

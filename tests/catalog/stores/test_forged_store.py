@@ -32,7 +32,8 @@ from support.processes.scripts import command
 
 import statestore
 from statestore import CorruptError, StateStoreError
-from statestore.catalog.log.log_checkpoint import SCHEMA, read_log_checkpoint
+from statestore.catalog.log.checkpoint_file import read_log_checkpoint
+from statestore.catalog.log.version_chunks import SCHEMA
 from statestore.catalog.log.store_spec import decode_spec
 
 STEP = int(os.environ.get("STATESTORE_FORGERY_STEP", "97"))

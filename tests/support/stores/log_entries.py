@@ -7,7 +7,8 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from statestore.catalog.log.entries import CommitEntry, Horizon
-from statestore.catalog.log.log_state import NUMBERS, TEXTS, LogState
+from statestore.catalog.log.log_state import LogState
+from statestore.catalog.log.version_chunks import NUMBERS, TEXTS
 from statestore.formats.segments.segment_meta import OPEN, ClosureSlice, FileRef, SegmentMeta
 
 NO_TIME = -1_000
