@@ -261,8 +261,7 @@ def encode_entry(entry: CommitEntry) -> bytes:
             ErrorCode.INVALID_COMMIT, f"version {entry.version!r} cannot be recorded: {error}"
         ) from None
     commit = _compact(entry) if entry.store else _oldest(entry)
-    canonical = _canonical(commit)
-    data = b"%b%b%b%b}" % (_HEAD, xxhash.xxh3_64_hexdigest(canonical).encode(), _MIDDLE, canonical)
+    data = _text(commit)
     if len(data) > MAX_METADATA_BYTES:
         raise InvalidInputError(
             ErrorCode.INVALID_COMMIT,
@@ -328,18 +327,36 @@ def check_horizon(horizon: Horizon) -> None:
     check_int(horizon.version, VERSION, "version of the horizon")
 
 
-def _verified(name: str, data: bytes) -> dict[str, Any]:
-    """Return the commit in the bytes of a log file after a comparison of its checksum.
+def canonical_text(name: str, data: bytes) -> bytes:
+    """Return the JSON of the entry in the bytes of a log file on one line, as this release writes it.
 
-    A file that this release wrote is canonical JSON, so its bytes can be hashed as they are. Any other layout is
-    brought to canonical form first.
+    It has the same checksum. Raises CorruptError LOG_CORRUPT for bytes that are not an entry.
+    """
+    if _is_canonical(data):
+        return data
+    decode_entry(name, data)
+    return _text(json.loads(data)["commit"])
+
+
+def _text(commit: dict[str, Any]) -> bytes:
+    canonical = _canonical(commit)
+    return b"%b%b%b%b}" % (_HEAD, xxhash.xxh3_64_hexdigest(canonical).encode(), _MIDDLE, canonical)
+
+
+def _is_canonical(data: bytes) -> bool:
+    """Return whether a log file has the layout that this release writes, in which its bytes can be hashed as they are,
+    and its checksum.
     """
     body = data[_BODY:-1]
-    if data == b"%b%b%b%b}" % (_HEAD, xxhash.xxh3_64_hexdigest(body).encode(), _MIDDLE, body):
-        commit: dict[str, Any] = json.loads(body)
-        return commit
+    return data == b"%b%b%b%b}" % (_HEAD, xxhash.xxh3_64_hexdigest(body).encode(), _MIDDLE, body)
+
+
+def _verified(name: str, data: bytes) -> dict[str, Any]:
+    """Return the commit in the bytes of a log file after a comparison of its checksum."""
     document = json.loads(data)
-    commit = document["commit"]
+    commit: dict[str, Any] = document["commit"]
+    if _is_canonical(data):
+        return commit
     actual, expected = xxhash.xxh3_64_hexdigest(_canonical(commit)), document["checksum"]
     if actual != expected:
         raise _corrupt(name, f"checksum {actual}, but the file records {expected}")

@@ -6,7 +6,6 @@ far behind the newest version into packs. Everything that reads an entry by its 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
@@ -78,13 +77,10 @@ def pack_name(first: int) -> str:
     return f"{PACKS}{first:020d}.arrow"
 
 
-def one_line(data: bytes) -> bytes:
-    """Return the JSON of an entry without line breaks, which no release needs."""
-    return data if b"\n" not in data else json.dumps(json.loads(data), separators=(",", ":")).encode()
-
-
 def encode_pack(store: str, first: int, entries: list[bytes]) -> bytes | None:
-    """Return the pack of all entries of a run of versions from ``first`` on; None if an entry is too large."""
+    """Return the pack of the entries of a run of versions from ``first`` on, each on one line; None if an entry is too
+    large.
+    """
     frames, begin, size = [], 0, 0
     for number, data in enumerate(entries):
         size += len(data) + 1

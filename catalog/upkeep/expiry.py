@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from statestore.catalog.commits.claims import claim
 from statestore.catalog.commits.new_files import NewFiles
 from statestore.catalog.commits.publish_commit import after_publish, new_entry
 from statestore.catalog.log.entries import Horizon, write_entry
@@ -22,12 +23,13 @@ def run_expiry(files: SegmentFiles, base: LogState, horizon_time: int) -> LogSta
         horizon = _horizon(log_state, horizon_time)
         if horizon is None:
             return log_state
-        removed = tuple(m.name for m in log_state.segments if _can_drop(log_state, m, horizon))
-        entry = new_entry(log_state, "expire", NewFiles(), removed=removed, horizon=horizon)
-        try:
-            write_entry(files.storage, entry)
-        except ConflictError:
-            continue
+        with claim(files.storage):
+            removed = tuple(m.name for m in log_state.segments if _can_drop(log_state, m, horizon))
+            entry = new_entry(log_state, "expire", NewFiles(), removed=removed, horizon=horizon)
+            try:
+                write_entry(files.storage, entry)
+            except ConflictError:
+                continue
         return after_publish(files.storage, log_state, entry)
 
 
