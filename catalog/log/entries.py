@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Literal, get_args
 
-import xxhash
-
+from statestore.catalog.log.canonical_json import is_canonical, json_checksum, sealed_json
 from statestore.catalog.log.entry_packs import packed_entry
 from statestore.catalog.log.file_table import FileTable, closures_from_json, files_from_json, segments_from_json
 from statestore.catalog.log.log_checks import (
@@ -71,8 +70,6 @@ _ABSENT: dict[str, Any] = {
     "transaction": None, "stream_time": None, "files": [], "added": [], "removed": [], "closures": [], "horizon": None,
     "changelogs": [], **dict.fromkeys(_COUNTS, 0),
 }  # fmt: skip
-_HEAD, _MIDDLE = b'{"checksum":"', b'","commit":'
-_BODY = len(_HEAD) + 16 + len(_MIDDLE)  # where the commit begins in a file that this release wrote
 
 
 @dataclass(frozen=True)
@@ -261,7 +258,7 @@ def encode_entry(entry: CommitEntry) -> bytes:
             ErrorCode.INVALID_COMMIT, f"version {entry.version!r} cannot be recorded: {error}"
         ) from None
     commit = _compact(entry) if entry.store else _oldest(entry)
-    data = _text(commit)
+    data = sealed_json(commit)
     if len(data) > MAX_METADATA_BYTES:
         raise InvalidInputError(
             ErrorCode.INVALID_COMMIT,
@@ -332,32 +329,19 @@ def canonical_text(name: str, data: bytes) -> bytes:
 
     It has the same checksum. Raises CorruptError LOG_CORRUPT for bytes that are not an entry.
     """
-    if _is_canonical(data):
+    if is_canonical(data):
         return data
     decode_entry(name, data)
-    return _text(json.loads(data)["commit"])
-
-
-def _text(commit: dict[str, Any]) -> bytes:
-    canonical = _canonical(commit)
-    return b"%b%b%b%b}" % (_HEAD, xxhash.xxh3_64_hexdigest(canonical).encode(), _MIDDLE, canonical)
-
-
-def _is_canonical(data: bytes) -> bool:
-    """Return whether a log file has the layout that this release writes, in which its bytes can be hashed as they are,
-    and its checksum.
-    """
-    body = data[_BODY:-1]
-    return data == b"%b%b%b%b}" % (_HEAD, xxhash.xxh3_64_hexdigest(body).encode(), _MIDDLE, body)
+    return sealed_json(json.loads(data)["commit"])
 
 
 def _verified(name: str, data: bytes) -> dict[str, Any]:
     """Return the commit in the bytes of a log file after a comparison of its checksum."""
     document = json.loads(data)
     commit: dict[str, Any] = document["commit"]
-    if _is_canonical(data):
+    if is_canonical(data):
         return commit
-    actual, expected = xxhash.xxh3_64_hexdigest(_canonical(commit)), document["checksum"]
+    actual, expected = json_checksum(commit), document["checksum"]
     if actual != expected:
         raise _corrupt(name, f"checksum {actual}, but the file records {expected}")
     return commit
@@ -410,10 +394,6 @@ def _entry(commit: dict[str, Any]) -> CommitEntry:
         application, batch = commit["transaction"]
         fields["transaction"] = (application, batch)
     return CommitEntry(**fields)
-
-
-def _canonical(commit: dict[str, Any]) -> bytes:
-    return json.dumps(commit, sort_keys=True, separators=(",", ":")).encode()
 
 
 def _corrupt(name: str, problem: str) -> CorruptError:

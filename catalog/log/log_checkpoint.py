@@ -48,7 +48,7 @@ def load_log_state(
     """
     if base is not None and (version is None or base.version <= version):
         log_state = _replay(storage, base, version)
-        if log_state.version == version or not _has_lost(storage, log_state.version):
+        if log_state.version == version or not _was_trimmed(storage, log_state.version):
             return _expected(log_state, version, at_least=max(base.version, 0))
         store = store or base.store
     for _ in range(_LISTINGS):
@@ -59,8 +59,6 @@ def load_log_state(
     else:
         raise _gap(log_checkpoint_name(known[0]), "it was there when the store was opened")
     at_least = max((found for found in known if version is None or found <= version), default=0)
-    if base is not None and version is None:
-        at_least = max(at_least, base.version)
     log_state = replayed.log_state
     if log_state.version < at_least or log_state.version < 0:
         gap = _gap(entry_name(log_state.version + 1), f"version {at_least} was committed")
@@ -117,10 +115,9 @@ def _from_checkpoint(storage: Storage, known: list[int], version: int | None, st
     else:
         folded = replace(EMPTY, store=store)
     log_state = _replay(storage, folded, version)
-    if log_state.version != version and (vanished or _has_lost(storage, log_state.version)):
-        now = checkpoint_versions(storage)
-        if now != known and now and now[0] > log_state.version:
-            return None
+    trimmed = log_state.version != version and _was_trimmed(storage, log_state.version, vanished)
+    if trimmed and checkpoint_versions(storage) != known:
+        return None
     return _Replayed(log_state, whole=folded.version < 0)
 
 
@@ -153,13 +150,16 @@ def _expected(log_state: LogState, version: int | None, at_least: int) -> LogSta
     return log_state
 
 
-def _has_lost(storage: Storage, version: int) -> bool:
-    """Return whether the entry of a version, after which no other was found, is itself gone.
+def _was_trimmed(storage: Storage, version: int, vanished: bool = False) -> bool:
+    """Return whether entries after ``version`` were removed, of which none was found.
 
-    Entries are removed from the oldest on. As long as this one exists, the next one was not removed, so it does not
-    exist yet. Object stores keep their entries.
+    Entries are removed from the oldest on. As long as that of ``version`` exists, the next one was not removed, so it
+    does not exist yet. If it is gone, a newer checkpoint tells that it was removed, and not lost. ``vanished``: a
+    checkpoint was removed since they were listed. Object stores keep their entries.
     """
-    return version >= 0 and local_root(storage) is not None and not storage.exists(entry_name(version))
+    if not vanished and (local_root(storage) is None or version < 0 or storage.exists(entry_name(version))):
+        return False
+    return version < max(checkpoint_versions(storage), default=-1)
 
 
 def _check_gap(storage: Storage, log_state: LogState, whole: bool) -> None:

@@ -234,18 +234,18 @@ class Versions:
         full = (self._count - 1) // CHUNK_VERSIONS * CHUNK_VERSIONS  # a checkpoint itself has the newest commit
         if len(chunks) < full:
             firsts = range(len(chunks), full, CHUNK_VERSIONS)
-            chunks = chunks.extended(storage, store, (self._batch(first, first + CHUNK_VERSIONS) for first in firsts))
+            chunks = chunks.extended(storage, store, (self.between(first, first + CHUNK_VERSIONS) for first in firsts))
             with _growing:
                 columns.longer = chunks
-        return chunks, self._batch(len(chunks), self._count)
+        return chunks, self.between(len(chunks), self._count)
 
     @property
     def chunks(self) -> VersionChunks:
         """The commits that are not in memory."""
         return self._columns.chunks
 
-    def _batch(self, first: int, last: int) -> pa.RecordBatch:
-        """Return commits of those in memory."""
+    def between(self, first: int, last: int) -> pa.RecordBatch:
+        """Return commits, which must be in memory, in the columns of chunks and checkpoints."""
         columns, start = self._columns, self._columns.start
         found: dict[str, Any] = {name: columns.numbers[name][first - start : last - start] for name in NUMBERS}
         found |= {name: columns.texts_between(name, first, last) for name in TEXTS}
