@@ -16,7 +16,7 @@ from statestore.catalog.log.log_checks import (
     INT64,
     VERSION,
     check_changelog,
-    check_closure,
+    check_closures,
     check_int,
     check_segment,
     check_text,
@@ -113,8 +113,7 @@ def _log_state(state: dict[str, Any], tail: pa.RecordBatch, storage: Storage | N
         chunks = VersionChunks()
     for meta in segments:
         check_segment(meta)
-    for piece in (piece for pieces in closures.values() for piece in pieces):
-        check_closure(piece)
+    check_closures([piece for pieces in closures.values() for piece in pieces])
     for name, end in state["changelogs"].items():
         check_changelog(name, end)
     horizon = None if state["horizon"] is None else Horizon(*state["horizon"])

@@ -20,7 +20,7 @@ from statestore.catalog.log.log_checks import (
     VERSION,
     check_changelog,
     check_choice,
-    check_closure,
+    check_closures,
     check_data_name,
     check_int,
     check_segment,
@@ -311,8 +311,7 @@ def check_entry(entry: CommitEntry) -> None:
         check_segment(meta)
     for segment in entry.removed:
         check_data_name(segment, "removed segment")
-    for piece in entry.closures:
-        check_closure(piece)
+    check_closures(entry.closures)
     for file, end in entry.changelogs:
         check_changelog(file, end)
     if entry.horizon is not None:
