@@ -21,7 +21,7 @@ from statestore.catalog.commits.consumed_changelogs import consumed_ends
 from statestore.catalog.commits.parts.publish_parts import commit_parts
 from statestore.catalog.commits.parts.staged_parts import StagedPart
 from statestore.catalog.commits.publish_commit import Change, commit_change, is_committed
-from statestore.catalog.log.entries import newer_entry
+from statestore.catalog.log.entries import entry_name, newer_entry
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
@@ -275,7 +275,10 @@ class NaturalVersionedStore(VersionedStore):
         gets.count = number = gets.count + 1
         if number & SAMPLE:
             return self._get(key, as_of)
-        self._files.check_identity()  # every scan checks this, but it is too expensive for each point read
+        # Every scan checks both, but they are too expensive for each point read.
+        self._files.check_identity()
+        if not self._storage.exists(entry_name(self._log_state.version)):  # vacuum has removed it, and later ones
+            self._follow()
         begin = perf_counter_ns()
         record = self._get(key, as_of)
         gets.add(perf_counter_ns() - begin)
