@@ -214,9 +214,7 @@ def commits_of_threads(folder: Path, seconds: float) -> None:
         stop = threading.Event()
         counts = [0] * threads
 
-        def work(
-            thread: int, store: Any = store, stop: threading.Event = stop, counts: list[int] = counts
-        ) -> None:
+        def work(thread: int, store: Any = store, stop: threading.Event = stop, counts: list[int] = counts) -> None:
             while not stop.is_set():
                 moment = START_MS + counts[thread]
                 store.put((f"item-{thread}",), (1.5, counts[thread], "shop-1", None), moment)

@@ -89,6 +89,14 @@ class OpenRows:
         self.hashes = np.insert(self.hashes, positions, hashes[new])
         self._directory = None  # new keys arrive in series: the directory is built when a series has ended
 
+    def remove(self, hashes: Hashes) -> None:
+        """Remove the keys with these hashes (ascending), as far as the index has them."""
+        _, entries = self.find(hashes)
+        self.hashes = np.delete(self.hashes, entries)
+        self.address = np.delete(self.address, entries)
+        self.start = np.delete(self.start, entries)
+        self._directory = None
+
 
 @dataclass(frozen=True)
 class NewOpenRows:
@@ -104,14 +112,16 @@ class NewOpenRows:
 class OpenRowsChange:
     """The effect of a commit on the open rows.
 
-    ``added`` are the open rows that it adds, and ``ended`` is the number that it ends (-1: unknown). ``known`` has the
-    entries of the added keys in the index, by hash, if exactly these keys were looked up.
+    ``added`` are the open rows that it adds, and ``ended`` is the number that it ends. ``known`` has the entries of the
+    added keys in the index, by hash, if they were looked up. ``emptied`` are the keys, by hash, whose open row it ends
+    without adding another.
     """
 
     index: OpenRows | None
     added: tuple[NewOpenRows, ...]
     ended: int
     known: tuple[Ints, Ints] | None
+    emptied: Hashes
 
 
 def take_index(files: SegmentFiles, log_state: LogState, keys: int) -> OpenRows | None:
@@ -151,12 +161,15 @@ def carry_on(files: SegmentFiles, log_state: LogState, change: OpenRowsChange) -
     index, added = change.index, change.added
     if index is None:
         return
-    if index.version == log_state.version - 1 and change.ended >= 0:
+    if index.version == log_state.version - 1:
         hashes, address, start = _joined(len(index.names), added)
         indexed = index.find(hashes) if change.known is None else change.known
-        if len(indexed[0]) == change.ended and not _has_equal(hashes):
+        emptied = index.find(change.emptied)[1]
+        if len(indexed[0]) + len(emptied) == change.ended and not _has_equal(hashes):
             index.names += [rows.segment_name for rows in added]
             index.replace(hashes, address, start, indexed)
+            if len(emptied):
+                index.remove(change.emptied)
             index.version = log_state.version
     give_back(files, index)
 

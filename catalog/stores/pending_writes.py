@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.catalog.commits.record_timelines import Records
+from statestore.catalog.commits.sorted_records import Records
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.formats.segments.key_index import KeyIndex
 from statestore.formats.serdes.row_serde import RowSerde

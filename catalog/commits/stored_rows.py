@@ -1,0 +1,71 @@
+"""Search for the stored rows that the records of a commit meet, over all segments of a store.
+
+A key's rows do not overlap: at each moment at most one is valid. Segments are searched from the newest rows to the
+oldest, each only for the keys that may have a row in it that matters. Times are epoch microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from statestore.catalog.commits.sorted_records import Records, SortedRecords
+from statestore.catalog.commits.version_ends import Existing
+from statestore.catalog.reads.row_ends import SegmentWithClosures, chosen_ends
+from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.formats.kernels.arrays import Ints
+from statestore.formats.segments.segment_meta import OPEN
+from statestore.formats.values.key_equality import keys_equal
+
+
+def find_existing(
+    files: SegmentFiles,
+    segments: Sequence[SegmentWithClosures],
+    records: Records,
+    ordered: SortedRecords,
+    after: Ints,
+    newest: Ints | None = None,
+) -> Existing:
+    """Return the rows of each group that end after its ``after`` time, without rows that were replaced.
+
+    ``newest`` is the start of each group's newest row, where that is known.
+    """
+    parts: list[tuple[Ints, ...]] = [tuple(np.empty(0, np.int64) for _ in range(6))]
+    after = after.copy()  # OPEN: the group has no further row
+    found_container = np.zeros(len(after), bool)
+    for number in sorted(range(len(segments)), key=lambda n: -segments[n].meta.max_valid_from):
+        segment = segments[number]
+        meta = segment.meta
+        # This and the further segments have no row that starts later, so only the row valid at ``after`` is missing.
+        after[found_container & (after >= meta.max_valid_from)] = OPEN
+        wanted = after < meta.max_valid_to
+        if newest is not None:
+            wanted &= newest >= meta.min_valid_from
+        groups = np.flatnonzero(wanted)
+        if not len(groups):
+            continue
+        probe, rows = files.match(meta, ordered.hashes[groups])
+        if not len(rows):
+            continue
+        groups = groups[probe]
+        file = files.open_segment(meta)
+        starts = file.int64("valid_from")[rows]
+        ends = chosen_ends(files, segment, rows)
+        later = np.flatnonzero((ends > after[groups]) & (ends > starts))
+        if not len(later):
+            continue
+        stored = [file.column_array(name) for name in files.spec.key_names]
+        mine = ordered.record[ordered.first[groups[later]]]
+        later = later[keys_equal(records.keys, mine, stored, rows[later])]
+        groups, starts, ends = groups[later], starts[later], ends[later]
+        flags = np.full(len(later), meta.tombstone, np.int64)
+        parts.append((groups, starts, ends, np.full(len(later), number, np.int64), rows[later], flags))
+        contains = starts <= after[groups]
+        found_container[groups[contains]] = True
+        after[groups[contains & (ends == OPEN)]] = OPEN
+    group, start, end, segment_index, row, dead = (np.concatenate(column) for column in zip(*parts, strict=True))
+    existing = Existing(group, start, end, segment_index, row, dead.astype(bool))
+    if (group[1:] > group[:-1]).all():
+        return existing
+    return existing.take(np.lexsort((start, group)))
