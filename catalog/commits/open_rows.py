@@ -48,7 +48,7 @@ class OpenRows:
 
     def find(self, hashes: Hashes) -> tuple[Ints, Ints]:
         """Return (position in ``hashes``, entry) of the hashes that the index has; ``hashes`` ascend."""
-        if not len(self.hashes):
+        if not len(self.hashes) or not len(hashes):
             return np.empty(0, np.int64), np.empty(0, np.int64)
         at = self._near(hashes) if self._directory is not None else np.searchsorted(self.hashes, hashes)
         np.minimum(at, len(self.hashes) - 1, out=at)

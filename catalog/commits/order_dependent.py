@@ -8,7 +8,7 @@ import numpy as np
 
 from statestore.catalog.commits.key_timeline import KeyVersion, Timeline, put_all
 from statestore.catalog.commits.sorted_records import Records, SortedRecords
-from statestore.catalog.commits.version_ends import Existing
+from statestore.catalog.commits.version_ends import Existing, places_among
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.segments.segment_meta import OPEN
 
@@ -50,18 +50,12 @@ def order_dependent(records: Records, ordered: SortedRecords, existing: Existing
 
 def _locate(group: Ints, time: Ints, wanted_group: Ints, wanted_time: Ints) -> Ints:
     """Return the index of each wanted (group, time) among the sorted pairs, or -1."""
-    both_group = np.concatenate((group, wanted_group))
-    both_time = np.concatenate((time, wanted_time))
-    order = np.lexsort((np.arange(len(both_group)), both_time, both_group))
-    is_pair = order < len(group)
-    last_pair = np.maximum.accumulate(np.where(is_pair, order, -1))
-    index_of = np.full(len(wanted_group), -1, np.int64)
-    asked = ~is_pair
-    candidate = last_pair[asked]
-    number = order[asked] - len(group)
-    hit = (candidate >= 0) & (group[candidate] == wanted_group[number]) & (time[candidate] == wanted_time[number])
-    index_of[number[hit]] = candidate[hit]
-    return index_of
+    if not len(group):
+        return np.full(len(wanted_group), -1, np.int64)
+    at = places_among(group, time, wanted_group, wanted_time)
+    candidate = np.minimum(at, len(group) - 1)
+    hit = (at < len(group)) & (group[candidate] == wanted_group) & (time[candidate] == wanted_time)
+    return np.where(hit, candidate, -1)
 
 
 def replay(records: Records, ordered: SortedRecords, existing: Existing, odd: Ints) -> tuple[list[Ints], list[Ints]]:

@@ -176,21 +176,21 @@ def _search(
         existing = existing.take(~np.isin(existing.group, odd))
     group = ordered.group[kept]
     new, closures, ended = insert_versions((ordered.record[kept], group, ordered.time[kept]), existing)
-    columns: tuple[Ints, ...] = (group, new.record, new.start, new.end)
     if not len(odd):
-        return _Found(*columns, closures, ended, nothing)
+        return _Found(group, new.record, new.start, new.end, closures, ended, nothing)
     touching = np.full(len(ordered.first), OPEN, np.int64)
     touching[odd] = ordered.earliest[odd] - 1  # a row that ends exactly at the earliest record matters too
     existing = find_existing(files, segments, records, ordered, touching, newest)
     replayed, more = replay(records, ordered, existing, odd)
-    columns = _inserted(columns, np.searchsorted(group, replayed[0]), replayed)
+    columns = (group, new.record, new.start, new.end)
+    group, record, start, end = _inserted(columns, np.searchsorted(group, replayed[0]), replayed)
     was_open = existing.take(existing.end == OPEN)
     closed = set(zip(more[0].tolist(), more[1].tolist(), strict=True))
     rows = zip(was_open.segment_index.tolist(), was_open.row.tolist(), strict=True)
     gone = was_open.group[np.fromiter((row in closed for row in rows), bool, len(was_open.group))]
     emptied = np.setdiff1d(gone, replayed[0][replayed[3] == OPEN])
     closures = [np.concatenate(pair) for pair in zip(closures, more, strict=True)]
-    return _Found(*columns, closures, ended + len(gone), emptied)
+    return _Found(group, record, start, end, closures, ended + len(gone), emptied)
 
 
 def _inserted(columns: Sequence[Ints], at: Ints, more: Sequence[Ints]) -> tuple[Ints, ...]:
