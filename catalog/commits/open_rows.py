@@ -18,6 +18,7 @@ from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.row_ends import SegmentWithClosures, newest_ends, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Hashes, Ints
+from statestore.formats.kernels.compiled_use import is_loaded
 from statestore.formats.segments.segment_meta import OPEN
 
 Addresses = npt.NDArray[np.uint64]
@@ -50,6 +51,15 @@ class OpenRows:
         """Return (position in ``hashes``, entry) of the hashes that the index has; ``hashes`` ascend."""
         if not len(self.hashes) or not len(hashes):
             return np.empty(0, np.int64), np.empty(0, np.int64)
+        if self._directory is not None and is_loaded():
+            from statestore.formats.kernels.key_kernels import find_hashes
+
+            entries = np.empty(len(hashes), np.int64)
+            shift = int(_directory_shift(len(self.hashes)))
+            if find_hashes(self.hashes, self._directory, shift, hashes, entries) == len(hashes):
+                return np.arange(len(hashes)), entries
+            hits = np.flatnonzero(entries >= 0)
+            return hits, entries[hits]
         at = self._near(hashes) if self._directory is not None else np.searchsorted(self.hashes, hashes)
         np.minimum(at, len(self.hashes) - 1, out=at)
         hits = np.flatnonzero(self.hashes[at] == hashes)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from statestore.catalog.commits.open_row_lookup import match_open_rows
-from statestore.catalog.commits.open_rows import OpenRows, give_back, take_index
+from statestore.catalog.commits.open_rows import MIN_KEYS, OpenRows, give_back, take_index
 from statestore.catalog.commits.order_dependent import order_dependent, replay, taken_back
 from statestore.catalog.commits.sorted_records import (
     Records,
@@ -34,6 +34,7 @@ from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.row_ends import SegmentWithClosures, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Hashes, Ints
+from statestore.formats.kernels.compiled_use import load_if_it_pays
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.key_hash import hash_keys
 
@@ -68,6 +69,8 @@ def resolve(
     if not len(records):
         nothing = NewRows(*(np.empty(0, np.int64) for _ in range(3)))
         return Resolution(nothing, nothing, [], np.empty(0, np.uint64))
+    if len(records) >= MIN_KEYS:
+        load_if_it_pays(sum(column.nbytes for column in records.keys))
     hashes = hash_keys(records.keys)
     segments = [v for v in with_closures(log_state.segments, log_state.closures) if v.meta.role != "belief"]
     ordered = sort_records(records, hashes)

@@ -50,6 +50,9 @@ def find_existing(
             continue
         groups = groups[probe]
         file = files.open_segment(meta)
+        possible = file.int64("valid_to")[rows] > after[groups]  # ends only shrink
+        if not possible.all():
+            groups, rows = groups[possible], rows[possible]
         starts = file.int64("valid_from")[rows]
         ends = chosen_ends(files, segment, rows)
         later = np.flatnonzero((ends > after[groups]) & (ends > starts))
