@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from statestore.catalog.commits.open_row_lookup import match_open_rows
-from statestore.catalog.commits.open_rows import MIN_KEYS, OpenRows, give_back, take_index
+from statestore.catalog.commits.open_row_lookup import OpenRows, match_open_rows
+from statestore.catalog.commits.open_rows import MIN_KEYS, give_back, take_index
 from statestore.catalog.commits.order_dependent import order_dependent, replay, taken_back
 from statestore.catalog.commits.sorted_records import (
     Records,
