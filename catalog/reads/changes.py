@@ -139,7 +139,7 @@ def _time_ranges(
     files: SegmentFiles, segments: tuple[SegmentWithClosures, ...], first: int, last: int
 ) -> list[tuple[int, int]]:
     """Return parts of [first, last] with about SPLIT_EVENTS rows each, cut at starts of rows."""
-    samples = []
+    samples = [np.empty(0, np.int64)]
     for segment in segments:
         starts = files.open_segment(segment.meta).int64("valid_from")
         for low, high in _rows_between(segment, starts, first, last):
