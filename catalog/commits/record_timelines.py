@@ -28,12 +28,12 @@ from statestore.catalog.commits.sorted_records import (
     last_of_each_time,
     sort_records,
 )
-from statestore.catalog.commits.stored_rows import find_existing
+from statestore.catalog.commits.stored_rows import find_around, find_existing
 from statestore.catalog.commits.version_ends import NewRows, insert_versions
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.row_ends import SegmentWithClosures, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.formats.kernels.arrays import Hashes, Ints
+from statestore.formats.kernels.arrays import Bools, Hashes, Ints
 from statestore.formats.kernels.compiled_use import load_if_it_pays
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.key_hash import hash_keys
@@ -84,8 +84,8 @@ def resolve(
         if closures is not None:
             return Resolution(**{**vars(resolution), "closures": closures, "unchecked": None})
         give_back(files, index)
-    found = _search(files, segments, records, ordered, None)
-    values, tombstones = _split(records, (found.record, found.start, found.end))
+    found = _search(files, segments, records, ordered, np.arange(len(ordered.first)), None)
+    values, tombstones = _split(records, found.rows[1:])
     return Resolution(values, tombstones, _by_segment(segments, found.closures), hashes)
 
 
@@ -102,44 +102,72 @@ def _go_on(
     A key without an open row has no rows at all: the newest row of a key (version or tombstone) is open.
     """
     position, entry = index.find(ordered.hashes)
-    start = index.start[entry]
+    newest = np.full(len(ordered.first), -1 << 63, np.int64)  # start of the open row
+    newest[position] = index.start[entry]
     kept = last_of_each_time(ordered)
-    earliest = ordered.earliest
-    going_on = np.ones(len(ordered.first), bool)
-    going_on[position[start >= earliest[position]]] = False
-    going_on[taken_back(records, ordered, kept)] = False
-    others = np.flatnonzero(~going_on)
-    newest = np.full(len(ordered.first) if len(others) else 0, -1 << 63, np.int64)
-    if len(others):
-        newest[position] = start
-        kept = kept[going_on[ordered.group[kept]]]
-    found = _search(files, segments, records, ordered.of_groups(others), newest[others])
+    rest, searched, late = _separated(records, ordered, newest, kept)
+    found = _search(files, segments, records, *searched, newest)
+    placed = _search(files, segments, records, *late, newest, is_late=True)
+    kept = kept[rest[kept]]
     group, time, record = ordered.group[kept], ordered.time[kept], ordered.record[kept]
-    ends = np.append(np.where(group[1:] == group[:-1], time[1:], OPEN), [OPEN])[: len(kept)]
-    at = np.searchsorted(group, others[found.group])
-    record, time, ends = _inserted((record, time, ends), at, (found.record, found.start, found.end))
-    values, tombstones = _split(records, (record, time, ends))
+    is_first = np.ones(len(group), bool)
+    is_first[1:] = group[1:] != group[:-1]
+    ends = np.append(np.where(is_first[1:], OPEN, time[1:]), [OPEN])[: len(kept)]
+    first = np.flatnonzero(is_first)
+    earliest = np.full(len(ordered.first), OPEN, np.int64)  # of the records that follow the open row
+    earliest[group[first]] = time[first]
+    columns: tuple[Ints, ...] = (group, record, time, ends)
+    for more in (found, placed):
+        columns = _inserted(columns, np.searchsorted(columns[0], more.group), more.rows)
+    values, tombstones = _split(records, columns[1:])
 
-    followed = going_on[position]
+    followed = earliest[position] < OPEN
     groups, entries = position[followed], entry[followed]
     compared, bounds = ordered.record[ordered.first[groups]], earliest[groups]
+    elsewhere = _by_segment(
+        segments, [np.concatenate(pair) for pair in zip(found.closures, placed.closures, strict=True)]
+    )
 
     def check() -> list[Closure] | None:
         matched = match_open_rows(files, segments, index, entries, records.keys, compared)
         if not matched.equal.all():
             return None
         new_ends = bounds[matched.position]
-        closures = [
+        followed_rows = [
             (segments[n].meta.name, matched.row[begin:stop], new_ends[begin:stop]) for n, begin, stop in matched.parts
         ]
-        return _joined(closures, _by_segment(segments, found.closures))
+        return _joined(followed_rows, elsewhere)
 
-    opened = going_on  # the groups that have a new open row
-    opened[others[found.group[found.end == OPEN]]] = True
+    opened = earliest < OPEN  # the groups that have a new open row
+    opened[found.group[found.end == OPEN]] = True
+    opened[placed.group[placed.end == OPEN]] = True
     of_opened = opened[position]
     known = (np.cumsum(opened) - 1)[position[of_opened]], entry[of_opened]
-    ended = found.ended + len(groups)
-    return Resolution(values, tombstones, [], hashes, ended, index, known, ordered.hashes[others[found.emptied]], check)
+    ended = found.ended + placed.ended + len(groups)
+    return Resolution(values, tombstones, [], hashes, ended, index, known, ordered.hashes[found.emptied], check)
+
+
+def _separated(
+    records: Records, ordered: SortedRecords, newest: Ints, kept: Ints
+) -> tuple[Bools, tuple[SortedRecords, Ints], tuple[SortedRecords, Ints]]:
+    """Separate the records that follow their key's open row, which are most, from the others.
+
+    Returns a mask of their positions, and twice (records, numbers of their groups): all records of the keys that have a
+    record at the start of the open row, or a value taken back, and the late records of other keys: those before the
+    start of the open row.
+    """
+    rest = np.ones(len(ordered.record), bool)
+    odd = taken_back(records, ordered, kept)
+    affected = np.flatnonzero(ordered.earliest <= newest)
+    positions = ordered.positions_of(affected)
+    group, time = ordered.group[positions], ordered.time[positions]
+    whole = np.unique(np.concatenate((group[time == newest[group]], odd)))
+    searched = ordered.positions_of(whole)
+    is_whole = np.zeros(len(newest), bool)
+    is_whole[whole] = True
+    late = positions[(time < newest[group]) & ~is_whole[group]]
+    rest[searched] = rest[late] = False
+    return rest, ordered.chosen(searched), ordered.chosen(late)
 
 
 @dataclass(frozen=True)
@@ -156,34 +184,46 @@ class _Found:
     ended: int
     emptied: Ints
 
+    @property
+    def rows(self) -> tuple[Ints, ...]:
+        return self.group, self.record, self.start, self.end
+
 
 def _search(
     files: SegmentFiles,
     segments: Sequence[SegmentWithClosures],
     records: Records,
     ordered: SortedRecords,
+    groups: Ints,
     newest: Ints | None,
+    is_late: bool = False,
 ) -> _Found:
-    """Resolve records of any kind by all stored rows of their keys that matter.
+    """Resolve records of any kind by the stored rows of their keys.
 
-    ``newest`` is the start of each group's newest row, where that is known.
+    ``groups`` has the numbers that the groups of ``ordered`` have in the result, and in ``newest``: the start of each
+    group's newest row, where that is known. ``is_late``: all records are earlier than that.
     """
     nothing = np.empty(0, np.int64)
     if not len(ordered.record):
         return _Found(nothing, nothing, nothing, nothing, [nothing, nothing, nothing], 0, nothing)
-    existing = find_existing(files, segments, records, ordered, ordered.earliest, newest)
+    known = None if newest is None else newest[groups]
     kept = last_of_each_time(ordered)
-    odd = order_dependent(records, ordered, existing, kept)
+    if is_late:
+        assert known is not None
+        existing, odd = find_around(files, segments, records, ordered, known), nothing
+    else:
+        existing = find_existing(files, segments, records, ordered, ordered.earliest, known)
+        odd = order_dependent(records, ordered, existing, kept)
     if len(odd):
         kept = kept[~np.isin(ordered.group[kept], odd)]
         existing = existing.take(~np.isin(existing.group, odd))
     group = ordered.group[kept]
     new, closures, ended = insert_versions((ordered.record[kept], group, ordered.time[kept]), existing)
     if not len(odd):
-        return _Found(group, new.record, new.start, new.end, closures, ended, nothing)
+        return _Found(groups[group], new.record, new.start, new.end, closures, ended, nothing)
     touching = np.full(len(ordered.first), OPEN, np.int64)
     touching[odd] = ordered.earliest[odd] - 1  # a row that ends exactly at the earliest record matters too
-    existing = find_existing(files, segments, records, ordered, touching, newest)
+    existing = find_existing(files, segments, records, ordered, touching, known)
     replayed, more = replay(records, ordered, existing, odd)
     columns = (group, new.record, new.start, new.end)
     group, record, start, end = _inserted(columns, np.searchsorted(group, replayed[0]), replayed)
@@ -193,7 +233,7 @@ def _search(
     gone = was_open.group[np.fromiter((row in closed for row in rows), bool, len(was_open.group))]
     emptied = np.setdiff1d(gone, replayed[0][replayed[3] == OPEN])
     closures = [np.concatenate(pair) for pair in zip(closures, more, strict=True)]
-    return _Found(group, record, start, end, closures, ended + len(gone), emptied)
+    return _Found(groups[group], record, start, end, closures, ended + len(gone), groups[emptied])
 
 
 def _inserted(columns: Sequence[Ints], at: Ints, more: Sequence[Ints]) -> tuple[Ints, ...]:
@@ -203,7 +243,7 @@ def _inserted(columns: Sequence[Ints], at: Ints, more: Sequence[Ints]) -> tuple[
     return tuple(np.insert(column, at, rows) for column, rows in zip(columns, more, strict=True))
 
 
-def _split(records: Records, rows: tuple[Ints, Ints, Ints]) -> tuple[NewRows, NewRows]:
+def _split(records: Records, rows: Sequence[Ints]) -> tuple[NewRows, NewRows]:
     """Return the values and the tombstones among new rows by (group, start), each by start."""
     new, count = NewRows(*rows), len(records)
     dead = records.tombstones[new.record]

@@ -47,13 +47,18 @@ class SortedRecords:
     def earliest(self) -> Ints:
         return self.time[self.first]
 
-    def of_groups(self, groups: Ints) -> SortedRecords:
-        """Return the records of these groups (ascending), which are numbered anew from 0."""
+    def positions_of(self, groups: Ints) -> Ints:
+        """Return the positions of the records of these groups."""
         sizes = np.append(self.first[1:], len(self.record))[groups] - self.first[groups]
-        first = np.cumsum(sizes) - sizes
-        positions = np.repeat(self.first[groups] - first, sizes) + np.arange(int(sizes.sum()))
-        group = np.repeat(np.arange(len(groups)), sizes)
-        return SortedRecords(self.record[positions], group, first, self.time[positions], self.hashes[groups])
+        first: Ints = np.cumsum(sizes) - sizes
+        return np.repeat(self.first[groups] - first, sizes) + np.arange(int(sizes.sum()))
+
+    def chosen(self, positions: Ints) -> tuple[SortedRecords, Ints]:
+        """Return the records at these positions (ascending), with their groups numbered anew from 0, and the former
+        numbers of the groups."""
+        groups, first, group = np.unique(self.group[positions], return_index=True, return_inverse=True)
+        times = self.time[positions]
+        return SortedRecords(self.record[positions], group, first, times, self.hashes[groups]), groups
 
 
 def sort_records(records: Records, hashes: Hashes) -> SortedRecords:
