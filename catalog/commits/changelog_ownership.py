@@ -1,6 +1,7 @@
 """The changelogs of one store, in which acknowledged writes wait for their commit.
 
-Each writing handle appends to one file and holds its lock. The next handle that opens the store adopts the files whose
+Each writing handle appends to one file and holds its lock. While a commit takes that file in, it appends to another
+one. The next handle that opens the store adopts the files whose
 owners are gone. An acknowledged write is therefore never lost and never applied twice: the commit that takes records in
 names the file and the offset up to which it was read. Where possible, the handle appends to the newest adopted file, so
 that a store has no more files than it had writers at one time.
@@ -286,6 +287,8 @@ class Changelogs:
         Raises StorageError if the writes of this handle cannot be forced to the disk; all locks are given up then, too.
         """
         try:
+            for name in self._set_aside:
+                self._adopted[name].sync()
             if self._writer is not None:
                 self._writer.sync()
         finally:

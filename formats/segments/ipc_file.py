@@ -11,6 +11,7 @@ import mmap
 import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
 
 import pyarrow as pa
 from pyarrow import ipc
@@ -23,6 +24,7 @@ from statestore.formats.segments.segment_meta import FileRef
 
 MAGIC = b"ARROW1"
 _SCHEMA_START = 8  # the magic and two bytes of padding
+_FRAMING_BYTES = 4096  # more than magic, markers, paddings and the footer's own fields take
 _PREFIX_BYTES = 8  # continuation marker and metadata length before each message
 _CONTINUATION = 0xFFFFFFFF
 _END = b"\xff\xff\xff\xff\0\0\0\0"
@@ -37,14 +39,21 @@ _UNREADABLE = (
 
 def encode_file(name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> tuple[pa.Buffer, FileRef]:
     """Encode batches as an uncompressed Arrow IPC file; returns its bytes and its reference with checksums."""
-    sink = pa.BufferOutputStream()
+    remaining = iter(batches)
+    first = list(islice(remaining, 2))
+    if len(first) == 1:  # as in most files; a buffer of its size takes a quarter of the time of one that grows
+        framing = 2 * schema.serialize().size + _FRAMING_BYTES  # the schema, and the footer, which repeats it
+        buffer = pa.allocate_buffer(ipc.get_record_batch_size(first[0]) + framing)
+        sink = pa.FixedSizeBufferWriter(buffer)
+    else:
+        buffer, sink = None, pa.BufferOutputStream()
     starts: list[int] = []
     with ipc.new_file(sink, schema, options=ipc.IpcWriteOptions(compression=None)) as writer:
-        for batch in batches:
+        for batch in chain(first, remaining):
             starts.append(sink.tell())
             writer.write_batch(batch)
         body_end = sink.tell()
-    data = sink.getvalue()
+    data = sink.getvalue() if buffer is None else buffer.slice(0, sink.tell())
     return data, FileRef(name, data.size, checksum_regions(data), metadata_ranges(data, starts, body_end))
 
 
