@@ -1,10 +1,9 @@
 """The changelogs of one store, in which acknowledged writes wait for their commit.
 
-Each writing handle appends to one file and holds its lock. While a commit takes that file in, it appends to another
-one. The next handle that opens the store adopts the files whose
-owners are gone. An acknowledged write is therefore never lost and never applied twice: the commit that takes records in
-names the file and the offset up to which it was read. Where possible, the handle appends to the newest adopted file, so
-that a store has no more files than it had writers at one time.
+Each writing handle appends to one file and holds its lock. Writes that arrive while a commit takes that file in go to
+another one. The next handle that opens the store adopts the files whose owners are gone. An acknowledged write is
+therefore never lost and never applied twice: the commit that takes records in names the file and the offset up to which
+it was read. Where possible, the handle appends to the newest adopted file, so that a store has few files.
 """
 
 from __future__ import annotations

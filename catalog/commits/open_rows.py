@@ -27,7 +27,7 @@ from statestore.formats.segments.segment_meta import OPEN, SegmentMeta
 
 MIN_KEYS = 4_096  # smaller commits search the segments: the index would cost them more than it saves
 MAX_ROWS = 1 << 23  # 28 bytes each
-MAX_MOVED = 1 << 23  # rows of compactions that are noted until the index is next taken
+MAX_MOVED = 1 << 22  # rows of compactions that are noted until the index is next taken; 8 bytes each
 GIVEN_UP = -1_000  # bulk commits before the next attempt in a store where two keys share a hash
 
 GONE, UNMOVED = np.uint64(2**64 - 2), np.uint64(2**64 - 1)  # greater than every address
@@ -96,8 +96,12 @@ def note_moves(files: SegmentFiles, log_state: LogState, moves: Mapping[str, Mov
         return
     names = {name for moved in moves.values() for name in moved.names}
     max_added = max((meta.max_added for meta in log_state.segments if meta.name in names), default=0)
+    small = {
+        name: Moves(moved.names, moved.segment_index.astype(np.int32), moved.row.astype(np.int64).astype(np.uint32))
+        for name, moved in moves.items()
+    }
     noted = _noted.setdefault(files, [])
-    noted.append(_Compaction(log_state.version, max_added, moves))
+    noted.append(_Compaction(log_state.version, max_added, small))
     while noted and sum(compaction.rows for compaction in noted) > MAX_MOVED:
         noted.pop(0)
 
@@ -299,7 +303,7 @@ def _move(
             continue
         targets = np.array([*(numbers[name] for name in moved.names), 0], np.uint64)  # the last one serves -1
         target = targets[moved.segment_index]
-        addresses = (target << ROW_BITS) | (moved.row.astype(np.int64) & 0xFFFFFFFF).astype(np.uint64)
+        addresses = (target << ROW_BITS) | moved.row.astype(np.uint64)
         tables.append(np.where(moved.segment_index < 0, GONE, addresses))
     address = _looked_up(index, tables, UNMOVED)
     gone[address == GONE] = True

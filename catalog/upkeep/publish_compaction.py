@@ -7,6 +7,7 @@ loses the step that it was at, and the next compaction goes on behind the last o
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 from statestore.catalog.commits.claims import claim
@@ -119,8 +120,9 @@ def _publish_rewrite(files: SegmentFiles, base: LogState, rewrite: Rewrite) -> L
             try:
                 write_entry(storage, entry)
                 published = after_publish(storage, at, entry)
-                names = tuple(m.name for m in rewrite.new.segments)
-                note_moves(files, published, {name: Moves(names, *to) for name, to in rewrite.moved.items()})
+                with contextlib.suppress(Exception):  # the compaction exists, whether or not an index follows it
+                    names = tuple(m.name for m in rewrite.new.segments)
+                    note_moves(files, published, {name: Moves(names, *to) for name, to in rewrite.moved.items()})
                 return published
             except ConflictError:
                 remove_files(storage, carried)
