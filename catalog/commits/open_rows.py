@@ -159,6 +159,16 @@ def _joined(first: int, added: tuple[NewOpenRows, ...]) -> tuple[Hashes, Address
         return added[0].hashes, _addresses(first, added[0].row), added[0].start
     if not added:
         return np.empty(0, np.uint64), np.empty(0, np.uint64), np.empty(0, np.int64)
+    if len(added) == 2:  # a commit's values and tombstones
+        few, many = sorted(range(2), key=lambda n: len(added[n].row))
+        if all(bool((rows.hashes[1:] >= rows.hashes[:-1]).all()) for rows in added):
+            at = np.searchsorted(added[many].hashes, added[few].hashes)
+            addresses = [_addresses(first + n, rows.row) for n, rows in enumerate(added)]
+            return (
+                np.insert(added[many].hashes, at, added[few].hashes),
+                np.insert(addresses[many], at, addresses[few]),
+                np.insert(added[many].start, at, added[few].start),
+            )
     hashes = np.concatenate([rows.hashes for rows in added])
     order = np.argsort(hashes, kind="stable")  # the stable sort merges sorted runs
     address = np.concatenate([_addresses(first + n, rows.row) for n, rows in enumerate(added)])

@@ -16,7 +16,7 @@ from statestore.catalog.commits.version_ends import NewRows
 from statestore.formats.kernels.arrays import Bools, Hashes, Ints
 from statestore.formats.values.key_equality import keys_equal
 
-FEW = 8  # where more than one of so many rows is out of order, all rows are sorted
+FEW = 8  # one of so many rows, or fewer, are few
 
 
 @dataclass(frozen=True)
@@ -163,9 +163,12 @@ def by_start(rows: NewRows, chosen: Bools, records: int, hash_order: bool) -> Ne
     ``hash_order``: ``rows`` are in order of hash and start.
     """
     positions = np.flatnonzero(chosen)
-    slots = np.full(records, -1, np.int64)
-    slots[rows.record[positions]] = positions
-    picked = slots[slots >= 0]
+    if len(positions) * FEW < records:
+        picked = positions[np.argsort(rows.record[positions])]
+    else:
+        slots = np.full(records, -1, np.int64)
+        slots[rows.record[positions]] = positions
+        picked = slots[slots >= 0]
     if len(picked) < len(positions):
         picked = positions[np.argsort(rows.start[positions], kind="stable")]
     else:
