@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.catalog.commits.record_timelines import Records
+from statestore.catalog.commits.sorted_records import Records
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.formats.segments.key_index import KeyIndex
 from statestore.formats.serdes.row_serde import RowSerde
@@ -42,7 +42,10 @@ class _Bulk:
 
 
 class Pending:
-    """The uncommitted writes of one handle; ``parts`` is empty when there are none."""
+    """The uncommitted writes of one handle; ``parts`` is empty when there are none.
+
+    ``taken`` numbers the writes (a batch is one) from 1 on; it never decreases.
+    """
 
     def __init__(self, spec: StoreSpec, keys: KeyCodec, values: ValueCodec) -> None:
         self._spec = spec
@@ -51,6 +54,7 @@ class Pending:
         self._from_arrow = [from_arrow(field.type) for field in spec.value]
         self.parts: list[_Singles | _Bulk] = []
         self._sealed = 0
+        self.taken = 0
 
     def seal(self) -> int:
         """Make later writes begin a new part; return the current number of parts."""
@@ -65,10 +69,12 @@ class Pending:
         part.keys.append(key)
         part.puts.append(put)
         part.by_key.setdefault(key, []).append(put)
+        self.taken += 1
 
     def put_batch(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows:
             self.parts.append(_Bulk(batch))
+            self.taken += 1
 
     def forget(self, first: int, last: int | None = None) -> None:
         """Remove the parts from number ``first`` up to ``last`` (None: to the end)."""
