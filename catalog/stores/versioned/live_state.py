@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from statestore.catalog.commits.key_timeline import KeyVersion, Timeline
+from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.point_lookup import Found, PointLookup
 from statestore.catalog.stores.pending_writes import Pending
 from statestore.formats.values.key_codec import KeyCodec
@@ -27,9 +28,9 @@ class LiveState:
         self._codec = codec
         self._timelines: dict[Key, tuple[int, Timeline]] = {}
 
-    def follow(self, lookup: PointLookup) -> None:
+    def follow(self, log_state: LogState) -> None:
         """Read from another log state from now on."""
-        self._lookup = lookup
+        self._lookup = self._lookup.following(log_state)
         self._timelines.clear()
 
     def forget(self) -> None:
@@ -49,11 +50,11 @@ class LiveState:
                     return entry.start, entry.end, entry.value
                 if moment >= earliest:
                     return None
-        return self._lookup.valid_at(key, self._codec.hash(key), moment)
+        return self._lookup.valid_at(key, moment)
 
     def versions_of(self, key: Key) -> list[Found]:
         """Return all versions and tombstones of the key by start."""
-        committed = self._lookup.ending_from(key, self._codec.hash(key), ALL_TIMES)
+        committed = self._lookup.ending_from(key, ALL_TIMES)
         cached = self._timeline(key) if self._pending.parts else None
         if cached is None:
             return committed
@@ -87,7 +88,7 @@ class LiveState:
 
     def _make(self, key: Key, earliest: int) -> Timeline:
         key_hash = self._codec.hash(key)
-        rows = self._lookup.ending_from(key, key_hash, earliest)
+        rows = self._lookup.ending_from(key, earliest)
         timeline = Timeline([KeyVersion(f.start, f.end, f.values, number) for number, f in enumerate(rows)])
         for moment, cells in self._pending.puts_of(key, key_hash):
             timeline.put(moment, cells)

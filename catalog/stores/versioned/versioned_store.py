@@ -397,7 +397,7 @@ class NaturalVersionedStore(VersionedStore):
                     self._has_newer = newer_entry(self._storage, log_state.version)
                     if log_state.horizon is not None:
                         self._retention = replace(self._retention, horizon=log_state.horizon.time)
-                    self._live.follow(PointLookup(self._files, log_state, self._keys))
+                    self._live.follow(log_state)
         return log_state.version
 
     def _committed_changelogs(self, names: Collection[str]) -> Mapping[str, int]:
