@@ -8,7 +8,8 @@ the filter nor the opening of segments that it does not reach: both begin with t
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,15 +18,18 @@ from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.points.segment_filter import SegmentFilter
 from statestore.catalog.reads.points.segment_probe import OpenedSegment, SegmentProbe, key_form
 from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.formats.kernels.arrays import Hashes
 from statestore.formats.segments.segment_meta import SegmentMeta
-from statestore.formats.values.key_codec import KeyCodec
+from statestore.formats.values.key_codec import KeyCodec, ValueCodec
 
 Key = tuple[Any, ...]
 Version = tuple[int, int, tuple[Any, ...] | None]
+_of_bytes = int.from_bytes
 
 CHECKPOINTS = 64  # of the segments in order of time, for which the slots before and behind them are kept
 FEW = 12  # slots that are sorted rather than looked for in order
 ROWS_A_LOOK = 64  # rows of a segment that are entered into the filter in the time of one look into the segment
+KEYS_AT_ONCE = 1 << 14
 LONG_RUN = 16  # rows of one hash; longer runs are searched by their starts
 
 
@@ -44,9 +48,16 @@ class PointLookup:
     """
 
     def __init__(
-        self, files: SegmentFiles, log_state: LogState, codec: KeyCodec, previous: PointLookup | None = None
+        self,
+        files: SegmentFiles,
+        log_state: LogState,
+        codec: KeyCodec,
+        values: ValueCodec,
+        previous: PointLookup | None = None,
     ) -> None:
         self._files = files
+        self._value_codec = values
+        self._hash = codec.hash
         self._closures = log_state.closures
         self._codec = codec
         self._form = key_form(codec.schema)
@@ -75,52 +86,114 @@ class PointLookup:
 
     def following(self, log_state: LogState) -> PointLookup:
         """Return the lookup of another log state, which takes over opened segments and the filter."""
-        return PointLookup(self._files, log_state, self._codec, self)
+        return PointLookup(self._files, log_state, self._codec, self._value_codec, self)
 
     def valid_at(self, key: Key, moment: int) -> Version | None:
         """Return the value version with start <= moment < end, as the members of a `Found`."""
-        key_hash = self._codec.hash(key)
+        found = self.locate(key, moment)
+        if found is None:
+            return None
+        probe, row, end = found
+        return probe.starts[row], end, probe.values(row)
+
+    def locate(self, key: Key, moment: int) -> tuple[SegmentProbe, int, int] | None:
+        """Return (segment, row, end) of the value version with start <= moment < end."""
+        key_hash = self._hash(key)
         form = key if self._form is None else self._form(key)
         # Written out, like the look into a segment below: calls would cost a third of the read.
         found, times = self._filter, self._values
         view, width = found.view, found.width
         first, second = (key_hash >> found.shift) * width, (key_hash & found.mask) * width
-        slots = int.from_bytes(view[first : first + width], "little")
-        slots &= int.from_bytes(view[second : second + width], "little")
-        number = bisect_right(times.ends, moment)
-        slots = (slots | found.every) & times.from_end[number // times.step]
+        slots = _of_bytes(view[first : first + width], "little") & _of_bytes(view[second : second + width], "little")
+        slots = (slots | found.every) & times.from_end[bisect_right(times.ends, moment) // times.step]
         slots &= times.to_start[-(-bisect_right(times.starts, moment) // times.step)]
-        if not slots:
-            return None
         probes = self._probes
-        for slot in (slots.bit_length() - 1,) if not slots & (slots - 1) else self._in_order(slots, times, number):
+        while slots:  # at most one segment has the version, so their order does not matter
+            lowest = slots & -slots
+            slots ^= lowest
+            slot = lowest.bit_length() - 1
             probe = probes[slot] or self._open(slot)
-            hashes, rows, directory, shift, starts, ends, new_end, is_key, values = probe
+            hashes, rows, directory, shift, starts, ends, new_end, is_key, _, _ = probe
             bucket = key_hash >> shift
             stop = directory[bucket + 1]
             at = bisect_left(hashes, key_hash, directory[bucket], stop)
-            if at < stop and hashes[at] == key_hash:
-                if at + LONG_RUN < stop and hashes[at + LONG_RUN] == key_hash:
-                    version = _in_long_run(probe, at, key_hash, form, moment)
-                    if version is not None:
-                        return version
-                    continue
-                while at < stop and hashes[at] == key_hash:
-                    row = rows[at]
-                    if starts[row] <= moment < ends[row] and is_key(row, form):
-                        end = ends[row] if new_end is None else new_end(row, ends[row])
-                        if moment < end:
-                            return starts[row], end, values(row)
-                    at += 1
-            elif found.every >> slot & 1:
-                self._count_vain(slot, probe)
+            if at == stop or hashes[at] != key_hash:
+                if found.every & lowest:
+                    self._count_vain(slot, probe)
+                continue
+            if at + LONG_RUN < stop and hashes[at + LONG_RUN] == key_hash:
+                in_run = _in_long_run(probe, at, key_hash, form, moment)
+                if in_run is not None:
+                    return in_run
+                continue
+            while at < stop and hashes[at] == key_hash:
+                row = rows[at]
+                if starts[row] <= moment < (end := ends[row]) and is_key(row, form):
+                    if new_end is not None:
+                        end = new_end(row, end)
+                    if moment < end:
+                        return probe, row, end
+                at += 1
         return None
+
+    def locate_many(self, keys: Sequence[Key], moment: int) -> list[tuple[SegmentProbe, int, int] | None]:
+        """Return `locate` of each key; each segment is looked into once, in order of hashes."""
+        found: list[tuple[SegmentProbe, int, int] | None] = [None] * len(keys)
+        hashes = list(map(self._hash, keys))
+        forms = keys if self._form is None else list(map(self._form, keys))
+        for slot, numbers in self._by_slot(np.array(hashes, np.uint64), moment):
+            probe = self._probes[slot] or self._open(slot)
+            entries, rows, directory, shift, starts, ends, new_end, is_key, _, _ = probe
+            for number in numbers:
+                if found[number] is not None:
+                    continue
+                key_hash = hashes[number]
+                bucket = key_hash >> shift
+                stop = directory[bucket + 1]
+                at = bisect_left(entries, key_hash, directory[bucket], stop)
+                if at == stop or entries[at] != key_hash:
+                    if self._filter.every >> slot & 1:
+                        self._count_vain(slot, probe)
+                    continue
+                if at + LONG_RUN < stop and entries[at + LONG_RUN] == key_hash:
+                    found[number] = _in_long_run(probe, at, key_hash, forms[number], moment)
+                    continue
+                while at < stop and entries[at] == key_hash:
+                    row = rows[at]
+                    if starts[row] <= moment < (end := ends[row]) and is_key(row, forms[number]):
+                        if new_end is not None:
+                            end = new_end(row, end)
+                        if moment < end:
+                            found[number] = probe, row, end
+                            break
+                    at += 1
+        return found
+
+    def _by_slot(self, hashes: Hashes, moment: int) -> Iterator[tuple[int, list[int]]]:
+        """Yield (slot, numbers of the hashes that its segment may have at a moment, by hash), slots ascending."""
+        found, times = self._filter, self._values
+        order = np.argsort(hashes)
+        ordered = hashes[order]
+        slots = times.from_end[bisect_right(times.ends, moment) // times.step]
+        slots &= times.to_start[-(-bisect_right(times.starts, moment) // times.step)]
+        for start in range(0, len(hashes), KEYS_AT_ONCE):
+            some = ordered[start : start + KEYS_AT_ONCE]
+            words = found.common(some)
+            words |= np.frombuffer(found.every.to_bytes(found.width, "little"), np.uint64)
+            words &= np.frombuffer(slots.to_bytes(found.width, "little"), np.uint64)
+            bits = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")
+            in_slot, at = np.nonzero(bits.T)
+            numbers = order[start + at].tolist()
+            slots_found, first = np.unique(in_slot, return_index=True)
+            bounds = [*first.tolist(), len(numbers)]
+            for slot, (low, high) in zip(slots_found.tolist(), pairwise(bounds), strict=True):
+                yield slot, numbers[low:high]
 
     def ending_from(self, key: Key, moment: int) -> list[Found]:
         """Return all versions and tombstones of the key that end at or after ``moment``, by start, without replaced
         rows.
         """
-        key_hash = self._codec.hash(key)
+        key_hash = self._hash(key)
         form = key if self._form is None else self._form(key)
         filter_, times = self._filter, self._all
         number = bisect_left(times.ends, moment)
@@ -175,7 +248,7 @@ class PointLookup:
         assert meta is not None
         opened = self._opened.get(meta.name)
         if opened is None:
-            opened = OpenedSegment(self._files, meta)
+            opened = OpenedSegment(self._files, meta, self._value_codec.to_user)
         else:
             self._files.check_length(meta.file)
         opened = opened.with_closures(self._files, self._closures.get(meta.name, ()))
@@ -219,7 +292,9 @@ def _entries(probe: SegmentProbe, key_hash: int) -> range:
     return range(first, bisect_right(probe.hashes, key_hash, first, high))
 
 
-def _in_long_run(probe: SegmentProbe, first: int, key_hash: int, form: Any, moment: int) -> Version | None:
+def _in_long_run(
+    probe: SegmentProbe, first: int, key_hash: int, form: Any, moment: int
+) -> tuple[SegmentProbe, int, int] | None:
     """Return the version valid at a moment from a segment with many rows of the hash."""
     stop = bisect_right(probe.hashes, key_hash, first, probe.directory[(key_hash >> probe.shift) + 1])
     rows = np.frombuffer(probe.rows, np.uint32, stop - first, 4 * first)
@@ -229,7 +304,7 @@ def _in_long_run(probe: SegmentProbe, first: int, key_hash: int, form: Any, mome
         row = int(rows[at])
         end = probe.ends[row] if probe.new_end is None else probe.new_end(row, probe.ends[row])
         if moment < end and probe.is_key(row, form):
-            return probe.starts[row], end, probe.values(row)
+            return probe, row, end
     return None
 
 

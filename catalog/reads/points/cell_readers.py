@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate
 from typing import Any, TypeAlias
 
@@ -35,7 +35,12 @@ _DECIMAL_BYTES = 16
 
 def row_reader(columns: Sequence[Column]) -> ReadRow:
     """Return a function from a row of these columns to the tuple of its canonical values."""
-    return _reader_of(columns, _reader)
+    return _reader_of(columns, partial(_reader, None))
+
+
+def user_reader(columns: Sequence[Column], names: Sequence[str]) -> ReadCell:
+    """Return a function from a row of these columns, none of them nested, to the value as users see it."""
+    return _reader_of(columns, partial(_reader, tuple(names)))
 
 
 def cell_reader(column: Column) -> ReadCell:
@@ -68,10 +73,10 @@ def _reader_of(columns: Sequence[Column], make: Callable[[list[pa.Array]], Any])
     return read
 
 
-def _reader(columns: list[pa.Array]) -> ReadRow:
+def _reader(names: tuple[str, ...] | None, columns: list[pa.Array]) -> Callable[[int], Any]:
     kinds = tuple((column.type, column.null_count > 0) for column in columns)
     parts = [part for column in columns for part in _parts(column)]
-    return _maker(kinds)(*parts)
+    return _maker(kinds, names)(*parts)
 
 
 def _bytes_reader(columns: list[pa.Array]) -> ReadCell:
@@ -81,18 +86,31 @@ def _bytes_reader(columns: list[pa.Array]) -> ReadCell:
 
 
 @lru_cache(maxsize=256)
-def _maker(kinds: tuple[tuple[pa.DataType, bool], ...]) -> Callable[..., ReadRow]:
-    """Return the function that makes the reader of columns of these types from their `_parts`."""
-    cells, known = [], {}
+def _maker(
+    kinds: tuple[tuple[pa.DataType, bool], ...], names: tuple[str, ...] | None
+) -> Callable[..., Callable[[int], Any]]:
+    """Return the function that makes the reader of columns of these types from their `_parts`.
+
+    Its rows are tuples; with ``names`` they are the bare cell of a single column, else dicts.
+    """
+    cells: list[str] = []
+    known: dict[str, Any] = {}
     for i, (kind, has_nulls) in enumerate(kinds):
         cell, back = _cell(i, kind)
         known[f"back{i}"] = back
         cells.append(f"{cell} if valid{i}[row >> 3] >> (row & 7) & 1 else None" if has_nulls else cell)
-    names = ", ".join(f"valid{i}, offsets{i}, data{i}" for i in range(len(kinds)))
-    source = _MAKE.format(names=names, row=f"({''.join(f'{cell}, ' for cell in cells)})")
+    if names is None:
+        row = f"({''.join(f'{cell}, ' for cell in cells)})"
+    elif len(cells) == 1:
+        row = cells[0]
+    else:
+        known |= {f"name{i}": name for i, name in enumerate(names)}
+        row = f"{{{', '.join(f'name{i}: {cell}' for i, cell in enumerate(cells))}}}"
+    arguments = ", ".join(f"valid{i}, offsets{i}, data{i}" for i in range(len(kinds)))
+    source = _MAKE.format(names=arguments, row=row)
     # The source has numbers of columns and code of this module only; names and data of users are values of ``known``.
     exec(compile(source, "<reader of a row>", "exec"), known)
-    made: Callable[..., ReadRow] = known["make"]  # type: ignore[assignment]
+    made: Callable[..., Callable[[int], Any]] = known["make"]
     return made
 
 

@@ -25,7 +25,7 @@ Words = npt.NDArray[np.uint64]
 
 
 class SegmentFilter:
-    """The slots of segments, by name, and the bits of their hashes: about a byte a row, at most MAX_BYTES.
+    """The slots of segments, by name, and the bits of their hashes: a few bytes a row, at most MAX_BYTES.
 
     Threads may read while others `enter`, because bits are only added, and because a slot is used again only in a copy
     (`following`). ``every``: the slots that are set for every hash, as one integer.
@@ -78,6 +78,12 @@ class SegmentFilter:
                 renewed.every &= ~(1 << target)
         return renewed
 
+    def common(self, hashes: Hashes) -> Words:
+        """Return the slots, in words of 64, of the segments that may have each hash; ``every`` is not among them."""
+        first, second = hashes >> np.uint64(self.shift), hashes & np.uint64(self.mask)
+        words: Words = self._words[first.astype(np.int64)] & self._words[second.astype(np.int64)]
+        return words
+
     def enter(self, name: str, hashes: Hashes) -> None:
         """Enter the hashes of a segment, unless it is too large, or another thread enters one at this moment."""
         slot = self.slots[name]
@@ -95,4 +101,5 @@ class SegmentFilter:
 
 
 def _mean(rows: Mapping[str, int]) -> int:
-    return max(sum(rows.values()) // max(len(rows), 1), 1)
+    """Return the mean number of rows in the segment of a row."""
+    return max(sum(count * count for count in rows.values()) // max(sum(rows.values()), 1), 1)

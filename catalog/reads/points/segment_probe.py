@@ -8,13 +8,13 @@ the segment. So a few closures do not cost a copy of all ends.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.reads.points.cell_readers import bytes_test, row_reader
+from statestore.catalog.reads.points.cell_readers import bytes_test, row_reader, user_reader
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.segments.segment_meta import ClosureSlice, SegmentMeta
@@ -27,8 +27,8 @@ class SegmentProbe(NamedTuple):
     """A segment for point reads; its views return plain numbers instead of numpy scalars.
 
     ``new_end`` returns the end that a closure gave to a row, else the stored end it is called with; None where the
-    segment has no closures. ``is_key`` tests a row for a key in the form of `key_form`; ``values`` returns None for a
-    tombstone.
+    segment has no closures. ``is_key`` tests a row for a key in the form of `key_form`. ``values`` returns the canonical
+    values of a row and ``shown`` the value that users see, both None for a tombstone.
     """
 
     hashes: memoryview
@@ -40,18 +40,20 @@ class SegmentProbe(NamedTuple):
     new_end: Callable[[int, int], int] | None
     is_key: Callable[[int, Any], bool]
     values: Callable[[int], tuple[Any, ...] | None]
+    shown: Callable[[int], Any]
 
 
 class OpenedSegment:
     """A probe with the closures that it knows, from which the probe for further closures is made."""
 
-    def __init__(self, files: SegmentFiles, meta: SegmentMeta) -> None:
+    def __init__(self, files: SegmentFiles, meta: SegmentMeta, to_user: Callable[[tuple[Any, ...]], Any]) -> None:
         self.meta = meta
         self._closures: Closures = ()
         self._layers: tuple[Layer, ...] = ()
         file = files.open_segment(meta)
         hashes, rows, directory, shift = files.index(meta).memory_views()
         spec = files.spec
+        values = [] if meta.tombstone else [file.column(name) for name in spec.value_names]
         self.probe = SegmentProbe(
             hashes=hashes,
             rows=rows,
@@ -61,7 +63,8 @@ class OpenedSegment:
             ends=file.int64("valid_to").data,
             new_end=None,
             is_key=_key_test([file.column(name) for name in spec.key_names]),
-            values=_no_values if meta.tombstone else row_reader([file.column(name) for name in spec.value_names]),
+            values=_no_values if meta.tombstone else row_reader(values),
+            shown=_no_values if meta.tombstone else _shown(values, spec.value_names, to_user),
         )
 
     def with_closures(self, files: SegmentFiles, closures: Closures) -> OpenedSegment:
@@ -94,6 +97,15 @@ def _key_test(columns: list[pa.Array | pa.ChunkedArray]) -> Callable[[int, Any],
         return bytes_test(columns[0])
     read = row_reader(columns)
     return lambda row, key: read(row) == key
+
+
+def _shown(
+    columns: list[pa.Array | pa.ChunkedArray], names: Sequence[str], to_user: Callable[[tuple[Any, ...]], Any]
+) -> Callable[[int], Any]:
+    if columns and not any(pa.types.is_nested(column.type) for column in columns):
+        return user_reader(columns, names)
+    read = row_reader(columns)
+    return lambda row: to_user(read(row))
 
 
 def _no_values(row: int) -> None:

@@ -19,18 +19,19 @@ class LiveState:
     """Timelines of keys with pending puts, made at the first read; other keys are read from segments.
 
     A timeline starts with the committed rows that end at or after the key's earliest pending put. Rows that end earlier
-    cannot change, so the cost of a put does not depend on the length of the key's history.
+    cannot change, so the cost of a put does not depend on the length of the key's history. ``lookup`` has the committed
+    rows only.
     """
 
     def __init__(self, lookup: PointLookup, pending: Pending, codec: KeyCodec) -> None:
-        self._lookup = lookup
+        self.lookup = lookup
         self._pending = pending
         self._codec = codec
         self._timelines: dict[Key, tuple[int, Timeline]] = {}
 
     def follow(self, log_state: LogState) -> None:
         """Read from another log state from now on."""
-        self._lookup = self._lookup.following(log_state)
+        self.lookup = self.lookup.following(log_state)
         self._timelines.clear()
 
     def forget(self) -> None:
@@ -50,11 +51,11 @@ class LiveState:
                     return entry.start, entry.end, entry.value
                 if moment >= earliest:
                     return None
-        return self._lookup.valid_at(key, moment)
+        return self.lookup.valid_at(key, moment)
 
     def versions_of(self, key: Key) -> list[Found]:
         """Return all versions and tombstones of the key by start."""
-        committed = self._lookup.ending_from(key, ALL_TIMES)
+        committed = self.lookup.ending_from(key, ALL_TIMES)
         cached = self._timeline(key) if self._pending.parts else None
         if cached is None:
             return committed
@@ -88,7 +89,7 @@ class LiveState:
 
     def _make(self, key: Key, earliest: int) -> Timeline:
         key_hash = self._codec.hash(key)
-        rows = self._lookup.ending_from(key, earliest)
+        rows = self.lookup.ending_from(key, earliest)
         timeline = Timeline([KeyVersion(f.start, f.end, f.values, number) for number, f in enumerate(rows)])
         for moment, cells in self._pending.puts_of(key, key_hash):
             timeline.put(moment, cells)

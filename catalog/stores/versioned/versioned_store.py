@@ -25,14 +25,14 @@ from statestore.catalog.log.entries import newer_entry
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.reads.point_lookup import PointLookup
+from statestore.catalog.reads.point_lookup import PointLookup, Version
 from statestore.catalog.stores.latency import SAMPLE, Latencies
 from statestore.catalog.stores.pending_writes import Pending, records_from_rows
 from statestore.catalog.stores.record_input import batches_of, latest_time, record_batch
 from statestore.catalog.stores.retention import retention_of
 from statestore.catalog.stores.store_handle import NO_STREAM_TIME, PutAllResult, check_transaction
 from statestore.catalog.stores.versioned.live_state import LiveState
-from statestore.catalog.stores.versioned.records import PutResult, Record, record_of
+from statestore.catalog.stores.versioned.records import PutResult, Record, many_keys, record_of
 from statestore.catalog.stores.versioned.table_change import append_change, overwrite_change
 from statestore.catalog.stores.versioned.task_writes import judge_parts
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
@@ -42,12 +42,12 @@ from statestore.formats.places.rocksdb_forks import leave_in_forks
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.serdes.row_serde import row_serde
 from statestore.formats.values.key_codec import KeyCodec, ValueCodec
-from statestore.formats.values.times import Moment, Time, from_us, moment_us, to_us
+from statestore.formats.values.times import MAX_MS, MIN_MS, Moment, Time, from_us, moment_us, to_us
 
 Key = tuple[Any, ...]
 
 
-_make_record = Record._make  # without keyword arguments: every point read makes a record
+_new_tuple = tuple.__new__  # of a Record, which every point read makes
 
 
 class NaturalVersionedStore(VersionedStore):
@@ -70,7 +70,9 @@ class NaturalVersionedStore(VersionedStore):
         self._gets = self._latencies["get"]
         self._has_newer = newer_entry(storage, self._log_state.version)
         self._pending = Pending(spec, self._keys, self._values)
-        self._live = LiveState(PointLookup(self._files, self._log_state, self._keys), self._pending, self._keys)
+        self._live = LiveState(
+            PointLookup(self._files, self._log_state, self._keys, self._values), self._pending, self._keys
+        )
         self._serde = row_serde("natural", spec.key, spec.value)
         self._changelogs = Changelogs(
             local_root(storage),
@@ -283,22 +285,57 @@ class NaturalVersionedStore(VersionedStore):
 
     def _get(self, key: Any, as_of: Moment | None) -> Record | None:
         name = self._keys.normalize(key)
-        moment = OPEN - 1 if as_of is None else moment_us(as_of, "as_of")
+        moment = _asked_moment(as_of)
         if self._has_newer():
             self._follow()
         if self._pending.parts:
             with self._view:
                 version = self._live.valid_at(name, moment)
-        else:
-            version = self._live.valid_at(name, moment)
-        if version is None:
+            return None if version is None else self._shown(version, self._is_late(moment))
+        found = self._live.lookup.locate(name, moment)
+        if found is None:
             return None
-        start, end, values = version
+        probe, row, end = found
         if end == OPEN:
-            return None if values is None else _make_record((self._values.to_user(values), start // 1000, None))
-        if values is None or self._is_late(moment):
+            return _new_tuple(Record, (probe.shown(row), probe.starts[row] // 1000, None))
+        retention = self._retention
+        if moment < retention.horizon or (retention.length is not None and self._is_late(moment)):
             return None
-        return _make_record((self._values.to_user(values), start // 1000, end // 1000))
+        return _new_tuple(Record, (probe.shown(row), probe.starts[row] // 1000, end // 1000))
+
+    def _shown(self, version: Version, late: bool) -> Record | None:
+        """Return the record of a version; ``late``: at the moment that was asked for, only an open one is visible."""
+        start, end, values = version
+        if values is None or (late and end != OPEN):
+            return None
+        return Record(self._values.to_user(values), start // 1000, None if end == OPEN else end // 1000)
+
+    def get_many(self, keys: Any, as_of: Moment | None = None) -> list[Record | None]:
+        """Return what `get` returns for each of these keys, in their order, all from one version of the store.
+
+        ``keys`` is an iterable of keys as for `get`, or an Arrow array of them (of structs, for a key of several
+        columns). For a thousand keys this takes a fraction of the time of as many gets.
+        """
+        self._check_open()
+        names = [self._keys.normalize(key) for key in many_keys(keys)]
+        moment = _asked_moment(as_of)
+        self._gets.count += len(names)
+        self._files.check_identity()
+        self._follow()
+        late = self._is_late(moment)
+        if self._pending.parts:
+            with self._view:
+                versions = [self._live.valid_at(name, moment) for name in names]
+            return [None if version is None else self._shown(version, late) for version in versions]
+        records: list[Record | None] = []
+        for found in self._live.lookup.locate_many(names, moment):
+            if found is None or (late and found[2] != OPEN):
+                records.append(None)
+                continue
+            probe, row, end = found
+            until = None if end == OPEN else end // 1000
+            records.append(_new_tuple(Record, (probe.shown(row), probe.starts[row] // 1000, until)))
+        return records
 
     def get_versions(
         self, key: Any, start: Moment | None = None, end: Moment | None = None, ascending: bool = False
@@ -407,6 +444,13 @@ class NaturalVersionedStore(VersionedStore):
     def _follow(self) -> None:
         """Take in commits of other handles, with one look for the next log entry."""
         self._advance(self._files.log_state())
+
+
+def _asked_moment(as_of: Moment | None) -> int:
+    """Return the epoch microseconds for which a read of a key asks."""
+    if as_of is None:
+        return OPEN - 1
+    return as_of * 1000 if type(as_of) is int and MIN_MS <= as_of <= MAX_MS else moment_us(as_of, "as_of")
 
 
 def write_parts(
