@@ -136,16 +136,19 @@ class PointLookup:
                 at += 1
         return None
 
-    def locate_many(self, keys: Sequence[Key], moment: int) -> list[tuple[SegmentProbe, int, int] | None]:
-        """Return `locate` of each key; each segment is looked into once, in order of hashes."""
-        found: list[tuple[SegmentProbe, int, int] | None] = [None] * len(keys)
+    def locate_many(self, keys: Sequence[Key], moment: int) -> Iterator[tuple[int, SegmentProbe, int, int]]:
+        """Yield (number of the key, segment, row, end) of each key that `locate` finds.
+
+        Each segment is looked into once, in order of hashes.
+        """
         hashes = list(map(self._hash, keys))
         forms = keys if self._form is None else list(map(self._form, keys))
+        missing = bytearray(b"\1") * len(keys)
         for slot, numbers in self._by_slot(np.array(hashes, np.uint64), moment):
             probe = self._probes[slot] or self._open(slot)
             entries, rows, directory, shift, starts, ends, new_end, is_key, _, _ = probe
             for number in numbers:
-                if found[number] is not None:
+                if not missing[number]:
                     continue
                 key_hash = hashes[number]
                 bucket = key_hash >> shift
@@ -156,7 +159,10 @@ class PointLookup:
                         self._count_vain(slot, probe)
                     continue
                 if at + LONG_RUN < stop and entries[at + LONG_RUN] == key_hash:
-                    found[number] = _in_long_run(probe, at, key_hash, forms[number], moment)
+                    in_run = _in_long_run(probe, at, key_hash, forms[number], moment)
+                    if in_run is not None:
+                        missing[number] = 0
+                        yield number, *in_run
                     continue
                 while at < stop and entries[at] == key_hash:
                     row = rows[at]
@@ -164,10 +170,10 @@ class PointLookup:
                         if new_end is not None:
                             end = new_end(row, end)
                         if moment < end:
-                            found[number] = probe, row, end
+                            missing[number] = 0
+                            yield number, probe, row, end
                             break
                     at += 1
-        return found
 
     def _by_slot(self, hashes: Hashes, moment: int) -> Iterator[tuple[int, list[int]]]:
         """Yield (slot, numbers of the hashes that its segment may have at a moment, by hash), slots ascending."""

@@ -321,20 +321,19 @@ class NaturalVersionedStore(VersionedStore):
         moment = _asked_moment(as_of)
         self._gets.count += len(names)
         self._files.check_identity()
-        self._follow()
+        if self._has_newer():
+            self._follow()
         late = self._is_late(moment)
         if self._pending.parts:
             with self._view:
                 versions = [self._live.valid_at(name, moment) for name in names]
             return [None if version is None else self._shown(version, late) for version in versions]
-        records: list[Record | None] = []
-        for found in self._live.lookup.locate_many(names, moment):
-            if found is None or (late and found[2] != OPEN):
-                records.append(None)
-                continue
-            probe, row, end = found
-            until = None if end == OPEN else end // 1000
-            records.append(_new_tuple(Record, (probe.shown(row), probe.starts[row] // 1000, until)))
+        records: list[Record | None] = [None] * len(names)
+        for number, probe, row, end in self._live.lookup.locate_many(names, moment):
+            if end == OPEN:
+                records[number] = _new_tuple(Record, (probe.shown(row), probe.starts[row] // 1000, None))
+            elif not late:
+                records[number] = _new_tuple(Record, (probe.shown(row), probe.starts[row] // 1000, end // 1000))
         return records
 
     def get_versions(
