@@ -70,6 +70,14 @@ class LiveState:
             cached = self._timelines[key] = (moment, self._make(key, moment))
         return cached[1]
 
+    def has_timeline(self, key: Key) -> bool:
+        """Return whether the key's timeline was made, so that further puts have to go into it."""
+        return key in self._timelines
+
+    def drop(self, key: Key) -> None:
+        """Drop the key's timeline, which does not have a put that was made meanwhile."""
+        self._timelines.pop(key, None)
+
     def keep(self, key: Key, timeline: Timeline) -> None:
         """Drop the key's timeline unless it is this one, which has taken a put that the other has not."""
         cached = self._timelines.get(key)

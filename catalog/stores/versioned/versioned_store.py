@@ -45,7 +45,7 @@ from statestore.formats.values.key_codec import KeyCodec, ValueCodec
 from statestore.formats.values.times import MAX_MS, MIN_MS, Moment, Time, from_us, moment_us, to_us
 
 Key = tuple[Any, ...]
-
+NEWEST_PUT = PutResult(True, None)
 
 _new_tuple = tuple.__new__  # of a Record, which every point read makes
 
@@ -67,13 +67,15 @@ class NaturalVersionedStore(VersionedStore):
         self._mutex = threading.RLock()
         self._view = threading.RLock()
         self._latencies = Latencies()
-        self._gets = self._latencies["get"]
+        self._puts, self._gets = self._latencies["put"], self._latencies["get"]
+        self._committed_us = self._log_state.stream_time_us  # no committed version begins later
         self._has_newer = newer_entry(storage, self._log_state.version)
-        self._pending = Pending(spec, self._keys, self._values)
+        self._serde = row_serde("natural", spec.key, spec.value)
+        self._value_bytes = self._serde.value_bytes
+        self._pending = Pending(spec, self._keys, self._serde)
         self._live = LiveState(
             PointLookup(self._files, self._log_state, self._keys, self._values), self._pending, self._keys
         )
-        self._serde = row_serde("natural", spec.key, spec.value)
         self._changelogs = Changelogs(
             local_root(storage),
             spec.record_schema(),
@@ -117,27 +119,45 @@ class NaturalVersionedStore(VersionedStore):
         put with an equal timestamp replaces. A put older than the newest timestamp that the store has seen minus the
         retention is refused and counted in ``dropped_records`` (KIP-889).
         """
-        self._check_writable()
-        with self._mutex, self._latencies.time("put"):
-            return self._put(key, value, timestamp)
-
-    def _put(self, key: Any, value: Any, timestamp: Time) -> PutResult:
-        moment = to_us(timestamp, "timestamp")
+        if self._closed or self.read_only:
+            self._check_writable()
+        puts = self._puts
+        puts.count = number = puts.count + 1
+        begin = 0 if number & SAMPLE else perf_counter_ns()
+        if type(timestamp) is int and MIN_MS <= timestamp <= MAX_MS:
+            moment = timestamp * 1000
+        else:
+            moment = to_us(timestamp, "timestamp")
         name = self._keys.normalize(key)
-        cells = None if value is None else self._values.normalize(value)
-        if self._is_late(moment):
+        cells = None if value is None else self._value_bytes(value)
+        with self._mutex:
+            result = self._put(name, cells, moment)
+        if begin:
+            puts.add(perf_counter_ns() - begin)
+        return result
+
+    def _put(self, name: Key, cells: bytes | None, moment: int) -> PutResult:
+        retention = self._retention
+        if moment < retention.horizon or (retention.length is not None and self._is_late(moment)):
             self._dropped += 1
             return PutResult(False, None)
-        with self._view:
-            timeline = self._live.timeline_for_put(name, moment)
+        live, pending = self._live, self._pending
+        # Later than all of the key's versions, so that none has to be looked for.
+        is_newest = moment > self._committed_us and pending.is_newest(name, moment) and not live.has_timeline(name)
+        if not is_newest:
+            with self._view:
+                timeline = live.timeline_for_put(name, moment)
         if self._changelogs.is_local:
-            row = self._serde.key_row_bytes(name), None if cells is None else self._serde.value_row_bytes(cells)
-            self._changelogs.writer().append_row(*row, moment // 1000)
+            self._changelogs.writer().append_row(self._serde.key_row_bytes(name), cells, moment // 1000)
         with self._view:
-            self._pending.put(name, (moment, cells))
-            self._stream_time = max(self._observed_us, moment)
-            end = timeline.put(moment, cells)
-            self._live.keep(name, timeline)
+            pending.put(name, (moment, cells))
+            if moment > self._stream_time:
+                self._stream_time = max(moment, self._committed_us)
+            if is_newest:
+                live.drop(name)
+                return NEWEST_PUT
+            end = timeline.put(*pending.decoded((moment, cells)))
+            live.keep(name, timeline)
         return PutResult(True, None if end == OPEN else from_us(end))
 
     def delete(self, key: Any, timestamp: Time) -> Record | None:
@@ -429,6 +449,7 @@ class NaturalVersionedStore(VersionedStore):
             with self._view:
                 if log_state.version >= self._log_state.version:  # another thread may have seen a later one already
                     self._log_state = log_state
+                    self._committed_us = log_state.stream_time_us
                     self._changelogs.version = log_state.version
                     self._has_newer = newer_entry(self._storage, log_state.version)
                     if log_state.horizon is not None:
