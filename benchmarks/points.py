@@ -252,7 +252,6 @@ def measure_puts(folder: Path, rows: int) -> None:
         floor = bare(folder / f"floor-{kind}")
         bytes_of = [(name.encode() + bytes(12), encoded(value)) for name, value in zip(names, values, strict=True)]
         with catalog.create_store(kind, key=KEY, value=VALUE, **options) as store:
-
             clock = itertools.count()  # the stream goes on from round to round
 
             def ours(store: Any = store, put: Any = put, clock: Any = clock) -> None:
@@ -271,9 +270,7 @@ def measure_windows(folder: Path) -> None:
     """Measure the fetch of an hour of windows of a minute against an iterator over the same rows."""
     catalog = statestore.connect(folder / "windows")
     floor, keys, minutes = bare(folder / "floor-windows"), 500, 120
-    with catalog.create_store(
-        "w", kind="window", retention="1 day", window_size=60_000, key=KEY, value=VALUE
-    ) as store:
+    with catalog.create_store("w", kind="window", retention="1 day", window_size=60_000, key=KEY, value=VALUE) as store:
         for minute in range(minutes):
             for number in range(keys):
                 value = {"price": number / 7, "stock": minute, "shop": "shop-001", "note": None}

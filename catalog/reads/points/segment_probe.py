@@ -27,8 +27,8 @@ class SegmentProbe(NamedTuple):
     """A segment for point reads; its views return plain numbers instead of numpy scalars.
 
     ``new_end`` returns the end that a closure gave to a row, else the stored end it is called with; None where the
-    segment has no closures. ``is_key`` tests a row for a key in the form of `key_form`. ``values`` returns the canonical
-    values of a row and ``shown`` the value that users see, both None for a tombstone.
+    segment has no closures. ``is_key`` tests a row for a key in the form of `key_form`. ``values`` returns the
+    canonical values of a row and ``shown`` the value that users see, both None for a tombstone.
     """
 
     hashes: memoryview
