@@ -8,7 +8,7 @@ the filter nor the opening of segments that it does not reach: both begin with t
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -27,7 +27,6 @@ Version = tuple[int, int, tuple[Any, ...] | None]
 _of_bytes = int.from_bytes
 
 CHECKPOINTS = 64  # of the segments in order of time, for which the slots before and behind them are kept
-FEW = 12  # slots that are sorted rather than looked for in order
 ROWS_A_LOOK = 64  # rows of a segment that are entered into the filter in the time of one look into the segment
 KEYS_AT_ONCE = 1 << 14
 LONG_RUN = 16  # rows of one hash; longer runs are searched by their starts
@@ -61,8 +60,8 @@ class PointLookup:
         self._closures = log_state.closures
         self._codec = codec
         self._form = key_form(codec.schema)
-        # Earliest ends first: the segment that closed next after a moment most likely holds the row that was valid
-        # then.
+        # Earliest ends first, and so in the slots of a new filter: the segment that closed next after a moment most
+        # likely holds the row that was valid then.
         metas = [meta for meta in log_state.segments if meta.role != "belief"]
         metas.sort(key=lambda meta: (meta.max_valid_to, -meta.max_added))
         rows = {meta.name: meta.rows for meta in metas}
@@ -70,15 +69,12 @@ class PointLookup:
         slots = self._filter.slots
         count = 8 * self._filter.width
         self._metas: list[SegmentMeta | None] = [None] * count
-        self._rank = [0] * count
         # Looks in vain since the last attempt to enter the segment.
         self._vain = [0] * count if previous is None or previous._filter is not self._filter else previous._vain
         self._probes: list[SegmentProbe | None] = [None] * count
         self._opened: dict[str, OpenedSegment] = {}
-        for rank, meta in enumerate(metas):
-            slot = slots[meta.name]
-            self._metas[slot] = meta
-            self._rank[slot] = rank
+        for meta in metas:
+            self._metas[slots[meta.name]] = meta
             if previous is not None and meta.name in previous._opened:
                 self._opened[meta.name] = previous._opened[meta.name]
         self._all = _Times(metas, slots)
@@ -199,25 +195,32 @@ class PointLookup:
         """Return all versions and tombstones of the key that end at or after ``moment``, by start, without replaced
         rows.
         """
+        found = [
+            Found(opened.probe.starts[row], end, opened.probe.values(row))
+            for opened, row, end in self.rows_ending_from(key, moment)
+        ]
+        return sorted(found, key=_start)
+
+    def rows_ending_from(self, key: Key, moment: int) -> Iterator[tuple[OpenedSegment, int, int]]:
+        """Yield (segment, row, end) of all versions and tombstones of `ending_from`, in no order."""
         key_hash = self._hash(key)
         form = key if self._form is None else self._form(key)
-        filter_, times = self._filter, self._all
+        found, times = self._filter, self._all
         number = bisect_left(times.ends, moment)
-        found = []
-        for slot in self._in_order(self._candidates(key_hash) & times.from_end[number // times.step], times, number):
+        slots = self._candidates(key_hash) & times.from_end[number // times.step]
+        while slots:
+            lowest = slots & -slots
+            slots ^= lowest
+            slot = lowest.bit_length() - 1
             probe = self._probes[slot] or self._open(slot)
-            before = len(found)
-            at = -1
-            for at in _entries(probe, key_hash):
-                row = probe.rows[at]
-                start, end = probe.starts[row], probe.ends[row]
-                if probe.new_end is not None:
-                    end = probe.new_end(row, end)
-                if end >= moment and end > start and probe.is_key(row, form):
-                    found.append(Found(start, end, probe.values(row)))
-            if at < 0 and len(found) == before and filter_.every >> slot & 1:
+            entries = _entries(probe, key_hash)
+            if not entries and found.every & lowest:
                 self._count_vain(slot, probe)
-        return sorted(found, key=_start)
+            for at in entries:
+                row = probe.rows[at]
+                end = probe.ends[row] if probe.new_end is None else probe.new_end(row, probe.ends[row])
+                if end >= moment and end > probe.starts[row] and probe.is_key(row, form):
+                    yield self._opened[self._metas[slot].name], row, end  # type: ignore[union-attr]
 
     def _candidates(self, key_hash: int) -> int:
         """Return the slots of the segments that may have the key, as one integer."""
@@ -226,18 +229,6 @@ class PointLookup:
         first, second = (key_hash >> found.shift) * width, (key_hash & found.mask) * width
         slots = int.from_bytes(view[first : first + width], "little")
         return slots & int.from_bytes(view[second : second + width], "little") | found.every
-
-    def _in_order(self, slots: int, times: _Times, number: int) -> Iterable[int]:
-        """Yield the slots in order of the ends of their segments, from rank ``number`` of ``times`` on."""
-        if slots.bit_count() > FEW:
-            return (slot for slot in times.slots[number:] if slots >> slot & 1)
-        found = []
-        while slots:
-            lowest = slots & -slots
-            found.append(lowest.bit_length() - 1)
-            slots ^= lowest
-        found.sort(key=self._rank.__getitem__)
-        return found
 
     def _count_vain(self, slot: int, probe: SegmentProbe) -> None:
         """Count a look that found no row of the hash; enter the segment once the looks have cost as much as that."""
@@ -272,11 +263,11 @@ class _Times:
 
     def __init__(self, metas: Sequence[SegmentMeta], slots: dict[str, int]) -> None:
         self.ends = [meta.max_valid_to for meta in metas]
-        self.slots = [slots[meta.name] for meta in metas]
+        by_end = [slots[meta.name] for meta in metas]
         by_start = sorted((meta.min_valid_from, slots[meta.name]) for meta in metas)
         self.starts = [start for start, _ in by_start]
         self.step = len(metas) // CHECKPOINTS + 1
-        self.from_end = _sums(self.slots[::-1], len(metas) % self.step, self.step)[::-1]
+        self.from_end = _sums(by_end[::-1], len(metas) % self.step, self.step)[::-1]
         self.to_start = _sums([slot for _, slot in by_start], 0, self.step)
 
 

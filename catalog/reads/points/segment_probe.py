@@ -48,7 +48,7 @@ class OpenedSegment:
 
     def __init__(self, files: SegmentFiles, meta: SegmentMeta, to_user: Callable[[tuple[Any, ...]], Any]) -> None:
         self.meta = meta
-        self._closures: Closures = ()
+        self.closures: Closures = ()
         self._layers: tuple[Layer, ...] = ()
         file = files.open_segment(meta)
         hashes, rows, directory, shift = files.index(meta).memory_views()
@@ -69,16 +69,16 @@ class OpenedSegment:
 
     def with_closures(self, files: SegmentFiles, closures: Closures) -> OpenedSegment:
         """Return this segment with these closures (in version order); only further ones are read."""
-        if closures == self._closures:
+        if closures == self.closures:
             return self
-        known = len(self._closures)
-        is_further = closures[:known] == self._closures
+        known = len(self.closures)
+        is_further = closures[:known] == self.closures
         layers = self._layers if is_further else ()
         pieces = [files.closures(piece, self.meta.rows) for piece in (closures[known:] if is_further else closures)]
         if pieces:
             layers = _added(layers, _merged(pieces))
         opened = OpenedSegment.__new__(OpenedSegment)
-        opened.meta, opened._closures, opened._layers = self.meta, closures, layers
+        opened.meta, opened.closures, opened._layers = self.meta, closures, layers
         opened.probe = self.probe._replace(new_end=_new_end(layers) if layers else None)
         return opened
 

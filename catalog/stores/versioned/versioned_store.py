@@ -25,7 +25,10 @@ from statestore.catalog.log.entries import newer_entry
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
+from statestore.catalog.reads.argument_names import one_spelling
 from statestore.catalog.reads.point_lookup import PointLookup, Version
+from statestore.catalog.reads.points.key_history import key_history
+from statestore.catalog.reads.versioned_table import window_of
 from statestore.catalog.stores.latency import SAMPLE, Latencies
 from statestore.catalog.stores.pending_writes import Pending, records_from_rows
 from statestore.catalog.stores.record_input import batches_of, latest_time, record_batch
@@ -41,6 +44,7 @@ from statestore.formats.errors import CommitUnknownError, InvalidInputError, sho
 from statestore.formats.places.rocksdb_forks import leave_in_forks
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.serdes.row_serde import row_serde
+from statestore.formats.state_table import Query, column_names
 from statestore.formats.values.key_codec import KeyCodec, ValueCodec
 from statestore.formats.values.times import MAX_MS, MIN_MS, Moment, Time, from_us, moment_us, to_us
 
@@ -385,6 +389,38 @@ class NaturalVersionedStore(VersionedStore):
         ]
         for item in matches if ascending else reversed(matches):
             yield record_of(item, self._values)
+
+    @one_spelling(start="start_time", end="end_time")
+    def history(
+        self,
+        key: Any = None,
+        start_time: Moment | None = None,
+        end_time: Moment | None = None,
+        version: int | None = None,
+        columns: Iterable[str] | None = None,
+        filter: Any = None,
+    ) -> pa.RecordBatchReader:
+        """Read every version with its interval, of one key or all, valid at some moment from ``start_time`` to
+        ``end_time``.
+
+        Both ends are inclusive. Versions are as recorded by commit ``version``; ``_commit_version`` is the commit that
+        wrote each. Uncommitted puts are not among them.
+        """
+        asked = None if columns is None else column_names(columns, "columns")
+        low = None if start_time is None else moment_us(start_time, "start_time")
+        high = None if end_time is None else moment_us(end_time, "end_time")
+        if key is None or asked == () or version is not None or filter is not None or (low == high and low is not None):
+            return super().history(key, start_time, end_time, version, asked, filter)
+        self._check_open()
+        name = self._keys.normalize(key)
+        query = Query(mode="history", start_time=low, end_time=high, columns=asked)
+        schema = self.table.schema(query)
+        self._follow()
+        with self._view:
+            lookup, log_state = self._live.lookup, self._log_state
+        window = window_of(self.name, log_state, query)
+        batches = key_history(lookup, self._files, log_state, (self._keys, self._values), name, window, schema)
+        return pa.RecordBatchReader.from_batches(schema, batches)
 
     def flush(self) -> None:
         """Make acknowledged writes survive the end of the machine, too."""
