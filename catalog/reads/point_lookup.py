@@ -57,7 +57,8 @@ class PointLookup:
         self._files = files
         self._value_codec = values
         self._hash = codec.hash
-        self._closures = log_state.closures
+        self._segments, self._closures = log_state.segments, log_state.closures
+        self._places: dict[str, int] = {}
         self._codec = codec
         self._form = key_form(codec.schema)
         # Earliest ends first, and so in the slots of a new filter: the segment that closed next after a moment most
@@ -221,6 +222,12 @@ class PointLookup:
                 end = probe.ends[row] if probe.new_end is None else probe.new_end(row, probe.ends[row])
                 if end >= moment and end > probe.starts[row] and probe.is_key(row, form):
                     yield self._opened[self._metas[slot].name], row, end  # type: ignore[union-attr]
+
+    def place(self, meta: SegmentMeta) -> int:
+        """Return the position of a segment in the log state."""
+        if not self._places:
+            self._places = {segment.name: place for place, segment in enumerate(self._segments)}
+        return self._places[meta.name]
 
     def _candidates(self, key_hash: int) -> int:
         """Return the slots of the segments that may have the key, as one integer."""

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.point_lookup import PointLookup
 from statestore.catalog.reads.points.segment_probe import OpenedSegment
 from statestore.catalog.reads.scan import VERSION_COLUMN, TimeRange
@@ -21,7 +20,6 @@ from statestore.formats.values.types import TIME
 def key_history(
     lookup: PointLookup,
     files: SegmentFiles,
-    log_state: LogState,
     codecs: tuple[KeyCodec, ValueCodec],
     key: tuple[Any, ...],
     window: TimeRange,
@@ -30,11 +28,10 @@ def key_history(
     """Return the versions of a key (normalized) in a window of several moments at the newest version.
 
     The columns are those of ``schema``, the rows and their order those of a scan of all rows: by segment, first the
-    parts of segments in which no row has to be judged by its end. ``lookup`` reads ``log_state``.
+    parts of segments in which no row has to be judged by its end.
     """
-    places = {meta.name: place for place, meta in enumerate(log_state.segments)}
     found = [
-        ((_is_judged(opened, row, window), places[opened.meta.name], row), opened, end)
+        ((_is_judged(opened, row, window), lookup.place(opened.meta), row), opened, end)
         for opened, row, end in lookup.rows_ending_from(key, max(window.low, -(2**63)) + 1)
         if not opened.meta.tombstone and opened.probe.starts[row] <= window.high
     ]
@@ -43,19 +40,18 @@ def key_history(
     found.sort(key=lambda item: item[0])
     rows = [(opened, place[2], end) for place, opened, end in found]
     keys, values = codecs
-    columns = dict(zip(keys.schema.names, keys.to_columns([key] * len(rows)), strict=True))
-    if any(name in values.schema.names for name in schema.names):
+    names, key_names, value_names = schema.names, files.spec.key_names, files.spec.value_names
+    columns = dict(zip(key_names, keys.to_columns([key] * len(rows)), strict=True))
+    if not set(value_names).isdisjoint(names):
         cells = [opened.probe.values(row) or () for opened, row, _ in rows]
-        columns |= dict(zip(values.schema.names, values.to_columns(cells), strict=True))
-    if "valid_from" in schema.names:
-        starts = pa.array([opened.probe.starts[row] for opened, row, _ in rows], pa.int64())
-        columns["valid_from"] = starts.cast(TIME)
-    if "valid_to" in schema.names:
+        columns |= dict(zip(value_names, values.to_columns(cells), strict=True))
+    if "valid_from" in names:
+        columns["valid_from"] = pa.array([opened.probe.starts[row] for opened, row, _ in rows], pa.int64()).view(TIME)
+    if "valid_to" in names:
         columns["valid_to"] = end_column(np.array([end for _, _, end in rows], np.int64))
-    if VERSION_COLUMN in schema.names:
-        versions = [int(files.open_segment(opened.meta).int64("_added")[row]) for opened, row, _ in rows]
-        columns[VERSION_COLUMN] = pa.array(versions, pa.int64())
-    return [pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)]
+    if VERSION_COLUMN in names:
+        columns[VERSION_COLUMN] = pa.array([opened.added(files)[row] for opened, row, _ in rows], pa.int64())
+    return [pa.RecordBatch.from_arrays([columns[name] for name in names], schema=schema)]
 
 
 def _is_judged(opened: OpenedSegment, row: int, window: TimeRange) -> bool:
@@ -65,7 +61,8 @@ def _is_judged(opened: OpenedSegment, row: int, window: TimeRange) -> bool:
 
 def _least_end(meta: SegmentMeta, row: int) -> int:
     """Return the least stored end in the block of a row."""
-    for first, block in meta.spans():
-        if first <= row < first + block.rows:
+    for block in meta.blocks:
+        if row < block.rows:
             return block.min_valid_to
+        row -= block.rows
     return meta.min_valid_to

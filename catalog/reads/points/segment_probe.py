@@ -50,6 +50,7 @@ class OpenedSegment:
         self.meta = meta
         self.closures: Closures = ()
         self._layers: tuple[Layer, ...] = ()
+        self._added: memoryview | None = None
         file = files.open_segment(meta)
         hashes, rows, directory, shift = files.index(meta).memory_views()
         spec = files.spec
@@ -67,6 +68,12 @@ class OpenedSegment:
             shown=_no_values if meta.tombstone else _shown(values, spec.value_names, to_user),
         )
 
+    def added(self, files: SegmentFiles) -> memoryview:
+        """Return the version that wrote each row."""
+        if self._added is None:
+            self._added = files.open_segment(self.meta).int64("_added").data
+        return self._added
+
     def with_closures(self, files: SegmentFiles, closures: Closures) -> OpenedSegment:
         """Return this segment with these closures (in version order); only further ones are read."""
         if closures == self.closures:
@@ -79,6 +86,7 @@ class OpenedSegment:
             layers = _added(layers, _merged(pieces))
         opened = OpenedSegment.__new__(OpenedSegment)
         opened.meta, opened.closures, opened._layers = self.meta, closures, layers
+        opened._added = self._added
         opened.probe = self.probe._replace(new_end=_new_end(layers) if layers else None)
         return opened
 

@@ -419,7 +419,7 @@ class NaturalVersionedStore(VersionedStore):
         with self._view:
             lookup, log_state = self._live.lookup, self._log_state
         window = window_of(self.name, log_state, query)
-        batches = key_history(lookup, self._files, log_state, (self._keys, self._values), name, window, schema)
+        batches = key_history(lookup, self._files, (self._keys, self._values), name, window, schema)
         return pa.RecordBatchReader.from_batches(schema, batches)
 
     def flush(self) -> None:
