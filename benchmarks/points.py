@@ -4,9 +4,9 @@
     python benchmarks/points.py --quick          200k keys, 2M versions in 100 commits
     python benchmarks/points.py --folder FOLDER  keep the stores there, and use them again in the next run
 
-Half of the updates go to few keys; 3 % delete and 1 % come late. Each JSON line holds a ratio of processor times (ours /
-theirs, medians of interleaved runs, warm), its goal, and both in microseconds for each call or key. The answers of both
-sides are compared before they are timed.
+Half of the updates go to few keys; 3 % delete and 1 % come late. Each JSON line holds a ratio of processor times (ours
+by theirs, medians of interleaved runs, warm), its goal, and both in microseconds for each call or key. The answers of
+both sides are compared before they are timed.
 """
 
 from __future__ import annotations

@@ -21,7 +21,6 @@ from statestore.catalog.stores.live.hot_tier import HotTier, TimeOrderedTier
 from statestore.catalog.stores.live.live_tables import SEQUENCE_MASK, Accepted
 from statestore.catalog.stores.live.tier_handle import MAX_TIME
 from statestore.catalog.stores.live.time_segmented import (
-    Bounds,
     Take,
     TimeSegmentedStore,
     Windowed,

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-
 from statestore.catalog.reads.point_lookup import Found
-from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.key_codec import ValueCodec
 from statestore.formats.values.times import from_us
@@ -21,19 +16,6 @@ class Record(NamedTuple):
     value: Any
     valid_from: int
     valid_to: int | None
-
-
-def many_keys(keys: Any) -> Iterable[Any]:
-    """Return the keys of `get_many`, one by one. Raises InvalidInputError WRONG_KEY for what is not several keys."""
-    if isinstance(keys, pa.Array | pa.ChunkedArray):
-        return keys.to_pylist()  # type: ignore[no-any-return]
-    if isinstance(keys, str | bytes | Mapping) or not isinstance(keys, Iterable):
-        raise InvalidInputError(
-            ErrorCode.WRONG_KEY,
-            f"keys is {shown(keys)} ({type(keys).__name__}); expected a list or another iterable of keys, or an Arrow "
-            "array; for one key call get",
-        )
-    return keys
 
 
 def record_of(found: Found, values: ValueCodec) -> Record:

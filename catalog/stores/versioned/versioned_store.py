@@ -30,12 +30,13 @@ from statestore.catalog.reads.point_lookup import PointLookup, Version
 from statestore.catalog.reads.points.key_history import key_history
 from statestore.catalog.reads.versioned_table import window_of
 from statestore.catalog.stores.latency import SAMPLE, Latencies
+from statestore.catalog.stores.many_keys import many_keys
 from statestore.catalog.stores.pending_writes import Pending, records_from_rows
 from statestore.catalog.stores.record_input import batches_of, latest_time, record_batch
 from statestore.catalog.stores.retention import retention_of
 from statestore.catalog.stores.store_handle import NO_STREAM_TIME, PutAllResult, check_transaction
 from statestore.catalog.stores.versioned.live_state import LiveState
-from statestore.catalog.stores.versioned.records import PutResult, Record, many_keys, record_of
+from statestore.catalog.stores.versioned.records import PutResult, Record, record_of
 from statestore.catalog.stores.versioned.table_change import append_change, overwrite_change
 from statestore.catalog.stores.versioned.task_writes import judge_parts
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore

@@ -9,6 +9,7 @@ import pytest
 
 import statestore
 from statestore.catalog.commits import new_files
+from statestore.catalog.reads import point_lookup
 from statestore.catalog.upkeep import compaction, publish_compaction
 from support.stores.versioned_checks import as_table, create
 from support.stores.versioned_model import Model
@@ -25,6 +26,8 @@ def small_thresholds() -> Iterator[None]:
         patch.setattr(publish_compaction, "SEAL_MIN_ROWS", 3)
         patch.setattr(publish_compaction, "MINOR_DELTAS", 3)
         patch.setattr(new_files, "INDEX_MIN_ROWS", 4)
+        patch.setattr(point_lookup, "LONG_RUN", 2)
+        patch.setattr(point_lookup, "CHECKPOINTS", 2)
         yield
 
 
