@@ -106,7 +106,8 @@ def built(folder: Path, name: str, stream: Stream, compacted: bool) -> statestor
     if name in catalog.stores():
         for number in range(COMMITS):
             stream.commit(number)
-        return catalog.open_store(name)  # type: ignore[return-value]
+        existing: statestore.VersionedStore = catalog.open_store(name)
+        return existing
     catalog.create_store(name, key=KEY, value=VALUE).close()
     store: statestore.VersionedStore = catalog.open_store(name, auto_compact=not compacted)
     for number in range(COMMITS):
@@ -121,7 +122,8 @@ def encoded(row: dict[str, Any] | None) -> bytes:
     if row is None:
         return b""
     shop, note = row["shop"].encode(), None if row["note"] is None else row["note"].encode()
-    return HEAD.pack(row["price"], row["stock"], len(shop), -1 if note is None else len(note)) + shop + (note or b"")
+    head: bytes = HEAD.pack(row["price"], row["stock"], len(shop), -1 if note is None else len(note))
+    return head + shop + (note or b"")
 
 
 def decoded(data: bytes) -> dict[str, Any]:

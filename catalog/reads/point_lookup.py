@@ -66,12 +66,12 @@ class PointLookup:
         metas = [meta for meta in log_state.segments if meta.role != "belief"]
         metas.sort(key=lambda meta: (meta.max_valid_to, -meta.max_added))
         rows = {meta.name: meta.rows for meta in metas}
-        self._filter = SegmentFilter(rows) if previous is None else previous._filter.following(rows)
+        self._filter: SegmentFilter = SegmentFilter(rows) if previous is None else previous._filter.following(rows)
         slots = self._filter.slots
         count = 8 * self._filter.width
         self._metas: list[SegmentMeta | None] = [None] * count
         # Looks in vain since the last attempt to enter the segment.
-        self._vain = [0] * count if previous is None or previous._filter is not self._filter else previous._vain
+        self._vain: list[int] = [0] * count if previous is None or previous._filter is not self._filter else previous._vain
         self._probes: list[SegmentProbe | None] = [None] * count
         self._opened: dict[str, OpenedSegment] = {}
         for meta in metas:
@@ -99,10 +99,11 @@ class PointLookup:
         form = key if self._form is None else self._form(key)
         # Written out, like the look into a segment below: calls would cost a third of the read.
         found, times = self._filter, self._values
+        every = found.every  # before the bits: another thread may enter a segment meanwhile
         view, width = found.view, found.width
         first, second = (key_hash >> found.shift) * width, (key_hash & found.mask) * width
         slots = _of_bytes(view[first : first + width], "little") & _of_bytes(view[second : second + width], "little")
-        slots = (slots | found.every) & times.from_end[bisect_right(times.ends, moment) // times.step]
+        slots = (slots | every) & times.from_end[bisect_right(times.ends, moment) // times.step]
         slots &= times.to_start[-(-bisect_right(times.starts, moment) // times.step)]
         probes = self._probes
         while slots:  # at most one segment has the version, so their order does not matter
@@ -115,7 +116,7 @@ class PointLookup:
             stop = directory[bucket + 1]
             at = bisect_left(hashes, key_hash, directory[bucket], stop)
             if at == stop or hashes[at] != key_hash:
-                if found.every & lowest:
+                if every & lowest:
                     self._count_vain(slot, probe)
                 continue
             if at + LONG_RUN < stop and hashes[at + LONG_RUN] == key_hash:
@@ -181,8 +182,9 @@ class PointLookup:
         slots &= times.to_start[-(-bisect_right(times.starts, moment) // times.step)]
         for start in range(0, len(hashes), KEYS_AT_ONCE):
             some = ordered[start : start + KEYS_AT_ONCE]
+            every = found.every  # before the bits, as in `locate`
             words = found.common(some)
-            words |= np.frombuffer(found.every.to_bytes(found.width, "little"), np.uint64)
+            words |= np.frombuffer(every.to_bytes(found.width, "little"), np.uint64)
             words &= np.frombuffer(slots.to_bytes(found.width, "little"), np.uint64)
             bits = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")
             in_slot, at = np.nonzero(bits.T)
@@ -232,10 +234,11 @@ class PointLookup:
     def _candidates(self, key_hash: int) -> int:
         """Return the slots of the segments that may have the key, as one integer."""
         found = self._filter
+        every = found.every  # before the bits: another thread may enter a segment meanwhile
         view, width = found.view, found.width
         first, second = (key_hash >> found.shift) * width, (key_hash & found.mask) * width
-        slots = int.from_bytes(view[first : first + width], "little")
-        return slots & int.from_bytes(view[second : second + width], "little") | found.every
+        slots = _of_bytes(view[first : first + width], "little") & _of_bytes(view[second : second + width], "little")
+        return slots | every
 
     def _count_vain(self, slot: int, probe: SegmentProbe) -> None:
         """Count a look that found no row of the hash; enter the segment once the looks have cost as much as that."""

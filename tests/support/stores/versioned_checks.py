@@ -98,8 +98,8 @@ def check_points(store: VersionedStore, model: Model) -> None:
     assert store.dropped_records == model.dropped
     many = list("dabca")
     for time in (None, *range(-1, HORIZON + 1)):
-        expected = [model.get(key, time) for key in many]
-        assert [as_row(record) for record in store.get_many(many, as_of=time)] == expected, f"as of {time}"
+        answers = [model.get(key, time) for key in many]
+        assert [as_row(record) for record in store.get_many(many, as_of=time)] == answers, f"as of {time}"
     for key in "abcd":
         assert as_row(store.get(key)) == model.get(key)
         for time in range(-1, HORIZON + 1):

@@ -1,4 +1,4 @@
-"""Rows read from the buffers of columns equal what Arrow says of them, for every type, with nulls, slices and batches."""
+"""Rows read from the buffers of columns equal what Arrow says of them: every type, nulls, slices and batches."""
 
 from __future__ import annotations
 

@@ -24,7 +24,8 @@ def named(found: SegmentFilter, key_hash: int) -> int:
     )
     common = int.from_bytes(found.common(np.array([key_hash], np.uint64)).tobytes(), "little")
     assert bits == common
-    return bits | found.every
+    every: int = found.every
+    return bits | every
 
 
 @given(
