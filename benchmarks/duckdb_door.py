@@ -258,7 +258,7 @@ def copy_store(source: Path, target: Path) -> None:
     """Copy a warehouse, and compact the copy."""
     shutil.copytree(source, target)
     with statestore.connect(target).open_store("prices") as store:
-        store.compact()
+        store.compact(full=True)
 
 
 if __name__ == "__main__":

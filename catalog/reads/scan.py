@@ -276,6 +276,15 @@ def live_rows(files: SegmentFiles, piece: Piece, window: TimeRange) -> int:
     return piece.rows if live is None else int(np.count_nonzero(live))
 
 
+def live_mask(files: SegmentFiles, piece: Piece, window: TimeRange) -> Bools | None:
+    """Return a mask of the rows of a piece that belong to the window; None if all do. Only times are read."""
+    ends = _piece_ends(files, piece, window, False) if piece.cut else None
+    if ends is None:
+        return None
+    starts = files.open_segment(piece.segment.meta).int64("valid_from")
+    return _live(ends[piece.start : piece.stop], starts[piece.start : piece.stop], window)
+
+
 def live_starts(files: SegmentFiles, piece: Piece, window: TimeRange) -> Ints:
     """Return the starts of the rows of a piece that belong to the window, in order; only times are read."""
     starts = files.open_segment(piece.segment.meta).int64("valid_from")[piece.start : piece.stop]

@@ -13,7 +13,8 @@ from sqlglot import exp
 
 from statestore.catalog.warehouse import Warehouse
 from statestore.connector.duckdb.attach import connect, create_schemas
-from statestore.connector.duckdb.relation import Reading, create_view
+from statestore.connector.duckdb.reading import Reading
+from statestore.connector.duckdb.relation import create_view
 from statestore.connector.identifiers import quoted
 from statestore.connector.sql.sql_statement import (
     DuckDBSQL,
