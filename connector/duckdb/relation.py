@@ -25,8 +25,12 @@ except ImportError:  # DuckDB 1
     ScanSource = None  # type: ignore[misc,assignment]
 
 
-def create_view(connection: duckdb.DuckDBPyConnection, name: str, table: StateTable, query: Query) -> Reading:
+def create_view(
+    connection: duckdb.DuckDBPyConnection, name: str, table: StateTable, query: Query, temporary: bool = False
+) -> Reading:
     """Create the view ``name`` over the result of ``query``; only the schema is read now.
+
+    A ``temporary`` view belongs to this connection, and other connections to the instance do not see it.
 
     The returned `Reading` holds the last error that a scan raised, which DuckDB would only pass on as text.
     """
@@ -39,5 +43,12 @@ def create_view(connection: duckdb.DuckDBPyConnection, name: str, table: StateTa
     condition = f"{PIN_COLUMN} = txid_current()"
     if ScanSource is not None:
         condition += f" AND {MARKS} IS NOT NULL"
+    if temporary:
+        hidden = f"__source of {name}"
+        connection.register(hidden, source)
+        connection.execute(
+            f"CREATE OR REPLACE TEMP VIEW {quoted(name)} AS SELECT {columns} FROM {quoted(hidden)} WHERE {condition}"
+        )
+        return reading
     connection.from_arrow(source).filter(condition).project(columns).create_view(name, replace=True)
     return reading
