@@ -34,7 +34,10 @@ MARKS = "__live"
 KEPT_PINS = 4096  # transactions whose plans are kept; an older one that reads again is refused
 COUNTED_ROWS = 1 << 20  # rows of a batch of which nothing is read
 SMALL_ROWS = 2048  # batches up to this size, a vector of DuckDB, are joined
+KEPT_PLANS = 64  # of one version
 KEPT_READS = 16  # sets of columns whose batches are kept
+READS_BEFORE_COPY = 3  # of one version and set of columns, after which live rows are copied
+COPIED_BYTES = 32 << 20  # for all copies of one view
 CHECK_SECONDS = 0.05
 
 
@@ -45,14 +48,27 @@ class _Pinned:
     table: StateTable
     query: Query
     kept: tuple[int, int] | None
-    plans: dict[tuple[Filter, ...], Sequence[Split]] = field(default_factory=dict)
+    plans: OrderedDict[tuple[Filter, ...], Sequence[Split]] = field(default_factory=OrderedDict)
 
     def planned(self, filters: tuple[Filter, ...]) -> Sequence[Split]:
         """The splits for these filters. Plans for different filters agree on the version only where it is stated."""
         planned = () if self.query.version is None else filters
-        if planned not in self.plans:
-            self.plans[planned] = self.table.splits(replace(self.query, filters=planned))
-        return self.plans[planned]
+        splits = self.plans.pop(planned, None)
+        if splits is None:
+            splits = self.table.splits(replace(self.query, filters=planned))
+        self.plans[planned] = splits
+        if len(self.plans) > KEPT_PLANS:
+            self.plans.popitem(last=False)
+        return splits
+
+
+@dataclass
+class _Kept:
+    """The batches of some columns that a query has read. They are views of files, or copies of the live rows alone."""
+
+    batches: list[pa.RecordBatch]
+    reads: int = 1
+    copied: int = 0  # bytes
 
 
 @dataclass
@@ -62,7 +78,7 @@ class _Marked:
     state: _Pinned
     table: MarksDeadRows
     parts: Sequence[MaskedSplit]
-    batches: OrderedDict[tuple[str, ...], list[pa.RecordBatch]] = field(default_factory=OrderedDict)
+    kept: OrderedDict[tuple[str, ...], _Kept] = field(default_factory=OrderedDict)
 
     @property
     def is_uncut(self) -> bool:
@@ -77,19 +93,42 @@ class _Marked:
     def keep(self, asked: tuple[str, ...], columns: Sequence[str], batches: list[pa.RecordBatch]) -> None:
         """Keep batches for the next query that asks for these columns, if they take next to no memory."""
         if all(self.table.is_mapped(part.split, columns) for part in self.parts):
-            self.batches[asked] = batches
-            while len(self.batches) > KEPT_READS:
-                self.batches.popitem(last=False)
+            self.kept[asked] = _Kept(batches)
+            while len(self.kept) > KEPT_READS:
+                self.kept.popitem(last=False)
 
-    def again(self, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def again(self, kept: _Kept) -> Iterator[pa.RecordBatch]:
         """Batches that were kept. The lengths of their files are checked first, and then again and again."""
+        kept.reads += 1
+        if kept.reads == READS_BEFORE_COPY:
+            self._copy_live(kept)
         checked = -math.inf
-        for batch in batches:
+        for batch in kept.batches:
             if time.monotonic() - checked > CHECK_SECONDS:
                 for part in self.parts:
                     self.table.check_files(part.split)
                 checked = time.monotonic()
             yield batch
+
+    def _copy_live(self, kept: _Kept) -> None:
+        """Copy the live rows of batches with dead ones, if they are numbers and few enough."""
+        cut = [batch for batch in kept.batches if _has_dead(batch)]
+        if not cut or not all(pa.types.is_primitive(kind) for kind in cut[0].schema.types):
+            return
+        cost = sum(kind.bit_width for kind in cut[0].schema.types) // 8 * sum(batch.num_rows for batch in cut)
+        if cost + sum(other.copied for other in self.kept.values()) <= COPIED_BYTES:
+            kept.copied = cost
+            kept.batches = [_live_rows(batch) if _has_dead(batch) else batch for batch in kept.batches]
+
+
+def _has_dead(batch: pa.RecordBatch) -> bool:
+    return MARKS in batch.schema.names and batch.column(MARKS).null_count > 0
+
+
+def _live_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
+    marks = batch.schema.get_field_index(MARKS)
+    live = batch.filter(batch.column(marks).is_valid())
+    return live.set_column(marks, live.schema.field(marks), all_live(live.num_rows))
 
 
 class Reading:
@@ -195,7 +234,7 @@ class Reading:
     def _kept_batches(
         self, marked: _Marked, asked: tuple[str, ...], query: Query, schema: pa.Schema, pin: int
     ) -> Iterator[pa.RecordBatch]:
-        found = marked.batches.get(asked)
+        found = marked.kept.get(asked)
         if found is not None:
             yield from marked.again(found)
             return

@@ -80,7 +80,7 @@ def test_every_query_has_the_rows_of_the_model(
     def ask(question: str) -> list[tuple[Any, ...]]:
         return connection.execute(question).fetchall()
 
-    for _ in range(2):  # the second time from kept batches
+    for _ in range(5):  # first from files, then from kept batches, then from copies
         rows = ask("SELECT k, v, epoch_ms(valid_from), epoch_ms(valid_to) FROM s")
         assert (len(rows), set(rows)) == (len(true), true)
         assert ask("SELECT count(*) FROM s") == [(len(true),)]

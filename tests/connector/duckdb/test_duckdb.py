@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 from support.in_memory_table import MemoryTable
 
-from statestore.connector.duckdb import relation
+import statestore
+from statestore.connector.duckdb import reading, relation
 from statestore.connector.duckdb.attach import check_names_differ, connect
 from statestore.connector.duckdb.pushed_filter import read_pushed
 from statestore.connector.duckdb.relation import create_view
@@ -195,3 +198,18 @@ def test_a_pushed_expression_is_read_back(
 ) -> None:
     pushed = read_pushed(expression, PUSHED, "pin")
     assert (pushed.pin, pushed.filters, pushed.complete) == (7, filters, complete)
+
+
+def test_plans_of_one_version_are_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(reading, "KEPT_PLANS", 3)
+    with statestore.connect(tmp_path).create_store("s", key={"k": "bigint"}, value={"v": "bigint"}) as store:
+        for key in range(20):
+            store.put(key, key, timestamp=key)
+        store.commit()
+        read = reading.Reading(store.table, Query())
+        for pin in range(1, 20):
+            for filters in ((), (Filter("k", "=", pin),)):
+                expected = [pin] if filters else list(range(20))
+                assert read.scan(pin, filters, ["v"], False).read_all()["v"].to_pylist() == expected
+        assert len(read._pins) == 19
+        assert {len(state.plans) for state in read._pins.values()} == {3}
