@@ -35,6 +35,7 @@ KEPT_PINS = 4096  # transactions whose plans are kept; an older one that reads a
 COUNTED_ROWS = 1 << 20  # rows of a batch of which nothing is read
 SMALL_ROWS = 2048  # batches up to this size, a vector of DuckDB, are joined
 KEPT_PLANS = 64  # of one version
+KEPT_ROWS = 1 << 16  # rows of copies that are kept, or joined
 KEPT_READS = 16  # sets of columns whose batches are kept
 READS_BEFORE_COPY = 3  # of one version and set of columns, after which live rows are copied
 COPIED_BYTES = 32 << 20  # for all copies of one view
@@ -90,12 +91,16 @@ class _Marked:
         counts = [part.live for part in self.parts]
         return None if None in counts else sum(count or 0 for count in counts)
 
-    def keep(self, asked: tuple[str, ...], columns: Sequence[str], batches: list[pa.RecordBatch]) -> None:
-        """Keep batches for the next query that asks for these columns, if they take next to no memory."""
-        if all(self.table.is_mapped(part.split, columns) for part in self.parts):
-            self.kept[asked] = _Kept(batches)
-            while len(self.kept) > KEPT_READS:
-                self.kept.popitem(last=False)
+    def can_keep(self, columns: Sequence[str]) -> bool:
+        """Whether batches of these columns take next to no memory."""
+        made = [part.live for part in self.parts if not self.table.is_mapped(part.split, columns)]
+        return None not in made and sum(live or 0 for live in made) <= KEPT_ROWS
+
+    def keep(self, asked: tuple[str, ...], batches: list[pa.RecordBatch]) -> None:
+        """Keep batches for the next query that asks for these columns."""
+        self.kept[asked] = _Kept(batches)
+        while len(self.kept) > KEPT_READS:
+            self.kept.popitem(last=False)
 
     def again(self, kept: _Kept) -> Iterator[pa.RecordBatch]:
         """Batches that were kept. The lengths of their files are checked first, and then again and again."""
@@ -238,12 +243,15 @@ class Reading:
         if found is not None:
             yield from marked.again(found)
             return
+        batches = _joined(self._batches(marked.parts, query, schema, pin))
+        if PIN_COLUMN in asked or not marked.can_keep(query.columns or ()):
+            yield from batches
+            return
         read = []
-        for batch in _joined(self._batches(marked.parts, query, schema, pin)):
+        for batch in batches:
             read.append(batch)
             yield batch
-        if PIN_COLUMN not in asked:
-            marked.keep(asked, query.columns or (), read)
+        marked.keep(asked, read)
 
     def _watched(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Keep the error that a read raises, which DuckDB would only pass on as text."""
@@ -282,12 +290,18 @@ class Reading:
 def _joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The batches, small neighbours as one, because each batch costs DuckDB and Python as much as a thousand rows."""
     small: list[pa.RecordBatch] = []
+    rows = 0
     for batch in batches:
-        if batch.num_rows <= SMALL_ROWS:
-            small.append(batch)
+        if batch.num_rows > SMALL_ROWS:
+            yield batch
             continue
-        yield batch
-    yield from pa.Table.from_batches(small).combine_chunks().to_batches() if small else ()
+        small.append(batch)
+        rows += batch.num_rows
+        if rows > KEPT_ROWS:
+            yield from pa.Table.from_batches(small).combine_chunks().to_batches()
+            small, rows = [], 0
+    if small:
+        yield from pa.Table.from_batches(small).combine_chunks().to_batches()
 
 
 def _counted(schema: pa.Schema, rows: int, pin: int) -> Iterator[pa.RecordBatch]:

@@ -213,3 +213,34 @@ def test_plans_of_one_version_are_bounded(monkeypatch: pytest.MonkeyPatch, tmp_p
                 assert read.scan(pin, filters, ["v"], False).read_all()["v"].to_pylist() == expected
         assert len(read._pins) == 19
         assert {len(state.plans) for state in read._pins.values()} == {3}
+
+
+def test_only_views_of_files_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(reading, "KEPT_ROWS", 5)
+    with statestore.connect(tmp_path).create_store("s", key={"k": "bigint"}, value={"v": "bigint"}) as store:
+        for commit in range(2):
+            for key in range(20 - commit):
+                store.put(key, key, timestamp=commit * 1000 + key)
+            store.commit()
+        read = reading.Reading(store.table, Query())
+        for pin, columns in enumerate((["v"], ["valid_to"], ["k", "v"], ["v", "valid_to"])):
+            for _ in range(3):
+                assert read.scan(pin, (), [reading.MARKS, *columns], True).read_all().num_rows >= 20
+        assert read._last_marked is not None
+        assert list(read._last_marked.kept) == [(reading.MARKS, "v"), (reading.MARKS, "k", "v")]
+
+
+def test_copies_of_live_rows_are_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(reading, "COPIED_BYTES", 300)
+    with statestore.connect(tmp_path).create_store("s", key={"k": "bigint"}, value={"v": "bigint"}) as store:
+        for commit in range(2):
+            for key in range(20 - 10 * commit):
+                store.put(key, key, timestamp=commit * 1000 + key)
+            store.commit()
+        read = reading.Reading(store.table, Query())
+        rows = {
+            columns: [read.scan(1, (), [reading.MARKS, *columns], True).read_all().num_rows for _ in range(4)]
+            for columns in (("v",), ("k", "v"), ("k",))
+        }
+        # 20 rows of 9 bytes are copied, 20 of 17 bytes are too many, and so are another 20 of 9.
+        assert rows == {("v",): [30, 30, 20, 20], ("k", "v"): [30] * 4, ("k",): [30] * 4}
