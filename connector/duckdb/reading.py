@@ -37,6 +37,7 @@ SMALL_ROWS = 2048  # batches up to this size, a vector of DuckDB, are joined
 KEPT_PLANS = 64  # of one version
 KEPT_ROWS = 1 << 16  # rows of copies that are kept, or joined
 KEPT_READS = 16  # sets of columns whose batches are kept
+ONE_BATCH_ROWS = 1 << 17  # kept rows that are handed over at once, as a store would read them in one batch
 READS_BEFORE_COPY = 3  # of one version and set of columns, after which live rows are copied
 COPIED_BYTES = 32 << 20  # for all copies of one view
 CHECK_SECONDS = 0.05
@@ -67,9 +68,13 @@ class _Pinned:
 class _Kept:
     """The batches of some columns that a query has read. They are views of files, or copies of the live rows alone."""
 
-    batches: list[pa.RecordBatch]
+    batches: list[pa.RecordBatch]  # not empty
     reads: int = 1
     copied: int = 0  # bytes
+
+    @property
+    def rows(self) -> int:
+        return sum(batch.num_rows for batch in self.batches)
 
 
 @dataclass
@@ -189,14 +194,20 @@ class Reading:
             state = self._pin(pin)
             splits = state.planned(named)
             marked = self._marks(state, splits) if self._marks_dead and not named else None
-        schema = pa.schema([self._marked.field(name) for name in asked])
-        wanted = tuple(self._column_of[name] for name in asked if name in self._column_of)
+        columns = tuple(asked)
+        usable = marked is not None and (marked.is_uncut or (dead_allowed and MARKS in columns))
+        kept = marked.kept.get(columns) if marked is not None and usable else None
+        if marked is not None and kept is not None and kept.rows <= ONE_BATCH_ROWS:
+            # Threads of DuckDB need not call Python for these.
+            return pa.Table.from_batches(marked.again(kept)).to_reader()
+        schema = pa.schema([self._marked.field(name) for name in columns])
+        wanted = tuple(self._column_of[name] for name in columns if name in self._column_of)
         # A batch without any column would lose its number of rows.
         query = replace(state.query, filters=named, columns=wanted or (_cheapest(self.schema),))
         if marked is not None and not wanted and marked.live is not None:
             batches = _counted(schema, marked.live, pin)
-        elif marked is not None and (marked.is_uncut or (dead_allowed and MARKS in asked)):
-            batches = self._kept_batches(marked, tuple(asked), query, schema, pin)
+        elif marked is not None and usable:
+            batches = self._kept_batches(marked, kept, columns, query, schema, pin)
         else:
             batches = self._batches([MaskedSplit(split, None, None) for split in splits], query, schema, pin)
         return pa.RecordBatchReader.from_batches(schema, self._watched(batches))
@@ -237,11 +248,10 @@ class Reading:
         return last
 
     def _kept_batches(
-        self, marked: _Marked, asked: tuple[str, ...], query: Query, schema: pa.Schema, pin: int
+        self, marked: _Marked, kept: _Kept | None, asked: tuple[str, ...], query: Query, schema: pa.Schema, pin: int
     ) -> Iterator[pa.RecordBatch]:
-        found = marked.kept.get(asked)
-        if found is not None:
-            yield from marked.again(found)
+        if kept is not None:
+            yield from marked.again(kept)
             return
         batches = _joined(self._batches(marked.parts, query, schema, pin))
         if PIN_COLUMN in asked or not marked.can_keep(query.columns or ()):
@@ -251,7 +261,8 @@ class Reading:
         for batch in batches:
             read.append(batch)
             yield batch
-        marked.keep(asked, read)
+        if read:
+            marked.keep(asked, read)
 
     def _watched(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Keep the error that a read raises, which DuckDB would only pass on as text."""
