@@ -144,7 +144,7 @@ def _time_ranges(
         starts = files.open_segment(segment.meta).int64("valid_from")
         for low, high in _rows_between(segment, starts, first, last):
             samples.append(starts[low:high:1024])
-    ordered = np.sort(np.concatenate(samples))
+    ordered = np.sort(np.concatenate([np.empty(0, np.int64), *samples]))
     cuts = np.unique(ordered[:: SPLIT_EVENTS // 1024][1:]).tolist()
     bounds = [first, *(c for c in cuts if c > first), last + 1]
     return [(low, high - 1) for low, high in itertools.pairwise(bounds)]
