@@ -38,7 +38,7 @@ SIZES = {
     "small": Size(
         "small",
         long={10: Shape(20_000, 10, 5_000), 100: Shape(4_000, 100, 10_000)},
-        peers=Shape(10_000, 10, 10_000),
+        peers=Shape(10_000, 10, 1_000),
         compacted=Shape(20_000, 10, 10_000),
         swept={10: Shape(5_000, 10, 2_500), 100: Shape(1_000, 100, 5_000)},
         small_commits=(100, 500),
@@ -47,7 +47,7 @@ SIZES = {
     "default": Size(
         "default",
         long={10: Shape(500_000, 10, 100_000), 100: Shape(100_000, 100, 100_000)},
-        peers=Shape(200_000, 10, 100_000),
+        peers=Shape(200_000, 10, 20_000),
         compacted=Shape(200_000, 10, 100_000),
         swept={10: Shape(100_000, 10, 20_000), 100: Shape(10_000, 100, 20_000)},
         small_commits=(100, 5_000),
@@ -56,7 +56,7 @@ SIZES = {
     "large": Size(
         "large",
         long={10: Shape(1_000_000, 10, 100_000), 100: Shape(300_000, 100, 100_000)},
-        peers=Shape(500_000, 10, 100_000),
+        peers=Shape(1_000_000, 10, 100_000),
         compacted=Shape(1_000_000, 10, 100_000),
         swept={10: Shape(300_000, 10, 100_000), 100: Shape(50_000, 100, 100_000)},
         small_commits=(100, 5_000, 100_000),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -75,7 +75,7 @@ class Moment:
         """Compare aggregates of two columns in DuckDB."""
         connection = duckdb.connect()
         run = partial(aggregate, connection)
-        sides = {
+        sides: dict[str, Callable[[], tuple[int, float, float]]] = {
             "ours": lambda: run(self.store.scan(as_of=self.moment, columns=AGGREGATED)),
             "plain": lambda: run(mapped(self.plain, AGGREGATED)),
         }
