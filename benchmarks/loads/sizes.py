@@ -28,11 +28,11 @@ class Size:
 SIZES = {
     "tiny": Size(
         "tiny",
-        long={10: Shape(200, 10, 200), 100: Shape(20, 100, 200)},
+        long={10: Shape(200, 10, 500), 100: Shape(20, 100, 500)},
         peers=Shape(200, 10, 400),
         compacted=Shape(200, 10, 400),
-        swept={10: Shape(100, 10, 500)},
-        small_commits=(12, 20),
+        swept={10: Shape(50, 10, 250)},
+        small_commits=(10, 15),
         points=50,
     ),
     "small": Size(

@@ -123,7 +123,8 @@ def newest_of_each_key(stream: Stream, events: Numbers) -> Numbers:
     order = np.lexsort((stream.time[events], keys))  # stable: equal times stay in order of arrival
     sorted_keys = keys[order]
     last = np.append(sorted_keys[1:] != sorted_keys[:-1], True)
-    return events[order[last]]
+    newest: Numbers = events[order[last]]
+    return newest
 
 
 def _keys(shape: Shape, random: np.random.Generator) -> npt.NDArray[np.int32]:

@@ -28,6 +28,7 @@ def measure(bench: Workbench) -> Iterator[Figure]:
         path = copied(bench, history.path)
         whole.append(child.run("compact", path))
         after = check_store(stream, path)
+        shutil.rmtree(path)
         wall = statistics.median(ended.said["wall"] for ended in whole if ended.said)
         path = copied(bench, history.path)
         child.run("compact", path, kill_after=wall / 2000)
@@ -47,9 +48,8 @@ def measure(bench: Workbench) -> Iterator[Figure]:
 
 
 def copied(bench: Workbench, path: Path) -> Path:
-    """A copy of the store, in the place of the copy before."""
-    copy = path.with_name(path.name + "-copy")
-    shutil.rmtree(copy, ignore_errors=True)
+    """A copy of the store in a place of its own: a process keeps the log of a store by its place."""
+    copy = bench.new_folder("copy")
     shutil.copytree(path, copy)
     return copy
 

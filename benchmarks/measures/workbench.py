@@ -47,6 +47,7 @@ class Workbench:
     runs: int
     peers: tuple[str, ...] = ()
     absent: list[str] = field(default_factory=list)
+    _folders: int = 0
     _histories: dict[tuple[Shape, str], History] = field(default_factory=dict)
 
     def history(self, shape: Shape, state: str = DELIVERED) -> History:
@@ -61,8 +62,8 @@ class Workbench:
 
     def new_folder(self, name: str) -> Path:
         """A folder of this name and a number, which does not exist yet."""
-        number = sum(1 for _ in self.folder.iterdir())
-        return self.folder / f"{name}-{number}"
+        self._folders += 1
+        return self.folder / f"{name}-{self._folders}"
 
 
 def open_writer(path: Path, auto_compact: bool = True) -> statestore.VersionedStore:
