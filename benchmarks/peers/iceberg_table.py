@@ -13,7 +13,6 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.expressions import EqualTo
 
 from benchmarks.loads.stream import COLUMNS
 
@@ -44,7 +43,7 @@ class Iceberg:
         self.snapshots.append(self.table.current_snapshot().snapshot_id)
 
     def at(self, commits: int) -> Callable[[], pa.RecordBatchReader]:
-        fields, live = tuple(COLUMNS), EqualTo("deleted", False)
+        fields, live = tuple(COLUMNS), "deleted = false"
         snapshot = self.snapshots[commits - 1]
         return lambda: self.table.scan(live, fields, snapshot_id=snapshot).to_arrow_batch_reader()
 
