@@ -17,7 +17,7 @@ def measure(bench: Workbench) -> Iterator[Figure]:
         count = float(segments(history.path))
         yield Figure("late_shares", "segments", count, load=load, unit="segments", details=details)
         for label, share in (("middle", 0.5), ("now", None)):
-            moment = Moment(bench, history, label, share)
+            moment = Moment(bench, history.stream, history.path, label, share, shape.commits)
             figure = moment.copy(load, None, measure="late_shares")
             figure.details.update(details)
             yield figure

@@ -15,7 +15,7 @@ from rocksdict import Options, Rdict, WriteBatch
 
 from benchmarks.loads.oracle import WrongAnswerError
 from benchmarks.loads.stream import START_MS, STEP_MS, Stream
-from benchmarks.measures.workbench import COMPACTED, DELIVERED, Workbench
+from benchmarks.measures.workbench import COMPACTED, DELIVERED, Workbench, open_reader
 from benchmarks.results.costs import alternate
 from benchmarks.results.figure import Figure, compared
 
@@ -36,7 +36,7 @@ def measure(bench: Workbench) -> Iterator[Figure]:
         "reused iterator": reused(database, pairs),
     }
     for state in (DELIVERED, COMPACTED):
-        store = bench.history(shape, state).reader()
+        store = open_reader(bench.history(shape, state).path)
 
         def ours(store: Any = store) -> list[Any]:
             return [store.get(name, as_of=moment) for name, moment in pairs]

@@ -1,19 +1,24 @@
-"""Scans as of an old, a middle and the newest moment, against a plain Arrow file of exactly the live rows."""
+"""Scans as of an old, a middle and the newest moment, against a plain Arrow file of exactly the live rows.
+
+"Now" is measured after several numbers of commits, since it depends on how long ago the last compaction was. The figure
+is the median of their ratios; the details have all of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import duckdb
 import numpy as np
 
-import statestore
 from benchmarks.loads.oracle import WrongAnswerError, check, live_events
-from benchmarks.loads.stream import Shape
+from benchmarks.loads.stream import Stream
 from benchmarks.measures.plain_file import AGGREGATED, aggregate, copy, mapped
-from benchmarks.measures.workbench import COMPACTED, DELIVERED, History, Workbench, segments, write_arrow
+from benchmarks.measures.workbench import COMPACTED, DELIVERED, History, Workbench, open_reader, segments, write_arrow
 from benchmarks.results.costs import alternate
 from benchmarks.results.figure import Figure, compared
 
@@ -25,31 +30,45 @@ AGGREGATE_GOALS = {10: {"old": 1.3, "middle": 1.3, "now": 1.1}, 100: {"old": 1.6
 def measure(bench: Workbench) -> Iterator[Figure]:
     for factor, shape in bench.size.long.items():
         for state in (DELIVERED, COMPACTED):
-            yield from measure_store(bench, shape, state, factor)
+            yield from measure_store(bench, bench.history(shape, state), f"{factor}x, {state}", factor)
 
 
-def measure_store(bench: Workbench, shape: Shape, state: str, factor: int) -> Iterator[Figure]:
-    history = bench.history(shape, state)
-    load = f"{factor}x, {state}"
-    count = float(segments(history.path))
-    yield Figure("reads", "segments", count, load=load, unit="segments", details={"events": shape.events})
+def measure_store(bench: Workbench, history: History, load: str, factor: int) -> Iterator[Figure]:
+    """Measure one store, and as of now its copies with fewer commits, too."""
+    counts = [segments(path) for path in (*history.stops.values(), history.path)]
+    details = {"events": history.stream.shape.events, "stops": counts}
+    yield Figure("reads", "segments", float(max(counts)), load=load, unit="segments", details=details)
     for label, share in MOMENTS.items():
-        reader = Moment(bench, history, label, share)
-        yield reader.copy(load, COPY_GOALS[factor][label])
-        yield reader.aggregate(load, AGGREGATE_GOALS[factor][label])
-        reader.close()
+        copies, aggregates = [], []
+        places = {history.stream.shape.commits: history.path, **(history.stops if share is None else {})}
+        for commits, path in places.items():
+            moment = Moment(bench, history.stream, path, label, share, commits)
+            copies.append(moment.copy(load, COPY_GOALS[factor][label]))
+            aggregates.append(moment.aggregate(load, AGGREGATE_GOALS[factor][label]))
+            moment.close()
+        yield median_figure(copies)
+        yield median_figure(aggregates)
+
+
+def median_figure(figures: Sequence[Figure]) -> Figure:
+    """The figure in the middle, with the values of all as its detail."""
+    values = [figure.value for figure in figures]
+    middle = sorted(figures, key=lambda figure: figure.value)[len(figures) // 2]
+    return replace(middle, value=round(statistics.median(values), 3), details={**middle.details, "stops": values})
 
 
 class Moment:
     """A moment of a history whose answer is right, and a plain file of that answer."""
 
-    def __init__(self, bench: Workbench, history: History, label: str, share: float | None) -> None:
+    def __init__(
+        self, bench: Workbench, stream: Stream, path: Path, label: str, share: float | None, commits: int
+    ) -> None:
         self.label, self.runs = label, bench.runs
-        self.moment = None if share is None else history.stream.moment(share)
-        self.store: statestore.VersionedStore = history.reader()
+        self.moment = None if share is None else stream.moment(share)
+        self.store = open_reader(path)
         answer = self.store.scan(as_of=self.moment).read_all()
         self.rows = answer.num_rows
-        check(history.stream, answer, live_events(history.stream, self.moment), f"{history.stream.shape}, {label}")
+        check(stream, answer, live_events(stream, self.moment, commits), f"{stream.shape}, {label}, {commits} commits")
         self.plain: Path = bench.new_folder("plain").with_suffix(".arrow")
         write_arrow(self.plain, answer)
 

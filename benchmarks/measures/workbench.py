@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from benchmarks.results.costs import Costs, cpu_ms
 
 STORE = "prices"
 DELIVERED, COMPACTED = "as delivered", "compacted"
+STOPS = (0.05, 0.11, 0.18, 0.26, 0.35)  # shares of the commits before the end
+COPY_ATTEMPTS = 8
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,9 @@ class History:
     """A store with all commits of a stream, closed, and what writing it cost.
 
     ``work_ms`` is the processor time of everything from the first commit to the end of ``close()``, without that of the
-    raw writes and of making the changes; it counts the work of other threads and of ended children.
+    raw writes and of making the changes; it counts the work of other threads and of ended children. ``stops`` are
+    copies of the store after so many commits, because the cost of reading the newest state depends on how long ago the
+    last compaction was.
     """
 
     stream: Stream
@@ -32,9 +37,7 @@ class History:
     raw: Costs
     closing: Costs
     work_ms: float
-
-    def reader(self) -> statestore.VersionedStore:
-        return open_reader(self.path)
+    stops: dict[int, Path] = field(default_factory=dict)
 
 
 @dataclass
@@ -54,7 +57,8 @@ class Workbench:
         """The store of a shape as its commits left it, or after a full compaction."""
         if (shape, state) not in self._histories:
             if state == DELIVERED:
-                made = write_history(Stream(shape, self.seed), self.new_folder("history"))
+                stops = stops_of(shape) if shape in self.size.long.values() else ()
+                made = write_history(Stream(shape, self.seed), self.new_folder("history"), stops=stops)
             else:
                 made = compacted_copy(self.history(shape), self.new_folder("compacted"))
             self._histories[shape, state] = made
@@ -79,11 +83,12 @@ def open_reader(path: Path) -> statestore.VersionedStore:
     return store
 
 
-def write_history(stream: Stream, path: Path, auto_compact: bool = True) -> History:
+def write_history(stream: Stream, path: Path, auto_compact: bool = True, stops: Sequence[int] = ()) -> History:
     """Commit the whole stream, each commit by turns with a raw write of its changes to an Arrow file."""
     store = open_writer(path, auto_compact)
     commits, raw, closing = Costs(), Costs(), Costs()
     scratch = path.with_suffix(".arrow")
+    copies: dict[int, Path] = {}
     begin, beside = cpu_ms(), 0.0
     for number in range(stream.shape.commits):
         thread = time.thread_time()
@@ -95,9 +100,36 @@ def write_history(stream: Stream, path: Path, auto_compact: bool = True) -> Hist
         raw.wall.append((time.perf_counter() - wall) * 1000)
         raw.cpu.append((time.thread_time() - thread) * 1000)
         beside += raw.cpu[-1]
+        if number + 1 in stops:
+            thread = time.thread_time()
+            copies[number + 1] = copy_of_open_store(path, path.with_name(f"{path.name}-{number + 1}"))
+            beside += (time.thread_time() - thread) * 1000
     closing.add(store.close)
+    work = cpu_ms() - begin - beside
     scratch.unlink()
-    return History(stream, path, commits, raw, closing, cpu_ms() - begin - beside)
+    return History(stream, path, commits, raw, closing, work, copies)
+
+
+def stops_of(shape: Shape) -> list[int]:
+    """Numbers of commits before the last one, at uneven distances, so that they meet any phase of compaction."""
+    return sorted({round(shape.commits * (1 - share)) for share in STOPS} - {0, shape.commits})
+
+
+def copy_of_open_store(path: Path, copy: Path) -> Path:
+    """Copy a store whose writer may be compacting it; begin again where the copy misses a file of the log's."""
+    for attempt in range(COPY_ATTEMPTS):
+        try:
+            shutil.copytree(path, copy)
+            reader = open_reader(copy)
+            reader.scan(columns=[*KEY]).read_all()
+            reader.close()
+            return copy
+        except (OSError, statestore.StateStoreError):
+            if attempt == COPY_ATTEMPTS - 1:
+                raise
+            shutil.rmtree(copy, ignore_errors=True)
+            copy = path.with_name(f"{copy.name}-{attempt}")
+    raise AssertionError
 
 
 def compacted_copy(history: History, path: Path) -> History:
