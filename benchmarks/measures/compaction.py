@@ -40,7 +40,7 @@ def measure(bench: Workbench) -> Iterator[Figure]:
     rest = statistics.median(ended.said["cpu"] for ended in left if ended.said)
     details = {"cpu_ms": round(cpu, 1), "segments_before": before, "segments_after": after, "runs": bench.runs}
     rows = stream.shape.events / cpu * 1000
-    yield Figure("compaction", "rows a CPU second", round(rows), ROWS_GOAL, load, "", "rows", True, details)
+    yield Figure("compaction", "speed", round(rows), ROWS_GOAL, load, "", "rows a CPU second", True, details)
     grown = max(ended.grown for ended in whole) / MIB
     yield Figure("compaction", "anonymous memory, greatest growth", round(grown, 1), MEMORY_GOAL, load, unit="MiB")
     kept = round(1 - rest / cpu, 3)

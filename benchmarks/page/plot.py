@@ -17,7 +17,7 @@ def save_plot(results: Results, path: Path) -> None:
     import altair as alt
 
     reads = (
-        alt.Chart(alt.InlineData(values=_reads(results)))
+        alt.Chart()
         .mark_bar()
         .encode(
             x=alt.X("moment:N", sort=["old", "middle", "now"], title=None, axis=alt.Axis(labelAngle=0)),
@@ -31,9 +31,8 @@ def save_plot(results: Results, path: Path) -> None:
     goal = goal.encode(x=alt.X("moment:N", sort=["old", "middle", "now"]), y="goal:Q")
     layers = alt.layer(reads, goal, data=alt.InlineData(values=_reads(results)))
     first = layers.facet(column=alt.Column("panel:N", title=None)).properties(title="Scans as of a moment; black: goal")
-    (first & (_late(results, "segments", "segments") | _late(results, "copy, now", "copy now / plain file"))).save(
-        str(path), scale_factor=2
-    )
+    second = _late(results, "segments", "segments") | _late(results, "copy, now", "copy now / plain file")
+    (first & second).resolve_scale(color="independent").save(str(path), scale_factor=2)
 
 
 def _late(results: Results, name: str, title: str) -> Any:

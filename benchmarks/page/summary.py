@@ -41,10 +41,16 @@ GOALS = (
     Goal("open after thousands of commits / after 100", "small_commits", "open"),
     Goal("get as of T / rocksdict, fresh iterator", "points", "get", "", "rocksdict, fresh"),
     Goal("get as of T / rocksdict, reused iterator", "points", "get", "", "rocksdict, reused"),
-    Goal("compaction", "compaction", "rows"),
+    Goal("compaction", "compaction", "speed"),
     Goal("memory of compaction", "compaction", "anonymous"),
     Goal("work that a killed compaction keeps", "compaction", "work kept"),
-    Goal("disk / Delta, written by MERGE", "peers", "disk, statestore", "", "Delta"),
+    Goal(
+        "disk, as delivered, and compacted and vacuumed / Delta, written by MERGE",
+        "peers",
+        "disk, statestore",
+        "",
+        "Delta",
+    ),
     Goal("count, sum, value filter through `attach` / DuckDB over a plain mapped file", "duckdb_views", ""),
 )
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.page.summary import summary
 from benchmarks.results.figure import Figure, Results
-from benchmarks.results.table import cells, goal_of, with_unit
+from benchmarks.results.table import HEADS, cells, goal_of, with_unit
 
 TEMPLATE = Path(__file__).with_name("template.md")
 BLOCK = re.compile(r"^\{\{missed (\w+) ?(.*?)\}\}\n(.*?)^\{\{end\}\}\n", re.MULTILINE | re.DOTALL)
@@ -92,5 +92,7 @@ def _with_goal(figure: Figure) -> str:
 
 
 def table(figures: Sequence[Figure]) -> Iterator[str]:
-    yield "| measure | load | now | goal | met |\n| --- | --- | --- | --- | --- |\n"
-    yield from (f"| {' | '.join(cells(figure))} |\n" for figure in figures)
+    """A line for each figure; without a goal among them, no columns for goals."""
+    columns = len(HEADS) if any(figure.goal is not None for figure in figures) else HEADS.index("goal")
+    yield f"| {' | '.join(HEADS[:columns])} |\n|{' --- |' * columns}\n"
+    yield from (f"| {' | '.join(cells(figure)[:columns])} |\n" for figure in figures)

@@ -17,7 +17,9 @@ def number(value: float) -> str:
 
 
 def with_unit(value: float, unit: str) -> str:
-    return number(value) if unit == "ratio" else f"{number(value)} {unit}"
+    if unit == "ratio":
+        return number(value)
+    return f"{value:,.0f} {unit}" if float(value).is_integer() else f"{number(value)} {unit}"
 
 
 def goal_of(figure: Figure) -> str:
