@@ -9,6 +9,7 @@ from benchmarks.results.figure import Results
 
 STATES = ["as delivered", "compacted"]
 COLORS = ["#d1495b", "#1b6ca8"]
+PANELS = [f"{what}, {factor}" for what in ("copy", "aggregate in DuckDB") for factor in ("10x", "100x")]
 LATE = ["0 %", "0.1 %", "1 %", "10 %"]
 
 
@@ -30,7 +31,9 @@ def save_plot(results: Results, path: Path) -> None:
     goal = alt.Chart().mark_tick(color="black", thickness=2, width=40)
     goal = goal.encode(x=alt.X("moment:N", sort=["old", "middle", "now"]), y="goal:Q")
     layers = alt.layer(reads, goal, data=alt.InlineData(values=_reads(results)))
-    first = layers.facet(column=alt.Column("panel:N", title=None)).properties(title="Scans as of a moment; black: goal")
+    first = layers.facet(column=alt.Column("panel:N", title=None, sort=PANELS)).properties(
+        title="Scans as of a moment; black: goal"
+    )
     second = _late(results, "segments", "segments") | _late(results, "copy, now", "copy now / plain file")
     (first & second).resolve_scale(color="independent").save(str(path), scale_factor=2)
 

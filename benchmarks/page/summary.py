@@ -44,13 +44,7 @@ GOALS = (
     Goal("compaction", "compaction", "speed"),
     Goal("memory of compaction", "compaction", "anonymous"),
     Goal("work that a killed compaction keeps", "compaction", "work kept"),
-    Goal(
-        "disk, as delivered, and compacted and vacuumed / Delta, written by MERGE",
-        "peers",
-        "disk, statestore",
-        "",
-        "Delta",
-    ),
+    Goal("disk, as delivered, compacted and vacuumed / Delta, by MERGE", "peers", "disk, statestore", "", "Delta"),
     Goal("count, sum, value filter through `attach` / DuckDB over a plain mapped file", "duckdb_views", ""),
 )
 
