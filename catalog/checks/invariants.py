@@ -11,7 +11,8 @@ import numpy as np
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.row_ends import SegmentWithClosures
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.formats.segments.segment_meta import OPEN
+from statestore.formats.kernels.arrays import Bools, Ints
+from statestore.formats.segments.segment_meta import OPEN, Block
 from statestore.formats.values.key_hash import hash_keys
 
 
@@ -36,13 +37,20 @@ def segment_violations(files: SegmentFiles, log_state: LogState, segment: Segmen
     }
     if meta.role == "belief":
         expected["max_dropped"] = int(file.int64("_dropped").max())
+    if meta.open_rows is not None:
+        expected["open_rows"] = int(np.count_nonzero(ends == OPEN))
     violations = [
         f"{meta.name}: {name} is {getattr(meta, name)} in the log, {value} in the rows"
         for name, value in expected.items()
         if getattr(meta, name) != value
     ]
-    if (starts[1:] < starts[:-1]).any():
-        violations.append(f"{meta.name}: rows are not sorted by valid_from")
+    for first, block in meta.spans():
+        mine = slice(first, first + block.rows)
+        if (starts[mine][1:] < starts[mine][:-1]).any():
+            violations.append(f"{meta.name}: rows {mine.start} to {mine.stop} are not sorted by valid_from")
+        found = _block_of(starts[mine], ends[mine], added[mine], closed[mine], split[mine], late[mine])
+        if meta.blocks and block != found:
+            violations.append(f"{meta.name}: rows {mine.start} to {mine.stop} do not have the statistics in the log")
     if (ends <= starts).any():
         violations.append(f"{meta.name}: a row ends at or before its start")
     if ((closed == 0) != (ends == OPEN)).any():
@@ -55,6 +63,21 @@ def segment_violations(files: SegmentFiles, log_state: LogState, segment: Segmen
     ):
         violations.append(f"{meta.name}: the key index does not lead to the rows with those keys")
     return violations
+
+
+def _block_of(starts: Ints, ends: Ints, added: Ints, closed: Ints, split: Bools, late: Bools) -> Block:
+    """Return the statistics that these rows have."""
+    return Block(
+        len(starts),
+        int(starts.min()),
+        int(starts.max()),
+        int(ends.min()),
+        int(ends.max()),
+        int(added.min()),
+        int(closed[(added < closed) & ~split].max(initial=0)),
+        int(closed[split].max(initial=0)),
+        int(added[late].max(initial=0)),
+    )
 
 
 def closure_violations(files: SegmentFiles, segment: SegmentWithClosures) -> list[str]:

@@ -69,6 +69,9 @@ def check_segment(meta: SegmentMeta) -> None:
         check_int(getattr(meta, name), INT64, name)
     for name in _VERSIONS:
         check_int(getattr(meta, name), VERSION, name)
+    if meta.open_rows is not None:
+        check_int(meta.open_rows, range(meta.rows + 1), "open rows of a segment")
+    _check_blocks(meta)
     _check_pair(meta.key_groups, COUNT, "key_groups")
     for bounds in (meta.key_min, meta.key_max):
         for value in bounds or ():
@@ -76,6 +79,17 @@ def check_segment(meta: SegmentMeta) -> None:
                 check_text(value, "bound of a key")
             elif not (value is None or type(value) in (int, bool)):
                 raise ValueError(f"bound of a key is {value!r}, expected an integer, text, boolean or null")
+
+
+def _check_blocks(meta: SegmentMeta) -> None:
+    for block in meta.blocks:
+        check_int(block.rows, range(1, meta.rows + 1), "rows of a block")
+        for name in _TIMES:
+            check_int(getattr(block, name), INT64, f"{name} of a block")
+        for name in ("min_added", "last_closed", "split_closed", "late_added"):
+            check_int(getattr(block, name), VERSION, f"{name} of a block")
+    if meta.blocks and sum(block.rows for block in meta.blocks) != meta.rows:
+        raise ValueError(f"the blocks of {meta.name} do not have its {meta.rows} rows")
 
 
 def check_closure(piece: ClosureSlice) -> None:

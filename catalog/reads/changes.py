@@ -142,12 +142,21 @@ def _time_ranges(
     samples = []
     for segment in segments:
         starts = files.open_segment(segment.meta).int64("valid_from")
-        low, high = np.searchsorted(starts, first, "left"), np.searchsorted(starts, last, "right")
-        samples.append(starts[low:high:1024])
+        for low, high in _rows_between(segment, starts, first, last):
+            samples.append(starts[low:high:1024])
     ordered = np.sort(np.concatenate(samples))
     cuts = np.unique(ordered[:: SPLIT_EVENTS // 1024][1:]).tolist()
     bounds = [first, *(c for c in cuts if c > first), last + 1]
     return [(low, high - 1) for low, high in itertools.pairwise(bounds)]
+
+
+def _rows_between(segment: SegmentWithClosures, starts: Ints, first: int, last: int) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of rows that start from ``first`` to ``last``, both inclusive, one for each block."""
+    for begin, block in segment.meta.spans():
+        mine = starts[begin : begin + block.rows]
+        low, high = np.searchsorted(mine, first, "left"), np.searchsorted(mine, last, "right")
+        if low < high:
+            yield begin + int(low), begin + int(high)
 
 
 def _split(
@@ -201,10 +210,10 @@ def _events_by_time(files: SegmentFiles, split: ChangeSplit) -> Events:
     events = []
     for number, segment in enumerate(split.segments):
         starts = files.open_segment(segment.meta).int64("valid_from")
-        low = int(np.searchsorted(starts, split.first, "left"))
-        high = int(np.searchsorted(starts, split.last, "right"))
-        rows = low + np.flatnonzero(newest_ends(files, segment)[low:high] > starts[low:high])
-        events.append((number, rows, np.full(len(rows), split.version)))
+        ends = newest_ends(files, segment)
+        for low, high in _rows_between(segment, starts, split.first, split.last):
+            rows = low + np.flatnonzero(ends[low:high] > starts[low:high])
+            events.append((number, rows, np.full(len(rows), split.version)))
     return _gather(files, split, events)
 
 

@@ -176,10 +176,10 @@ def _of_store(
 
 def _only(files: SegmentFiles, log_state: LogState, windows: list[TimeRange]) -> tuple[list[_Rows], list[_Rows]]:
     """Return the rows that are valid at the first point only, and those that are valid at the second only."""
-    pieces = [{piece.segment.meta.name: piece for piece in plan(files, log_state, window, ())} for window in windows]
+    pieces = [_by_segment(plan(files, log_state, window, ())) for window in windows]
     sides: tuple[list[_Rows], list[_Rows]] = [], []
     for meta in log_state.segments:
-        live = [_live_rows(files, pieces[i].get(meta.name), windows[i], meta.rows) for i in (0, 1)]
+        live = [_live_rows(files, pieces[i].get(meta.name, []), windows[i], meta.rows) for i in (0, 1)]
         for side, mine, theirs in ((sides[0], live[0], live[1]), (sides[1], live[1], live[0])):
             rows = np.flatnonzero(mine & ~theirs)
             if len(rows):
@@ -187,10 +187,17 @@ def _only(files: SegmentFiles, log_state: LogState, windows: list[TimeRange]) ->
     return sides
 
 
-def _live_rows(files: SegmentFiles, piece: Piece | None, window: TimeRange, count: int) -> Bools:
+def _by_segment(pieces: Sequence[Piece]) -> dict[str, list[Piece]]:
+    found: dict[str, list[Piece]] = {}
+    for piece in pieces:
+        found.setdefault(piece.segment.meta.name, []).append(piece)
+    return found
+
+
+def _live_rows(files: SegmentFiles, pieces: Sequence[Piece], window: TimeRange, count: int) -> Bools:
     """Return a mask of the rows of the segment that are valid at the point."""
     live = np.zeros(count, bool)
-    if piece is not None:
+    for piece in pieces:
         live[piece.start : piece.stop] = True
         if piece.cut:
             ends = newest_ends(files, piece.segment) if window.newest else ends_at(files, piece.segment, window.version)

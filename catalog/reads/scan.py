@@ -20,7 +20,7 @@ from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.errors import StateStoreError
 from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.segments.regions import corrupt
-from statestore.formats.segments.segment_meta import OPEN, SegmentMeta
+from statestore.formats.segments.segment_meta import OPEN, Block, SegmentMeta
 from statestore.formats.segments.segment_write import end_column
 from statestore.formats.values.filters import Filter, key_lookups, mask, may_match
 from statestore.formats.values.key_codec import KeyCodec
@@ -57,7 +57,7 @@ class TimeRange:
 
 @dataclass(frozen=True)
 class Piece:
-    """Rows [start, stop) of one segment; ``cut`` if some of them may not belong to the answer."""
+    """Rows [start, stop) of one block of a segment; ``cut`` if some of them may not belong to the answer."""
 
     segment: SegmentWithClosures
     start: int
@@ -88,34 +88,38 @@ def plan(files: SegmentFiles, log_state: LogState, window: TimeRange, filters: t
     pieces = []
     for segment in with_closures(log_state.segments, log_state.closures):
         meta = segment.meta
-        if meta.tombstone or _skips(meta, window) or not _keys_may_match(files, meta, filters):
+        if meta.tombstone or _skips(meta, meta, window) or not _keys_may_match(files, meta, filters):
             continue
         segment = segment.until(window.version)
-        stop = meta.rows
-        if meta.max_valid_from > window.high:
-            stop = int(np.searchsorted(files.open_segment(meta).int64("valid_from"), window.high, side="right"))
-        if stop:
-            pieces.append(Piece(segment, 0, stop, not _passes_uncut(segment, window)))
+        for first, block in meta.spans():
+            if meta.blocks and _skips(meta, block, window):
+                continue
+            rows = block.rows
+            if block.max_valid_from > window.high:
+                starts = files.open_segment(meta).int64("valid_from")[first : first + rows]
+                rows = int(np.searchsorted(starts, window.high, side="right"))
+            if rows:
+                pieces.append(Piece(segment, first, first + rows, not _passes_uncut(segment, block, window)))
     return pieces
 
 
-def _skips(meta: SegmentMeta, window: TimeRange) -> bool:
+def _skips(meta: SegmentMeta, rows: SegmentMeta | Block, window: TimeRange) -> bool:
+    """Return whether no row of a segment, or of one of its blocks, can belong to the window."""
     if meta.role == "belief" and (window.newest or meta.max_dropped <= window.version):
         return True
-    if meta.min_added > window.version or meta.min_valid_from > window.high:
+    if rows.min_added > window.version or rows.min_valid_from > window.high:
         return True
-    ended = meta.max_valid_to <= window.low
-    return ended and (window.newest or meta.last_closed <= window.version)
+    ended = rows.max_valid_to <= window.low
+    return ended and (window.newest or rows.last_closed <= window.version)
 
 
-def _passes_uncut(segment: SegmentWithClosures, window: TimeRange) -> bool:
-    meta = segment.meta
-    if meta.role == "belief" or meta.min_valid_to <= window.low:
+def _passes_uncut(segment: SegmentWithClosures, block: Block, window: TimeRange) -> bool:
+    if segment.meta.role == "belief" or block.min_valid_to <= window.low:
         return False
     # A closure at the row's own start replaces the row, so a window of many times cannot be judged by its least end.
     if any(c.min_valid_to <= window.low or window.low != window.high for c in segment.closures):
         return False
-    return window.newest or (meta.split_closed <= window.version and meta.late_added <= window.version)
+    return window.newest or (block.split_closed <= window.version and block.late_added <= window.version)
 
 
 def _keys_may_match(files: SegmentFiles, meta: SegmentMeta, filters: tuple[Filter, ...]) -> bool:

@@ -17,7 +17,14 @@ from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.segments.ipc_file import open_file, verify_column, verify_everything
 from statestore.formats.segments.regions import VerifiedBytes, corrupt
 from statestore.formats.segments.segment_meta import OPEN, FileRef, SegmentMeta
-from statestore.formats.segments.segment_write import BATCH_ROWS, FORMAT, FORMAT_KEY, ROLE_KEY, TOMBSTONE_KEY
+from statestore.formats.segments.segment_write import (
+    BATCH_ROWS,
+    FORMAT,
+    FORMAT_KEY,
+    FORMAT_OF_BLOCKS,
+    ROLE_KEY,
+    TOMBSTONE_KEY,
+)
 from statestore.formats.table_columns import unknown_column
 
 
@@ -117,8 +124,10 @@ class Segment:
             if not field.nullable and any(chunk.null_count for chunk in self._chunks(field.name)):
                 raise corrupt(self.meta.file, f"column {field.name!r} has nulls")
         starts, ends = self.int64("valid_from"), self.int64("valid_to")
-        if np.any(starts[1:] < starts[:-1]):
-            raise corrupt(self.meta.file, "its rows are not sorted by valid_from")
+        for first, block in self.meta.spans():
+            mine = starts[first : first + block.rows]
+            if np.any(mine[1:] < mine[:-1]):
+                raise corrupt(self.meta.file, f"rows {first} to {first + block.rows} are not sorted by valid_from")
         open_rows = np.concatenate([chunk.is_null().to_numpy(False) for chunk in self._chunks("valid_to")])
         if not np.array_equal(open_rows, ends == OPEN):
             raise corrupt(self.meta.file, "the null slots of valid_to do not hold the open end")
@@ -180,7 +189,7 @@ def _names(schema: pa.Schema) -> str:
 def _check_format(meta: SegmentMeta, schema: pa.Schema) -> None:
     stored = schema.metadata or {}
     expected = {
-        FORMAT_KEY: FORMAT.encode(),
+        FORMAT_KEY: (FORMAT_OF_BLOCKS if meta.blocks else FORMAT).encode(),
         ROLE_KEY: meta.role.encode(),
         TOMBSTONE_KEY: b"true" if meta.tombstone else b"false",
     }
@@ -191,9 +200,11 @@ def _check_format(meta: SegmentMeta, schema: pa.Schema) -> None:
 
 
 def _wrong_format(ref: FileRef, key: bytes, actual: bytes | None, expected: bytes) -> CorruptError | UnsupportedError:
-    if key == FORMAT_KEY and actual is not None and actual.startswith(b"segment/"):
+    known = (FORMAT.encode(), FORMAT_OF_BLOCKS.encode())
+    if key == FORMAT_KEY and actual is not None and actual.startswith(b"segment/") and actual not in known:
         return UnsupportedError(
             ErrorCode.UNSUPPORTED_FORMAT,
-            f"{ref.name}: format {actual.decode(errors='replace')}, this release reads {FORMAT}; upgrade statestore",
+            f"{ref.name}: format {actual.decode(errors='replace')}, this release reads up to {FORMAT_OF_BLOCKS}; "
+            "upgrade statestore",
         )
     return corrupt(ref, f"{key.decode()} is {actual!r}, expected {expected!r}")

@@ -6,7 +6,8 @@ a row that is still valid.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
+from itertools import accumulate
 from typing import Any, Literal
 
 OPEN = 2**63 - 1
@@ -27,6 +28,24 @@ class FileRef:
     bytes: int
     checksums: str
     metadata_ranges: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Block:
+    """Consecutive rows of a segment, sorted by ``valid_from``, and the statistics by which a read judges them.
+
+    Each statistic has the meaning that it has in `SegmentMeta`.
+    """
+
+    rows: int
+    min_valid_from: int
+    max_valid_from: int
+    min_valid_to: int
+    max_valid_to: int
+    min_added: int
+    last_closed: int
+    split_closed: int
+    late_added: int
 
 
 @dataclass(frozen=True)
@@ -54,10 +73,29 @@ class SegmentMeta:
     key_min: tuple[Any, ...] | None = None  # per key column, JSON-able (int, str, bool) or None where unknown
     key_max: tuple[Any, ...] | None = None
     index: FileRef | None = None
+    open_rows: int | None = None  # rows whose stored end is ``OPEN``; None where the commit does not record it
+    blocks: tuple[Block, ...] = ()  # in the order of their rows; none if the whole file is one block
 
     @property
     def name(self) -> str:
         return self.file.name
+
+    def spans(self) -> tuple[tuple[int, Block], ...]:
+        """Return (first row, block) of each block; the rows of a file without blocks are one block."""
+        if self.blocks:
+            return tuple(zip(accumulate((b.rows for b in self.blocks), initial=0), self.blocks, strict=False))
+        whole = Block(
+            self.rows,
+            self.min_valid_from,
+            self.max_valid_from,
+            self.min_valid_to,
+            self.max_valid_to,
+            self.min_added,
+            self.last_closed,
+            self.split_closed,
+            self.late_added,
+        )
+        return ((0, whole),)
 
 
 @dataclass(frozen=True)
@@ -88,6 +126,8 @@ def segment_meta_from_json(data: dict[str, Any]) -> SegmentMeta:
     fields["key_groups"] = tuple(data["key_groups"])
     for bound in ("key_min", "key_max"):
         fields[bound] = None if data[bound] is None else tuple(data[bound])
+    if "blocks" in data:
+        fields["blocks"] = tuple(Block(*block) for block in data["blocks"])
     return SegmentMeta(**fields)
 
 
@@ -97,4 +137,10 @@ def closure_slice_from_json(data: dict[str, Any]) -> ClosureSlice:
 
 def to_json(value: FileRef | SegmentMeta | ClosureSlice) -> dict[str, Any]:
     """The JSON form that the ``*_from_json`` functions read back."""
-    return asdict(value)
+    fields = asdict(value)
+    if isinstance(value, SegmentMeta):
+        fields["blocks"] = [astuple(block) for block in value.blocks]
+        for name, absent in (("blocks", []), ("open_rows", None)):  # of a file that an older release wrote
+            if fields[name] == absent:
+                del fields[name]
+    return fields

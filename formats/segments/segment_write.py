@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,14 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.segments.ipc_file import encode_file
-from statestore.formats.segments.segment_meta import OPEN, FileRef, Role, SegmentMeta
+from statestore.formats.segments.segment_meta import OPEN, Block, FileRef, Role, SegmentMeta
 from statestore.formats.values.types import TIME
 
 BATCH_ROWS = 1 << 20
 BATCH_COLUMN_BYTES = 1 << 30  # string offsets are 32 bits wide
 MAX_BOUND_CHARS = 64
 FORMAT = "segment/1"
+FORMAT_OF_BLOCKS = "segment/2"  # several blocks
 FORMAT_KEY, ROLE_KEY, TOMBSTONE_KEY = b"statestore.format", b"statestore.role", b"statestore.tombstone"
 DROPPED_COLUMN = "_dropped"  # belief segments only
 SYSTEM_TYPES = {
@@ -85,17 +87,66 @@ def write_segment(
     late: Bools,
     key_groups: tuple[int, int],
 ) -> SegmentMeta:
-    """Write a segment by ``write`` and return its metadata for the commit (without an index).
+    """Write a segment of one block by ``write`` and return its metadata for the commit (without an index).
 
     ``table`` has the columns of docs/format.md in order and is sorted by ``valid_from``; ``late`` marks the rows that
     were late when they were written. Raises InvalidInputError INVALID_SEGMENT if the table is empty, unsorted, has
     other columns, or nulls where none are allowed.
     """
-    _check_columns(table, role, tombstone, key_names)
-    times = _Times(table)
-    schema = _file_schema(table.schema, role, tombstone, key_names)
-    ref = write(name, schema, _file_batches(table, schema, times.ends))
-    return _statistics(ref, table, times, late, role, tombstone, key_names, key_groups)
+    schema = _file_schema(table.schema, FORMAT, role, tombstone, key_names)
+    meta = _written(write, name, schema, [RowsOfBlock(table, late)], role, tombstone, key_names)
+    return replace(meta, key_groups=key_groups, blocks=())
+
+
+@dataclass(frozen=True)
+class RowsOfBlock:
+    """The rows of a block, sorted by ``valid_from``; ``late`` marks the rows that were late when they were written."""
+
+    table: pa.Table
+    late: Bools
+
+
+def write_blocks(
+    write: Callable[[str, pa.Schema, Iterable[pa.RecordBatch]], FileRef],
+    name: str,
+    columns: pa.Schema,
+    blocks: Iterable[RowsOfBlock],
+    *,
+    role: Role,
+    tombstone: bool,
+    key_names: Sequence[str],
+) -> SegmentMeta:
+    """Write a segment of several blocks, which are taken one by one; return its metadata for the commit.
+
+    The metadata lacks the key groups and the index. ``columns`` is the schema of each block's table. Raises
+    InvalidInputError INVALID_SEGMENT as `write_segment` does, and if there is no block.
+    """
+    schema = _file_schema(columns, FORMAT_OF_BLOCKS, role, tombstone, key_names)
+    return _written(write, name, schema, blocks, role, tombstone, key_names)
+
+
+def _written(
+    write: Callable[[str, pa.Schema, Iterable[pa.RecordBatch]], FileRef],
+    name: str,
+    schema: pa.Schema,
+    blocks: Iterable[RowsOfBlock],
+    role: Role,
+    tombstone: bool,
+    key_names: Sequence[str],
+) -> SegmentMeta:
+    written: list[tuple[Block, _Totals]] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for rows in blocks:
+            _check_columns(rows.table, role, tombstone, key_names)
+            times = _Times(rows.table)
+            written.append((_block(times, rows.late), _totals(rows.table, times, role, key_names)))
+            yield from _file_batches(rows.table, schema, times.ends)
+
+    ref = write(name, schema, batches())
+    if not written:
+        raise _invalid("it has no rows")
+    return _metadata(ref, role, tombstone, [block for block, _ in written], [totals for _, totals in written])
 
 
 class _Times:
@@ -111,37 +162,70 @@ class _Times:
             raise _invalid("its rows are not sorted by valid_from")
 
 
-def _statistics(
-    ref: FileRef,
-    table: pa.Table,
-    times: _Times,
-    late: Bools,
-    role: Role,
-    tombstone: bool,
-    key_names: Sequence[str],
-    key_groups: tuple[int, int],
-) -> SegmentMeta:
+@dataclass(frozen=True)
+class _Totals:
+    """Statistics of a block that only the whole file records; ``bounds`` has (least, greatest) of each key column."""
+
+    max_added: int
+    max_dropped: int
+    open_rows: int
+    bounds: list[tuple[Any, Any]]
+
+
+def _block(times: _Times, late: Bools) -> Block:
     folded = ~times.split & (times.added < times.closed)
-    bounds = [_bounds(table.column(name)) for name in key_names]
-    return SegmentMeta(
-        file=ref,
-        role=role,
-        tombstone=tombstone,
-        rows=table.num_rows,
+    return Block(
+        rows=len(times.starts),
         min_valid_from=int(times.starts[0]),
         max_valid_from=int(times.starts[-1]),
         min_valid_to=int(times.ends.min()),
         max_valid_to=int(times.ends.max()),
         min_added=int(times.added.min()),
-        max_added=int(times.added.max()),
         last_closed=_greatest(times.closed, folded),
         split_closed=_greatest(times.closed, times.split),
         late_added=_greatest(times.added, np.asarray(late, dtype=np.bool_)),
+    )
+
+
+def _totals(table: pa.Table, times: _Times, role: Role, key_names: Sequence[str]) -> _Totals:
+    return _Totals(
+        max_added=int(times.added.max()),
         max_dropped=int(_int64(table, DROPPED_COLUMN).max()) if role == "belief" else 0,
-        key_groups=key_groups,
+        open_rows=int(np.count_nonzero(times.ends == OPEN)),
+        bounds=[_bounds(table.column(name)) for name in key_names],
+    )
+
+
+def _metadata(
+    ref: FileRef, role: Role, tombstone: bool, blocks: Sequence[Block], totals: Sequence[_Totals]
+) -> SegmentMeta:
+    bounds = [_joined(column) for column in zip(*(t.bounds for t in totals), strict=True)]
+    return SegmentMeta(
+        file=ref,
+        role=role,
+        tombstone=tombstone,
+        rows=sum(b.rows for b in blocks),
+        min_valid_from=min(b.min_valid_from for b in blocks),
+        max_valid_from=max(b.max_valid_from for b in blocks),
+        min_valid_to=min(b.min_valid_to for b in blocks),
+        max_valid_to=max(b.max_valid_to for b in blocks),
+        min_added=min(b.min_added for b in blocks),
+        max_added=max(t.max_added for t in totals),
+        last_closed=max(b.last_closed for b in blocks),
+        split_closed=max(b.split_closed for b in blocks),
+        late_added=max(b.late_added for b in blocks),
+        max_dropped=max(t.max_dropped for t in totals),
         key_min=tuple(low for low, _ in bounds),
         key_max=tuple(high for _, high in bounds),
+        open_rows=sum(t.open_rows for t in totals),
+        blocks=tuple(blocks),
     )
+
+
+def _joined(bounds: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
+    """Return the bounds of a key column over all blocks; None where those of a block are not known."""
+    lows, highs = zip(*bounds, strict=True)
+    return None if None in lows else min(lows), None if None in highs else max(highs)
 
 
 def _greatest(values: Ints, where: Bools) -> int:
@@ -184,11 +268,13 @@ def _contiguous(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def _file_schema(schema: pa.Schema, role: Role, tombstone: bool, key_names: Sequence[str]) -> pa.Schema:
+def _file_schema(
+    schema: pa.Schema, stored_format: str, role: Role, tombstone: bool, key_names: Sequence[str]
+) -> pa.Schema:
     required = {*key_names, *SYSTEM_TYPES} - {"valid_to"}
     fields = [field.with_nullable(field.name not in required).remove_metadata() for field in schema]
     flag = b"true" if tombstone else b"false"
-    return pa.schema(fields, {FORMAT_KEY: FORMAT.encode(), ROLE_KEY: role.encode(), TOMBSTONE_KEY: flag})
+    return pa.schema(fields, {FORMAT_KEY: stored_format.encode(), ROLE_KEY: role.encode(), TOMBSTONE_KEY: flag})
 
 
 def _check_columns(table: pa.Table, role: Role, tombstone: bool, key_names: Sequence[str]) -> None:

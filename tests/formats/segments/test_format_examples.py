@@ -100,7 +100,8 @@ def test_statistics_are_still_the_same(role: str) -> None:
     """Writing the rows again gives the same statistics (the bytes may differ by Arrow version)."""
     old = segment_meta_from_json(_references()[role])
     new = _write_segment(role, FOLDER, save=False)
-    assert replace(new, file=old.file, index=old.index) == old
+    assert old.open_rows is None  # the release that wrote the example did not count them
+    assert replace(new, file=old.file, index=old.index, open_rows=None) == old
     assert file_ref_from_json(to_json(new.file)) == new.file
 
 
