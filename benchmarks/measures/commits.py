@@ -43,8 +43,8 @@ def figures(history: History, load: str) -> Iterator[Figure]:
         details={
             "clock": "wall",
             "cpu_ratio": round(work, 2),
-            "ours_ms": round(wall, 2),
-            "theirs_ms": round(raw_median, 3),
+            "cost_ms": round(wall, 2),
+            "against_ms": round(raw_median, 3),
             "close_ms": round(history.closing.wall[0], 1),
             "rows_per_cpu_second": round(history.stream.shape.events / history.work_ms * 1000),
         },

@@ -29,11 +29,11 @@ from benchmarks.measures.workbench import (
     write_arrow,
 )
 from benchmarks.peers.peer import MODULES, Peer, absence, open_peer
-from benchmarks.results.costs import Costs, alternate, ratio
+from benchmarks.results.costs import Costs, alternate
 from benchmarks.results.figure import Figure, compared
 
 READ_GOAL, DISK_GOAL = 8.0, 0.2
-OURS = {DELIVERED: "statestore", COMPACTED: "statestore, compacted"}
+OURS = "statestore"
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,12 @@ def write(bench: Workbench, names: list[str]) -> Written:
     store = open_writer(folder / "ours")
     folders = {name: folder / name for name in names}
     peers = {name: open_peer(name, path) for name, path in folders.items()}
-    costs = {name: Costs() for name in ("raw", OURS[DELIVERED], *names)}
+    costs = {name: Costs() for name in ("raw", OURS, *names)}
     versions: list[int] = []
     for number in range(stream.shape.commits):
         changes, upserts, merged = stream.commit(number), stream.raw(number), stream.merged(number)
         costs["raw"].add(partial(write_arrow, folder / "raw.arrow", upserts))
-        versions.append(costs[OURS[DELIVERED]].add(partial(put_and_commit, store, changes)))
+        versions.append(costs[OURS].add(partial(put_and_commit, store, changes)))
         for name, peer in peers.items():
             costs[name].add(partial(peer.commit, merged))
     store.close()
@@ -103,7 +103,7 @@ def disk(written: Written, compacted: Path, load: str, folder: Path) -> Iterator
     store.vacuum(older_than=0)
     store.close()
     sizes = {
-        OURS[DELIVERED]: bytes_in(written.ours),
+        OURS: bytes_in(written.ours),
         "statestore, compacted and vacuumed": bytes_in(compacted),
         **{name: bytes_in(path) for name, path in written.folders.items()},
     }
@@ -118,51 +118,48 @@ def disk(written: Written, compacted: Path, load: str, folder: Path) -> Iterator
 
 
 def reads(bench: Workbench, written: Written, compacted: Path, load: str) -> Iterator[Figure]:
-    """Read all rows of the state after some commits: ours and the peers', each open before."""
-    count = len(written.versions)
-    stores = {OURS[DELIVERED]: open_reader(written.ours), OURS[COMPACTED]: open_reader(compacted)}
-    for label, number in (("old", max(count // 10, 1)), ("middle", max(count // 2, 1)), ("now", count)):
-        expected = live_events(written.stream, commits=number)
-        version = written.versions[number - 1]
-        sides: dict[str, Callable[[], pa.RecordBatchReader]] = {
-            **{name: partial(store.scan, version=version, columns=COLUMNS) for name, store in stores.items()},
-            **{name: peer.at(number) for name, peer in written.peers.items()},
-        }
-        for name, read in sides.items():
-            check(written.stream, read().read_all(), expected, f"{name}, {label} version")
-        costs = alternate({name: partial(copied, read) for name, read in sides.items()}, bench.runs)
-        yield from against_the_best(costs, label, load, len(expected))
+    """Read all rows of the state after some commits: ours and the peers', each open before.
+
+    The compacted store is a copy of the other one, and a process keeps one log for both, so they take turns with the
+    peers one after the other.
+    """
+    for state, path in ((DELIVERED, written.ours), (COMPACTED, compacted)):
+        store = open_reader(path)
+        count = len(written.versions)
+        for label, number in (("old", max(count // 10, 1)), ("middle", max(count // 2, 1)), ("now", count)):
+            expected = live_events(written.stream, commits=number)
+            sides: dict[str, Callable[[], pa.RecordBatchReader]] = {
+                OURS: partial(store.scan, version=written.versions[number - 1], columns=COLUMNS),
+                **{name: peer.at(number) for name, peer in written.peers.items()},
+            }
+            for name, read in sides.items():
+                check(written.stream, read().read_all(), expected, f"{name}, {label} version")
+            costs = alternate({name: partial(copied, read) for name, read in sides.items()}, bench.runs)
+            yield from beside_ours(costs, label, f"{load}, {state}", len(expected))
+        store.close()
 
 
 def copied(read: Callable[[], pa.RecordBatchReader]) -> int:
     return copy(read())
 
 
-def against_the_best(costs: dict[str, Costs], label: str, load: str, live: int) -> Iterator[Figure]:
-    theirs = {name: side for name, side in costs.items() if name not in OURS.values()}
-    for name, side in theirs.items():
+def beside_ours(costs: dict[str, Costs], label: str, load: str, live: int) -> Iterator[Figure]:
+    """What each peer costs beside ours, and the best of them with the goal."""
+    ours = costs.pop(OURS)
+    details = {"live_rows": live}
+    for name, side in costs.items():
+        title = f"read by version, {label}, {name}"
+        yield compared("peers", title, side, ours, load=load, against=OURS, details=details)
+    if costs:
+        best = min(costs, key=lambda name: statistics.median(costs[name].cpu))
         yield compared(
-            "peers", f"read by version, {label}, {name}", side, costs[OURS[DELIVERED]], load=load, against="statestore"
-        )
-    if not theirs:
-        return
-    best = min(theirs, key=lambda name: statistics.median(theirs[name].cpu))
-    for state, ours in OURS.items():
-        value = round(ratio(theirs[best], costs[ours]), 2)
-        details = {
-            "best": best,
-            "live_rows": live,
-            "wall_ratio": round(ratio(theirs[best], costs[ours], "wall"), 2),
-            "ours_ms": costs[ours].summary(),
-            "theirs_ms": theirs[best].summary(),
-        }
-        yield Figure(
             "peers",
             f"read by version, {label}, the best peer",
-            value,
-            READ_GOAL,
-            load=f"{load}, {state}",
-            against=ours,
+            costs[best],
+            ours,
+            goal=READ_GOAL,
+            load=load,
+            against=OURS,
             at_least=True,
-            details=details,
+            details={**details, "best": best},
         )

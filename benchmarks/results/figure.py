@@ -48,8 +48,8 @@ def compared(measure: str, name: str, ours: Costs, theirs: Costs, clock: str = "
         "runs": len(ours.wall),
         **{f"{other}_ratio": round(ratio(ours, theirs, other), 3) for other in ("wall", "cpu")},
         **{f"{other}_ratio_of_minima": round(ratio(ours, theirs, other, min), 3) for other in ("wall", "cpu")},
-        "ours_ms": ours.summary(),
-        "theirs_ms": theirs.summary(),
+        "cost_ms": ours.summary(),
+        "against_ms": theirs.summary(),
         **fields.pop("details", {}),
     }
     return Figure(measure, name, round(ratio(ours, theirs, clock), 3), details=details, **fields)
