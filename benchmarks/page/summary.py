@@ -36,7 +36,7 @@ GOALS = (
     Goal("read by version, old, middle, now: the best of Delta, Iceberg, Lance, DuckDB / ours", "peers", "read by"),
     Goal("commit of many upserts, 10x, 100x, median / raw Arrow write", "commits", "median"),
     Goal("the same, mean with all work and `close()`", "commits", "mean"),
-    Goal("a commit of 10 rows after thousands / one of the first", "small_commits", "the "),
+    Goal("a commit of 10 rows after thousands / one of the first, mean CPU, median", "small_commits", "the "),
     Goal("longest commit of 10 rows", "small_commits", "longest"),
     Goal("open after thousands of commits / after 100", "small_commits", "open"),
     Goal("get as of T / rocksdict, fresh iterator", "points", "get", "", "rocksdict, fresh"),

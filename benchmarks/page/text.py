@@ -66,6 +66,8 @@ def circumstances(results: Results) -> str:
 
 def moments(figures: Sequence[Figure]) -> Iterator[str]:
     """A line for each load, a column for each moment: names are ``what, moment``."""
+    if not figures:
+        return
     columns = list(dict.fromkeys(_moment(figure) for figure in figures))
     yield f"| | {' | '.join(columns)} |\n|{' --- |' * (len(columns) + 1)}\n"
     rows: dict[tuple[str, str], dict[str, Figure]] = {}
@@ -93,6 +95,8 @@ def _with_goal(figure: Figure) -> str:
 
 def table(figures: Sequence[Figure]) -> Iterator[str]:
     """A line for each figure; without a goal among them, no columns for goals."""
+    if not figures:
+        return
     columns = len(HEADS) if any(figure.goal is not None for figure in figures) else HEADS.index("goal")
     yield f"| {' | '.join(HEADS[:columns])} |\n|{' --- |' * columns}\n"
     yield from (f"| {' | '.join(cells(figure)[:columns])} |\n" for figure in figures)
