@@ -30,10 +30,9 @@ from benchmarks.measures import MEASURES
 from benchmarks.measures.workbench import Workbench
 from benchmarks.peers.peer import MODULES
 from benchmarks.results.figure import Figure, as_line
+from benchmarks.results.other_files import FILES, FOLDER, run_file
 from benchmarks.results.table import text_table
 
-FOLDER = Path(__file__).resolve().parent
-FILES = tuple(sorted(path.name for path in FOLDER.glob("*.py") if not path.name.startswith("__")))
 PACKAGES = ("pyarrow", "numpy", "duckdb", "rocksdict", "numba", "deltalake", "pyiceberg", "pylance")
 
 
@@ -85,28 +84,9 @@ def run(bench: Workbench, chosen: Sequence[str], out: IO[str] | None) -> Iterato
 
 def measured(bench: Workbench, name: str) -> Iterator[Figure]:
     if name in FILES:
-        yield from figures_of_file(name, quick=bench.size.name != "large" and bench.size.name != "default")
+        yield from run_file(name, quick=bench.size.name in ("tiny", "small"))
     else:
         yield from importlib.import_module(f"benchmarks.measures.{name}").measure(bench)
-
-
-def figures_of_file(name: str, quick: bool) -> Iterator[Figure]:
-    """Run a benchmark that is a file of its own and prints JSON lines with ``measure``, ``ratio`` and ``goal``."""
-    command = [sys.executable, str(FOLDER / name), *(["--quick"] if quick else [])]
-    with subprocess.Popen(command, cwd=FOLDER.parent, stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout is not None
-        for line in child.stdout:
-            if line.startswith("{"):
-                yield figure_of_line(name, json.loads(line))
-    if child.returncode:
-        raise SystemExit(f"benchmarks/{name} ended with status {child.returncode}.")
-
-
-def figure_of_line(name: str, fields: dict[str, Any]) -> Figure:
-    title, value, goal = fields.pop("measure"), fields.pop("ratio", None), fields.get("goal")
-    load = str(fields.get("load") or fields.get("store") or fields.get("history") or "")
-    number = goal if isinstance(goal, int | float) and not isinstance(goal, bool) else None
-    return Figure(name, title, value if value is not None else float("nan"), number, load=load, details=fields)
 
 
 def circumstances(size: str, seed: int, runs: int) -> dict[str, Any]:

@@ -57,9 +57,10 @@ def _part(results: Results, kind: str, measure: str, name: str) -> Iterator[str]
 def circumstances(results: Results) -> str:
     run = results.run
     packages = ", ".join(f"{name} {version}" for name, version in run["packages"].items())
+    parts = f" in {run['parts']} parts" if run["parts"] > 1 else ""
     return (
-        f"Last run: {run['date']}, size {run['size']}, seed {run['seed']}, {run['runs']} runs of each side, "
-        f"revision {run['revision']}, {run['cores']} cores with a load of {run['load_average']} at the start, "
+        f"Last run: {run['date']}{parts}, size {run['size']}, seed {run['seed']}, {run['runs']} runs of each side, "
+        f"revision {run['revision']}, {run['cores']} cores, which had a load of {run['load_average']} at the start, "
         f"Python {run['python']}, {packages}."
     )
 

@@ -69,14 +69,18 @@ def as_line(figure: Figure) -> str:
 
 
 def read_results(lines: Iterable[str]) -> Results:
-    """The results in JSON lines. Of figures with the same names the last one counts, so runs may be appended."""
+    """The results in JSON lines. Of figures with the same names the last one counts, so runs may be appended.
+
+    ``run`` then has the circumstances of the last one, the number of ``parts``, and the highest load of all.
+    """
     run: dict[str, Any] = {}
     figures: dict[tuple[str, ...], Figure] = {}
     absent: list[str] = []
     for line in lines:
         fields = json.loads(line)
         if "run" in fields:
-            run = {**run, **fields["run"]}
+            load = max(fields["run"]["load_average"], run.get("load_average", 0))
+            run = {**fields["run"], "parts": run.get("parts", 0) + 1, "load_average": load}
         elif "absent" in fields:
             absent.append(fields["absent"])
         else:

@@ -14,7 +14,7 @@ import pytest
 from support.paths import ROOT
 from support.stores.versioned_model import Model
 
-from benchmarks.__main__ import figure_of_line, main
+from benchmarks.__main__ import main
 from benchmarks.loads.oracle import WrongAnswerError, check, live_events
 from benchmarks.loads.stream import COLUMNS, Shape, Stream
 from benchmarks.measures import MEASURES, child, peers
@@ -22,6 +22,7 @@ from benchmarks.page.__main__ import BEGIN, END, KEPT, with_figures
 from benchmarks.page.summary import GOALS, summary
 from benchmarks.page.text import page
 from benchmarks.results.figure import Figure, as_line, read_file, read_results
+from benchmarks.results.other_files import figures_of_lines
 
 FAR = 10**13  # milliseconds, after all changes
 HOSTILE = Shape(keys=30, factor=12, commit_rows=40, late=0.3, deletes=0.2, late_by=0.5)
@@ -168,10 +169,20 @@ def test_unknown_measures_are_refused(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_lines_of_other_benchmarks_are_figures() -> None:
-    figure = figure_of_line("live.py", {"measure": "puts", "ratio": 0.6, "goal": "at least 0.6", "ours_us": 3})
-    assert (figure.name, figure.value, figure.goal, figure.met) == ("puts", 0.6, None, None)
-    assert figure.details == {"goal": "at least 0.6", "ours_us": 3}
-    assert figure_of_line("x.py", {"measure": "m", "ratio": 2, "goal": 1.5}).met is False
+    puts = {"measure": "puts", "ratio": 0.6, "goal": "at least 0.6", "state": "compacted"}
+    lines = [json.dumps(puts), json.dumps(puts), json.dumps({"measure": "m", "ratio": 2, "goal": 1.5, "rows": 9})]
+    noise = ["a line of text", json.dumps({"measure": "history", "keys": 5})]
+    first, second, third = figures_of_lines("live.py", [*lines, *noise])
+    assert (first.measure, first.name, first.value, first.goal, first.load) == (
+        "live.py",
+        "puts",
+        0.6,
+        None,
+        "compacted",
+    )
+    assert first.details == {"goal": "at least 0.6", "state": "compacted"}
+    assert (second.name, second.load) == ("puts", "compacted, no. 2")
+    assert (third.value, third.met, third.details) == (2, False, {"goal": 1.5, "rows": 9})
 
 
 def test_goals_are_reached_from_below_or_above() -> None:
