@@ -71,7 +71,9 @@ class PointLookup:
         count = 8 * self._filter.width
         self._metas: list[SegmentMeta | None] = [None] * count
         # Looks in vain since the last attempt to enter the segment.
-        self._vain: list[int] = [0] * count if previous is None or previous._filter is not self._filter else previous._vain
+        self._vain: list[int] = [0] * count
+        if previous is not None and previous._filter is self._filter:
+            self._vain = previous._vain
         self._probes: list[SegmentProbe | None] = [None] * count
         self._opened: dict[str, OpenedSegment] = {}
         for meta in metas:
@@ -237,8 +239,8 @@ class PointLookup:
         every = found.every  # before the bits: another thread may enter a segment meanwhile
         view, width = found.view, found.width
         first, second = (key_hash >> found.shift) * width, (key_hash & found.mask) * width
-        slots = _of_bytes(view[first : first + width], "little") & _of_bytes(view[second : second + width], "little")
-        return slots | every
+        slots: int = _of_bytes(view[first : first + width], "little")
+        return slots & _of_bytes(view[second : second + width], "little") | every
 
     def _count_vain(self, slot: int, probe: SegmentProbe) -> None:
         """Count a look that found no row of the hash; enter the segment once the looks have cost as much as that."""
