@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.catalog.commits.record_timelines import Records
+from statestore.catalog.commits.sorted_records import Records
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.formats.segments.key_index import KeyIndex
 from statestore.formats.serdes.row_serde import RowSerde
@@ -47,6 +47,8 @@ class _Bulk:
 class Pending:
     """The uncommitted writes of one handle; ``parts`` is empty when there are none.
 
+    ``taken`` numbers the writes (a batch is one) from 1 on; it never decreases.
+
     Values of single puts are kept as the bytes that the changelog has: few are read before the commit, which converts
     them all at once.
     """
@@ -58,6 +60,7 @@ class Pending:
         self._decode = value_layout(spec.value).decode
         self._from_arrow = [from_arrow(field.type) for field in spec.value]
         self.parts: list[_Singles | _Bulk] = []
+        self.taken = 0
         self._open: _Singles | None = None  # the part to which the next single put belongs
         self._newest: dict[Key, int] = {}  # the greatest time of the single puts of each key
         self._are_single = True  # no batches are pending
@@ -78,6 +81,7 @@ class Pending:
             self.parts.append(part)
         part.keys.append(key)
         part.puts.append(put)
+        self.taken += 1
         same = part.by_key.get(key)
         if same is None:
             part.by_key[key] = [put]
@@ -94,6 +98,7 @@ class Pending:
     def put_batch(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows:
             self.parts.append(_Bulk(batch))
+            self.taken += 1
             self._open = None
             self._are_single = False
 

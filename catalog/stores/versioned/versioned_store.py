@@ -21,7 +21,7 @@ from statestore.catalog.commits.consumed_changelogs import consumed_ends
 from statestore.catalog.commits.parts.publish_parts import commit_parts
 from statestore.catalog.commits.parts.staged_parts import StagedPart
 from statestore.catalog.commits.publish_commit import Change, commit_change, is_committed
-from statestore.catalog.log.entries import newer_entry
+from statestore.catalog.log.entries import entry_name, newer_entry
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
@@ -35,6 +35,7 @@ from statestore.catalog.stores.pending_writes import Pending, records_from_rows
 from statestore.catalog.stores.record_input import batches_of, latest_time, record_batch
 from statestore.catalog.stores.retention import retention_of
 from statestore.catalog.stores.store_handle import NO_STREAM_TIME, PutAllResult, check_transaction
+from statestore.catalog.stores.versioned.group_commit import CommitTurns
 from statestore.catalog.stores.versioned.live_state import LiveState
 from statestore.catalog.stores.versioned.records import PutResult, Record, record_of
 from statestore.catalog.stores.versioned.table_change import append_change, overwrite_change
@@ -67,9 +68,11 @@ class NaturalVersionedStore(VersionedStore):
         super().__init__(storage, spec, auto_compact=auto_compact, read_only=read_only)
         self._keys = KeyCodec(spec.key)
         self._values = ValueCodec(spec.value)
-        # Threads may share a handle. Writes take turns by the first lock. The second lock, which no commit holds for
-        # long, changes in one step what reads see. A write is pending until the log state that has it is there.
+        # Threads may share a handle. Writes take turns by the first lock. The second lock changes in one step what
+        # reads see. No commit holds them for long: commits take turns by a lock of their own, which is taken before
+        # these two. A write is pending until the log state that has it is there.
         self._mutex = threading.RLock()
+        self._commits = CommitTurns()
         self._view = threading.RLock()
         self._latencies = Latencies()
         self._puts, self._gets = self._latencies["put"], self._latencies["get"]
@@ -106,6 +109,7 @@ class NaturalVersionedStore(VersionedStore):
         """
         self._mutex = threading.RLock()  # a thread that the child does not have may have held it
         self._view = threading.RLock()
+        self._commits = CommitTurns()
         self._changelogs.leave()
         self._pending.forget(0)
         self._attempt = None
@@ -214,20 +218,31 @@ class NaturalVersionedStore(VersionedStore):
         After an error the commit was not made, the writes are still pending, and the call can be repeated. After
         CommitUnknownError the commit may have been made; a repeated call first determines that, and commits nothing
         twice.
+
+        Threads that share the handle can go on writing during a commit (without ``transaction``). The next commit takes
+        all their writes, and each thread gets the version that has its own.
         """
         self._check_writable()
         transaction = check_transaction(transaction)
-        with self._mutex:
-            return self._commit(transaction)
+        newest = self._pending.taken
+        is_pending = newest > self._commits.through
+        with self._commits.turn:
+            if transaction is not None:
+                with self._mutex:
+                    return self._commit(transaction)
+            version = self._commits.version_of(newest) if is_pending else None
+            return self._commit(None) if version is None else version
 
     def _commit(self, transaction: tuple[str, int] | None) -> int:
-        self._finish_attempt()
-        if not self._pending.parts and not self._dropped and transaction is None:
-            return self.refresh()
-        records = self._pending.records()
-        change = Change(
-            "write", records, self._stream_time_of(), self._dropped, transaction, self._changelogs.consumed()
-        )
+        with self._mutex:
+            self._finish_attempt()
+            if not self._pending.parts and not self._dropped and transaction is None:
+                return self.refresh()
+            newest, records = self._pending.taken, self._pending.records()
+            consumed = self._changelogs.consumed()
+            change = Change("write", records, self._stream_time_of(), self._dropped, transaction, consumed)
+            self._changelogs.seal()
+            attempt = self._attempt = CommitAttempt(consumed, self._pending.seal(), self._dropped)
         repeated = False
 
         def unless_repeated(base: LogState) -> Change:
@@ -235,17 +250,21 @@ class NaturalVersionedStore(VersionedStore):
             repeated = is_committed(base, transaction)
             return change
 
-        self._attempt = CommitAttempt(change.changelogs, self._pending.seal(), self._dropped)
         try:
             log_state = commit_change(self._files, self._log_state, unless_repeated)
-        except CommitUnknownError as error:
-            self._attempt = replace(self._attempt, commit_id=error.commit)
+        except BaseException as error:
+            if isinstance(error, CommitUnknownError):
+                self._attempt = replace(attempt, commit_id=error.commit)
+            with self._mutex:
+                self._changelogs.unseal()
             raise
-        self._attempt = None
-        with self._view:
-            self._advance(log_state)
-            self._forget_pending(self._adopted_parts if repeated else 0)
-        self._dropped = 0
+        with self._mutex:
+            self._attempt = None
+            with self._view:
+                self._advance(log_state)
+                self._forget_pending(self._adopted_parts if repeated else 0, attempt.parts)
+            self._dropped -= attempt.dropped
+            self._commits.note(newest, log_state.version)
         version = self._committed(log_state)
         committed = None if transaction is None else log_state.versions.find_transaction(*transaction)
         return version if committed is None else committed
@@ -302,7 +321,10 @@ class NaturalVersionedStore(VersionedStore):
         gets.count = number = gets.count + 1
         if number & SAMPLE:
             return self._get(key, as_of)
-        self._files.check_identity()  # every scan checks this, but it is too expensive for each point read
+        # Every scan checks both, but they are too expensive for each point read.
+        self._files.check_identity()
+        if not self._storage.exists(entry_name(self._log_state.version)):  # vacuum has removed it, and later ones
+            self._follow()
         begin = perf_counter_ns()
         record = self._get(key, as_of)
         gets.add(perf_counter_ns() - begin)
@@ -345,9 +367,7 @@ class NaturalVersionedStore(VersionedStore):
         names = [self._keys.normalize(key) for key in many_keys(keys)]
         moment = _asked_moment(as_of)
         self._gets.count += len(names)
-        self._files.check_identity()
-        if self._has_newer():
-            self._follow()
+        self._follow()
         late = self._is_late(moment)
         if self._pending.parts:
             with self._view:
@@ -461,13 +481,15 @@ class NaturalVersionedStore(VersionedStore):
                 self._live.forget()
             self._stream_time = latest_time(batch, self._observed_us)
 
-    def _forget_pending(self, keep: int) -> None:
-        """Remove pending writes from memory and changelogs, except the first ``keep`` parts, which were adopted."""
+    def _forget_pending(self, keep: int, parts: int) -> None:
+        """Remove the first ``parts`` parts of the pending writes from memory and changelogs, except the first ``keep``
+        of them, which were adopted.
+        """
         if keep:
             self._changelogs.discard_own()
         else:
-            self._changelogs.discard()
-        self._pending.forget(keep)
+            self._changelogs.discard_sealed()
+        self._pending.forget(keep, parts)
         self._adopted_parts = keep
         self._live.forget()
 
