@@ -87,7 +87,7 @@ def test_marks_are_in_the_order_of_rows_where_small_pieces_come_before_large_one
             store.commit()
         table = store.table
         assert isinstance(table, VersionedTable)
-        found = {}
+        found: dict[int, int] = {}
         for part in table.masked_splits(table.splits(Query())):
             rows = pa.Table.from_batches(table.read_marked(part.split, Query()))
             live = rows if part.marks is None else rows.filter(part.marks.is_valid())
