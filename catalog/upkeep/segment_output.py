@@ -49,10 +49,11 @@ class RowsOfInputs:
     def of(parts: Sequence[FoldedRows]) -> RowsOfInputs:
         source = np.repeat(np.arange(len(parts), dtype=np.int32), [len(part) for part in parts])
         names = ("row", "start", "end", "added", "closed", "split")
-        columns: list[Any] = [np.concatenate([getattr(part, name) for part in parts]) for name in names]
+        columns = [np.concatenate([getattr(part, name) for part in parts]) for name in names]
         drops = any(part.dropped.strides != (0,) for part in parts)
         dropped = np.concatenate([part.dropped for part in parts]) if drops else never(len(source))
-        return RowsOfInputs(source, *columns, dropped)
+        arrays: list[Any] = [source, *columns, dropped]
+        return RowsOfInputs(*arrays)
 
 
 @dataclass(frozen=True)
