@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from statestore.catalog.commits.new_files import NewFiles
-from statestore.catalog.commits.open_row_lookup import sorted_with_positions
+from statestore.catalog.commits.sorted_records import sorted_with_positions
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.closure_folding import FoldedRows, fold, stored_rows

@@ -7,10 +7,12 @@ loses the step that it was at, and the next compaction goes on behind the last o
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 from statestore.catalog.commits.claims import claim
 from statestore.catalog.commits.new_files import NewFiles
+from statestore.catalog.commits.open_rows import Moves, note_moves
 from statestore.catalog.commits.publish_commit import after_publish, new_entry, remove_files
 from statestore.catalog.log.entries import CommitEntry, write_entry
 from statestore.catalog.log.log_checkpoint import load_log_state
@@ -117,7 +119,11 @@ def _publish_rewrite(files: SegmentFiles, base: LogState, rewrite: Rewrite) -> L
             entry = _rewrite_entry(at, rewrite, carried, removed)
             try:
                 write_entry(storage, entry)
-                return after_publish(storage, at, entry)
+                published = after_publish(storage, at, entry)
+                with contextlib.suppress(Exception):  # the compaction exists, whether or not an index follows it
+                    names = tuple(m.name for m in rewrite.new.segments)
+                    note_moves(files, published, {name: Moves(names, *to) for name, to in rewrite.moved.items()})
+                return published
             except ConflictError:
                 remove_files(storage, carried)
             at = load_log_state(storage, base=at)
