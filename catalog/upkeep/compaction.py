@@ -86,7 +86,7 @@ def _outputs(
     rows: RowsOfInputs, rewriting: Rewriting, live: int, rules: Rules
 ) -> Iterator[tuple[Role, list[Numbers], bool]]:
     """Yield (role, blocks of positions in ``rows``, whether to compress) of each segment to write."""
-    per_row = sum(v.meta.file.bytes for v in rewriting.segments) / max(rewriting.rows, 1)
+    per_row = max(v.meta.file.bytes / v.meta.rows for v in rewriting.segments)
     if rewriting.mixed:
         if len(rows):
             yield "delta", [in_order(rows.start)], False
@@ -103,7 +103,7 @@ def _outputs(
     ordered = ended[in_order(rows.end[ended])]
     block_rows = max(int(rules.block_share * live), rules.block_rows)
     for span in _windows(rows.end, ordered, rewriting.window):
-        for file in _parts(span, rules.file_bytes / per_row):
+        for file in _parts(span, rules.file_rows):
             blocks = _parts(file, block_rows)
             yield "closed", [block[in_order(rows.start[block])] for block in blocks], rewriting.cold
 

@@ -27,6 +27,7 @@ from statestore.formats.segments.segment_write import RowsOfBlock, write_blocks,
 from statestore.formats.values.key_hash import hash_keys, key_groups_of
 
 Numbers = npt.NDArray[np.int32]
+COLD = Compression(plain=("valid_from", "valid_to"))  # by these every read judges rows
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ def write_output(output: Output, rows: RowsOfInputs, role: Role, blocks: Sequenc
             role=role,
             tombstone=output.tombstone,
             key_names=spec.key_names,
-            compression=Compression() if cold else None,
+            compression=COLD if cold else None,
         )
     whole = np.concatenate(hashes)
     groups = key_groups_of(np.array([whole.min(), whole.max()], np.uint64), spec.key_groups)
