@@ -147,7 +147,7 @@ def commit_time(log_state: LogState) -> int:
     Commit times therefore never decrease.
     """
     now = time.time_ns() // 1_000_000 * 1_000
-    return now if log_state.version < 0 else max(now, int(log_state.versions.timestamp[log_state.version]))
+    return now if log_state.version < 0 else max(now, log_state.versions.timestamp_at(log_state.version))
 
 
 def writer_name() -> str:

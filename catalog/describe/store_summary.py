@@ -77,8 +77,8 @@ def summarize(storage: Storage, spec: StoreSpec) -> TableSummary:
         uncommitted=pending,
         cache_bytes=sum(item.bytes for item in listed if item.name.startswith(CACHE)),
         unreferenced_bytes=sum(item.bytes for item in spare),
-        last_commit=int(versions.timestamp[-1]),
-        writer=versions.writer[-1],
+        last_commit=versions.timestamp_at(log_state.version),
+        writer=versions.writer_at(log_state.version),
         problems=tuple(problems),
         damaged=bool(damage),
     )

@@ -51,14 +51,22 @@ class Guard:
     ``check`` gets the bytes of the guard, or None if it is absent, and raises unless they belong to the store that the
     writer means. The guard is read in the directory in which the new file appears, so writers of a replaced store never
     extend the store in its place.
+
+    ``after`` is a file that has to exist in the directory of the new file just before it appears, after a look which
+    found that the new file does not exist. Object stores, from which no such file is removed, do not look.
     """
 
     name: str
     check: Callable[[bytes | None], None]
+    after: str = ""
 
 
 class StorageExistsError(StateStoreError):
     """A create-only write found an existing file of that name."""
+
+
+class OvertakenError(StorageExistsError):
+    """A create-only write found that the file before it (`Guard.after`) is gone."""
 
 
 class UnsettledError(StorageError):
@@ -164,6 +172,8 @@ class LocalStorage:
             if guard is not None:
                 guard.check(_read_guard(folder, path, self.root, guard))
             _write_synced(temporary, data, folder)
+            if guard is not None and guard.after and _is_overtaken(folder, path.name, Path(guard.after).name):
+                raise OvertakenError(ErrorCode.FILE_EXISTS, f"{path} existed and was removed: {guard.after} is gone")
             os.link(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
         except FileExistsError:
             raise StorageExistsError(ErrorCode.FILE_EXISTS, f"{path} exists; files are never overwritten") from None
@@ -257,13 +267,13 @@ class LocalStorage:
         return is_there(os.fsencode(self._prefix + name))  # type: ignore[attr-defined]
 
     def state(self, name: str) -> Hashable:
-        path = Path(self._prefix + name)  # type: ignore[attr-defined]
+        path = self._prefix + name  # type: ignore[attr-defined]
         try:
-            about = path.stat()
+            about = os.stat(path)  # noqa: PTH116 - a third of what a Path costs
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise storage_error(error, "look at", path) from error
+            raise storage_error(error, "look at", Path(path)) from error
         return about.st_dev, about.st_ino, about.st_size, about.st_ctime_ns
 
     def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
@@ -317,6 +327,19 @@ def _read_guard(folder: int, path: Path, root: Path, guard: Guard) -> bytes | No
         return None
     with os.fdopen(file, "rb") as opened:
         return opened.read()
+
+
+def _is_overtaken(folder: int, name: str, before: str) -> bool:
+    """Return whether neither a file nor the one before it exists; the order of the two looks matters."""
+    return not _is_in(folder, name) and not _is_in(folder, before)
+
+
+def _is_in(folder: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _write_synced(path: Path | str, data: Data, folder: int | None = None) -> None:

@@ -130,7 +130,7 @@ class StoreHandle(Reads):
     @property
     def dropped_records(self) -> int:
         """The number of puts refused because they were older than the retention, over the life of the store."""
-        return int(self._log_state.versions.dropped.sum()) + self._dropped
+        return self._log_state.versions.dropped_total + self._dropped
 
     @property
     def observed_stream_time(self) -> int:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from statestore.catalog.commits.new_files import NewFiles
+from statestore.catalog.commits.sorted_records import sorted_with_positions
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.closure_folding import FoldedRows, fold, stored_rows
@@ -63,7 +64,7 @@ def _rewrite(
     older = [stored_rows(files, segment) for segment in rewriting.beliefs]
     beliefs = RowsOfInputs.of([*(_joined(parts) for _, parts in folded), *older])
     if len(beliefs):
-        write_output(output, beliefs, "belief", [np.argsort(beliefs.start, kind="stable")], False)
+        write_output(output, beliefs, "belief", [in_order(beliefs.start)], False)
     rewrite.removed += [segment.meta for segment in rewriting.beliefs]
     for segment, moved in zip(segments, moves, strict=True):
         rewrite.moved[segment.meta.name] = moved
@@ -73,7 +74,7 @@ def _rewrite(
 def _rewrite_beliefs(files: SegmentFiles, log_state: LogState, rewrite: Rewrite, rewriting: Rewriting) -> None:
     rows = RowsOfInputs.of([stored_rows(files, segment) for segment in rewriting.segments])
     output = Output(files, log_state, rewrite.new, rewriting.segments, rewriting.segments[0].meta.tombstone)
-    write_output(output, rows, "belief", [np.argsort(rows.start, kind="stable")], False)
+    write_output(output, rows, "belief", [in_order(rows.start)], False)
     rewrite.removed += [segment.meta for segment in rewriting.segments]
 
 
@@ -84,23 +85,23 @@ def _outputs(
     per_row = sum(v.meta.file.bytes for v in rewriting.segments) / max(rewriting.rows, 1)
     if rewriting.mixed:
         if len(rows):
-            yield "delta", [np.argsort(rows.start, kind="stable")], False
+            yield "delta", [in_order(rows.start)], False
         return
     is_open = rows.end == OPEN
     opened = np.flatnonzero(is_open)
     if len(opened):
-        ordered = opened[np.argsort(rows.start[opened], kind="stable")]
+        ordered = opened[in_order(rows.start[opened])]
         for part in _parts(ordered, rules.open_bytes / per_row):
             yield "open", [part], False
     ended = np.flatnonzero(~is_open)
     if not len(ended):
         return
-    ordered = ended[np.argsort(rows.end[ended], kind="stable")]
+    ordered = ended[in_order(rows.end[ended])]
     block_rows = max(int(rules.block_share * live), rules.block_rows)
     for span in _windows(rows.end, ordered, rewriting.window):
         for file in _parts(span, rules.file_bytes / per_row):
             blocks = _parts(file, block_rows)
-            yield "closed", [block[np.argsort(rows.start[block], kind="stable")] for block in blocks], rewriting.cold
+            yield "closed", [block[in_order(rows.start[block])] for block in blocks], rewriting.cold
 
 
 def _windows(ends: Ints, ordered: Ints, window: tuple[int, int] | None) -> list[Ints]:
@@ -114,6 +115,13 @@ def _windows(ends: Ints, ordered: Ints, window: tuple[int, int] | None) -> list[
 def _parts(rows: Ints, limit: float) -> list[Ints]:
     """Return rows in parts of about equal size, of at most ``limit`` rows."""
     return np.array_split(rows, -(-len(rows) // max(int(limit), 1)))
+
+
+def in_order(times: Ints) -> Ints:
+    """Return the positions of times in ascending order, equal times in the order of their positions."""
+    if not len(times):
+        return np.empty(0, np.int64)
+    return sorted_with_positions((times - times.min()).astype(np.uint64))[1]
 
 
 def _joined(parts: Sequence[FoldedRows]) -> FoldedRows:

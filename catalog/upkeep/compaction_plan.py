@@ -168,7 +168,9 @@ def _crowded(segments: Sequence[SegmentWithClosures], rules: Rules) -> list[Segm
     for segment in segments:
         tiers.setdefault(rules.tier(segment.meta.rows), []).append(segment)
     for tier, group in sorted(tiers.items()):
-        if len(group) >= (rules.fan_in if tier else rules.small_fan_in):
+        rows = sum(v.meta.rows for v in group)
+        is_small = tier == 0 and rows < rules.fan_in * rules.tier_rows // 2
+        if len(group) >= (rules.small_fan_in if is_small else rules.fan_in):
             chosen = _within(sorted(group, key=lambda v: v.meta.max_added), rules.step_rows)
             if len(chosen) > 1:
                 return chosen

@@ -9,6 +9,7 @@ import pytest
 
 import statestore
 from statestore.catalog.commits import new_files
+from statestore.catalog.reads import point_lookup
 from statestore.catalog.upkeep import compaction_rules
 from statestore.catalog.upkeep.compaction_rules import Rules
 from support.stores.versioned_checks import as_table, create
@@ -26,6 +27,8 @@ def small_thresholds() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compaction_rules, "DEFAULT", TINY)
         patch.setattr(new_files, "INDEX_MIN_ROWS", 4)
+        patch.setattr(point_lookup, "LONG_RUN", 2)
+        patch.setattr(point_lookup, "CHECKPOINTS", 2)
         yield
 
 
