@@ -104,9 +104,7 @@ class PointLookup:
         every = found.every  # before the bits: another thread may enter a segment meanwhile
         view, width = found.view, found.width
         first, second = (key_hash >> found.shift) * width, (key_hash & found.mask) * width
-        slots: int = _of_bytes(view[first : first + width], "little") & _of_bytes(
-            view[second : second + width], "little"
-        )
+        slots = _of_bytes(view[first : first + width], "little") & _of_bytes(view[second : second + width], "little")
         slots = (slots | every) & times.from_end[bisect_right(times.ends, moment) // times.step]
         slots &= times.to_start[-(-bisect_right(times.starts, moment) // times.step)]
         probes = self._probes
@@ -241,9 +239,7 @@ class PointLookup:
         every = found.every  # before the bits: another thread may enter a segment meanwhile
         view, width = found.view, found.width
         first, second = (key_hash >> found.shift) * width, (key_hash & found.mask) * width
-        slots: int = _of_bytes(view[first : first + width], "little") & _of_bytes(
-            view[second : second + width], "little"
-        )
+        slots = _of_bytes(view[first : first + width], "little") & _of_bytes(view[second : second + width], "little")
         return slots | every
 
     def _count_vain(self, slot: int, probe: SegmentProbe) -> None:
