@@ -140,7 +140,7 @@ def _time_ranges(
     files: SegmentFiles, segments: tuple[SegmentWithClosures, ...], first: int, last: int
 ) -> list[tuple[int, int]]:
     """Return parts of [first, last] with about SPLIT_EVENTS rows each, cut at starts of rows."""
-    samples = []
+    samples = [np.empty(0, np.int64)]
     for segment in segments:
         if segment.meta.min_valid_from > last or segment.meta.max_valid_from < first:
             continue
