@@ -103,8 +103,7 @@ def plan(files: SegmentFiles, log_state: LogState, window: TimeRange, filters: t
                 continue
             rows = block.rows
             if block.max_valid_from > window.high:
-                starts = files.open_segment(meta).int64("valid_from")[first : first + rows]
-                rows = int(np.searchsorted(starts, window.high, side="right"))
+                rows = files.open_segment(meta).started_by(window.high, first, first + rows)
             if rows:
                 uncut = _passes_uncut(segment, block, window) and not _closes(files, segment, first, rows, window)
                 pieces.append(Piece(segment, first, first + rows, not uncut))
@@ -311,10 +310,10 @@ def _judged(
         changed = ends_at(files, segment, window.version, start, stop) if piece.cut or shows_ends else None
     if not piece.cut:
         return None, changed
-    ends = file.int64("valid_to")[start:stop] if changed is None else changed
+    ends = file.int64_rows("valid_to", start, stop) if changed is None else changed
     live = ends > window.low
     if window.low < window.high:
-        live &= ends > file.int64("valid_from")[start:stop]
+        live &= ends > file.int64_rows("valid_from", start, stop)
     return None if live.all() else live, changed
 
 
@@ -331,7 +330,7 @@ def live_mask(files: SegmentFiles, piece: Piece, window: TimeRange) -> Bools | N
 
 def live_starts(files: SegmentFiles, piece: Piece, window: TimeRange) -> Ints:
     """Return the starts of the rows of a piece that belong to the window, in order; only times are read."""
-    starts = files.open_segment(piece.segment.meta).int64("valid_from")[piece.start : piece.stop]
+    starts = files.open_segment(piece.segment.meta).int64_rows("valid_from", piece.start, piece.stop)
     live = live_mask(files, piece, window)
     return starts if live is None else starts[live]
 
