@@ -154,12 +154,24 @@ class VersionedTable:
             found += [MaskedSplit(split, None, None)] if isinstance(split, ChangeSplit) else masked(files, split)
         return found
 
+    def read_marked(self, split: StoreSplit | ChangeSplit, query: Query) -> Iterator[pa.RecordBatch]:
+        """Read a split of `masked_splits`, with its dead rows, in the order of its marks."""
+        if isinstance(split, ChangeSplit):
+            yield from self.read(split, query)
+            return
+        schema = self.schema(query)
+        for batch in read_split(self.files(), split, tuple(schema.names), in_order=True):
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
     def is_mapped(self, split: StoreSplit | ChangeSplit, columns: Sequence[str]) -> bool:
-        """Return whether batches of these columns are views of mapped files. Ends of rows are computed for each
-        read."""
+        """Return whether batches of these columns are views of mapped files.
+
+        Ends of rows are computed for each read, and segments of several blocks may be compressed.
+        """
         if isinstance(split, ChangeSplit) or local_root(self.storage) is None or "valid_to" in columns:
             return False
-        return not any(piece.cut for piece in split.pieces)
+        files = self.files()
+        return not any(piece.cut or files.open_segment(piece.segment.meta).is_compressed for piece in split.pieces)
 
     def check_files(self, split: StoreSplit | ChangeSplit) -> None:
         """Raise CorruptError SEGMENT_TRUNCATED if a segment of a split was shortened since it was mapped."""

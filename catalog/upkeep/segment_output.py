@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +16,10 @@ from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import LocalStorage
 from statestore.catalog.reads.row_ends import SegmentWithClosures
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.catalog.upkeep.closure_folding import FoldedRows
+from statestore.catalog.upkeep.closure_folding import FoldedRows, never
 from statestore.formats.kernels.arrays import Bools, Hashes, Ints
-from statestore.formats.segments.ipc_file import encode_file, write_file
+from statestore.formats.segments.compressed_write import Compression
+from statestore.formats.segments.ipc_file import Batches, encode_file, write_file
 from statestore.formats.segments.key_index import KeyIndex, entries_batch
 from statestore.formats.segments.segment import Segment
 from statestore.formats.segments.segment_meta import FileRef, Role, SegmentMeta
@@ -46,8 +48,12 @@ class RowsOfInputs:
     @staticmethod
     def of(parts: Sequence[FoldedRows]) -> RowsOfInputs:
         source = np.repeat(np.arange(len(parts), dtype=np.int32), [len(part) for part in parts])
-        columns = [np.concatenate(column) for column in zip(*(vars(part).values() for part in parts), strict=True)]
-        return RowsOfInputs(source, columns[0].astype(np.int32), *columns[1:])
+        names = ("row", "start", "end", "added", "closed", "split")
+        columns = [np.concatenate([getattr(part, name) for part in parts]) for name in names]
+        drops = any(part.dropped.strides != (0,) for part in parts)
+        dropped = np.concatenate([part.dropped for part in parts]) if drops else never(len(source))
+        arrays: list[Any] = [source, *columns, dropped]
+        return RowsOfInputs(*arrays)
 
 
 @dataclass(frozen=True)
@@ -66,13 +72,13 @@ class Output:
         return spec.key_names if self.tombstone else (*spec.key_names, *spec.value_names)
 
 
-def write_output(output: Output, rows: RowsOfInputs, role: Role, blocks: Sequence[Ints], cold: bool) -> None:
+def write_output(output: Output, rows: RowsOfInputs, role: Role, blocks: Sequence[Numbers], cold: bool) -> None:
     """Write one segment of ``blocks``, positions in ``rows`` sorted by start each, and its key index; record both."""
     spec, new = output.files.spec, output.new
     name = new.new_name(".arrow")
     hashes: list[Hashes] = []
 
-    def write(name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> FileRef:
+    def write(name: str, schema: pa.Schema, batches: Batches) -> FileRef:
         return _create(output, name, schema, batches)
 
     def tables() -> Iterator[RowsOfBlock]:
@@ -81,7 +87,7 @@ def write_output(output: Output, rows: RowsOfInputs, role: Role, blocks: Sequenc
             hashes.append(hash_keys(block.columns[: len(spec.key)]))
             yield RowsOfBlock(block_table(spec, block, role, output.tombstone), late_rows(output.log_state, block))
 
-    if len(blocks) == 1:
+    if len(blocks) == 1 and not cold:
         (only,) = tables()
         meta = write_segment(
             write,
@@ -97,7 +103,14 @@ def write_output(output: Output, rows: RowsOfInputs, role: Role, blocks: Sequenc
     else:
         columns = spec.segment_schema(output.tombstone, role == "belief")
         meta = write_blocks(
-            write, name, columns, tables(), role=role, tombstone=output.tombstone, key_names=spec.key_names
+            write,
+            name,
+            columns,
+            tables(),
+            role=role,
+            tombstone=output.tombstone,
+            key_names=spec.key_names,
+            compression=Compression() if cold else None,
         )
     whole = np.concatenate(hashes)
     groups = key_groups_of(np.array([whole.min(), whole.max()], np.uint64), spec.key_groups)
@@ -117,7 +130,7 @@ def _with_index(output: Output, meta: SegmentMeta, hashes: Hashes, starts: Ints)
     return replace(meta, index=_create(output, output.new.new_name(".index.arrow"), batch.schema, [batch]))
 
 
-def _create(output: Output, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> FileRef:
+def _create(output: Output, name: str, schema: pa.Schema, batches: Batches) -> FileRef:
     """Create a data file, on a local disk without a copy of its bytes in memory."""
     storage = output.files.storage
     output.new.written[name] = 0  # so that it is removed if the step fails
@@ -130,7 +143,7 @@ def _create(output: Output, name: str, schema: pa.Schema, batches: Iterable[pa.R
     return ref
 
 
-def _block(output: Output, rows: RowsOfInputs, role: Role, chosen: Ints) -> RowBlock:
+def _block(output: Output, rows: RowsOfInputs, role: Role, chosen: Numbers) -> RowBlock:
     gather = _Gather.of(output, rows.source[chosen], rows.row[chosen])
     return RowBlock(
         [gather.column(name) for name in output.column_names],
