@@ -102,6 +102,7 @@ def check(store: statestore.VersionedStore, log: list[CommitEntry], kept: int = 
         assert read_entry(store._storage, version) == log[version]
         assert was_committed(store._storage, log[version].commit_id)
         assert not was_committed(store._storage, f"{version}-{'0' * 32}")
+    for version in (*range(kept, len(log), 11), len(log) - 1):
         assert plain(load_log_state(store._storage, version)) == folded(log[: version + 1])
     for entry in log:
         if entry.transaction is not None:
@@ -229,7 +230,7 @@ def test_a_commit_under_way_keeps_the_entries(made: Made, monkeypatch: pytest.Mo
     store, log = made
     monkeypatch.setattr(log_trimming, "CLAIM_WAIT", 0.0)
     with claim(store._storage):
-        assert store.vacuum(older_than=0) == []
+        assert not any(ENTRY.fullmatch(item.name) for item in store.vacuum(older_than=0))
         assert entries_left(store) == list(range(COMMITS + 1))
         check(store, log)
     begun: list[Any] = []
@@ -273,8 +274,8 @@ def test_a_damaged_pack_is_an_error_and_never_a_wrong_entry(made: Made) -> None:
     assert [problem.file for problem in problems] == [f"{PACKS}{LENGTH:020d}.arrow"]
     assert problems[0].versions == (LENGTH, 2 * LENGTH - 1)
     path.unlink()
-    (problem,) = statestore.verify(store._storage.root)[0].problems  # type: ignore[attr-defined]
-    assert problem.versions == (LENGTH, 2 * LENGTH - 1)
+    problems = statestore.verify(store._storage.root)[0].problems  # type: ignore[attr-defined]
+    assert [problem.versions for problem in problems] == [(LENGTH, LENGTH), (LENGTH + 1, 2 * LENGTH - 1)]
 
 
 def test_files_of_versions_since_the_age_stay(made: Made) -> None:
@@ -290,8 +291,9 @@ def test_files_of_versions_since_the_age_stay(made: Made) -> None:
         log_trimming.data_files_since(store._storage, COMMITS, COMMITS + 1, data)
 
 
+@pytest.mark.parametrize("stride", [67, pytest.param(5, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("horizon", [0, 2 * LENGTH + 3])
-def test_a_kill_at_any_step_does_no_harm(made: Made, tmp_path: Path, horizon: int) -> None:
+def test_a_kill_at_any_step_does_no_harm(made: Made, tmp_path: Path, horizon: int, stride: int) -> None:
     """Whoever opens the store after it finds every entry that is kept, and the next vacuum goes on."""
     store, log = made
     if horizon:
@@ -302,7 +304,7 @@ def test_a_kill_at_any_step_does_no_harm(made: Made, tmp_path: Path, horizon: in
     source, copy = tmp_path / "w/s", tmp_path / "copy/s"
     step = 0
     while True:
-        step += 7
+        step += stride
         shutil.copytree(source, copy)
         plan = Plan(at=step)
         files = SegmentFiles(KillingStorage(copy, plan), store.spec)
@@ -320,7 +322,7 @@ def test_a_kill_at_any_step_does_no_harm(made: Made, tmp_path: Path, horizon: in
             for version in (max(kept, left[0] - 1), left[0], len(log) - 1):
                 assert read_entry(again._storage, version) == log[version]
             again.vacuum(older_than=0)
-            if step % 5 == 0 or not died:
+            if stride > 5 or step % 25 == 0 or not died:
                 check(again, log, kept)
         shutil.rmtree(copy)
         if not died:
@@ -334,6 +336,7 @@ def test_the_log_grows_on_after_trimming(made: Made) -> None:
     for round_number in range(3):
         add(store, LENGTH + 3)
         expire(store, store.version - 2 * LENGTH)
+        add(store, 4)  # a log checkpoint has to know the horizon
         store.vacuum(older_than=0)
         state = store._files.log_state()
         entry = new_entry(state, "write", NewFiles())
