@@ -12,6 +12,7 @@ from typing import Any, get_args
 
 from statestore.formats.segments.regions import CHECKSUM_DIGITS, REGION_BYTES
 from statestore.formats.segments.segment_meta import ClosureSlice, FileRef, Role, SegmentMeta
+from statestore.formats.segments.segment_write import BATCH_ROWS
 
 INT64 = range(-(2**63), 2**63)
 COUNT = range(2**63)
@@ -84,6 +85,7 @@ def check_segment(meta: SegmentMeta) -> None:
 def _check_blocks(meta: SegmentMeta) -> None:
     for block in meta.blocks:
         check_int(block.rows, range(1, meta.rows + 1), "rows of a block")
+        check_int(block.batch_rows, range(1, BATCH_ROWS + 1), "rows of a record batch")
         for name in _TIMES:
             check_int(getattr(block, name), INT64, f"{name} of a block")
         for name in ("min_added", "last_closed", "split_closed", "late_added"):

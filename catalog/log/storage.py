@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -30,6 +30,7 @@ from statestore.formats.places.file_presence import is_there
 from statestore.formats.places.regular_files import MAX_METADATA_BYTES, map_regular, read_regular
 
 Data: TypeAlias = "bytes | pa.Buffer"
+Written = TypeVar("Written")
 TEMPORARY = ".tmp-"
 CREATE_ATTEMPTS = 5
 NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
@@ -203,6 +204,23 @@ class LocalStorage:
         for folder in folders:
             with disk_errors("sync", folder):
                 sync_folder(folder)
+
+    def create_streamed(self, name: str, write: Callable[[int], Written]) -> Written:
+        """Create a file of a unique name durably by ``write``, which gets a descriptor open for reading and writing.
+
+        No reader reads the file before a commit names it. Return what ``write`` returns.
+        """
+        path = self._path(name)
+        with disk_errors("write", path):
+            self._make_folder(path.parent)
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+            try:
+                written = write(file)
+                os.fsync(file)
+            finally:
+                os.close(file)
+            sync_folder(path.parent)
+        return written
 
     def link_many(self, files: Mapping[str, str]) -> None:
         """Give files that are durable, by their paths, unique names in the store; their own names stay."""

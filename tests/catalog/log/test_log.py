@@ -155,6 +155,19 @@ FORGED: list[tuple[Sequence[str | int], Any]] = [
     (["added", 0, "key_groups"], [1]),
     (["added", 0, "key_min"], [[1]]),
     (["added", 0, "surprise"], 1),
+    *(
+        (["added", 0, "blocks"], blocks)
+        for rows in (2, 10**18)
+        for blocks in (
+            [[rows, *[1] * 8]],  # without the rows of a batch
+            [[rows, *[1] * 8, 0]],
+            [[rows, *[1] * 8, (1 << 20) + 1]],
+            [[rows, *[1] * 8, "9"]],
+            [[rows + 1, *[1] * 8, 1]],
+            [[0, *[1] * 8, 1], [rows, *[1] * 8, 1]],
+            [[rows, *[1] * 9, 1]],
+        )
+    ),
     (["surprise"], 1),
 ]
 
