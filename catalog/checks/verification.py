@@ -21,6 +21,7 @@ from statestore.catalog.checks.verify_report import Problem, Progress, Report, p
 from statestore.catalog.commits.writer_lock import LOCK_FILE
 from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.log_checkpoint import load_log_state
+from statestore.catalog.log.log_names import LOG_CHECKPOINTS
 from statestore.catalog.log.storage import LocalStorage, ObjectInfo, Storage
 from statestore.catalog.log.store_spec import KEYED, STORE_FILE, StoreSpec, decode_spec
 from statestore.catalog.upkeep.vacuum import file_names
@@ -244,4 +245,5 @@ def folders_to_verify(path: str | os.PathLike[str], store: str | None = None) ->
 
 
 def _is_store(folder: Path) -> bool:
-    return (folder / STORE_FILE).is_file() or (folder / entry_name(0)).is_file()
+    files = (STORE_FILE, entry_name(0), LOG_CHECKPOINTS)  # a trimmed log begins with a checkpoint
+    return any((folder / name).exists() for name in files)
