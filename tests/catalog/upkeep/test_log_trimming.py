@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from statestore.catalog.log.log_names import ENTRY
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import LocalStorage
 from statestore.catalog.reads.segment_files import SegmentFiles, shared_files
+from statestore.catalog.stores.pending_writes import records_of
 from statestore.catalog.upkeep import log_trimming
 from statestore.catalog.upkeep.vacuum import run_vacuum
 from statestore.formats.errors import ConflictError, CorruptError, NotFoundError
@@ -49,7 +51,8 @@ def add(store: statestore.VersionedStore, count: int) -> None:
 
 
 def open_store(folder: Path) -> statestore.VersionedStore:
-    return statestore.connect(folder).open_store("s", auto_compact=False)
+    store: statestore.VersionedStore = statestore.connect(folder).open_store("s", auto_compact=False)
+    return store
 
 
 @pytest.fixture(scope="module")
@@ -196,6 +199,10 @@ def test_a_point_reader_that_was_left_behind_notices(tmp_path: Path) -> None:
     assert seen[-1] == newest and set(seen) == {3, newest}
 
 
+def given(change: Change, _: LogState) -> Change:
+    return change
+
+
 def test_a_writer_that_was_left_behind_takes_no_old_version(made: Made) -> None:
     """Its entry would be the only one of its version, and no reader would ever see it."""
     store, log = made
@@ -208,8 +215,10 @@ def test_a_writer_that_was_left_behind_takes_no_old_version(made: Made) -> None:
             write_entry(storage, entry)
         assert not storage.exists(entry_name(version + 1))
         files = SegmentFiles(storage, store.spec)
-        change = Change("write", store._pending.records(), transaction=("late", version))
-        log_state = commit_change(files, base, lambda _, change=change: change)
+        change = Change(
+            "write", records_of(store.spec, store.spec.record_schema().empty_table()), transaction=("late", version)
+        )
+        log_state = commit_change(files, base, partial(given, change))
         log.append(read_entry(storage, log_state.version))
         assert log_state.version == len(log) - 1 and log[-1].transaction == ("late", version)
     check(store, log)
