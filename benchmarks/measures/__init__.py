@@ -1,0 +1,16 @@
+"""The measures of the goals, one module each.
+
+A module has a function ``measure(bench: Workbench) -> Iterator[Figure]``, which checks answers before it times them.
+``MEASURES`` holds the modules in the order in which they run.
+"""
+
+MEASURES = (
+    "commits",
+    "reads",
+    "points",
+    "duckdb_views",
+    "late_shares",
+    "compaction",
+    "small_commits",
+    "peers",
+)

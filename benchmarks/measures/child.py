@@ -1,0 +1,86 @@
+"""Programs that run in a process of their own: ``python -m benchmarks.measures.child compact|open WAREHOUSE``.
+
+``compact`` prints a line when it begins, and then what it cost. ``open`` prints what opening the store cost.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import statestore
+from benchmarks.measures.workbench import STORE
+from benchmarks.results.costs import Costs
+
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLE_SECONDS = 0.005
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a child said last (None: it was killed), and how many bytes of its anonymous memory grew at most."""
+
+    said: dict[str, Any] | None
+    grown: int
+
+
+def begin(verb: str, path: Path) -> subprocess.Popen[str]:
+    """Start a child."""
+    command = [sys.executable, "-m", "benchmarks.measures.child", verb, str(path)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def run(verb: str, path: Path, kill_after: float | None = None) -> Ended:
+    """Run a child to its end, or kill it some seconds after it said that it begins; watch its memory meanwhile."""
+    child = begin(verb, path)
+    assert child.stdout is not None
+    lines = [child.stdout.readline()] if verb == "compact" else []
+    start = highest = anonymous(child.pid)
+    since = time.monotonic()
+    while child.poll() is None:
+        highest = max(highest, anonymous(child.pid))
+        if kill_after is not None and time.monotonic() - since > kill_after:
+            child.kill()
+        time.sleep(SAMPLE_SECONDS)
+    lines += child.stdout.readlines()
+    child.stdout.close()
+    if child.returncode > 0:
+        raise ChildProcessError(f"{verb} in a process of its own ended with status {child.returncode}.")
+    return Ended(json.loads(lines[-1]) if child.returncode == 0 else None, highest - start)
+
+
+def anonymous(pid: int) -> int:
+    """Bytes of anonymous memory of a process, 0 where Linux does not tell."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text("ascii").splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
+
+
+def compact(path: Path) -> None:
+    store = statestore.connect(path).open_store(STORE)
+    print(json.dumps({"begins": True}), flush=True)
+    costs = Costs()
+    costs.add(lambda: store.compact(full=True))
+    store.close()
+    print(json.dumps({"wall": costs.wall[0], "cpu": costs.cpu[0]}), flush=True)
+
+
+def open_once(path: Path) -> None:
+    """Open in a process that has opened another store, so that no import and no first use of a library counts."""
+    statestore.connect(path.with_name("first-use")).open_store(STORE, read_only=True).close()
+    costs, scans = Costs(), Costs()
+    store = costs.add(lambda: statestore.connect(path).open_store(STORE, read_only=True))
+    assert store.version > 0
+    scans.add(lambda: store.scan().read_all())
+    print(json.dumps({"wall": costs.wall[0], "cpu": costs.cpu[0], "scan_cpu": scans.cpu[0]}), flush=True)
+
+
+if __name__ == "__main__":
+    {"compact": compact, "open": open_once}[sys.argv[1]](Path(sys.argv[2]))

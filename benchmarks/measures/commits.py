@@ -1,0 +1,63 @@
+"""Commits of many changes against a raw Arrow write of them, compaction as delivered."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+
+from benchmarks.measures.workbench import History, Workbench
+from benchmarks.results.costs import Costs
+from benchmarks.results.figure import Figure, compared
+
+GOAL_MEDIAN, GOAL_MEAN = 14, 25
+
+
+def measure(bench: Workbench) -> Iterator[Figure]:
+    for factor, shape in bench.size.long.items():
+        yield from figures(bench.history(shape), f"{factor}x, commits of {shape.commit_rows:,}")
+
+
+def figures(history: History, load: str) -> Iterator[Figure]:
+    """What the commits of a history cost: the median, the mean with all work, the longest, and the growth."""
+    commits, raw = history.commits, history.raw
+    raw_median = statistics.median(raw.wall)
+    yield compared(
+        "commits",
+        "median commit",
+        commits,
+        raw,
+        clock="wall",
+        goal=GOAL_MEDIAN,
+        load=load,
+        against="raw Arrow write",
+    )
+    work = history.work_ms / len(commits.cpu) / statistics.median(raw.cpu)
+    wall = (sum(commits.wall) + history.closing.wall[0]) / len(commits.wall)
+    yield Figure(
+        "commits",
+        "mean commit, all work and close() included",
+        round(wall / raw_median, 2),
+        GOAL_MEAN,
+        load=load,
+        against="raw Arrow write",
+        details={
+            "clock": "wall",
+            "cpu_ratio": round(work, 2),
+            "cost_ms": round(wall, 2),
+            "against_ms": round(raw_median, 3),
+            "close_ms": round(history.closing.wall[0], 1),
+            "rows_per_cpu_second": round(history.stream.shape.events / history.work_ms * 1000),
+        },
+    )
+    longest = max(commits.wall)
+    yield Figure(
+        "commits", "longest commit", round(longest / statistics.median(commits.wall), 2), load=load, against="median"
+    )
+    yield Figure("commits", "last tenth", growth(commits), load=load, against="second tenth", details={"clock": "wall"})
+
+
+def growth(commits: Costs) -> float:
+    """Means of the last tenth of commits over those of the second tenth."""
+    tenth = max(len(commits.wall) // 10, 1)
+    first = statistics.mean(commits.wall[tenth : 2 * tenth])
+    return round(statistics.mean(commits.wall[-tenth:]) / first, 2)

@@ -1,0 +1,69 @@
+"""The table of goals: a line for each, with the figures as delivered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchmarks.results.figure import Figure, Results
+from benchmarks.results.table import goal_of, with_unit
+
+PLAIN = "a plain Arrow file of the live rows"
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A line: the figures of a measure whose names, loads and floors begin with these texts."""
+
+    title: str
+    measure: str
+    name: str
+    load: str = ""
+    against: str = ""
+
+    def figures(self, results: Results) -> list[Figure]:
+        return [f for f in results.figures if f.measure == self.measure and f.goal is not None and self._means(f)]
+
+    def _means(self, figure: Figure) -> bool:
+        starts = figure.name.startswith(self.name) and figure.against.startswith(self.against)
+        return starts and figure.load.startswith(self.load) and not figure.load.endswith("compacted")
+
+
+GOALS = (
+    Goal(f"copy as of an old, a middle moment, and now, 10x history / {PLAIN}", "reads", "copy", "10x"),
+    Goal("the same, 100x history", "reads", "copy", "100x"),
+    Goal(f"aggregate in DuckDB, old, middle, now, 10x / {PLAIN}", "reads", "aggregate", "10x"),
+    Goal("the same, 100x", "reads", "aggregate", "100x"),
+    Goal("read by version, old, middle, now: the best of Delta, Iceberg, Lance, DuckDB / ours", "peers", "read by"),
+    Goal("commit of many upserts, 10x, 100x, median / raw Arrow write", "commits", "median"),
+    Goal("the same, mean with all work and `close()`", "commits", "mean"),
+    Goal("a commit of 10 rows after thousands / one of the first, mean CPU, median", "small_commits", "the "),
+    Goal("longest commit of 10 rows", "small_commits", "longest"),
+    Goal("open after thousands of commits / after 100", "small_commits", "open"),
+    Goal("get as of T / rocksdict, fresh iterator", "points", "get", "", "rocksdict, fresh"),
+    Goal("get as of T / rocksdict, reused iterator", "points", "get", "", "rocksdict, reused"),
+    Goal("compaction", "compaction", "speed"),
+    Goal("memory of compaction", "compaction", "anonymous"),
+    Goal("work that a killed compaction keeps", "compaction", "work kept"),
+    Goal("disk, as delivered, compacted and vacuumed / Delta, by MERGE", "peers", "disk, statestore", "", "Delta"),
+    Goal("count, sum, value filter through `attach` / DuckDB over a plain mapped file", "duckdb_views", ""),
+)
+
+
+def summary(results: Results) -> str:
+    """The table in Markdown; a goal that the run did not measure has no line."""
+    lines = ["| measure, as delivered | now | goal | met |", "| --- | --- | --- | --- |"]
+    for goal in GOALS:
+        found = goal.figures(results)
+        if found:
+            now = ", ".join(with_unit(figure.value, figure.unit) for figure in found)
+            goals = [goal_of(figure) for figure in found]
+            wanted = goals[0] if len(set(goals)) == 1 else ", ".join(goals)
+            lines.append(f"| {goal.title} | {now} | {wanted} | {_met(found)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _met(figures: list[Figure]) -> str:
+    met = sum(bool(figure.met) for figure in figures)
+    if met == len(figures):
+        return "yes"
+    return f"{met} of {len(figures)}" if met else "no"
