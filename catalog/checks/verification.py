@@ -43,6 +43,7 @@ class Verification:
     oldest and the newest version that can be read. ``unreferenced`` has (name, bytes) of files that no commit needs.
     ``cache_bytes`` is the size of the hot tier, which is not read: a lost hot tier is recreated. ``snapshots`` counts
     the kept snapshots of a keyed store, whose ``segments`` are files of any kind; it is None for other stores.
+    ``log_begins`` is the first version of a log that vacuum trimmed behind the horizon.
     """
 
     store: str
@@ -59,6 +60,7 @@ class Verification:
     unreferenced: tuple[tuple[str, int], ...]
     cache_bytes: int
     snapshots: int | None = None
+    log_begins: int = 0
 
     @property
     def ok(self) -> bool:
@@ -76,8 +78,8 @@ class Verification:
         if self.problems or self.versions is None:
             return "nothing: see the problems"
         log = (
-            f"every byte of {self.files} files is what was committed; versions 0 to {self.versions[1]} follow one "
-            f"another without a gap, and {self.checkpoints} checkpoints say the same"
+            f"every byte of {self.files} files is what was committed; versions {self.log_begins} to "
+            f"{self.versions[1]} follow one another without a gap, and {self.checkpoints} checkpoints say the same"
         )
         if self.snapshots is not None:
             return (
@@ -180,6 +182,7 @@ def _verification(
         uncommitted=uncommitted,
         unreferenced=tuple(spare),
         cache_bytes=cache,
+        log_begins=log.begins,
     )
 
 

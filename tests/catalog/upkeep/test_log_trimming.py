@@ -287,6 +287,34 @@ def test_a_damaged_pack_is_an_error_and_never_a_wrong_entry(made: Made) -> None:
     assert [problem.versions for problem in problems] == [(LENGTH, LENGTH), (LENGTH + 1, 2 * LENGTH - 1)]
 
 
+def test_verification_reads_every_chunk(made: Made) -> None:
+    """Reads go on without it as long as the entries are there."""
+    store, log = made
+    root = store._storage.root  # type: ignore[attr-defined]
+    expire(store, 3 * LENGTH)
+    store.vacuum(older_than=0)
+    assert f"versions {3 * LENGTH} to {store.version} follow" in statestore.verify(root)[0].verified
+    for path in sorted((root / "log/_chunks").iterdir()):
+        saved = path.read_bytes()
+        first = int(path.name[:20])
+        path.write_bytes(saved[:200] + bytes([saved[200] ^ 1]) + saved[201:])
+        for damage in ("changed", "gone"):
+            if damage == "gone":
+                path.unlink()
+            problem, *others = statestore.verify(root)[0].problems
+            assert (problem.file, problem.versions) == (f"log/_chunks/{path.name}", (first, first + LENGTH - 1))
+            assert all(path.name in other.message for other in others), "segments that could not be judged"
+        found = anew(store)
+        if first < 3 * LENGTH:
+            with pytest.raises(CorruptError, match=r"LOG_CORRUPT.*_chunks"):
+                found.versions.timestamp_at(first)
+        else:
+            assert found.versions.timestamp_at(first) == log[first].timestamp
+        assert store.scan().read_all().num_rows == 3
+        path.write_bytes(saved)
+    assert statestore.verify(root)[0].ok
+
+
 def test_files_of_versions_since_the_age_stay(made: Made) -> None:
     """Also those that only packed entries name."""
     store, log = made
