@@ -207,15 +207,20 @@ def read_split(
     split: StoreSplit,
     columns: tuple[str, ...],
     filters: tuple[Filter, ...] = (),
+    in_order: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield record batches with ``columns`` (names of stored columns, VERSION_COLUMN for the writing commit)."""
+    """Yield record batches with ``columns`` (names of stored columns, VERSION_COLUMN for the writing commit).
+
+    Small batches are joined and come last, unless the rows are to come ``in_order``.
+    """
     names = list(dict.fromkeys([*columns, *(f.column for f in filters)]))
     lookups = _lookup_hashes(files, filters) if filters and split.hashes is None else None
-    yield from joined(
+    batches = (
         batch
         for piece in split.pieces
         for batch in _read_piece(files, piece, split, names, list(columns), filters, lookups)
     )
+    yield from batches if in_order else joined(batches)
 
 
 def _read_piece(

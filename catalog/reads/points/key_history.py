@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.reads.point_lookup import PointLookup
+from statestore.catalog.reads.points.point_lookup import PointLookup
 from statestore.catalog.reads.points.segment_probe import OpenedSegment
 from statestore.catalog.reads.scan import VERSION_COLUMN, TimeRange
 from statestore.catalog.reads.segment_files import SegmentFiles
