@@ -21,6 +21,7 @@ from statestore.catalog.checks.verify_report import Problem, Progress, Report, p
 from statestore.catalog.commits.writer_lock import LOCK_FILE
 from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.log_checkpoint import load_log_state
+from statestore.catalog.log.log_names import LOG_CHECKPOINTS
 from statestore.catalog.log.storage import LocalStorage, ObjectInfo, Storage
 from statestore.catalog.log.store_spec import KEYED, STORE_FILE, StoreSpec, decode_spec
 from statestore.catalog.upkeep.vacuum import file_names
@@ -42,6 +43,7 @@ class Verification:
     oldest and the newest version that can be read. ``unreferenced`` has (name, bytes) of files that no commit needs.
     ``cache_bytes`` is the size of the hot tier, which is not read: a lost hot tier is recreated. ``snapshots`` counts
     the kept snapshots of a keyed store, whose ``segments`` are files of any kind; it is None for other stores.
+    ``log_begins`` is the first version of a log that vacuum trimmed behind the horizon.
     """
 
     store: str
@@ -58,6 +60,7 @@ class Verification:
     unreferenced: tuple[tuple[str, int], ...]
     cache_bytes: int
     snapshots: int | None = None
+    log_begins: int = 0
 
     @property
     def ok(self) -> bool:
@@ -75,8 +78,8 @@ class Verification:
         if self.problems or self.versions is None:
             return "nothing: see the problems"
         log = (
-            f"every byte of {self.files} files is what was committed; versions 0 to {self.versions[1]} follow one "
-            f"another without a gap, and {self.checkpoints} checkpoints say the same"
+            f"every byte of {self.files} files is what was committed; versions {self.log_begins} to "
+            f"{self.versions[1]} follow one another without a gap, and {self.checkpoints} checkpoints say the same"
         )
         if self.snapshots is not None:
             return (
@@ -179,6 +182,7 @@ def _verification(
         uncommitted=uncommitted,
         unreferenced=tuple(spare),
         cache_bytes=cache,
+        log_begins=log.begins,
     )
 
 
@@ -244,4 +248,5 @@ def folders_to_verify(path: str | os.PathLike[str], store: str | None = None) ->
 
 
 def _is_store(folder: Path) -> bool:
-    return (folder / STORE_FILE).is_file() or (folder / entry_name(0)).is_file()
+    files = (STORE_FILE, entry_name(0), LOG_CHECKPOINTS)  # a trimmed log begins with a checkpoint
+    return any((folder / name).exists() for name in files)

@@ -83,7 +83,7 @@ def verify_chunks(storage: Storage, listed: list[ObjectInfo], log_state: LogStat
 def verify_named_chunks(name: str, folded: LogState, sizes: dict[str, int], report: Report) -> None:
     """Report chunks that the log checkpoint ``name`` names and that are not there."""
     for ref in folded.versions.chunks.refs:
-        if ref.name not in sizes:
+        if ref.name not in sizes and not any(problem.file == ref.name for problem in report.problems):
             versions = (ref.first, ref.first + CHUNK_VERSIONS - 1)
             what = f"{ref.name} is missing, but {name} names it; restore it from a copy"
             report.add(Problem(ErrorCode.LOG_CORRUPT, ref.name, what, _ONLY_OLD, versions=versions))

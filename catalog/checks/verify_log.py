@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -24,7 +25,7 @@ from statestore.catalog.log.storage import ObjectInfo, Storage
 from statestore.catalog.log.version_chunks import NUMBERS, TEXTS
 from statestore.catalog.log.versions import Versions
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import NotFoundError, StateStoreError
+from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
 from statestore.formats.segments.segment_meta import FileRef
 
 
@@ -41,13 +42,14 @@ class LogFindings:
     """Findings about a log.
 
     ``log_state``: the log state of the newest version, None if it cannot be determined. ``references``: all files that
-    were ever added.
+    were ever added. ``begins``: the first version of a trimmed log, else 0.
     """
 
     log_state: LogState | None = None
     references: dict[str, Reference] = field(default_factory=dict)
     entries: int = 0
     log_checkpoints: int = 0
+    begins: int = 0
 
 
 def verify_log(storage: Storage, listed: list[ObjectInfo], report: Report, store: str = "") -> LogFindings:
@@ -67,7 +69,7 @@ def verify_log(storage: Storage, listed: list[ObjectInfo], report: Report, store
     packed: dict[int, bytes] = {}
     log_state: LogState | None = replace(EMPTY, store=store)
     lowest = min((*entries, *packs), default=0)
-    start = expected = first_kept(storage, marks, lowest)
+    start = expected = findings.begins = first_kept(storage, marks, lowest)
     if start:
         log_state = None
     for version in _versions(entries, packs, marks, start):
@@ -146,14 +148,16 @@ def _advanced(log_state: LogState, entry: CommitEntry, report: Report) -> LogSta
 
 def _check_order(log_state: LogState, entry: CommitEntry, report: Report) -> None:
     if log_state.version >= 0:
-        versions = log_state.versions
+        versions, repeated = log_state.versions, False
         if entry.timestamp < versions.timestamp_at(log_state.version):
             report.add(
                 _wrong(entry_name(entry.version), "was committed before the version that precedes it", entry.version)
             )
         if entry.stream_time is not None and entry.stream_time < log_state.stream_time_us:
             report.add(_wrong(entry_name(entry.version), "decreases the stream time", entry.version))
-        if entry.transaction is not None and versions.find_transaction(*entry.transaction) is not None:
+        with contextlib.suppress(CorruptError):  # of a chunk, which is reported by itself
+            repeated = entry.transaction is not None and versions.find_transaction(*entry.transaction) is not None
+        if repeated:
             what = f"commits transaction {entry.transaction}, which an earlier version committed"
             report.add(_wrong(entry_name(entry.version), what, entry.version))
 
@@ -179,8 +183,7 @@ def _verify_log_checkpoint(
         return folded
     try:
         different = _difference(folded, replayed)
-    except StateStoreError as error:
-        report.add(problem_of(error, name, "the list of commits"))
+    except CorruptError:  # of a chunk, which is reported by itself
         return replayed
     if different:
         affects = f"every read and write of the store that starts from version {folded.version}"

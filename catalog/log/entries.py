@@ -240,13 +240,12 @@ def read_entry(storage: Storage, version: int) -> CommitEntry:
     """
     name = entry_name(version)
     try:
-        data = storage.read(name)
+        return decode_entry(name, storage.read(name))
     except NotFoundError:
         packed = None if local_root(storage) is None else packed_entry(storage, version)
         if packed is None:
             raise
-        data = packed
-    return decode_entry(name, data)
+    return decode_entry(name, packed)
 
 
 def encode_entry(entry: CommitEntry) -> bytes:
@@ -385,8 +384,7 @@ def _entry(commit: dict[str, Any]) -> CommitEntry:
     fields["attempt"] = commit["id"]
     if (commit["format"] != OLDEST_FORMAT) != bool(commit.get("store")):
         raise ValueError(f"store is {commit.get('store')!r} in format {commit['format']}")
-    fields["added"], fields["closures"] = added, closures
-    fields["removed"] = tuple(commit["removed"])
+    fields["added"], fields["closures"], fields["removed"] = added, closures, tuple(commit["removed"])
     fields["horizon"] = None if commit["horizon"] is None else Horizon(**commit["horizon"])
     fields["changelogs"] = tuple((file, end) for file, end in commit["changelogs"])
     if commit["transaction"] is not None:

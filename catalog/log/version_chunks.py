@@ -18,6 +18,7 @@ from statestore.catalog.log.entries import OPERATIONS, read_entry
 from statestore.catalog.log.frames import MAX_FRAME_BYTES, corrupt, decode_frames, encode_frames, frame
 from statestore.catalog.log.storage import Storage, StorageExistsError
 from statestore.catalog.log.store_identity import identity_guard
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.segments.ipc_file import read_stream
@@ -204,8 +205,10 @@ class VersionChunks:
             try:
                 return self._from_entries(self.storage, ref.first)
             except (CorruptError, NotFoundError):
-                problem = f"{error.message} (and the log entries that have the same content are gone)"
-                raise corrupt(ref.name, problem) from error
+                raise CorruptError(
+                    ErrorCode.LOG_CORRUPT,
+                    f"{error.message}; {ref.name} is needed, as the log entries that have the same content are gone",
+                ) from error
 
     def _from_entries(self, storage: Storage, first: int) -> pa.RecordBatch:
         entries = [read_entry(storage, version) for version in range(first, first + CHUNK_VERSIONS)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -119,6 +119,10 @@ def test_what_is_no_entry_is_refused(text: str) -> None:
         decode_entry(entry_name(5), text.encode())
 
 
+def each(path: Sequence[str | int], values: Iterable[Any]) -> list[tuple[Sequence[str | int], Any]]:
+    return [(path, value) for value in values]
+
+
 FORGED: list[tuple[Sequence[str | int], Any]] = [
     *((["version"], value) for value in ("5", 5.0, None, True, -1, 10**18)),
     *((["timestamp"], value) for value in ("now", None, 2**63, True)),
@@ -156,16 +160,19 @@ FORGED: list[tuple[Sequence[str | int], Any]] = [
     (["added", 0, "key_min"], [[1]]),
     (["added", 0, "surprise"], 1),
     *(
-        (["added", 0, "blocks"], blocks)
+        forgery
         for rows in (2, 10**18)
-        for blocks in (
-            [[rows, *[1] * 8]],  # without the rows of a batch
-            [[rows, *[1] * 8, 0]],
-            [[rows, *[1] * 8, (1 << 20) + 1]],
-            [[rows, *[1] * 8, "9"]],
-            [[rows + 1, *[1] * 8, 1]],
-            [[0, *[1] * 8, 1], [rows, *[1] * 8, 1]],
-            [[rows, *[1] * 9, 1]],
+        for forgery in each(
+            ["added", 0, "blocks"],
+            (
+                [[rows, *[1] * 8]],  # without the rows of a batch
+                [[rows, *[1] * 8, 0]],
+                [[rows, *[1] * 8, (1 << 20) + 1]],
+                [[rows, *[1] * 8, "9"]],
+                [[rows + 1, *[1] * 8, 1]],
+                [[0, *[1] * 8, 1], [rows, *[1] * 8, 1]],
+                [[rows, *[1] * 9, 1]],
+            ),
         )
     ),
     (["surprise"], 1),
@@ -178,16 +185,16 @@ FORGED_3: list[tuple[Sequence[str | int], Any]] = [
     (["files"], []),
     (["files"], None),
     (["files", 0], ["segments/x"]),
-    *((["files", 0, 0], name) for name in ("x", "segments/", "segments/..", "segments/a/b", "segments/x\n", 7)),
+    *each(["files", 0, 0], ("x", "segments/", "segments/..", "segments/a/b", "segments/x\n", 7)),
     (["files", 1, 0], "segments/../x"),
     (["files", 0, 1], -1),
     (["files", 0, 2], "5d3d"),
     (["files", 0, 3], [[0, 1947]]),
-    *((["added", 0, "file"], number) for number in (-1, 99, "0", None, True, 0.0)),
+    *each(["added", 0, "file"], (-1, 99, "0", None, True, 0.0)),
     (["added", 0, "index"], 99),
     (["added", 0, "rows"], 0),
     (["added", 0, "surprise"], 1),
-    *((["closures", 0, place], -1) for place in (0, 2, 3, 4)),
+    *(forgery for place in (0, 2, 3, 4) for forgery in each(["closures", 0, place], [-1])),
     (["closures", 0, 1], "segments/../x"),
     (["closures", 0, 1], ["x"]),
     (["closures", 0, 5], 2**63),

@@ -27,7 +27,7 @@ class Damage:
 def file_class(name: str) -> str:
     """The class of a file: its folder and ending, without numbers and ids."""
     folder, _, last = name.rpartition("/")
-    first = folder.split("/", 1)[0] if folder else ""
+    first = folder if folder.startswith("log/") else folder.split("/", 1)[0]
     stem = "".join(c for c in last.split("-")[0] if c.isalpha()) if "." not in last else "." + last.split(".", 1)[1]
     return f"{first}/{stem}"
 

@@ -11,6 +11,7 @@ import statestore
 from statestore.catalog.commits import new_files
 from statestore.catalog.reads.points import point_lookup
 from statestore.catalog.upkeep import compaction_rules
+from statestore.catalog.upkeep.background_compaction import background_of
 from statestore.catalog.upkeep.compaction_rules import Rules
 from support.stores.versioned_checks import as_table, create
 from support.stores.versioned_model import Model
@@ -47,7 +48,12 @@ class Pair:
         self.follow()
 
     def follow(self) -> None:
-        """Add to the model the versions that compactions took, which hold the rows of the version before them."""
+        """Add to the model the versions that compactions took, which hold the rows of the version before them.
+
+        The compaction in the background ends first, so that none takes a version between two operations.
+        """
+        background_of(self.store._files).finish()
+        self.store.refresh()
         while len(self.model.states) <= self.store.version:
             self.model.same_again()
         assert len(self.model.states) == self.store.version + 1

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+from support.stores.short_chunks import short_chunks
 
 import statestore
 from faults.damage import drawn, file_class, inflict
@@ -24,15 +25,24 @@ KEYED_VERSIONS = 3
 
 
 def make_template(root: str, kind: str) -> None:
-    """Make commits, a compaction, a log checkpoint, a flush, and puts that are never flushed; then the process dies."""
+    """Make commits, a compaction, log checkpoints, version chunks, entry packs, a flush, and puts that are never
+    flushed; then the process dies.
+    """
     if kind == "keyed":
         _make_keyed(Path(root))
         return
+    with short_chunks():
+        _make_store(root, kind)
+
+
+def _make_store(root: str, kind: str) -> None:
     subject = SUBJECTS[kind]
     store = subject.create(Path(root))
     for commit in range(COMMITS):
         store.put_all(subject.bulk(range(commit * 5 + 1, commit * 5 + 6)))
         store.commit()
+    store.vacuum(older_than="7 days")
+    assert list((Path(root) / "s/log/_packs").iterdir()) and list((Path(root) / "s/log/_chunks").iterdir())
     for number in range(COMMITTED + 1, FLUSHED + 1):
         subject.write(store, number)
     store.flush()
@@ -90,7 +100,8 @@ def damaged(template: str, root: str, kind: str, draw: int) -> dict[str, Any]:
     if kind == "keyed":
         _read_keyed(reads, Path(root))
     else:
-        _read_store(reads, SUBJECTS[kind], Path(root), damage.file)
+        with short_chunks():
+            _read_store(reads, SUBJECTS[kind], Path(root), damage.file)
     return {
         "same": False,
         "wrong": reads.wrong,
