@@ -29,7 +29,7 @@ from statestore.catalog.keyed.snapshots.snapshot_log import (
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart
 from statestore.catalog.keyed.snapshots.stored_files import opened
 from statestore.catalog.log.entries import entry_name, read_entry
-from statestore.catalog.log.log_checkpoint import ENTRY
+from statestore.catalog.log.log_names import ENTRY
 from statestore.catalog.log.storage import ObjectInfo, Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.formats.error_codes import ErrorCode

@@ -7,11 +7,22 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from statestore.catalog.checks.verify_folded_log import (
+    PACK,
+    first_kept,
+    verified_pack,
+    verify_chunks,
+    verify_named_chunks,
+)
 from statestore.catalog.checks.verify_report import Problem, Report, problem_of
-from statestore.catalog.log.entries import CommitEntry, entry_name, read_entry
-from statestore.catalog.log.log_checkpoint import ENTRY, NAME, read_log_checkpoint
-from statestore.catalog.log.log_state import EMPTY, NUMBERS, TEXTS, LogState, Versions, advance, check_layout
+from statestore.catalog.log.checkpoint_file import read_log_checkpoint
+from statestore.catalog.log.entries import CommitEntry, decode_entry, entry_name, read_entry
+from statestore.catalog.log.entry_packs import PACKED_VERSIONS, first_of_pack
+from statestore.catalog.log.log_names import ENTRY, LOG_CHECKPOINT
+from statestore.catalog.log.log_state import EMPTY, LogState, advance, check_layout
 from statestore.catalog.log.storage import ObjectInfo, Storage
+from statestore.catalog.log.version_chunks import NUMBERS, TEXTS
+from statestore.catalog.log.versions import Versions
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, StateStoreError
 from statestore.formats.segments.segment_meta import FileRef
@@ -40,46 +51,68 @@ class LogFindings:
 
 
 def verify_log(storage: Storage, listed: list[ObjectInfo], report: Report, store: str = "") -> LogFindings:
-    """Replay the log of the store with the identity ``store`` (empty: unknown) from its beginning.
+    """Replay the log of the store with the identity ``store`` (empty: unknown) from its beginning, or from the log
+    checkpoint with which a trimmed log begins.
 
     Checkpoints bridge gaps in the log.
     """
     sizes = {item.name: item.bytes for item in listed}
-    marks = {int(match[1]): item.name for item in listed if (match := NAME.fullmatch(item.name))}
+    marks = {int(match[1]): item.name for item in listed if (match := LOG_CHECKPOINT.fullmatch(item.name))}
     entries = {int(item.name[4:24]) for item in listed if ENTRY.fullmatch(item.name)}
+    packs = {int(match[1]): item.name for item in listed if (match := PACK.fullmatch(item.name))}
     findings = LogFindings()
     if not entries and not marks:
         report.add(_missing(0, 0, "every read and write of the store: its log is empty"))
         return findings
+    packed: dict[int, bytes] = {}
     log_state: LogState | None = replace(EMPTY, store=store)
-    expected = 0
-    for version in sorted({*entries, *marks}):
-        absent = version - 1 if version in entries else version
+    lowest = min((*entries, *packs), default=0)
+    start = expected = first_kept(storage, marks, lowest)
+    if start:
+        log_state = None
+    for version in _versions(entries, packs, marks, start):
+        absent = version - 1 if version in entries or first_of_pack(version) in packs else version
         if expected <= absent:
             report.add(_missing(expected, absent, ""))
             log_state = None
         expected = version + 1
-        if version in entries:
-            entry = _entry(storage, version, sizes, report, findings)
+        if version in packs:
+            packed = verified_pack(storage, version, sizes[packs[version]], report)
+        if version in entries or version in packed:
+            data = None if version in entries else packed.pop(version)
+            entry = _entry(storage, version, data, sizes, report, findings)
             log_state = None if entry is None or log_state is None else _advanced(log_state, entry, report)
+        elif first_of_pack(version) in packs:  # the pack is damaged, which was reported
+            log_state = None
         if version in marks:
             log_state = _verify_log_checkpoint(storage, marks[version], sizes, log_state, report, findings)
     findings.log_state = _checked_layout(log_state, report)
+    verify_chunks(storage, listed, findings.log_state, report)
     _say_what_is_affected(findings, report)
     return findings
 
 
+def _versions(entries: set[int], packs: dict[int, str], marks: dict[int, str], start: int) -> list[int]:
+    """Return the versions from ``start`` on of which the log has anything."""
+    runs = [np.arange(first, first + PACKED_VERSIONS) for first in packs]
+    found = np.unique(np.concatenate([np.array([*entries, *marks], np.int64), *runs]))
+    versions: list[int] = found[found >= start].tolist()
+    return versions
+
+
 def _entry(
-    storage: Storage, version: int, sizes: dict[str, int], report: Report, findings: LogFindings
+    storage: Storage, version: int, packed: bytes | None, sizes: dict[str, int], report: Report, findings: LogFindings
 ) -> CommitEntry | None:
     name = entry_name(version)
     try:
-        entry = read_entry(storage, version)
+        entry = read_entry(storage, version) if packed is None else decode_entry(name, packed)
     except StateStoreError as error:
-        report.read(name, sizes[name])
+        if packed is None:
+            report.read(name, sizes[name])
         report.add(replace(problem_of(error, name, ""), versions=(version, version)))
         return None
-    report.read(name, sizes[name])
+    if packed is None:
+        report.read(name, sizes[name])
     findings.entries += 1
     new = {reference.ref.name: reference for reference in _references(entry)}
     again = sorted(new.keys() & findings.references.keys())
@@ -103,22 +136,26 @@ def _references(entry: CommitEntry) -> Iterator[Reference]:
 
 
 def _advanced(log_state: LogState, entry: CommitEntry, report: Report) -> LogState | None:
-    if log_state.version >= 0:
-        versions = log_state.versions
-        if entry.timestamp < versions.timestamp[-1]:
-            report.add(
-                _wrong(entry_name(entry.version), "was committed before the version that precedes it", entry.version)
-            )
-        if entry.stream_time is not None and entry.stream_time < versions.stream_time[-1]:
-            report.add(_wrong(entry_name(entry.version), "decreases the stream time", entry.version))
-        if entry.transaction is not None and versions.find_transaction(*entry.transaction) is not None:
-            what = f"commits transaction {entry.transaction}, which an earlier version committed"
-            report.add(_wrong(entry_name(entry.version), what, entry.version))
     try:
+        _check_order(log_state, entry, report)
         return advance(log_state, entry)
     except StateStoreError as error:
         report.add(problem_of(error, entry_name(entry.version), f"version {entry.version} and all later ones"))
         return None
+
+
+def _check_order(log_state: LogState, entry: CommitEntry, report: Report) -> None:
+    if log_state.version >= 0:
+        versions = log_state.versions
+        if entry.timestamp < versions.timestamp_at(log_state.version):
+            report.add(
+                _wrong(entry_name(entry.version), "was committed before the version that precedes it", entry.version)
+            )
+        if entry.stream_time is not None and entry.stream_time < log_state.stream_time_us:
+            report.add(_wrong(entry_name(entry.version), "decreases the stream time", entry.version))
+        if entry.transaction is not None and versions.find_transaction(*entry.transaction) is not None:
+            what = f"commits transaction {entry.transaction}, which an earlier version committed"
+            report.add(_wrong(entry_name(entry.version), what, entry.version))
 
 
 def _verify_log_checkpoint(
@@ -126,7 +163,7 @@ def _verify_log_checkpoint(
 ) -> LogState | None:
     """Return the log state to continue from: the replayed one, or the checkpoint's where the replayed one is lost."""
     try:
-        folded = read_log_checkpoint(name, storage.read(name))
+        folded = read_log_checkpoint(name, storage.read(name), storage)
     except NotFoundError:  # a writer has replaced it by a newer one in the meantime
         return replayed
     except StateStoreError as error:
@@ -137,9 +174,14 @@ def _verify_log_checkpoint(
         return replayed
     report.read(name, sizes[name])
     findings.log_checkpoints += 1
+    verify_named_chunks(name, folded, sizes, report)
     if replayed is None:
         return folded
-    different = _difference(folded, replayed)
+    try:
+        different = _difference(folded, replayed)
+    except StateStoreError as error:
+        report.add(problem_of(error, name, "the list of commits"))
+        return replayed
     if different:
         affects = f"every read and write of the store that starts from version {folded.version}"
         message = f"{name}: {different} differ from the sum of the log entries; remove it"

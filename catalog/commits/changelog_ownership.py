@@ -1,9 +1,9 @@
 """The changelogs of one store, in which acknowledged writes wait for their commit.
 
-Each writing handle appends to one file and holds its lock. The next handle that opens the store adopts the files whose
-owners are gone. An acknowledged write is therefore never lost and never applied twice: the commit that takes records in
-names the file and the offset up to which it was read. Where possible, the handle appends to the newest adopted file, so
-that a store has no more files than it had writers at one time.
+Each writing handle appends to one file and holds its lock. Writes that arrive while a commit takes that file in go to
+another one. The next handle that opens the store adopts the files whose owners are gone. An acknowledged write is
+therefore never lost and never applied twice: the commit that takes records in names the file and the offset up to which
+it was read. Where possible, the handle appends to the newest adopted file, so that a store has few files.
 """
 
 from __future__ import annotations
@@ -61,6 +61,8 @@ class Changelogs:
         self._adopted: dict[str, ChangelogWriter] = {}
         self._done: dict[str, int] = {}  # committed length of each adopted file
         self._floors: dict[str, tuple[int, int]] = {}  # minimum content of a file, see ``expect``
+        self._sealed: set[str] = set()  # files of the commit that is on its way
+        self._set_aside: dict[str, int] = {}  # own files that were sealed before the present one, like ``_own_from``
         self.version = -1
 
     def append(self, batch: pa.RecordBatch) -> None:
@@ -75,27 +77,45 @@ class Changelogs:
         return self._folder is not None
 
     def writer(self) -> ChangelogWriter:
-        """Return this handle's changelog and create it if there is none; it is valid until the next ``discard``."""
-        if self._writer is None:
+        """Return this handle's changelog and create it if there is none; it is valid until the next ``seal`` or
+        ``discard``."""
+        before = self._writer
+        if before is None or (self._sealed and before.path.name in self._sealed):
             assert self._folder is not None
             self._check()
             with disk_errors("create", self._folder):
                 self._folder.mkdir(exist_ok=True)
             self._resume()
-            if self._writer is None:
+            if self._writer is before:
                 made = ChangelogWriter(self._folder / self._next_name(), self._schema, self.version, self._store)
                 try:
                     self._check()  # another store may have taken this one's place in the folder
                 except BaseException:
                     _remove(made)
                     raise
+                if before is not None:
+                    self._adopted[before.path.name] = before
+                    self._set_aside[before.path.name] = self._own_from
                 self._writer, self._own_from = made, 0
-        return self._writer
+            assert self._writer is not None
+            return self._writer
+        return before
+
+    def seal(self) -> None:
+        """Keep the files as they are for the commit that begins now: later records go to another file.
+
+        ``discard_sealed`` or ``unseal`` follows.
+        """
+        self._sealed = set(self._held())
+
+    def unseal(self) -> None:
+        """End a commit that was not made."""
+        self._sealed = set()
 
     def _resume(self) -> None:
         """Continue the newest file if it was adopted: records are replayed in the order of the file names."""
         newest = max(self._names(), default="")
-        file = self._adopted.get(newest)
+        file = None if newest in self._sealed else self._adopted.get(newest)
         if self._writer is None and file is not None and file.resume(self._schema):
             self._writer = self._adopted.pop(newest)
             self._own_from = file.end
@@ -224,6 +244,13 @@ class Changelogs:
 
     def discard_own(self) -> None:
         """Remove the records that this handle wrote, but not those that it adopted."""
+        for name, own_from in self._set_aside.items():
+            if own_from:
+                self._adopted[name].cut(own_from)
+            else:
+                _remove(self._adopted.pop(name))
+        self._set_aside.clear()
+        self._sealed = set()
         if self._writer is None:
             return
         if self._own_from:
@@ -242,12 +269,25 @@ class Changelogs:
             _remove(file)
         self._forget()
 
+    def discard_sealed(self) -> None:
+        """Remove the sealed files after their records are committed, like ``discard``; later records stay."""
+        for name, file in self._held().items():
+            if name in self._sealed:
+                _remove(file)
+                for of_file in (self._adopted, self._done, self._floors, self._set_aside):
+                    of_file.pop(name, None)
+                if file is self._writer:
+                    self._writer = None
+        self._sealed = set()
+
     def close(self) -> None:
         """Give up the locks and leave the records to the next handle.
 
         Raises StorageError if the writes of this handle cannot be forced to the disk; all locks are given up then, too.
         """
         try:
+            for name in self._set_aside:
+                self._adopted[name].sync()
             if self._writer is not None:
                 self._writer.sync()
         finally:
@@ -273,6 +313,8 @@ class Changelogs:
         self._adopted.clear()
         self._done.clear()
         self._floors.clear()
+        self._sealed = set()
+        self._set_aside.clear()
 
     def _path(self, name: str) -> Path:
         assert self._folder is not None

@@ -60,7 +60,12 @@ def remove_abandoned_claims(root: Path) -> None:
 
 def any_claim_held(root: Path) -> bool:
     """Return whether a commit is under way in the store at ``root``."""
-    return bool(held_claims(root, (name for name in names_in(root / FOLDER) if CLAIM.fullmatch(f"{FOLDER}/{name}"))))
+    return bool(held_claims(root, claims_in(root)))
+
+
+def claims_in(root: Path) -> list[str]:
+    """Return all claims, held or abandoned, of the store at ``root``."""
+    return [name for name in names_in(root / FOLDER) if CLAIM.fullmatch(f"{FOLDER}/{name}")]
 
 
 def _take(root: Path) -> tuple[Path, int]:

@@ -7,13 +7,14 @@ when each row ended. Rows whose end is known can be sealed and later dropped lik
 from __future__ import annotations
 
 from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from statestore.catalog.commits.record_timelines import Resolution
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.store_spec import Windowing
-from statestore.catalog.reads.row_ends import newest_ends, with_closures
+from statestore.catalog.reads.row_ends import chosen_ends, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.segments.segment_meta import OPEN
@@ -21,6 +22,9 @@ from statestore.formats.segments.segment_meta import OPEN
 Closure = tuple[str, Ints, Ints]
 
 TICK = 1_000  # microseconds in a millisecond
+
+# The number of first rows of a segment that have all ended, as earlier commits of this process found.
+_ended_before: WeakKeyDictionary[SegmentFiles, dict[str, int]] = WeakKeyDictionary()
 
 
 def end_expired(
@@ -48,17 +52,28 @@ def expiry_of(starts: Ints, rule: Windowing) -> Ints:
 
 
 def _expired(files: SegmentFiles, log_state: LogState, first: int, rule: Windowing) -> list[Closure]:
-    """Return the closures of open value rows that began before ``first``."""
+    """Return the closures of open value rows that began before ``first``.
+
+    Rows that have ended stay so. Therefore the next commit begins where this one has found an open row.
+    """
     closures = []
+    known, ended_before = _ended_before.setdefault(files, {}), {}
     for segment in with_closures(log_state.segments, log_state.closures):
         meta = segment.meta
         if meta.tombstone or meta.role == "belief" or meta.min_valid_from >= first or meta.max_valid_to != OPEN:
             continue
         starts = files.open_segment(meta).int64("valid_from")
-        stop = int(np.searchsorted(starts, first, side="left"))
-        rows = np.flatnonzero(newest_ends(files, segment)[:stop] == OPEN)
+        if meta.blocks:
+            candidates = np.flatnonzero(starts < first)
+        else:
+            begin, stop = known.get(meta.name, 0), int(np.searchsorted(starts, first, side="left"))
+            candidates = np.arange(begin, max(begin, stop))
+        rows = candidates[chosen_ends(files, segment, candidates) == OPEN]
+        if not meta.blocks:
+            ended_before[meta.name] = int(rows[0]) if len(rows) else max(begin, stop)
         if len(rows):
             closures.append((meta.name, rows, expiry_of(starts[rows], rule)))
+    _ended_before[files] = ended_before
     return closures
 
 

@@ -1,4 +1,4 @@
-"""Matching of the keys of a bulk commit with open rows, found by the index of open rows and compared by their keys."""
+"""The index of open rows as a structure: one sorted array of key hashes, searched and compared for a bulk commit."""
 
 from __future__ import annotations
 
@@ -9,11 +9,92 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.commits.open_rows import ROW_BITS, ROW_MASK, OpenRows
+from statestore.catalog.commits.sorted_records import sorted_with_positions
 from statestore.catalog.reads.row_ends import SegmentWithClosures
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.formats.kernels.arrays import Bools, Ints
+from statestore.formats.kernels.arrays import Bools, Hashes, Ints
+from statestore.formats.kernels.compiled_use import is_loaded
 from statestore.formats.values.key_equality import keys_equal
+
+Addresses = npt.NDArray[np.uint64]
+
+ROW_BITS = np.uint64(32)
+ROW_MASK = np.uint64(0xFFFFFFFF)
+
+
+@dataclass
+class OpenRows:
+    """Open rows by the hash of their key, with no two hashes equal.
+
+    ``address``: number of the segment in ``names`` in the upper 32 bits, row in the lower ones.
+    """
+
+    version: int
+    hashes: Hashes
+    address: Addresses
+    start: Ints
+    names: list[str]
+    _directory: npt.NDArray[np.int32] | None = None
+
+    def find(self, hashes: Hashes) -> tuple[Ints, Ints]:
+        """Return (position in ``hashes``, entry) of the hashes that the index has; ``hashes`` ascend."""
+        if not len(self.hashes) or not len(hashes):
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        if self._directory is not None and is_loaded():
+            from statestore.formats.kernels.key_kernels import find_hashes
+
+            entries = np.empty(len(hashes), np.int64)
+            shift = int(_directory_shift(len(self.hashes)))
+            if find_hashes(self.hashes, self._directory, shift, hashes, entries) == len(hashes):
+                return np.arange(len(hashes)), entries
+            hits = np.flatnonzero(entries >= 0)
+            return hits, entries[hits]
+        at = self._near(hashes) if self._directory is not None else np.searchsorted(self.hashes, hashes)
+        np.minimum(at, len(self.hashes) - 1, out=at)
+        hits = np.flatnonzero(self.hashes[at] == hashes)
+        return hits, at if len(hits) == len(at) else at[hits]
+
+    def _near(self, hashes: Hashes) -> Ints:
+        """Return the first entry that is not smaller (the last entry where all are), for each hash.
+
+        A directory of the upper bits of the hashes takes a third of the time of ``searchsorted``.
+        """
+        assert self._directory is not None
+        last = len(self.hashes) - 1
+        at: Ints = self._directory[hashes >> _directory_shift(last + 1)].astype(np.int64)
+        np.minimum(at, last, out=at)
+        before = np.flatnonzero(self.hashes[at] < hashes)
+        while len(before):
+            before = before[at[before] < last]
+            at[before] += 1
+            before = before[self.hashes[at[before]] < hashes[before]]
+        return at
+
+    def replace(self, hashes: Hashes, address: Addresses, start: Ints, indexed: tuple[Ints, Ints]) -> None:
+        """Make these rows (by hash) the open ones of their keys; ``indexed`` is the result of ``find`` for
+        ``hashes``."""
+        position, entry = indexed
+        if len(position) == len(hashes):
+            self.address[entry], self.start[entry] = address, start
+            if self._directory is None:
+                self._directory = _directory(self.hashes)
+            return
+        self.address[entry], self.start[entry] = address[position], start[position]
+        new = np.ones(len(hashes), bool)
+        new[position] = False
+        positions = np.searchsorted(self.hashes, hashes[new])
+        self.address = np.insert(self.address, positions, address[new])
+        self.start = np.insert(self.start, positions, start[new])
+        self.hashes = np.insert(self.hashes, positions, hashes[new])
+        self._directory = None  # new keys arrive in series: the directory is built when a series has ended
+
+    def remove(self, hashes: Hashes) -> None:
+        """Remove the keys with these hashes (ascending), as far as the index has them."""
+        _, entries = self.find(hashes)
+        self.hashes = np.delete(self.hashes, entries)
+        self.address = np.delete(self.address, entries)
+        self.start = np.delete(self.start, entries)
+        self._directory = None
 
 
 @dataclass(frozen=True)
@@ -56,51 +137,15 @@ def match_open_rows(
     return OpenMatches(position, row, equal, parts)
 
 
-def sorted_with_positions(values: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint64], Ints]:
-    """Return the values in ascending order, and the position of each; equal values in order of their positions.
-
-    Sorting numbers takes a third of the time of sorting positions, so each value carries its position in its lower
-    bits. Values whose upper bits do not determine the order are sorted by position instead.
-    """
-    if not len(values):
-        return values, np.empty(0, np.int64)
-    mask = np.uint64((1 << (len(values) - 1).bit_length()) - 1)
-    unused = np.uint64(64 - int(values.max()).bit_length()) if values.max() else np.uint64(0)
-    packed = ((values << unused) & ~mask) | np.arange(len(values), dtype=np.uint64)
-    packed.sort()
-    position = (packed & mask).astype(np.int64)
-    ordered = values[position]
-    if bool((ordered[1:] >= ordered[:-1]).all()):
-        return ordered, position
-    position = np.argsort(values, kind="stable")
-    return values[position], position
+def _directory_shift(count: int) -> np.uint64:
+    return np.uint64(64 - count.bit_length())
 
 
-def by_time_within(sorted_hashes: npt.NDArray[np.uint64], order: Ints, times: Ints) -> Ints:
-    """Return positions by hash, time and position; ``order`` has them by hash and position.
-
-    Only hashes that occur more than once are sorted again: numbers of rank, time and place where all three fit 64 bits.
-    """
-    same = sorted_hashes[1:] == sorted_hashes[:-1]
-    repeated = np.zeros(len(order), bool)
-    repeated[1:] = same
-    repeated[:-1] |= same
-    places = np.flatnonzero(repeated)
-    if not len(places):
-        return order
-    rank = np.cumsum(np.concatenate(([False], ~same)))[places]
-    moments = times[order[places]]
-    moments = moments - moments.min()
-    step = 1_000 if not (moments % 1_000).any() else 1  # times have milliseconds
-    moments //= step
-    rank -= rank[0]
-    place_bits, time_bits = (len(places) - 1).bit_length(), int(moments.max()).bit_length()
-    if int(rank[-1]).bit_length() + time_bits + place_bits > 63:
-        ordered = np.lexsort((moments, rank))
-    else:
-        packed = (rank << (time_bits + place_bits)) | (moments << place_bits) | np.arange(len(places))
-        packed.sort()
-        ordered = packed & ((1 << place_bits) - 1)
-    result = order.copy()
-    result[places] = order[places[ordered]]
-    return result
+def _directory(hashes: Hashes) -> npt.NDArray[np.int32]:
+    """Return, for each value of the upper bits of the hashes, the number of hashes before it."""
+    size = 1 << len(hashes).bit_length()
+    directory = np.zeros(size + 1, np.int32)
+    # Of equal slots the last assignment counts: the number of hashes up to that slot.
+    directory[(hashes >> _directory_shift(len(hashes))).astype(np.int64) + 1] = np.arange(1, len(hashes) + 1)
+    starts: npt.NDArray[np.int32] = np.maximum.accumulate(directory)
+    return starts

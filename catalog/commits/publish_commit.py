@@ -21,7 +21,8 @@ from statestore.catalog.commits.claims import claim
 from statestore.catalog.commits.expired_rows import end_expired
 from statestore.catalog.commits.new_files import NewFiles, RowBlock
 from statestore.catalog.commits.open_rows import NewOpenRows, OpenRowsChange, carry_on, give_back
-from statestore.catalog.commits.record_timelines import Closure, Records, Resolution, resolve
+from statestore.catalog.commits.record_timelines import Closure, Resolution, resolve
+from statestore.catalog.commits.sorted_records import Records
 from statestore.catalog.commits.version_ends import NewRows
 from statestore.catalog.log.entries import CommitEntry, Horizon, write_entry
 from statestore.catalog.log.log_checkpoint import LOG_CHECKPOINT_INTERVAL, load_log_state, write_log_checkpoint
@@ -146,7 +147,7 @@ def commit_time(log_state: LogState) -> int:
     Commit times therefore never decrease.
     """
     now = time.time_ns() // 1_000_000 * 1_000
-    return now if log_state.version < 0 else max(now, int(log_state.versions.timestamp[log_state.version]))
+    return now if log_state.version < 0 else max(now, log_state.versions.timestamp_at(log_state.version))
 
 
 def writer_name() -> str:
@@ -210,7 +211,7 @@ def _prepare(files: SegmentFiles, log_state: LogState, change: Change, claimed: 
         if prepared is not None:
             return prepared
         give_back(files, resolution.index)
-        resolution = resolve(files, log_state, change.records)
+        resolution = resolve(files, log_state, change.records, indexed=False)
     if change.expiring is not None:
         stream_time = max(change.stream_time or log_state.stream_time_us, log_state.stream_time_us)
         resolution = end_expired(files, log_state, resolution, change.expiring, stream_time)
@@ -281,7 +282,9 @@ def _prepared(
         dropped=change.dropped,
         changelogs=change.changelogs,
     )
-    return _Prepared(new, entry, OpenRowsChange(resolution.index, opened, resolution.ended, resolution.known), written)
+    emptied = np.empty(0, np.uint64) if resolution.emptied is None else resolution.emptied
+    change_of_open = OpenRowsChange(resolution.index, opened, resolution.ended, resolution.known, emptied)
+    return _Prepared(new, entry, change_of_open, written)
 
 
 def _add_rows(

@@ -5,44 +5,40 @@ The semantics are those of Kafka's versioned store (KIP-889). A version ends whe
 key starts. A late version is born closed. A put at an existing (key, time) replaces that row, which is closed at its
 own start. Of several puts at one (key, time) in a commit the last counts.
 
-Everything is computed with numpy over whole batches. Only keys with the one order-dependent case (a null put that takes
-back a value put at the same time, see ``Timeline``) are replayed one by one. Times are epoch microseconds.
+Everything is computed with numpy over whole batches, and each key costs what it needs. Most keys go on from their open
+row: all their records are later, so each record ends where the next one starts, and the first one ends the open row.
+Only the other keys (late, replaced, taken back) are searched in the history. Only keys with the one order-dependent
+case are replayed one by one. Times are epoch microseconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
-from statestore.catalog.commits.key_timeline import KeyVersion, Timeline, put_all
-from statestore.catalog.commits.open_row_lookup import by_time_within, match_open_rows, sorted_with_positions
-from statestore.catalog.commits.open_rows import OpenRows, take_index
-from statestore.catalog.commits.version_ends import Existing, NewRows, insert_versions, merged
+from statestore.catalog.commits.open_row_lookup import OpenRows, match_open_rows
+from statestore.catalog.commits.open_rows import MIN_KEYS, give_back, take_index
+from statestore.catalog.commits.order_dependent import order_dependent, replay, taken_back
+from statestore.catalog.commits.sorted_records import (
+    Records,
+    SortedRecords,
+    by_start,
+    last_of_each_time,
+    sort_records,
+)
+from statestore.catalog.commits.stored_rows import find_around, find_existing
+from statestore.catalog.commits.version_ends import NewRows, insert_versions
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.row_ends import SegmentWithClosures, newest_ends, with_closures
+from statestore.catalog.reads.row_ends import SegmentWithClosures, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Bools, Hashes, Ints
+from statestore.formats.kernels.compiled_use import load_if_it_pays
 from statestore.formats.segments.segment_meta import OPEN
-from statestore.formats.values.key_equality import keys_equal
 from statestore.formats.values.key_hash import hash_keys
 
 Closure = tuple[str, Ints, Ints]  # segment, rows, new ends
-
-
-@dataclass(frozen=True)
-class Records:
-    """Accepted writes in the order of their acknowledgement; value columns of tombstones are ignored."""
-
-    keys: list[pa.Array]
-    values: list[pa.Array]
-    times: Ints
-    tombstones: Bools
-
-    def __len__(self) -> int:
-        return len(self.times)
 
 
 @dataclass(frozen=True)
@@ -53,29 +49,14 @@ class Resolution:
     tombstones: NewRows
     closures: list[Closure]
     hashes: Hashes
-    ended: int = -1  # number of closed rows that were open; -1: unknown
+    ended: int = 0  # number of closed rows that were open; known with an index only
     index: OpenRows | None = None  # the index taken for this resolution
-    known: tuple[Ints, Ints] | None = None  # (numbers by hash, entries) of the keys in the index
+    known: tuple[Ints, Ints] | None = None  # of the keys with new open rows, by hash: (number, entry) of those indexed
+    emptied: Hashes | None = None  # keys whose open row ends and that get no other
     unchecked: Callable[[], list[Closure] | None] | None = None
     """A function used instead of ``closures``, because comparing the keys takes time. It compares them and returns the
     closures, or None where a key differs from the one that its hash suggested; then the whole resolution is void.
     """
-
-
-@dataclass(frozen=True)
-class SortedRecords:
-    """Records by (key, time, arrival). ``group`` numbers the distinct keys in order of their hash."""
-
-    record: Ints
-    group: Ints
-    first: Ints  # position of each group's first record
-    time: Ints
-    hashes: Hashes  # per group
-    in_order: bool = False  # the times of the records never decrease
-
-    @property
-    def earliest(self) -> Ints:
-        return self.time[self.first]
 
 
 def resolve(
@@ -88,311 +69,204 @@ def resolve(
     if not len(records):
         nothing = NewRows(*(np.empty(0, np.int64) for _ in range(3)))
         return Resolution(nothing, nothing, [], np.empty(0, np.uint64))
+    if len(records) >= MIN_KEYS:
+        load_if_it_pays(sum(column.nbytes for column in records.keys))
     hashes = hash_keys(records.keys)
     segments = [v for v in with_closures(log_state.segments, log_state.closures) if v.meta.role != "belief"]
     ordered = sort_records(records, hashes)
     index = take_index(files, log_state, len(ordered.first)) if indexed else None
-    if index is None:
-        existing = find_existing(files, segments, records, ordered, ordered.earliest)
-    else:
-        entries = index.find(ordered.hashes)
-        plain = None if checked else _follow_on(files, segments, records, hashes, ordered, index, entries)
-        if plain is not None:
-            return plain
-        existing = _find_current(files, segments, records, ordered, index, entries)
-    kept = last_of_each_time(ordered)
-    odd = _order_dependent(records, ordered, existing, kept)
-    new, closures, ended = insert_versions(
-        _select_new(ordered, kept, odd), existing.take(~np.isin(existing.group, odd)) if len(odd) else existing
-    )
-    if len(odd):
-        ended = -1
-        replayed, more = _replay(files, segments, records, ordered, odd)
-        new = NewRows(*(np.concatenate(pair) for pair in zip(_columns(new), _columns(replayed), strict=True)))
-        closures = [np.concatenate(pair) for pair in zip(closures, more, strict=True)]
-    dead = records.tombstones[new.record]
-    hash_order = not len(odd)
-    count = len(records)
-    values, tombstones = (by_start(new, chosen, count, hash_order) for chosen in (~dead, dead))
-    return Resolution(values, tombstones, _by_segment(segments, *closures), hashes, ended, index)
+    if index is not None:
+        resolution = _go_on(files, segments, records, hashes, ordered, index)
+        if not checked:
+            return resolution
+        assert resolution.unchecked is not None
+        closures = resolution.unchecked()
+        if closures is not None:
+            return Resolution(**{**vars(resolution), "closures": closures, "unchecked": None})
+        give_back(files, index)
+    found = _search(files, segments, records, ordered, np.arange(len(ordered.first)), None)
+    values, tombstones = _split(records, found.rows[1:])
+    return Resolution(values, tombstones, _by_segment(segments, found.closures), hashes)
 
 
-def _columns(rows: NewRows) -> tuple[Ints, Ints, Ints]:
-    return rows.record, rows.start, rows.end
-
-
-def sort_records(records: Records, hashes: Hashes) -> SortedRecords:
-    in_order = bool(np.all(records.times[1:] >= records.times[:-1]))
-    sorted_hashes, order = sorted_with_positions(hashes)
-    if not in_order:
-        order = by_time_within(sorted_hashes, order, records.times)
-    same_hash = sorted_hashes[1:] == sorted_hashes[:-1]
-    touching = np.flatnonzero(same_hash)
-    if len(touching):
-        equal = keys_equal(records.keys, order[touching], records.keys, order[touching + 1])
-        if not equal.all():
-            return _sort_colliding(records, hashes)
-    if not len(touching):
-        alone = np.arange(len(order))
-        return SortedRecords(order, alone, alone, records.times[order], sorted_hashes, in_order)
-    starts_group = np.concatenate(([True], ~same_hash))
-    first = np.flatnonzero(starts_group)
-    return SortedRecords(
-        order, np.cumsum(starts_group) - 1, first, records.times[order], sorted_hashes[first], in_order
-    )
-
-
-def _sort_colliding(records: Records, hashes: Hashes) -> SortedRecords:
-    """Sort as `sort_records` does where different keys share a hash: group by the keys themselves (never seen outside
-    tests)."""
-    numbers: dict[tuple[int, str], int] = {}
-    columns = [column.to_pylist() for column in records.keys]
-    names = [(int(h), repr(key)) for h, key in zip(hashes, zip(*columns, strict=True), strict=True)]
-    for name in sorted(set(names)):
-        numbers[name] = len(numbers)
-    group = np.array([numbers[name] for name in names], np.int64)
-    order = np.lexsort((records.times, group))
-    sorted_group = group[order]
-    first = np.flatnonzero(np.concatenate(([True], sorted_group[1:] != sorted_group[:-1])))
-    return SortedRecords(order, sorted_group, first, records.times[order], hashes[order][first])
-
-
-def find_existing(
-    files: SegmentFiles, segments: list[SegmentWithClosures], records: Records, ordered: SortedRecords, after: Ints
-) -> Existing:
-    """Return the rows of each group that end after its ``after`` time, without rows that were replaced."""
-    parts: list[tuple[Ints, ...]] = [tuple(np.empty(0, np.int64) for _ in range(6))]
-    after = after.copy()
-    # Search the newest rows first: a key whose open row began early enough has no other row that ends later.
-    for number in sorted(range(len(segments)), key=lambda n: -segments[n].meta.max_valid_to):
-        segment = segments[number]
-        groups = np.flatnonzero(after < segment.meta.max_valid_to)
-        if not len(groups):
-            continue
-        probe, rows = files.match(segment.meta, ordered.hashes[groups])
-        groups = groups[probe]
-        file = files.open_segment(segment.meta)
-        starts, ends = file.int64("valid_from")[rows], newest_ends(files, segment)[rows]
-        later = np.flatnonzero((ends > after[groups]) & (ends > starts))
-        if not len(later):
-            continue
-        stored = [file.column_array(name) for name in files.spec.key_names]
-        mine = ordered.record[ordered.first[groups[later]]]
-        later = later[keys_equal(records.keys, mine, stored, rows[later])]
-        groups, starts, ends = groups[later], starts[later], ends[later]
-        flags = np.full(len(later), segment.meta.tombstone, np.int64)
-        parts.append((groups, starts, ends, np.full(len(later), number, np.int64), rows[later], flags))
-        after[groups[(ends == OPEN) & (starts <= after[groups])]] = OPEN
-    group, start, end, segment_index, row, dead = (np.concatenate(column) for column in zip(*parts, strict=True))
-    existing = Existing(group, start, end, segment_index, row, dead.astype(bool))
-    if (group[1:] > group[:-1]).all():
-        return existing
-    return existing.take(np.lexsort((start, group)))
-
-
-def _follow_on(
+def _go_on(
     files: SegmentFiles,
     segments: list[SegmentWithClosures],
     records: Records,
     hashes: Hashes,
     ordered: SortedRecords,
     index: OpenRows,
-    indexed: tuple[Ints, Ints],
-) -> Resolution | None:
-    """Return the result of the simplest case, None for any other.
+) -> Resolution:
+    """Resolve with the index of open rows, without comparing the keys of the open rows that it finds.
 
-    In the simplest case the records are values in order of time, each key occurs once, and nothing is stored after its
-    record. Every record is then an open row and ends the previous open row of its key.
+    A key without an open row has no rows at all: the newest row of a key (version or tombstone) is open.
     """
-    count = len(records)
-    if not ordered.in_order or len(ordered.first) < count or records.tombstones.any():
-        return None
-    group, entry = indexed
-    times = ordered.time[group]
-    if (index.start[entry] > times).any():
-        return None
+    position, entry = index.find(ordered.hashes)
+    newest = np.full(len(ordered.first), -1 << 63, np.int64)  # start of the open row
+    newest[position] = index.start[entry]
+    kept = last_of_each_time(ordered)
+    rest, searched, late = _separated(records, ordered, newest, kept)
+    found = _search(files, segments, records, *searched, newest)
+    placed = _search(files, segments, records, *late, newest, is_late=True)
+    kept = kept[rest[kept]]
+    group, time, record = ordered.group[kept], ordered.time[kept], ordered.record[kept]
+    is_first = np.ones(len(group), bool)
+    is_first[1:] = group[1:] != group[:-1]
+    ends = np.append(np.where(is_first[1:], OPEN, time[1:]), [OPEN])[: len(kept)]
+    first = np.flatnonzero(is_first)
+    earliest = np.full(len(ordered.first), OPEN, np.int64)  # of the records that follow the open row
+    earliest[group[first]] = time[first]
+    columns: tuple[Ints, ...] = (group, record, time, ends)
+    for more in (found, placed):
+        columns = _inserted(columns, np.searchsorted(columns[0], more.group), more.rows)
+    values, tombstones = _split(records, columns[1:])
+
+    followed = earliest[position] < OPEN
+    groups, entries = position[followed], entry[followed]
+    compared, bounds = ordered.record[ordered.first[groups]], earliest[groups]
+    elsewhere = _by_segment(
+        segments, [np.concatenate(pair) for pair in zip(found.closures, placed.closures, strict=True)]
+    )
 
     def check() -> list[Closure] | None:
-        matched = match_open_rows(files, segments, index, entry, records.keys, ordered.record[group])
-        ends = times[matched.position]
-        closures = [
-            (segments[n].meta.name, matched.row[begin:stop], ends[begin:stop]) for n, begin, stop in matched.parts
+        matched = match_open_rows(files, segments, index, entries, records.keys, compared)
+        if not matched.equal.all():
+            return None
+        new_ends = bounds[matched.position]
+        followed_rows = [
+            (segments[n].meta.name, matched.row[begin:stop], new_ends[begin:stop]) for n, begin, stop in matched.parts
         ]
-        return closures if matched.equal.all() else None
+        return _joined(followed_rows, elsewhere)
 
-    values = NewRows(np.arange(count), records.times, np.full(count, OPEN), ordered.record)
-    nothing = NewRows(*(np.empty(0, np.int64) for _ in range(3)))
-    return Resolution(values, nothing, [], hashes, len(group), index, indexed, check)
+    opened = earliest < OPEN  # the groups that have a new open row
+    opened[found.group[found.end == OPEN]] = True
+    opened[placed.group[placed.end == OPEN]] = True
+    of_opened = opened[position]
+    known = (np.cumsum(opened) - 1)[position[of_opened]], entry[of_opened]
+    ended = found.ended + placed.ended + len(groups)
+    return Resolution(values, tombstones, [], hashes, ended, index, known, ordered.hashes[found.emptied], check)
 
 
-def _find_current(
+def _separated(
+    records: Records, ordered: SortedRecords, newest: Ints, kept: Ints
+) -> tuple[Bools, tuple[SortedRecords, Ints], tuple[SortedRecords, Ints]]:
+    """Separate the records that follow their key's open row, which are most, from the others.
+
+    Returns a mask of their positions, and twice (records, numbers of their groups): all records of the keys that have a
+    record at the start of the open row, or a value taken back, and the late records of other keys: those before the
+    start of the open row.
+    """
+    rest = np.ones(len(ordered.record), bool)
+    odd = taken_back(records, ordered, kept)
+    affected = np.flatnonzero(ordered.earliest <= newest)
+    positions = ordered.positions_of(affected)
+    group, time = ordered.group[positions], ordered.time[positions]
+    whole = np.unique(np.concatenate((group[time == newest[group]], odd)))
+    searched = ordered.positions_of(whole)
+    is_whole = np.zeros(len(newest), bool)
+    is_whole[whole] = True
+    late = positions[(time < newest[group]) & ~is_whole[group]]
+    rest[searched] = rest[late] = False
+    return rest, ordered.chosen(searched), ordered.chosen(late)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """New rows by (group, start), closures as arrays (segment index, row, end), and the number of open rows that they
+    end; ``emptied``: groups whose open row ends and that get no other.
+    """
+
+    group: Ints
+    record: Ints
+    start: Ints
+    end: Ints
+    closures: list[Ints]
+    ended: int
+    emptied: Ints
+
+    @property
+    def rows(self) -> tuple[Ints, ...]:
+        return self.group, self.record, self.start, self.end
+
+
+def _search(
     files: SegmentFiles,
-    segments: list[SegmentWithClosures],
+    segments: Sequence[SegmentWithClosures],
     records: Records,
     ordered: SortedRecords,
-    index: OpenRows,
-    indexed: tuple[Ints, Ints],
-) -> Existing:
-    """Find existing rows like ``find_existing``, with the index of open rows.
+    groups: Ints,
+    newest: Ints | None,
+    is_late: bool = False,
+) -> _Found:
+    """Resolve records of any kind by the stored rows of their keys.
 
-    An open row that began before all records of its key is the only one that matters, and a key without an open row has
-    no other. Late records are looked up in all segments.
+    ``groups`` has the numbers that the groups of ``ordered`` have in the result, and in ``newest``: the start of each
+    group's newest row, where that is known. ``is_late``: all records are earlier than that.
     """
-    group, entry = indexed
-    start = index.start[entry]
-    early = start <= ordered.earliest[group]
-    elsewhere = [group[~early]]
-    group, entry, start = group[early], entry[early], start[early]
-    matched = match_open_rows(files, segments, index, entry, records.keys, ordered.record[ordered.first[group]])
-    number, dead = np.empty(len(group), np.int64), np.empty(len(group), bool)
-    for segment_index, begin, stop in matched.parts:
-        number[begin:stop], dead[begin:stop] = segment_index, segments[segment_index].meta.tombstone
-    mine = matched.position
-    existing = Existing(group[mine], start[mine], np.full(len(mine), OPEN), number, matched.row, dead)
-    elsewhere.append(existing.group[~matched.equal])
-    late = np.concatenate(elsewhere)
-    after = np.full(len(ordered.first), OPEN, np.int64)
-    after[late] = ordered.earliest[late]
-    others = find_existing(files, segments, records, ordered, after)
-    return merged(existing.take(matched.equal), others)
-
-
-def last_of_each_time(ordered: SortedRecords) -> Ints:
-    """Return the positions of the records that count: the last of those with equal key and time."""
-    same = (ordered.group[1:] == ordered.group[:-1]) & (ordered.time[1:] == ordered.time[:-1])
-    return np.flatnonzero(np.concatenate((~same, [True])))
-
-
-def _order_dependent(records: Records, ordered: SortedRecords, existing: Existing, kept: Ints) -> Ints:
-    """Return the groups in which a null put may take back a value put at the same time, so that the order of puts
-    decides.
-    """
-    if not records.tombstones.any():
-        return np.empty(0, np.int64)
-    dead = records.tombstones[ordered.record]
-    values_before = np.concatenate(([0], np.cumsum(~dead)))
-    begins = np.concatenate(([0], kept[:-1] + 1))
-    taken_back = dead[kept] & (values_before[kept] > values_before[begins])
-    groups = [ordered.group[kept[taken_back]]]
-    at_start = (existing.end == OPEN) & ~existing.tombstone
-    if at_start.any():
-        newest = existing.take(at_start)
-        position = _locate(ordered.group[kept], ordered.time[kept], newest.group, newest.start)
-        replaced = (position >= 0) & dead[kept[position]]
-        groups.append(newest.group[replaced])
-    return np.unique(np.concatenate(groups))
-
-
-def _locate(group: Ints, time: Ints, wanted_group: Ints, wanted_time: Ints) -> Ints:
-    """Return the index of each wanted (group, time) among the sorted pairs, or -1."""
-    both_group = np.concatenate((group, wanted_group))
-    both_time = np.concatenate((time, wanted_time))
-    order = np.lexsort((np.arange(len(both_group)), both_time, both_group))
-    is_pair = order < len(group)
-    last_pair = np.maximum.accumulate(np.where(is_pair, order, -1))
-    index_of = np.full(len(wanted_group), -1, np.int64)
-    asked = ~is_pair
-    candidate = last_pair[asked]
-    number = order[asked] - len(group)
-    hit = (candidate >= 0) & (group[candidate] == wanted_group[number]) & (time[candidate] == wanted_time[number])
-    index_of[number[hit]] = candidate[hit]
-    return index_of
-
-
-def _select_new(ordered: SortedRecords, kept: Ints, odd: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return (record, group, time) of the records that are inserted in bulk."""
+    nothing = np.empty(0, np.int64)
+    if not len(ordered.record):
+        return _Found(nothing, nothing, nothing, nothing, [nothing, nothing, nothing], 0, nothing)
+    known = None if newest is None else newest[groups]
+    kept = last_of_each_time(ordered)
+    if is_late:
+        assert known is not None
+        existing, odd = find_around(files, segments, records, ordered, known), nothing
+    else:
+        existing = find_existing(files, segments, records, ordered, ordered.earliest, known)
+        odd = order_dependent(records, ordered, existing, kept)
     if len(odd):
         kept = kept[~np.isin(ordered.group[kept], odd)]
-    return ordered.record[kept], ordered.group[kept], ordered.time[kept]
-
-
-def _replay(
-    files: SegmentFiles, segments: list[SegmentWithClosures], records: Records, ordered: SortedRecords, odd: Ints
-) -> tuple[NewRows, list[Ints]]:
-    """Resolve the keys whose result depends on the order of their puts, with one timeline each."""
+        existing = existing.take(~np.isin(existing.group, odd))
+    group = ordered.group[kept]
+    new, closures, ended = insert_versions((ordered.record[kept], group, ordered.time[kept]), existing)
+    if not len(odd):
+        return _Found(groups[group], new.record, new.start, new.end, closures, ended, nothing)
     touching = np.full(len(ordered.first), OPEN, np.int64)
     touching[odd] = ordered.earliest[odd] - 1  # a row that ends exactly at the earliest record matters too
-    existing = find_existing(files, segments, records, ordered, touching)
-    sizes = np.diff(np.append(ordered.first, len(ordered.record)))
-    rows, closures = [np.empty((0, 3), np.int64)], [np.empty((0, 3), np.int64)]
-    for group in odd.tolist():
-        first = int(ordered.first[group])
-        numbers = np.sort(ordered.record[first : first + int(sizes[group])])
-        mine = existing.take(np.arange(*np.searchsorted(existing.group, (group, group + 1))))
-        added, shortened = (_put_all if _tiles(mine) else _put_each)(records, numbers, mine)
-        rows.append(added)
-        closures.append(shortened)
-    columns = np.concatenate(rows)
-    order = np.lexsort((columns[:, 1],))
-    replayed = NewRows(columns[order, 0], columns[order, 1], columns[order, 2])
-    return replayed, list(np.concatenate(closures).T)
+    existing = find_existing(files, segments, records, ordered, touching, known)
+    replayed, more = replay(records, ordered, existing, odd)
+    columns = (group, new.record, new.start, new.end)
+    group, record, start, end = _inserted(columns, np.searchsorted(group, replayed[0]), replayed)
+    was_open = existing.take(existing.end == OPEN)
+    closed = set(zip(more[0].tolist(), more[1].tolist(), strict=True))
+    rows = zip(was_open.segment_index.tolist(), was_open.row.tolist(), strict=True)
+    gone = was_open.group[np.fromiter((row in closed for row in rows), bool, len(was_open.group))]
+    emptied = np.setdiff1d(gone, replayed[0][replayed[3] == OPEN])
+    closures = [np.concatenate(pair) for pair in zip(closures, more, strict=True)]
+    return _Found(groups[group], record, start, end, closures, ended + len(gone), groups[emptied])
 
 
-def _tiles(stored: Existing) -> bool:
-    """Return whether each stored row ends where the next one starts, and the last one is open."""
-    return bool((stored.end == np.append(stored.start[1:], OPEN)[: len(stored.end)]).all())
+def _inserted(columns: Sequence[Ints], at: Ints, more: Sequence[Ints]) -> tuple[Ints, ...]:
+    """Return the columns with ``more`` inserted before the positions ``at``."""
+    if not len(at):
+        return tuple(columns)
+    return tuple(np.insert(column, at, rows) for column, rows in zip(columns, more, strict=True))
 
 
-def _put_all(records: Records, numbers: Ints, stored: Existing) -> tuple[Ints, Ints]:
-    """Return rows (record, start, end) and closures (segment index, row, end) of a key whose stored rows tile."""
-    count = len(stored.group)
-    tombstones = np.concatenate((stored.tombstone, records.tombstones[numbers]))
-    found, entries = put_all(stored.start.tolist(), records.times[numbers].tolist(), tombstones.tolist())
-    start, entry = np.array(found, np.int64), np.array(entries, np.int64)
-    end = np.append(start[1:], OPEN)[: len(start)]
-    new = entry >= count
-    ends = stored.start.copy()  # of rows that are not there any more
-    ends[entry[~new]] = end[~new]
-    longer = np.zeros(len(entry), bool)
-    longer[~new] = end[~new] > stored.end[entry[~new]]
-    ends[entry[longer]] = stored.start[entry[longer]]
-    record = np.empty(len(entry), np.int64)
-    record[new] = numbers[entry[new] - count]
-    record[longer] = numbers[records.tombstones[numbers]][:1]  # a tombstone that is the newest again
-    kept, closed = new | longer, ends != stored.end
-    rows = np.column_stack((record[kept], start[kept], end[kept]))
-    return rows, np.column_stack((stored.segment_index[closed], stored.row[closed], ends[closed]))
+def _split(records: Records, rows: Sequence[Ints]) -> tuple[NewRows, NewRows]:
+    """Return the values and the tombstones among new rows by (group, start), each by start."""
+    new, count = NewRows(*rows), len(records)
+    dead = records.tombstones[new.record]
+    return by_start(new, ~dead, count, True), by_start(new, dead, count, True)
 
 
-def _put_each(records: Records, numbers: Ints, stored: Existing) -> tuple[Ints, Ints]:
-    """Return the same as `_put_all` for a key whose stored rows do not tile."""
-    columns = (stored.start, stored.end, stored.tombstone, stored.segment_index, stored.row)
-    entries = [
-        KeyVersion(int(start), int(end), None if dead else (), (int(number), int(row)))
-        for start, end, dead, number, row in zip(*columns, strict=True)
-    ]
-    timeline = Timeline(entries)
-    for number in numbers.tolist():
-        timeline.put(int(records.times[number]), None if records.tombstones[number] else (number,))
-    shortened, added = timeline.changes()
-    some_tombstone = next(n for n in numbers.tolist() if records.tombstones[n])
-    rows = [(some_tombstone if value is None else value[0], start, end) for start, end, value in added]
-    closures = [(number, row, end) for (number, row), end in shortened]
-    return np.array(rows, np.int64).reshape(-1, 3), np.array(closures, np.int64).reshape(-1, 3)
+def _joined(left: list[Closure], right: list[Closure]) -> list[Closure]:
+    """Return the closures of both, of different rows, with the rows of each segment in ascending order."""
+    if not right:
+        return left
+    joined = {name: (rows, ends) for name, rows, ends in left}
+    for name, rows, ends in right:
+        if name in joined:
+            others, their_ends = joined[name]
+            at = np.searchsorted(others, rows)
+            rows, ends = np.insert(others, at, rows), np.insert(their_ends, at, ends)
+        joined[name] = rows, ends
+    return [(name, rows, ends) for name, (rows, ends) in joined.items()]
 
 
-def by_start(rows: NewRows, chosen: Bools, records: int, hash_order: bool) -> NewRows:
-    """Return the chosen rows sorted by start. Records usually arrive in that order, and then no sort is needed.
-
-    ``hash_order``: ``rows`` are in order of hash and start.
-    """
-    positions = np.flatnonzero(chosen)
-    slots = np.full(records, -1, np.int64)
-    slots[rows.record[positions]] = positions
-    picked = slots[slots >= 0]
-    if len(picked) < len(positions) or (rows.start[picked][1:] < rows.start[picked][:-1]).any():
-        picked = positions[np.argsort(rows.start[positions], kind="stable")]
-    by_hash = None
-    if hash_order:
-        rank = np.empty(len(rows.record), np.int64)
-        rank[picked] = np.arange(len(picked))
-        by_hash = rank[positions]
-    return NewRows(rows.record[picked], rows.start[picked], rows.end[picked], by_hash)
-
-
-def _by_segment(
-    segments: list[SegmentWithClosures], segment_index: Ints, row: Ints, end: Ints
-) -> list[tuple[str, Ints, Ints]]:
+def _by_segment(segments: Sequence[SegmentWithClosures], arrays: list[Ints]) -> list[Closure]:
+    """Return closures, given as arrays (segment index, row, end), by segment and row."""
+    segment_index, row, end = arrays
     closures = []
     for number in np.flatnonzero(np.bincount(segment_index, minlength=1)).tolist():
         mine = np.flatnonzero(segment_index == number)

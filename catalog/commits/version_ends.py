@@ -80,13 +80,13 @@ def _insert_among(new: tuple[Ints, Ints, Ints], existing: Existing) -> tuple[New
     """Insert new rows like `insert_versions` where late records fall among several stored rows of their key."""
     record, group, time = new
     count = len(record) + len(existing.group)
-    all_group = np.concatenate((existing.group, group))
-    all_start = np.concatenate((existing.start, time))
-    is_new = np.arange(count) >= len(existing.group)
     # Both halves are sorted already, and at equal (group, start) the existing row comes first.
-    order = np.lexsort((all_start, all_group))
-    group_at, start_at, new_at = all_group[order], all_start[order], is_new[order]
-    stored_end = np.concatenate((existing.end, np.full(len(record), OPEN)))[order]
+    stored_at = places_among(group, time, existing.group, existing.start) + np.arange(len(existing.group))
+    new_at = np.ones(count, bool)
+    new_at[stored_at] = False
+    group_at, start_at, stored_end = (np.empty(count, np.int64) for _ in range(3))
+    group_at[stored_at], start_at[stored_at], stored_end[stored_at] = existing.group, existing.start, existing.end
+    group_at[new_at], start_at[new_at], stored_end[new_at] = group, time, OPEN
 
     next_start = np.append(np.where(group_at[1:] == group_at[:-1], start_at[1:], OPEN), [OPEN])
     positions = np.arange(count)
@@ -97,8 +97,24 @@ def _insert_among(new: tuple[Ints, Ints, Ints], existing: Existing) -> tuple[New
     follower = np.minimum.accumulate(np.where(new_at, positions, count)[::-1])[::-1]
     at = np.minimum(follower, count - 1)
     shortened = ~new_at & (follower < count) & (group_at[at] == group_at) & (start_at[at] < stored_end)
-    closed = order[shortened]
-    inserted = order[new_at] - len(existing.group)
-    closures = [existing.segment_index[closed], existing.row[closed], start_at[at[shortened]]]
+    closed = np.flatnonzero(shortened[stored_at])
+    closures = [existing.segment_index[closed], existing.row[closed], start_at[at[stored_at[closed]]]]
     ended = int(np.count_nonzero(existing.end[closed] == OPEN))
-    return NewRows(record[inserted], start_at[new_at], ends[new_at]), closures, ended
+    return NewRows(record, time, ends[new_at]), closures, ended
+
+
+def places_among(group: Ints, time: Ints, wanted_group: Ints, wanted_time: Ints) -> Ints:
+    """Return, for each wanted (group, time), the number of the sorted pairs that are smaller.
+
+    Its cost follows the number of wanted pairs: a search within the pairs of each group.
+    """
+    low = np.searchsorted(group, wanted_group, side="left")
+    high = np.searchsorted(group, wanted_group, side="right")
+    while True:
+        searching = low < high
+        if not searching.any():
+            return low
+        middle = (low + high) >> 1
+        smaller = searching & (time[np.minimum(middle, len(time) - 1)] < wanted_time)
+        low = np.where(smaller, middle + 1, low)
+        high = np.where(searching & ~smaller, middle, high)

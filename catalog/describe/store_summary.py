@@ -23,7 +23,7 @@ from statestore.catalog.log.storage import ObjectInfo, Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.row_ends import SegmentWithClosures, newest_ends, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.catalog.upkeep.compaction import MINOR_DELTAS, SEAL_MIN_ROWS, SEAL_RATIO
+from statestore.catalog.upkeep.publish_compaction import is_due
 from statestore.catalog.upkeep.vacuum import LEFT_BEHIND, file_names, run_vacuum
 from statestore.formats.changelogs.changelog import read_changelog
 from statestore.formats.errors import CorruptError, NotFoundError
@@ -53,7 +53,7 @@ def summarize(storage: Storage, spec: StoreSpec) -> TableSummary:
     values = [m for m in log_state.segments if not m.tombstone and m.role != "belief"]
     rows = sum(m.rows for m in values)
     deltas = sum(m.role == "delta" for m in log_state.segments)
-    if unfolded is not None and _compaction_due(log_state, unfolded):
+    if unfolded is not None and is_due(log_state):
         problems.append(f"needs compaction ({deltas} deltas)")
     if pending or (pending is None and pending_bytes):
         count = "" if pending is None else f"{pending} "
@@ -77,8 +77,8 @@ def summarize(storage: Storage, spec: StoreSpec) -> TableSummary:
         uncommitted=pending,
         cache_bytes=sum(item.bytes for item in listed if item.name.startswith(CACHE)),
         unreferenced_bytes=sum(item.bytes for item in spare),
-        last_commit=int(versions.timestamp[-1]),
-        writer=versions.writer[-1],
+        last_commit=versions.timestamp_at(log_state.version),
+        writer=versions.writer_at(log_state.version),
         problems=tuple(problems),
         damaged=bool(damage),
     )
@@ -116,17 +116,6 @@ def _open_rows_of(files: SegmentFiles, segment: SegmentWithClosures) -> int:
         closed = [files.closures(piece, meta.rows)[0] for piece in closures]
         return meta.rows - len(np.unique(np.concatenate(closed)))
     return int(np.count_nonzero(newest_ends(files, segment) == OPEN))
-
-
-def _compaction_due(log_state: LogState, unfolded: dict[str, int]) -> bool:
-    """Return whether a compaction of the segments that are not sealed is due."""
-    for tombstone in (False, True):
-        recent = [m for m in log_state.segments if m.tombstone == tombstone and m.role in ("open", "delta")]
-        live = sum(unfolded[m.name] for m in recent)
-        closed = sum(m.rows for m in recent) - live
-        if sum(m.role == "delta" for m in recent) >= MINOR_DELTAS or closed >= max(SEAL_RATIO * live, SEAL_MIN_ROWS):
-            return True
-    return False
 
 
 def _uncommitted(storage: Storage, log_state: LogState) -> tuple[int, int | None]:

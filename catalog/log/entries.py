@@ -11,21 +11,30 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Literal, get_args
 
-import xxhash
-
+from statestore.catalog.log.canonical_json import is_canonical, json_checksum, sealed_json
+from statestore.catalog.log.entry_packs import packed_entry
+from statestore.catalog.log.file_table import FileTable, closures_from_json, files_from_json, segments_from_json
 from statestore.catalog.log.log_checks import (
     COUNT,
     INT64,
     VERSION,
     check_changelog,
     check_choice,
-    check_closure,
+    check_closures,
     check_data_name,
     check_int,
     check_segment,
     check_text,
 )
-from statestore.catalog.log.storage import Guard, Storage, StorageExistsError, UnsettledError, local_root
+from statestore.catalog.log.log_names import checkpoint_versions
+from statestore.catalog.log.storage import (
+    Guard,
+    OvertakenError,
+    Storage,
+    StorageExistsError,
+    UnsettledError,
+    local_root,
+)
 from statestore.catalog.log.store_identity import identity_guard
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import (
@@ -50,11 +59,17 @@ from statestore.formats.segments.segment_meta import (
 
 Operation = Literal["create", "write", "overwrite", "compact", "expire"]
 OPERATIONS = get_args(Operation)
-FORMAT_VERSION = 2
-OLDER_FORMAT = 1  # without the identity of the store
+FORMAT_VERSION = 3
+VERBOSE_FORMAT = 2  # names a file wherever it is used
+OLDEST_FORMAT = 1  # without the identity of the store
 PUBLISH_ATTEMPTS = 5
 COMMIT_ID = re.compile("([0-9]{1,18})-([0-9a-f]{32})")
 _COUNTS = ("rows", "tombstones", "closed", "bytes", "dropped")
+# Fields that format 3 leaves out where they have these values.
+_ABSENT: dict[str, Any] = {
+    "transaction": None, "stream_time": None, "files": [], "added": [], "removed": [], "closures": [], "horizon": None,
+    "changelogs": [], **dict.fromkeys(_COUNTS, 0),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -112,7 +127,7 @@ def newer_entry(storage: Storage, version: int) -> Callable[[], bool]:
 
 
 def write_entry(storage: Storage, entry: CommitEntry) -> None:
-    """Create the log entry of the commit.
+    """Create the log entry of the commit, while the caller holds a claim (`statestore.catalog.commits.claims`).
 
     Raises ConflictError VERSION_TAKEN if another commit has the version, NotFoundError STORE_REPLACED if another store
     is at the location, StorageError DISK_FAILED if the commit was not made, CommitUnknownError COMMIT_UNKNOWN if that
@@ -120,13 +135,26 @@ def write_entry(storage: Storage, entry: CommitEntry) -> None:
 
     An object store may repeat a put whose answer was lost and then find its own object, or report "exists" where no
     object is. Therefore the stored object is compared with the sent one, which differs between any two attempts.
+
+    Vacuum removes old entries. A name that does not exist may therefore have existed, so the entry of the version
+    before must exist, too. Vacuum removes none while a commit is under way that began before vacuum looked at the log
+    (docs/log-format.md, "Trimming").
     """
     name, data = entry_name(entry.version), encode_entry(entry)
-    guard = identity_guard(entry.store) if entry.version and entry.store else None
+    guard = identity_guard(entry.store, entry_name(entry.version - 1)) if entry.version and entry.store else None
     if not published(storage, name, data, guard, entry.commit_id):
+        _check_overtaken(storage, entry.version)
         raise ConflictError(
             ErrorCode.VERSION_TAKEN, f"version {entry.version} was committed by another writer; read again and retry"
         )
+
+
+def _check_overtaken(storage: Storage, version: int) -> None:
+    """Raise CorruptError LOG_CORRUPT if an entry is missing that no vacuum removed, because no commit can follow it."""
+    before = entry_name(version - 1)
+    there = storage.exists(entry_name(version)) or storage.exists(before) or local_root(storage) is None
+    if not there and version > max(checkpoint_versions(storage), default=version):
+        raise _corrupt(before, "it is missing, but that version was committed")
 
 
 def published(storage: Storage, name: str, data: bytes, guard: Guard | None, commit_id: str) -> bool:
@@ -137,6 +165,8 @@ def published(storage: Storage, name: str, data: bytes, guard: Guard | None, com
         try:
             storage.create(name, data, guard)
             return True
+        except OvertakenError:
+            return False
         except StorageExistsError:
             try:
                 return storage.read(name) == data
@@ -152,12 +182,18 @@ def published(storage: Storage, name: str, data: bytes, guard: Guard | None, com
 def was_committed(storage: Storage, commit_id: str) -> bool:
     """Return whether the attempt with this id (`CommitUnknownError.commit`) is in the log; if it is, it is durable now.
 
-    Raises InvalidInputError INVALID_COMMIT for a value that is not the id of a commit.
+    Raises InvalidInputError INVALID_COMMIT for a value that is not the id of a commit, NotFoundError VERSION_NOT_FOUND
+    for a version whose entry was removed since.
     """
     version, attempt = split_commit_id(commit_id)
     try:
         is_ours = read_entry(storage, version).attempt == attempt
     except NotFoundError:
+        if version <= max(checkpoint_versions(storage), default=-1):
+            raise NotFoundError(
+                ErrorCode.VERSION_NOT_FOUND,
+                f"the log of version {version} is not kept, so the outcome of commit {commit_id} is not known any more",
+            ) from None
         return False
     if is_ours:
         storage.settle(entry_name(version))
@@ -198,12 +234,19 @@ def _unknown(commit_id: str, error: StorageError) -> CommitUnknownError:
 
 
 def read_entry(storage: Storage, version: int) -> CommitEntry:
-    """Return the entry of a version.
+    """Return the entry of a version, which may be in a pack.
 
     Raises NotFoundError FILE_NOT_FOUND if there is no such version, CorruptError LOG_CORRUPT if it is damaged.
     """
     name = entry_name(version)
-    return decode_entry(name, storage.read(name))
+    try:
+        data = storage.read(name)
+    except NotFoundError:
+        packed = None if local_root(storage) is None else packed_entry(storage, version)
+        if packed is None:
+            raise
+        data = packed
+    return decode_entry(name, data)
 
 
 def encode_entry(entry: CommitEntry) -> bytes:
@@ -214,14 +257,8 @@ def encode_entry(entry: CommitEntry) -> bytes:
         raise InvalidInputError(
             ErrorCode.INVALID_COMMIT, f"version {entry.version!r} cannot be recorded: {error}"
         ) from None
-    commit: dict[str, Any] = {"format": FORMAT_VERSION if entry.store else OLDER_FORMAT, "id": entry.attempt}
-    commit |= {name: getattr(entry, name) for name in entry.__dataclass_fields__ if name != "attempt"}
-    if not entry.store:
-        del commit["store"]
-    commit["added"] = [to_json(meta) for meta in entry.added]
-    commit["closures"] = [to_json(piece) for piece in entry.closures]
-    commit["horizon"] = None if entry.horizon is None else asdict(entry.horizon)
-    data = json.dumps({"checksum": _checksum(commit), "commit": commit}, indent=1).encode()
+    commit = _compact(entry) if entry.store else _oldest(entry)
+    data = sealed_json(commit)
     if len(data) > MAX_METADATA_BYTES:
         raise InvalidInputError(
             ErrorCode.INVALID_COMMIT,
@@ -236,12 +273,8 @@ def decode_entry(name: str, data: bytes) -> CommitEntry:
     Raises CorruptError LOG_CORRUPT, which names the file and the damage, and UnsupportedError for a newer format.
     """
     try:
-        document = json.loads(data)
-        commit: dict[str, Any] = document["commit"]
-        actual, expected = _checksum(commit), document["checksum"]
-        if actual != expected:
-            raise _corrupt(name, f"checksum {actual}, but the file records {expected}")
-        if commit["format"] not in (FORMAT_VERSION, OLDER_FORMAT):
+        commit = _verified(name, data)
+        if commit["format"] not in (FORMAT_VERSION, VERBOSE_FORMAT, OLDEST_FORMAT):
             raise UnsupportedError(
                 ErrorCode.LOG_FORMAT,
                 f"{name}: log format {commit['format']!r}, but this release reads {FORMAT_VERSION}; "
@@ -278,8 +311,7 @@ def check_entry(entry: CommitEntry) -> None:
         check_segment(meta)
     for segment in entry.removed:
         check_data_name(segment, "removed segment")
-    for piece in entry.closures:
-        check_closure(piece)
+    check_closures(entry.closures)
     for file, end in entry.changelogs:
         check_changelog(file, end)
     if entry.horizon is not None:
@@ -291,13 +323,69 @@ def check_horizon(horizon: Horizon) -> None:
     check_int(horizon.version, VERSION, "version of the horizon")
 
 
+def canonical_text(name: str, data: bytes) -> bytes:
+    """Return the JSON of the entry in the bytes of a log file on one line, as this release writes it.
+
+    It has the same checksum. Raises CorruptError LOG_CORRUPT for bytes that are not an entry.
+    """
+    if is_canonical(data):
+        return data
+    decode_entry(name, data)
+    return sealed_json(json.loads(data)["commit"])
+
+
+def _verified(name: str, data: bytes) -> dict[str, Any]:
+    """Return the commit in the bytes of a log file after a comparison of its checksum."""
+    document = json.loads(data)
+    commit: dict[str, Any] = document["commit"]
+    if is_canonical(data):
+        return commit
+    actual, expected = json_checksum(commit), document["checksum"]
+    if actual != expected:
+        raise _corrupt(name, f"checksum {actual}, but the file records {expected}")
+    return commit
+
+
+def _oldest(entry: CommitEntry) -> dict[str, Any]:
+    """Return an entry without the identity of a store in format 1."""
+    commit: dict[str, Any] = {"format": OLDEST_FORMAT, "id": entry.attempt}
+    commit |= {name: getattr(entry, name) for name in entry.__dataclass_fields__ if name not in ("attempt", "store")}
+    commit["added"] = [to_json(meta) for meta in entry.added]
+    commit["closures"] = [to_json(piece) for piece in entry.closures]
+    commit["horizon"] = None if entry.horizon is None else asdict(entry.horizon)
+    return commit
+
+
+def _compact(entry: CommitEntry) -> dict[str, Any]:
+    """Return an entry in format 3: each file once, and no field that has its default."""
+    files = FileTable()
+    commit: dict[str, Any] = {"format": FORMAT_VERSION, "id": entry.attempt}
+    for name in ("version", "timestamp", "operation", "writer", "store", "stream_time", *_COUNTS):
+        commit[name] = getattr(entry, name)
+    commit["transaction"] = None if entry.transaction is None else list(entry.transaction)
+    commit["added"] = [files.segment(meta) for meta in entry.added]
+    commit["removed"] = list(entry.removed)
+    commit["closures"] = [files.closure(piece) for piece in entry.closures]
+    commit["horizon"] = None if entry.horizon is None else asdict(entry.horizon)
+    commit["changelogs"] = [list(pair) for pair in entry.changelogs]
+    commit["files"] = files.json
+    return {name: value for name, value in commit.items() if name not in _ABSENT or value != _ABSENT[name]}
+
+
 def _entry(commit: dict[str, Any]) -> CommitEntry:
+    if commit["format"] == FORMAT_VERSION:
+        commit = {**_ABSENT, **commit}
+        files = files_from_json(commit["files"])
+        added, closures = segments_from_json(commit["added"], files), closures_from_json(commit["closures"], files)
+        del commit["files"]
+    else:
+        added = tuple(segment_meta_from_json(meta) for meta in commit["added"])
+        closures = tuple(closure_slice_from_json(piece) for piece in commit["closures"])
     fields = {key: value for key, value in commit.items() if key not in ("format", "id")}
     fields["attempt"] = commit["id"]
-    if (commit["format"] == FORMAT_VERSION) != bool(commit.get("store")):
+    if (commit["format"] != OLDEST_FORMAT) != bool(commit.get("store")):
         raise ValueError(f"store is {commit.get('store')!r} in format {commit['format']}")
-    fields["added"] = tuple(segment_meta_from_json(meta) for meta in commit["added"])
-    fields["closures"] = tuple(closure_slice_from_json(piece) for piece in commit["closures"])
+    fields["added"], fields["closures"] = added, closures
     fields["removed"] = tuple(commit["removed"])
     fields["horizon"] = None if commit["horizon"] is None else Horizon(**commit["horizon"])
     fields["changelogs"] = tuple((file, end) for file, end in commit["changelogs"])
@@ -305,11 +393,6 @@ def _entry(commit: dict[str, Any]) -> CommitEntry:
         application, batch = commit["transaction"]
         fields["transaction"] = (application, batch)
     return CommitEntry(**fields)
-
-
-def _checksum(commit: dict[str, Any]) -> str:
-    canonical = json.dumps(commit, sort_keys=True, separators=(",", ":"))
-    return xxhash.xxh3_64_hexdigest(canonical.encode())
 
 
 def _corrupt(name: str, problem: str) -> CorruptError:

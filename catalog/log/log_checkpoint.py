@@ -1,47 +1,39 @@
-"""Fast opening of a store: the folded log as an Arrow file, and the entries after it (docs/log-format.md)."""
+"""Fast opening of a store: the newest log checkpoint, and the entries after it (docs/log-format.md).
+
+Vacuum removes old entries, from the oldest on. A reader that has not looked for a long time may find neither the entry
+after its version nor that of its version. Then it starts again from the newest checkpoint.
+"""
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
 
-import pyarrow as pa
-import xxhash
-
-from statestore.catalog.log.entries import OPERATIONS, CommitEntry, Horizon, check_horizon, entry_name, read_entry
-from statestore.catalog.log.log_checks import check_changelog, check_closure, check_segment, check_text
-from statestore.catalog.log.log_state import EMPTY, NUMBERS, LogState, Versions, advance, check_layout, versions_from
-from statestore.catalog.log.storage import Storage, StorageExistsError
+from statestore.catalog.log.checkpoint_file import encode_log_checkpoint, read_log_checkpoint
+from statestore.catalog.log.entries import CommitEntry, entry_name, read_entry
+from statestore.catalog.log.log_names import ENTRY, checkpoint_versions, log_checkpoint_name
+from statestore.catalog.log.log_state import EMPTY, LogState, advance, check_layout, check_versions
+from statestore.catalog.log.storage import Storage, StorageExistsError, local_root
 from statestore.catalog.log.store_identity import identity_guard, replaced
+from statestore.catalog.log.version_chunks import CHUNK_VERSIONS
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
+from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.places.regular_files import MAX_METADATA_BYTES
-from statestore.formats.segments.ipc_file import read_batches
-from statestore.formats.segments.segment_meta import closure_slice_from_json, segment_meta_from_json, to_json
+from statestore.formats.segments.segment_meta import ClosureSlice, SegmentMeta
 
 LOG_CHECKPOINT_INTERVAL = 64
-FOLDER = "log/_checkpoint/"
-FORMAT = b"log-checkpoint/2"
-OLDER_FORMATS = (b"log-checkpoint/1",)  # without the identity of the store
 KEPT = 2
-CHECKSUM_BYTES = 8
-SCHEMA = pa.schema(
-    [
-        *(pa.field(name, pa.int64()) for name in NUMBERS),
-        pa.field("operation", pa.string()),
-        pa.field("writer", pa.string()),
-        pa.field("application", pa.string()),
-        pa.field("batch", pa.int64()),
-    ]
-)
-ENTRY = re.compile(r"log/[0-9]{20}\.json")
-UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, MemoryError)
-"""Errors that Python raises for JSON of an unexpected form."""
+_LISTINGS = 5
+# Versions behind the first missing entry at which an entry would be evidence of a gap.
+_PROBES = (*range(1, 2 * LOG_CHECKPOINT_INTERVAL), *(1 << power for power in range(7, 40)))
 
-NAME = re.compile(re.escape(FOLDER) + r"([0-9]{20})\.arrow")
+
+@dataclass(frozen=True)
+class _Replayed:
+    """A log state and what it was made from; ``whole``: from the entries alone, without a checkpoint."""
+
+    log_state: LogState
+    whole: bool
 
 
 def load_log_state(
@@ -51,47 +43,103 @@ def load_log_state(
     after it.
 
     ``store`` is the identity that the store has to have (empty: any). Raises NotFoundError VERSION_NOT_FOUND for a
-    version that does not exist and STORE_REPLACED for another store, CorruptError LOG_CORRUPT for damage that no
-    checkpoint covers.
+    version that does not exist or is not kept and STORE_REPLACED for another store, CorruptError LOG_CORRUPT for damage
+    that no checkpoint covers.
     """
     if base is not None and (version is None or base.version <= version):
-        return _replay(storage, base, version, at_least=max(base.version, 0))
-    names = _log_checkpoints(storage, version)
-    at_least = _version_of(names[0]) if names else 0
-    for name in names:
-        try:
-            folded = read_log_checkpoint(name, storage.read(name))
-        except (CorruptError, NotFoundError):
-            continue
-        if store and folded.store not in ("", store):
-            raise replaced(name, store)
-        folded = replace(folded, store=folded.store or store)
-        return _without_gap(storage, _replay(storage, folded, version, at_least))
-    return _without_gap(storage, _replay(storage, replace(EMPTY, store=store), version, at_least))
+        log_state = _replay(storage, base, version)
+        if log_state.version == version or not _was_trimmed(storage, log_state.version):
+            return _expected(log_state, version, at_least=max(base.version, 0))
+        store = store or base.store
+    for _ in range(_LISTINGS):
+        known = checkpoint_versions(storage)
+        replayed = _from_checkpoint(storage, known, version, store)
+        if replayed is not None:
+            break
+    else:
+        raise _gap(log_checkpoint_name(known[0]), "it was there when the store was opened")
+    at_least = max((found for found in known if version is None or found <= version), default=0)
+    log_state = replayed.log_state
+    if log_state.version < at_least or log_state.version < 0:
+        gap = _gap(entry_name(log_state.version + 1), f"version {at_least} was committed")
+        raise _not_kept(storage, known, version) or gap
+    if version is None:
+        _check_gap(storage, log_state, replayed.whole)
+    return _expected(log_state, version, at_least)
 
 
 def write_log_checkpoint(storage: Storage, log_state: LogState) -> None:
-    """Fold the log up to ``log_state`` into one file and remove all but the newest two such files."""
-    data = _encode_log_checkpoint(log_state)
+    """Fold the log up to ``log_state`` into one file, and remove older such files.
+
+    The newest two stay, and those of each chunk's end: from them, any version that the log still has can be loaded.
+    """
+    data = encode_log_checkpoint(log_state, *log_state.versions.folded(storage, log_state.store))
     if len(data) > MAX_METADATA_BYTES:  # a file of this size would be refused by readers
         return
     try:
         guard = identity_guard(log_state.store) if log_state.store else None
-        storage.create(_log_checkpoint_name(log_state.version), data, guard)
+        storage.create(log_checkpoint_name(log_state.version), data, guard)
     except StorageExistsError:
         return
-    for name in _log_checkpoints(storage, log_state.version)[KEPT:]:
-        storage.delete(name)
+    older = [version for version in checkpoint_versions(storage) if version <= log_state.version]
+    for version in older[KEPT:]:
+        if not is_landmark(version):
+            storage.delete(log_checkpoint_name(version))
 
 
-def _replay(storage: Storage, start: LogState, version: int | None, at_least: int) -> LogState:
-    """Return the log state of ``version`` by replaying entries on ``start``.
+def is_landmark(version: int) -> bool:
+    """Return whether the log checkpoint of a version stays as long as the entries after it."""
+    return version > 0 and version % CHUNK_VERSIONS == 0
 
-    ``at_least`` is a version that is known to be committed: if the log ends before it, the log has a gap.
+
+def _from_checkpoint(storage: Storage, known: list[int], version: int | None, store: str) -> _Replayed | None:
+    """Return the log state of ``version``, or the newest that can be read, from the first usable checkpoint of those in
+    ``known``; None if checkpoints or the entries after them were removed meanwhile.
     """
+    vanished = False
+    for found in known:
+        if version is not None and found > version:
+            continue
+        name = log_checkpoint_name(found)
+        try:
+            folded = read_log_checkpoint(name, storage.read(name), storage)
+        except CorruptError:
+            continue
+        except NotFoundError:
+            vanished = True
+            continue
+        if store and folded.store not in ("", store):
+            raise replaced(name, store)
+        folded = replace(folded, store=folded.store or store)
+        break
+    else:
+        folded = replace(EMPTY, store=store)
+    log_state = _replay(storage, folded, version)
+    trimmed = log_state.version != version and _was_trimmed(storage, log_state.version, vanished)
+    if trimmed and checkpoint_versions(storage) != known:
+        return None
+    return _Replayed(log_state, whole=folded.version < 0)
+
+
+def _replay(storage: Storage, start: LogState, version: int | None) -> LogState:
+    """Return the log state of ``version`` (None: the newest), or the last that can be reached from ``start``."""
     log_state = start
+    segments: list[SegmentMeta] = []
+    closures: list[ClosureSlice] = []
     for entry in _following(storage, start.version, version):
         log_state = advance(log_state, entry)
+        segments += entry.added
+        closures += entry.closures
+    if log_state is not start:
+        check_layout(log_state)
+        check_versions(log_state, segments, closures)
+    return log_state
+
+
+def _expected(log_state: LogState, version: int | None, at_least: int) -> LogState:
+    """Return the log state. Raises CorruptError LOG_CORRUPT if it is older than ``at_least``, a version that is known
+    to be committed, and NotFoundError VERSION_NOT_FOUND if it is not that of ``version``.
+    """
     if log_state.version < at_least:
         raise _gap(entry_name(log_state.version + 1), f"version {at_least} was committed")
     if version is not None and log_state.version != version:
@@ -99,45 +147,57 @@ def _replay(storage: Storage, start: LogState, version: int | None, at_least: in
             ErrorCode.VERSION_NOT_FOUND,
             f"there is no version {version}; versions 0 to {log_state.version} were committed",
         )
-    if log_state is not start:
-        check_layout(log_state)
-        _check_versions(log_state)
     return log_state
 
 
-def _check_versions(log_state: LogState) -> None:
-    """Raise CorruptError LOG_CORRUPT if a segment or closure names a commit later than the log state."""
-    for meta in log_state.segments:
-        named = meta.max_added, meta.last_closed, meta.split_closed, meta.late_added, meta.max_dropped
-        if max(named) > log_state.version:
-            raise _later(log_state, meta.name)
-    for name, pieces in log_state.closures.items():
-        if any(piece.version > log_state.version for piece in pieces):
-            raise _later(log_state, name)
+def _was_trimmed(storage: Storage, version: int, vanished: bool = False) -> bool:
+    """Return whether entries after ``version`` were removed, of which none was found.
+
+    Entries are removed from the oldest on. As long as that of ``version`` exists, the next one was not removed, so it
+    does not exist yet. If it is gone, a newer checkpoint tells that it was removed, and not lost. ``vanished``: a
+    checkpoint was removed since they were listed. Object stores keep their entries.
+    """
+    if not vanished and (local_root(storage) is None or version < 0 or storage.exists(entry_name(version))):
+        return False
+    return version < max(checkpoint_versions(storage), default=-1)
 
 
-def _later(log_state: LogState, name: str) -> CorruptError:
-    return CorruptError(
-        ErrorCode.LOG_CORRUPT,
-        f"version {log_state.version}: {name} has rows of a later version; restore the log from a copy",
-    )
+def _check_gap(storage: Storage, log_state: LogState, whole: bool) -> None:
+    """Raise CorruptError LOG_CORRUPT if an entry lies behind the first missing one, because a commit would take the
+    missing entry's place.
 
-
-def _without_gap(storage: Storage, log_state: LogState) -> LogState:
-    """Return ``log_state`` if no entry lies behind the first missing one, because a commit would take the missing
-    entry's place.
-
-    The check is made when a store is opened; a reader that continues from there has seen every entry.
+    The check is made when a store is opened; a reader that continues from there has seen every entry. Behind a
+    checkpoint there are few entries, so only some names are tried: the folder may have a hundred thousand files.
     """
     following = entry_name(log_state.version + 1)
-    later = [item.name for item in storage.list("log/", after=following) if ENTRY.fullmatch(item.name)]
+    if whole or local_root(storage) is None:
+        later = [item.name for item in storage.list("log/", after=following) if ENTRY.fullmatch(item.name)]
+    else:
+        tried = (entry_name(log_state.version + 1 + further) for further in _PROBES)
+        later = [name for name in tried if storage.exists(name)]
     if later and not storage.exists(following):  # it exists if it was committed just now
         raise _gap(following, f"{later[-1]} was committed")
-    return log_state
 
 
 def _gap(name: str, evidence: str) -> CorruptError:
     return CorruptError(ErrorCode.LOG_CORRUPT, f"{name} is missing, but {evidence}; restore the log from a copy")
+
+
+def _not_kept(storage: Storage, known: list[int], version: int | None) -> NotFoundError | None:
+    """Return the error for a version whose entries were removed behind the horizon; None if they were not."""
+    for found in known:
+        try:
+            name = log_checkpoint_name(found)
+            horizon = read_log_checkpoint(name, storage.read(name), storage).horizon
+        except (CorruptError, NotFoundError):
+            continue
+        if version is None or horizon is None or version >= horizon.version:
+            return None
+        return NotFoundError(
+            ErrorCode.VERSION_NOT_FOUND,
+            f"the log of version {version} is not kept: the store was expired to version {horizon.version}",
+        )
+    return None
 
 
 def _following(storage: Storage, version: int, last: int | None) -> Iterator[CommitEntry]:
@@ -147,7 +207,7 @@ def _following(storage: Storage, version: int, last: int | None) -> Iterator[Com
     request each.
     """
     following = version + 1
-    if (last is not None and following > last) or not storage.exists(entry_name(following)):
+    if last is None and not storage.exists(entry_name(following)):
         return
     while last is None or following <= last:
         try:
@@ -156,119 +216,3 @@ def _following(storage: Storage, version: int, last: int | None) -> Iterator[Com
             return
         yield entry
         following += 1
-
-
-def _log_checkpoints(storage: Storage, version: int | None) -> list[str]:
-    """Return the names of the checkpoints up to ``version``, newest first."""
-    names = [item.name for item in storage.list(FOLDER) if NAME.fullmatch(item.name)]
-    return sorted((name for name in names if version is None or _version_of(name) <= version), reverse=True)
-
-
-def _log_checkpoint_name(version: int) -> str:
-    return f"{FOLDER}{version:020d}.arrow"
-
-
-def _version_of(name: str) -> int:
-    match = NAME.fullmatch(name)
-    assert match is not None
-    return int(match[1])
-
-
-def _encode_log_checkpoint(log_state: LogState) -> bytes:
-    versions = log_state.versions
-    transactions = versions.transaction
-    table = pa.table(
-        {
-            **{name: pa.array(getattr(versions, name)) for name in NUMBERS},
-            "operation": versions.operation,
-            "writer": versions.writer,
-            "application": [None if t is None else t[0] for t in transactions],
-            "batch": [None if t is None else t[1] for t in transactions],
-        },
-        schema=SCHEMA,
-    )
-    state = {
-        "version": log_state.version,
-        "store": log_state.store,
-        "segments": [to_json(meta) for meta in log_state.segments],
-        "closures": {name: [to_json(c) for c in pieces] for name, pieces in log_state.closures.items()},
-        "horizon": None if log_state.horizon is None else [log_state.horizon.time, log_state.horizon.version],
-        "changelogs": dict(log_state.changelogs),
-    }
-    metadata = {b"statestore.format": FORMAT, b"statestore.state": json.dumps(state).encode()}
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, SCHEMA.with_metadata(metadata)) as writer:
-        writer.write_table(table.replace_schema_metadata(metadata))
-    data = sink.getvalue().to_pybytes()
-    # The checksum is a trailer, which is cut off and compared before Arrow reads the bytes.
-    return bytes(data) + xxhash.xxh3_64_digest(data)
-
-
-def read_log_checkpoint(name: str, data: bytes) -> LogState:
-    """Return the log state in the bytes of the checkpoint file ``name``. Raises CorruptError LOG_CORRUPT for damage."""
-    body, checksum = data[:-CHECKSUM_BYTES], data[-CHECKSUM_BYTES:]
-    if len(checksum) < CHECKSUM_BYTES or xxhash.xxh3_64_digest(body) != checksum:
-        raise _corrupt(name, "its checksum does not match")
-    try:
-        schema, batches = read_batches(pa.py_buffer(body), _check_schema)
-        state = json.loads((schema.metadata or {})[b"statestore.state"])
-        if state["version"] != _version_of(name):
-            raise ValueError(f"version {state['version']!r}")
-        return _log_state(state, _versions(pa.Table.from_batches(batches, schema)))
-    except StateStoreError:
-        raise
-    except UNREADABLE as error:
-        raise _corrupt(name, f"{type(error).__name__}: {error}") from error
-
-
-def _check_schema(schema: pa.Schema) -> None:
-    stored_format = (schema.metadata or {}).get(b"statestore.format")
-    if stored_format not in (FORMAT, *OLDER_FORMATS):
-        raise ValueError(f"format {stored_format!r}")
-    if schema.remove_metadata() != SCHEMA:
-        raise ValueError(f"columns {schema.remove_metadata()}")
-
-
-def _versions(table: pa.Table) -> Versions:
-    required = [*NUMBERS, "operation", "writer"]
-    if nulls := [name for name in required if table[name].null_count]:
-        raise ValueError(f"nulls in {nulls}")
-    operations = table["operation"].to_pylist()
-    if not set(operations) <= set(OPERATIONS):
-        raise ValueError(f"operations {set(operations) - set(OPERATIONS)}")
-    applications, batches = table["application"].to_pylist(), table["batch"].to_pylist()
-    texts: dict[str, list[Any]] = {
-        "operation": operations,
-        "writer": table["writer"].to_pylist(),
-        "transaction": [None if a is None else (a, b) for a, b in zip(applications, batches, strict=True)],
-    }
-    return versions_from({name: table[name].to_numpy() for name in NUMBERS}, texts)
-
-
-def _log_state(state: dict[str, Any], versions: Versions) -> LogState:
-    segments = tuple(segment_meta_from_json(meta) for meta in state["segments"])
-    closures = {
-        name: tuple(closure_slice_from_json(piece) for piece in pieces) for name, pieces in state["closures"].items()
-    }
-    for meta in segments:
-        check_segment(meta)
-    for piece in (piece for pieces in closures.values() for piece in pieces):
-        check_closure(piece)
-    for name, end in state["changelogs"].items():
-        check_changelog(name, end)
-    horizon = None if state["horizon"] is None else Horizon(*state["horizon"])
-    if horizon is not None:
-        check_horizon(horizon)
-    if len(versions) != state["version"] + 1:
-        raise ValueError(f"{len(versions)} commits for version {state['version']}")
-    log_state = LogState(
-        state["version"], versions, segments, closures, horizon, state["changelogs"], state.get("store", "")
-    )
-    check_text(log_state.store, "store")
-    check_layout(log_state)
-    _check_versions(log_state)
-    return log_state
-
-
-def _corrupt(name: str, problem: str) -> CorruptError:
-    return CorruptError(ErrorCode.LOG_CORRUPT, f"{name}: {problem}; remove it, the log entries have the same content")

@@ -7,11 +7,12 @@ functions raise a ValueError that names the unexpected value.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, get_args
 
 from statestore.formats.segments.regions import CHECKSUM_DIGITS, REGION_BYTES
 from statestore.formats.segments.segment_meta import ClosureSlice, FileRef, Role, SegmentMeta
+from statestore.formats.segments.segment_write import BATCH_ROWS
 
 INT64 = range(-(2**63), 2**63)
 COUNT = range(2**63)
@@ -84,6 +85,7 @@ def check_segment(meta: SegmentMeta) -> None:
 def _check_blocks(meta: SegmentMeta) -> None:
     for block in meta.blocks:
         check_int(block.rows, range(1, meta.rows + 1), "rows of a block")
+        check_int(block.batch_rows, range(1, BATCH_ROWS + 1), "rows of a record batch")
         for name in _TIMES:
             check_int(getattr(block, name), INT64, f"{name} of a block")
         for name in ("min_added", "last_closed", "split_closed", "late_added"):
@@ -92,13 +94,18 @@ def _check_blocks(meta: SegmentMeta) -> None:
         raise ValueError(f"the blocks of {meta.name} do not have its {meta.rows} rows")
 
 
-def check_closure(piece: ClosureSlice) -> None:
-    _check_file(piece.file)
-    check_data_name(piece.segment, "segment of a closure list")
-    check_int(piece.version, VERSION, "version of a closure list")
-    check_int(piece.offset, COUNT, "offset of a closure list")
-    check_int(piece.count, COUNT, "count of a closure list")
-    check_int(piece.min_valid_to, INT64, "min_valid_to of a closure list")
+def check_closures(pieces: Sequence[ClosureSlice]) -> None:
+    """Raise ValueError unless all slices are right; files and segments that many of them share are checked once."""
+    for ref in {id(piece.file): piece.file for piece in pieces}.values():
+        _check_file(ref)
+    for segment in {piece.segment for piece in pieces}:
+        check_data_name(segment, "segment of a closure list")
+    for name, allowed in (("version", VERSION), ("offset", COUNT), ("count", COUNT), ("min_valid_to", INT64)):
+        values = [getattr(piece, name) for piece in pieces]
+        if values and {*map(type, values)} == {int} and min(values) in allowed and max(values) in allowed:
+            continue
+        for value in values:
+            check_int(value, allowed, f"{name} of a closure list")
 
 
 def _check_file(ref: FileRef) -> None:

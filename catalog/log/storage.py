@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -30,6 +30,7 @@ from statestore.formats.places.file_presence import is_there
 from statestore.formats.places.regular_files import MAX_METADATA_BYTES, map_regular, read_regular
 
 Data: TypeAlias = "bytes | pa.Buffer"
+Written = TypeVar("Written")
 TEMPORARY = ".tmp-"
 CREATE_ATTEMPTS = 5
 NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
@@ -50,14 +51,22 @@ class Guard:
     ``check`` gets the bytes of the guard, or None if it is absent, and raises unless they belong to the store that the
     writer means. The guard is read in the directory in which the new file appears, so writers of a replaced store never
     extend the store in its place.
+
+    ``after`` is a file that has to exist in the directory of the new file just before it appears, after a look which
+    found that the new file does not exist. Object stores, from which no such file is removed, do not look.
     """
 
     name: str
     check: Callable[[bytes | None], None]
+    after: str = ""
 
 
 class StorageExistsError(StateStoreError):
     """A create-only write found an existing file of that name."""
+
+
+class OvertakenError(StorageExistsError):
+    """A create-only write found that the file before it (`Guard.after`) is gone."""
 
 
 class UnsettledError(StorageError):
@@ -163,6 +172,8 @@ class LocalStorage:
             if guard is not None:
                 guard.check(_read_guard(folder, path, self.root, guard))
             _write_synced(temporary, data, folder)
+            if guard is not None and guard.after and _is_overtaken(folder, path.name, Path(guard.after).name):
+                raise OvertakenError(ErrorCode.FILE_EXISTS, f"{path} existed and was removed: {guard.after} is gone")
             os.link(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
         except FileExistsError:
             raise StorageExistsError(ErrorCode.FILE_EXISTS, f"{path} exists; files are never overwritten") from None
@@ -193,6 +204,23 @@ class LocalStorage:
         for folder in folders:
             with disk_errors("sync", folder):
                 sync_folder(folder)
+
+    def create_streamed(self, name: str, write: Callable[[int], Written]) -> Written:
+        """Create a file of a unique name durably by ``write``, which gets a descriptor open for reading and writing.
+
+        No reader reads the file before a commit names it. Return what ``write`` returns.
+        """
+        path = self._path(name)
+        with disk_errors("write", path):
+            self._make_folder(path.parent)
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+            try:
+                written = write(file)
+                os.fsync(file)
+            finally:
+                os.close(file)
+            sync_folder(path.parent)
+        return written
 
     def link_many(self, files: Mapping[str, str]) -> None:
         """Give files that are durable, by their paths, unique names in the store; their own names stay."""
@@ -299,6 +327,19 @@ def _read_guard(folder: int, path: Path, root: Path, guard: Guard) -> bytes | No
         return None
     with os.fdopen(file, "rb") as opened:
         return opened.read()
+
+
+def _is_overtaken(folder: int, name: str, before: str) -> bool:
+    """Return whether neither a file nor the one before it exists; the order of the two looks matters."""
+    return not _is_in(folder, name) and not _is_in(folder, before)
+
+
+def _is_in(folder: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _write_synced(path: Path | str, data: Data, folder: int | None = None) -> None:

@@ -10,14 +10,17 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError
 
 
-def identity_guard(store_id: str) -> Guard:
-    """Return a guard that permits new files only while the store with this identity is in the directory."""
+def identity_guard(store_id: str, after: str = "") -> Guard:
+    """Return a guard that permits new files only while the store with this identity is in the directory.
+
+    ``after`` is a file that has to exist beside the new one (`Guard`).
+    """
 
     def check(data: bytes | None) -> None:
         if data is None or stored_identity(data) != store_id:
             raise replaced(STORE_FILE, store_id)
 
-    return Guard(STORE_FILE, check)
+    return Guard(STORE_FILE, check, after)
 
 
 def stored_identity(data: bytes) -> str:

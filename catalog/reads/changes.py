@@ -24,12 +24,13 @@ import pyarrow as pa
 
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.replaced_rows import NOWHERE, Events, StoredRows, related
-from statestore.catalog.reads.row_ends import SegmentWithClosures, newest_ends, pair_ends, with_closures
+from statestore.catalog.reads.row_ends import SegmentWithClosures, ends_between, pair_ends, with_closures
 from statestore.catalog.reads.scan import BEGINNING, NOW
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.kernels.arrays import Ints
+from statestore.formats.segments.segment_meta import SegmentMeta
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import Filter, mask
 from statestore.formats.values.key_hash import hash_keys
@@ -139,11 +140,15 @@ def _time_ranges(
     files: SegmentFiles, segments: tuple[SegmentWithClosures, ...], first: int, last: int
 ) -> list[tuple[int, int]]:
     """Return parts of [first, last] with about SPLIT_EVENTS rows each, cut at starts of rows."""
-    samples = []
+    samples = [np.empty(0, np.int64)]
     for segment in segments:
+        if segment.meta.min_valid_from > last or segment.meta.max_valid_from < first:
+            continue
         starts = files.open_segment(segment.meta).int64("valid_from")
         for low, high in _rows_between(segment, starts, first, last):
             samples.append(starts[low:high:1024])
+    if not samples:
+        return []
     ordered = np.sort(np.concatenate(samples))
     cuts = np.unique(ordered[:: SPLIT_EVENTS // 1024][1:]).tolist()
     bounds = [first, *(c for c in cuts if c > first), last + 1]
@@ -197,22 +202,36 @@ def _events_by_version(files: SegmentFiles, split: ChangeSplit) -> Events:
         meta = segment.meta
         if meta.min_added > split.last or meta.max_added < split.first:
             continue
-        added = files.open_segment(meta).int64("_added")
-        rows = np.flatnonzero((added >= split.first) & (added <= split.last))
+        file = files.open_segment(meta)
+        added = file.int64("_added")
+        rows = _added_between(meta, added, split.first, split.last)
         believed = pair_ends(files, segment, rows, added[rows])
-        rows = rows[believed > files.open_segment(meta).int64("valid_from")[rows]]
+        rows = rows[believed > file.int64("valid_from")[rows]]
         events.append((number, rows, added[rows]))
     events += _taken_back(files, split)
     return _gather(files, split, events)
 
 
+def _added_between(meta: SegmentMeta, added: Ints, first: int, last: int) -> Ints:
+    """Return the rows that commits [first, last] added; blocks of later commits are not looked at."""
+    if meta.min_added >= first and meta.max_added <= last:
+        return np.arange(meta.rows)
+    found = [np.empty(0, np.int64)]
+    for begin, block in meta.spans():
+        if block.min_added <= last:
+            mine = added[begin : begin + block.rows]
+            found.append(begin + np.flatnonzero((mine >= first) & (mine <= last)))
+    return np.concatenate(found)
+
+
 def _events_by_time(files: SegmentFiles, split: ChangeSplit) -> Events:
     events = []
     for number, segment in enumerate(split.segments):
+        if segment.meta.min_valid_from > split.last or segment.meta.max_valid_from < split.first:
+            continue
         starts = files.open_segment(segment.meta).int64("valid_from")
-        ends = newest_ends(files, segment)
         for low, high in _rows_between(segment, starts, split.first, split.last):
-            rows = low + np.flatnonzero(ends[low:high] > starts[low:high])
+            rows = low + np.flatnonzero(ends_between(files, segment, low, high) > starts[low:high])
             events.append((number, rows, np.full(len(rows), split.version)))
     return _gather(files, split, events)
 
@@ -226,17 +245,16 @@ def _taken_back(files: SegmentFiles, split: ChangeSplit) -> list[tuple[int, Ints
     """
     events = []
     for number, segment in enumerate(split.segments):
-        if segment.meta.tombstone:
+        meta = segment.meta
+        if meta.tombstone:
             continue
-        file = files.open_segment(segment.meta)
-        starts = file.int64("valid_from")
-        for piece in segment.closures:
-            if split.first <= piece.version <= split.last:
-                rows, ends = files.closures(piece, segment.meta.rows)
-                replaced = rows[ends <= starts[rows]]
+        for piece in segment.until(split.last).since(split.first):
+            if piece.min_valid_to <= meta.max_valid_from:  # else it ends no row at its own start
+                rows, ends = files.closures(piece, meta.rows)
+                replaced = rows[ends <= files.open_segment(meta).int64("valid_from")[rows]]
                 events.append((number, replaced, np.full(len(replaced), piece.version)))
-        if segment.meta.role == "belief":
-            dropped = file.int64("_dropped")
+        if meta.role == "belief" and meta.max_dropped >= split.first:
+            dropped = files.open_segment(meta).int64("_dropped")
             rows = np.flatnonzero((dropped >= split.first) & (dropped <= split.last))
             events.append((number, rows, dropped[rows]))
     return events

@@ -16,8 +16,7 @@ import pyarrow as pa
 
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.row_comparison import Side, counted_rows, differences, others, pairs
-from statestore.catalog.reads.row_ends import ends_at, newest_ends
-from statestore.catalog.reads.scan import CHUNK_ROWS, Piece, TimeRange, plan
+from statestore.catalog.reads.scan import CHUNK_ROWS, Piece, TimeRange, live_mask, plan
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.reads.versioned_table import VersionedTable, window_of
 from statestore.formats.error_codes import ErrorCode
@@ -179,9 +178,15 @@ def _only(files: SegmentFiles, log_state: LogState, windows: list[TimeRange]) ->
     pieces = [_by_segment(plan(files, log_state, window, ())) for window in windows]
     sides: tuple[list[_Rows], list[_Rows]] = [], []
     for meta in log_state.segments:
-        live = [_live_rows(files, pieces[i].get(meta.name, []), windows[i], meta.rows) for i in (0, 1)]
-        for side, mine, theirs in ((sides[0], live[0], live[1]), (sides[1], live[1], live[0])):
-            rows = np.flatnonzero(mine & ~theirs)
+        mine = [side.get(meta.name, []) for side in pieces]
+        spans = [(p.start, p.stop) for side in mine for p in side]
+        same = [[(p.start, p.stop, p.cut) for p in side] for side in mine]
+        if not spans or (same[0] == same[1] and not any(cut for _, _, cut in same[0])):
+            continue
+        first, last = min(start for start, _ in spans), max(stop for _, stop in spans)
+        live = [_live_rows(files, mine[i], windows[i], first, last) for i in (0, 1)]
+        for side, ours, theirs in ((sides[0], live[0], live[1]), (sides[1], live[1], live[0])):
+            rows = first + np.flatnonzero(ours & ~theirs)
             if len(rows):
                 side.append(_Rows(meta, rows, _hashes(files, meta, rows)))
     return sides
@@ -194,26 +199,20 @@ def _by_segment(pieces: Sequence[Piece]) -> dict[str, list[Piece]]:
     return found
 
 
-def _live_rows(files: SegmentFiles, pieces: Sequence[Piece], window: TimeRange, count: int) -> Bools:
-    """Return a mask of the rows of the segment that are valid at the point."""
-    live = np.zeros(count, bool)
+def _live_rows(files: SegmentFiles, pieces: Sequence[Piece], window: TimeRange, first: int, last: int) -> Bools:
+    """Return a mask of the rows [first, last) of a segment that are valid at the point."""
+    live = np.zeros(last - first, bool)
     for piece in pieces:
-        live[piece.start : piece.stop] = True
-        if piece.cut:
-            ends = newest_ends(files, piece.segment) if window.newest else ends_at(files, piece.segment, window.version)
-            live[piece.start : piece.stop] &= ends[piece.start : piece.stop] > window.low
+        mine = live_mask(files, piece, window)
+        live[piece.start - first : piece.stop - first] = True if mine is None else mine
     return live
 
 
 def _hashes(files: SegmentFiles, meta: SegmentMeta, rows: Ints) -> Hashes:
-    hashes: list[Hashes] = []
-    at = 0
-    for batch in files.open_segment(meta).batches(files.spec.key_names, 0, meta.rows, CHUNK_ROWS):
-        low, high = np.searchsorted(rows, (at, at + batch.num_rows))
-        if low < high:
-            hashes.append(hash_keys(batch.take(pa.array(rows[low:high] - at)).columns))
-        at += batch.num_rows
-    return np.concatenate(hashes)
+    """Return the key hashes of these rows; the keys of about CHUNK_ROWS rows are in memory at a time."""
+    file = files.open_segment(meta)
+    parts = [rows[at : at + CHUNK_ROWS] for at in range(0, len(rows), CHUNK_ROWS)]
+    return np.concatenate([hash_keys([file.take(name, part) for name in files.spec.key_names]) for part in parts])
 
 
 def _gather(files: SegmentFiles, side: list[_Rows], names: Columns, part: int, bits: int) -> Side:

@@ -7,6 +7,7 @@ have ended, so its bounds only limit what its rows can be: they are exact where 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
@@ -35,13 +36,13 @@ def _times(files: SegmentFiles, pieces: Sequence[Piece], window: TimeRange) -> E
     low = high = None
     for piece in pieces:
         meta = piece.segment.meta
-        if _is_whole(piece):
+        if not piece.cut and piece.rows == meta.rows:
             first, last = meta.min_valid_from, meta.max_valid_from
         else:
             starts = live_starts(files, piece, window)
             if not len(starts):
                 continue
-            first, last = int(starts[0]), int(starts[-1])  # segments are sorted by time
+            first, last = int(starts[0]), int(starts[-1])  # the rows of a block are sorted by time
         low = first if low is None else min(low, first)
         high = last if high is None else max(high, last)
     return low, high
@@ -50,23 +51,21 @@ def _times(files: SegmentFiles, pieces: Sequence[Piece], window: TimeRange) -> E
 def _keys(pieces: Sequence[Piece], position: int, kind: pa.DataType) -> Extremes | None:
     exact: list[Extremes] = []
     loose: list[Extremes] = []
-    for piece in pieces:
-        meta = piece.segment.meta
+    for _, group in groupby(pieces, lambda piece: piece.segment.meta.name):  # the blocks of a segment come together
+        mine = list(group)
+        meta = mine[0].segment.meta
         if meta.key_min is None or meta.key_max is None:
             return None
         found = meta.key_min[position], meta.key_max[position]
         if not all(_is_of(value, kind) for value in found):
             return None
-        (exact if _is_whole(piece) else loose).append(found)
+        whole = not any(piece.cut for piece in mine) and sum(piece.rows for piece in mine) == meta.rows
+        (exact if whole else loose).append(found)
     if not exact:
         return None
     low, high = min(low for low, _ in exact), max(high for _, high in exact)
     beyond = any(first < low or last > high for first, last in loose)
     return None if beyond else (low, high)
-
-
-def _is_whole(piece: Piece) -> bool:
-    return not piece.cut and piece.rows == piece.segment.meta.rows
 
 
 def _is_of(value: Any, kind: pa.DataType) -> bool:

@@ -162,4 +162,4 @@ def _may_be_related(segment: SegmentWithClosures, low: int, high: int) -> bool:
     if meta.min_valid_from > high:
         return False
     ends_inside = meta.min_valid_to <= high and meta.max_valid_to >= low
-    return ends_inside or bool(segment.closures) or meta.max_valid_from >= low
+    return ends_inside or meta.max_valid_from >= low or any(c.min_valid_to <= high for c in segment.closures)

@@ -7,8 +7,10 @@ split row whose stored end came later is represented by its belief row. Ends are
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 
@@ -17,6 +19,7 @@ from statestore.formats.kernels.arrays import Ints
 from statestore.formats.segments.segment_meta import OPEN, ClosureSlice, SegmentMeta
 
 ABSENT = -(2**63)  # the "end" of a row that a version does not have: before every time
+DENSE_SHARE = 8  # from this part of the rows on, one copy of all ends is quicker than a search for each row
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,16 @@ class SegmentWithClosures:
     closures: tuple[ClosureSlice, ...] = ()
 
     def until(self, version: int) -> SegmentWithClosures:
-        return SegmentWithClosures(self.meta, tuple(c for c in self.closures if c.version <= version))
+        if not self.closures or self.closures[-1].version <= version:
+            return self
+        count = bisect_right(self.closures, version, key=attrgetter("version"))
+        return SegmentWithClosures(self.meta, self.closures[:count])
+
+    def since(self, version: int) -> tuple[ClosureSlice, ...]:
+        """Return the closures of the commit ``version`` and of later ones."""
+        if not self.closures or self.closures[-1].version < version:
+            return ()
+        return self.closures[bisect_left(self.closures, version, key=attrgetter("version")) :]
 
 
 def newest_ends(files: SegmentFiles, segment: SegmentWithClosures) -> Ints:
@@ -35,21 +47,74 @@ def newest_ends(files: SegmentFiles, segment: SegmentWithClosures) -> Ints:
     return files.newest_ends(segment.meta, segment.closures)
 
 
-def ends_at(files: SegmentFiles, segment: SegmentWithClosures, version: int) -> Ints:
-    """Return the ends in the belief of the commit ``version``; ABSENT where that version does not have the row."""
-    file = files.open_segment(segment.meta)
-    ends = file.int64("valid_to").copy()
-    later = file.int64("_closed") > version
-    if later.any():
-        ends[later] = np.where(file.bools("_split")[later], ABSENT, OPEN)
-    for piece in segment.closures:
-        if piece.version <= version:
-            rows, new_ends = files.closures(piece, segment.meta.rows)
-            ends[rows] = new_ends
-    if segment.meta.max_added > version:
-        ends[file.int64("_added") > version] = ABSENT
-    if segment.meta.role == "belief":
-        ends[file.int64("_dropped") <= version] = ABSENT
+def changed_ends(files: SegmentFiles, segment: SegmentWithClosures, start: int, stop: int) -> Ints | None:
+    """Return what `newest_ends` has for the rows [start, stop); None if these are the stored ends."""
+    if not segment.closures:
+        return None
+    pending, count = files.pending(segment.meta, segment.closures), len(segment.closures)
+    if not pending.touches(start, stop, count):
+        return None
+    ends = files.open_segment(segment.meta).int64("valid_to")[start:stop].copy()
+    pending.apply(ends, start, count)
+    return ends
+
+
+def ends_between(files: SegmentFiles, segment: SegmentWithClosures, start: int, stop: int) -> Ints:
+    """Return what `newest_ends` has for the rows [start, stop), without a copy where no closure is pending."""
+    changed = changed_ends(files, segment, start, stop)
+    return files.open_segment(segment.meta).int64("valid_to")[start:stop] if changed is None else changed
+
+
+def chosen_ends(files: SegmentFiles, segment: SegmentWithClosures, rows: Ints) -> Ints:
+    """Return what `newest_ends` has for these rows, in their order."""
+    if len(rows) > segment.meta.rows // DENSE_SHARE:
+        return newest_ends(files, segment)[rows]
+    ends = files.open_segment(segment.meta).int64("valid_to")[rows]
+    if segment.closures:
+        files.pending(segment.meta, segment.closures).update(ends, rows, len(segment.closures))
+    return ends
+
+
+def dead_rows(files: SegmentFiles, segment: SegmentWithClosures) -> int:
+    """Return the number of rows that are not open as of the newest version."""
+    meta = segment.meta
+    if not segment.closures and meta.open_rows is not None:
+        return meta.rows - meta.open_rows
+    return meta.rows - files.open_marks(meta, segment.closures).open
+
+
+def blocks_with_closures(files: SegmentFiles, segment: SegmentWithClosures) -> list[bool]:
+    """Return, for each block of the segment, whether one of its rows has a pending closure."""
+    spans = segment.meta.spans()
+    if not segment.closures or len(spans) == 1:
+        return [bool(segment.closures)] * len(spans)
+    pending, count = files.pending(segment.meta, segment.closures), len(segment.closures)
+    return [pending.touches(first, first + block.rows, count) for first, block in spans]
+
+
+def ends_at(
+    files: SegmentFiles, segment: SegmentWithClosures, version: int, start: int = 0, stop: int | None = None
+) -> Ints:
+    """Return the ends of the rows [start, stop) in the belief of the commit ``version``.
+
+    The end is ABSENT where that version does not have the row.
+    """
+    meta = segment.meta
+    asked = slice(start, meta.rows if stop is None else stop)
+    file = files.open_segment(meta)
+    ends = file.int64("valid_to")[asked].copy()
+    # A later end of a row that this version has is one of ``last_closed`` or of a split row.
+    if meta.role == "belief" or max(meta.last_closed, meta.split_closed) > version:
+        later = file.int64("_closed")[asked] > version
+        if later.any():
+            ends[later] = np.where(file.bools("_split")[asked][later], ABSENT, OPEN)
+    known = segment.until(version)
+    if known.closures:
+        files.pending(meta, known.closures).apply(ends, start, len(known.closures))
+    if meta.max_added > version:
+        ends[file.int64("_added")[asked] > version] = ABSENT
+    if meta.role == "belief":
+        ends[file.int64("_dropped")[asked] <= version] = ABSENT
     return ends
 
 
@@ -57,14 +122,14 @@ def pair_ends(files: SegmentFiles, segment: SegmentWithClosures, rows: Ints, ver
     """Return ends like `ends_at`, for chosen rows, each at its own version."""
     file = files.open_segment(segment.meta)
     ends = file.int64("valid_to")[rows].copy()
+    if not len(rows):
+        return ends
     later = file.int64("_closed")[rows] > versions
     ends[later] = np.where(file.bools("_split")[rows][later], ABSENT, OPEN)
-    for piece in segment.closures:
-        closed_rows, new_ends = files.closures(piece, segment.meta.rows)
-        at = np.searchsorted(closed_rows, rows)
-        at[at == len(closed_rows)] = 0
-        hit = (closed_rows[at] == rows) & (versions >= piece.version)
-        ends[hit] = new_ends[at[hit]]
+    if segment.closures:
+        pending = files.pending(segment.meta, segment.closures)
+        numbers = np.minimum(pending.numbers_at(versions), len(segment.closures))
+        pending.update(ends, rows, numbers)
     ends[file.int64("_added")[rows] > versions] = ABSENT
     if segment.meta.role == "belief":
         ends[file.int64("_dropped")[rows] <= versions] = ABSENT

@@ -7,7 +7,6 @@ prefix. The prefix is passed uncut where the statistics show that every end lies
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -15,7 +14,16 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.row_ends import SegmentWithClosures, ends_at, newest_ends, with_closures
+from statestore.catalog.reads.carried_closures import OpenMarks
+from statestore.catalog.reads.live_batches import joined, live_batches
+from statestore.catalog.reads.row_ends import (
+    SegmentWithClosures,
+    changed_ends,
+    chosen_ends,
+    ends_at,
+    pair_ends,
+    with_closures,
+)
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.errors import StateStoreError
 from statestore.formats.kernels.arrays import Bools, Ints
@@ -29,7 +37,6 @@ NOW = OPEN - 1  # a state time after every row
 BEGINNING = -(2**63) + 1
 CHUNK_ROWS = 1 << 17
 SPLIT_ROWS = 1 << 20
-MIN_RUN_ROWS = 2_000  # shorter runs of live rows are copied together instead of sliced
 
 VERSION_COLUMN = "_commit_version"
 _LAST_HASH = (1 << 64) - 1
@@ -99,7 +106,8 @@ def plan(files: SegmentFiles, log_state: LogState, window: TimeRange, filters: t
                 starts = files.open_segment(meta).int64("valid_from")[first : first + rows]
                 rows = int(np.searchsorted(starts, window.high, side="right"))
             if rows:
-                pieces.append(Piece(segment, first, first + rows, not _passes_uncut(segment, block, window)))
+                uncut = _passes_uncut(segment, block, window) and not _closes(files, segment, first, rows, window)
+                pieces.append(Piece(segment, first, first + rows, not uncut))
     return pieces
 
 
@@ -114,12 +122,28 @@ def _skips(meta: SegmentMeta, rows: SegmentMeta | Block, window: TimeRange) -> b
 
 
 def _passes_uncut(segment: SegmentWithClosures, block: Block, window: TimeRange) -> bool:
+    """Return whether every row of the block belongs to the window, by the stored ends."""
     if segment.meta.role == "belief" or block.min_valid_to <= window.low:
         return False
-    # A closure at the row's own start replaces the row, so a window of many times cannot be judged by its least end.
-    if any(c.min_valid_to <= window.low or window.low != window.high for c in segment.closures):
-        return False
     return window.newest or (block.split_closed <= window.version and block.late_added <= window.version)
+
+
+def _closes(files: SegmentFiles, segment: SegmentWithClosures, first: int, rows: int, window: TimeRange) -> bool:
+    """Return whether a pending closure may exclude one of these rows from the window.
+
+    The log tells the least end of each closure list, which is enough for a segment of one block.
+    """
+    closures = segment.closures
+    # A closure at the row's own start replaces the row, so a window of many times cannot be judged by its least end.
+    latest = window.low if window.low == window.high else OPEN
+    if not any(piece.min_valid_to <= latest for piece in closures):
+        return False
+    if not segment.meta.blocks:
+        return True
+    marks = _marks(files, segment, window)
+    if marks is not None:
+        return not marks.between(first, first + rows).all()
+    return files.pending(segment.meta, closures).touches(first, first + rows, len(closures), latest)
 
 
 def _keys_may_match(files: SegmentFiles, meta: SegmentMeta, filters: tuple[Filter, ...]) -> bool:
@@ -187,27 +211,37 @@ def read_split(
     """Yield record batches with ``columns`` (names of stored columns, VERSION_COLUMN for the writing commit)."""
     names = list(dict.fromkeys([*columns, *(f.column for f in filters)]))
     lookups = _lookup_hashes(files, filters) if filters and split.hashes is None else None
-    for piece in split.pieces:
-        ends = _piece_ends(files, piece, split.window, "valid_to" in names)
-        batches = (
-            _all_rows(files, piece, split.window, names, ends)
-            if lookups is None
-            else _looked_up(files, piece, split.window, names, ends, lookups)
-        )
-        chosen = _hashed_rows(files, piece, split.hashes)
-        at = piece.start
-        for batch, alive in batches:
-            live = alive
-            if chosen is not None:
-                live = _and(alive, chosen[at : at + batch.num_rows])
-                at += batch.num_rows
-            selected = mask(filters, batch) if filters else None
-            keep = _and(live, None if selected is None else selected.to_numpy(zero_copy_only=False))
-            shown = batch.select(list(columns))
-            if keep is None:
-                yield shown
-            else:
-                yield from _without_dead(shown, keep)
+    yield from joined(
+        batch
+        for piece in split.pieces
+        for batch in _read_piece(files, piece, split, names, list(columns), filters, lookups)
+    )
+
+
+def _read_piece(
+    files: SegmentFiles,
+    piece: Piece,
+    split: StoreSplit,
+    names: list[str],
+    columns: list[str],
+    filters: tuple[Filter, ...],
+    lookups: list[int] | None,
+) -> Iterator[pa.RecordBatch]:
+    found = (
+        _all_rows(files, piece, split.window, names)
+        if lookups is None
+        else _looked_up(files, piece, split.window, names, lookups)
+    )
+    chosen = _hashed_rows(files, piece, split.hashes)
+    for at, batch, alive in found:
+        live = alive if chosen is None else _and(alive, chosen[at : at + batch.num_rows])
+        selected = mask(filters, batch) if filters else None
+        keep = _and(live, None if selected is None else selected.to_numpy(zero_copy_only=False))
+        shown = batch.select(columns)
+        if keep is None:
+            yield shown
+        else:
+            yield from live_batches(shown, keep)
 
 
 def _lookup_hashes(files: SegmentFiles, filters: tuple[Filter, ...]) -> list[int] | None:
@@ -245,69 +279,87 @@ def _and(left: Bools | None, right: Bools | None) -> Bools | None:
     return left & right
 
 
-def _piece_ends(files: SegmentFiles, piece: Piece, window: TimeRange, always: bool) -> Ints | None:
-    """Return the ends, if the stored column differs from the answer or rows must be judged by their ends; else None."""
-    if window.newest:
-        if piece.cut or (always and piece.segment.closures):
-            return newest_ends(files, piece.segment)
+def _marks(files: SegmentFiles, segment: SegmentWithClosures, window: TimeRange) -> OpenMarks | None:
+    """Return the marks of open rows, if exactly these rows have not ended before the window; else None.
+
+    So it is as of now. The newest closures tell at little cost that it is not so.
+    """
+    if not window.newest or window.low != window.high:
         return None
-    if piece.cut or always:
-        return ends_at(files, piece.segment, window.version)
-    return None
+    if segment.closures and segment.closures[-1].min_valid_to > window.low:
+        return None
+    marks = files.open_marks(segment.meta, segment.closures)
+    return marks if marks.latest_end <= window.low else None
 
 
-def _live(ends: Ints, starts: Ints, window: TimeRange) -> Bools | None:
-    """Return a mask of the rows that belong to the window; None if all do."""
+def _judged(
+    files: SegmentFiles, piece: Piece, start: int, stop: int, window: TimeRange, shows_ends: bool
+) -> tuple[Bools | None, Ints | None]:
+    """Return (mask of the rows [start, stop) of a piece that belong to the window, their ends).
+
+    The mask is None if all rows belong to it. The ends are None if those of the answer are the stored ones.
+    """
+    segment = piece.segment
+    file = files.open_segment(segment.meta)
+    if window.newest:
+        marks = _marks(files, segment, window) if piece.cut else None
+        if marks is not None:
+            is_open = marks.between(start, stop)
+            return None if is_open.all() else is_open, None
+        changed = changed_ends(files, segment, start, stop) if piece.cut or shows_ends else None
+    else:
+        changed = ends_at(files, segment, window.version, start, stop) if piece.cut or shows_ends else None
+    if not piece.cut:
+        return None, changed
+    ends = file.int64("valid_to")[start:stop] if changed is None else changed
     live = ends > window.low
     if window.low < window.high:
-        live &= ends > starts
-    return None if live.all() else live
+        live &= ends > file.int64("valid_from")[start:stop]
+    return None if live.all() else live, changed
 
 
 def live_rows(files: SegmentFiles, piece: Piece, window: TimeRange) -> int:
     """Return the number of rows of a piece that belong to the window; only their times are read."""
-    if not piece.cut:
-        return piece.rows
-    ends = _piece_ends(files, piece, window, False)
-    if ends is None:
-        return piece.rows
-    starts = files.open_segment(piece.segment.meta).int64("valid_from")
-    live = _live(ends[piece.start : piece.stop], starts[piece.start : piece.stop], window)
+    live, _ = _judged(files, piece, piece.start, piece.stop, window, False)
     return piece.rows if live is None else int(np.count_nonzero(live))
+
+
+def live_mask(files: SegmentFiles, piece: Piece, window: TimeRange) -> Bools | None:
+    """Return a mask of the rows of a piece that belong to the window, None if all do; only their times are read."""
+    return _judged(files, piece, piece.start, piece.stop, window, False)[0]
 
 
 def live_starts(files: SegmentFiles, piece: Piece, window: TimeRange) -> Ints:
     """Return the starts of the rows of a piece that belong to the window, in order; only times are read."""
     starts = files.open_segment(piece.segment.meta).int64("valid_from")[piece.start : piece.stop]
-    ends = _piece_ends(files, piece, window, False) if piece.cut else None
-    live = None if ends is None else _live(ends[piece.start : piece.stop], starts, window)
+    live = live_mask(files, piece, window)
     return starts if live is None else starts[live]
 
 
 def _all_rows(
-    files: SegmentFiles, piece: Piece, window: TimeRange, names: list[str], ends: Ints | None
-) -> Iterator[tuple[pa.RecordBatch, Bools | None]]:
-    file = files.open_segment(piece.segment.meta)
-    starts = file.int64("valid_from") if piece.cut else None
-    at = piece.start
-    for stored in file.batches([_physical(n) for n in names], piece.start, piece.stop, CHUNK_ROWS):
-        files.check_length(piece.segment.meta.file)  # a scan may take hours
-        stop = at + stored.num_rows
-        live = None
-        if ends is not None and starts is not None:
-            live = _live(ends[at:stop], starts[at:stop], window)
-        yield _with_ends(stored, names, None if ends is None else ends[at:stop]), live
-        at = stop
+    files: SegmentFiles, piece: Piece, window: TimeRange, names: list[str]
+) -> Iterator[tuple[int, pa.RecordBatch, Bools | None]]:
+    """Yield (first row, batch, mask of the rows that belong to the window or None for all)."""
+    meta = piece.segment.meta
+    file = files.open_segment(meta)
+    physical = [_physical(name) for name in names]
+    for start in range(piece.start, piece.stop, CHUNK_ROWS):
+        stop = min(start + CHUNK_ROWS, piece.stop)
+        live, ends = _judged(files, piece, start, stop, window, "valid_to" in names)
+        if live is not None and not live.any():
+            continue
+        files.check_length(meta.file)  # a scan may take hours
+        at = start
+        for stored in file.batches(physical, start, stop, CHUNK_ROWS):
+            mine = slice(at - start, at - start + stored.num_rows)
+            shown = _with_ends(stored, names, None if ends is None else ends[mine])
+            yield at, shown, None if live is None else live[mine]
+            at += stored.num_rows
 
 
 def _looked_up(
-    files: SegmentFiles,
-    piece: Piece,
-    window: TimeRange,
-    names: list[str],
-    ends: Ints | None,
-    lookups: list[int],
-) -> Iterator[tuple[pa.RecordBatch, Bools | None]]:
+    files: SegmentFiles, piece: Piece, window: TimeRange, names: list[str], lookups: list[int]
+) -> Iterator[tuple[int, pa.RecordBatch, Bools | None]]:
     """Yield only the rows that have a requested key hash; the caller's filters drop other keys of the same hash."""
     meta = piece.segment.meta
     probes = np.array(lookups, np.uint64)
@@ -315,14 +367,26 @@ def _looked_up(
     rows = np.sort(matches[(matches >= piece.start) & (matches < piece.stop)])
     if not len(rows):
         return
+    ends = _chosen_ends(files, piece, window, rows, "valid_to" in names)
+    live = None
     file = files.open_segment(meta)
+    if ends is not None and piece.cut:
+        live = ends > window.low
+        if window.low < window.high:
+            live &= ends > file.int64("valid_from")[rows]
     arrays = [file.take(_physical(name), rows) for name in names]
     stored = pa.RecordBatch.from_arrays(arrays, names=[_physical(n) for n in names])
-    chosen = None if ends is None else ends[rows]
-    live = None
-    if chosen is not None and piece.cut:
-        live = _live(chosen, file.int64("valid_from")[rows], window)
-    yield _with_ends(stored, names, chosen), live
+    yield piece.start, _with_ends(stored, names, ends), live
+
+
+def _chosen_ends(files: SegmentFiles, piece: Piece, window: TimeRange, rows: Ints, shows_ends: bool) -> Ints | None:
+    """Return the ends of these rows; None if those of the answer are the stored ones."""
+    segment = piece.segment
+    if window.newest:
+        return chosen_ends(files, segment, rows) if piece.cut or (shows_ends and segment.closures) else None
+    if not piece.cut and not shows_ends:
+        return None
+    return pair_ends(files, segment, rows, np.full(len(rows), window.version))
 
 
 def _physical(name: str) -> str:
@@ -335,18 +399,3 @@ def _with_ends(stored: pa.RecordBatch, names: list[str], ends: Ints | None) -> p
     if ends is not None and "valid_to" in names:
         arrays[names.index("valid_to")] = end_column(ends)
     return pa.RecordBatch.from_arrays(arrays, names=names)
-
-
-def _without_dead(batch: pa.RecordBatch, keep: Bools) -> Iterator[pa.RecordBatch]:
-    """Yield slices around dead rows if these are far apart (no copy), else one filtered copy."""
-    alive = int(np.count_nonzero(keep))
-    if alive == 0:
-        return
-    edges = np.flatnonzero(np.diff(keep.view(np.int8))) + 1
-    if alive < (len(edges) + 1) * MIN_RUN_ROWS:
-        yield batch.filter(pa.array(keep))
-        return
-    bounds = [0, *edges.tolist(), batch.num_rows]
-    for start, stop in itertools.pairwise(bounds):
-        if keep[start]:
-            yield batch.slice(start, stop - start)

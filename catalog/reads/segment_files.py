@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.log_checkpoint import load_log_state
@@ -22,9 +23,10 @@ from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_identity import replaced, stored_identity
 from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec
-from statestore.formats.kernels.arrays import Ints
+from statestore.catalog.reads.carried_closures import BoundedCache, OpenMarks, PendingClosures, Slices, begins_with
+from statestore.formats.kernels.arrays import Ints, U32s
 from statestore.formats.places.rocksdb_forks import leave_in_forks
-from statestore.formats.segments.closures import read_closures
+from statestore.formats.segments.closures import ClosureFile
 from statestore.formats.segments.key_index import KeyIndex
 from statestore.formats.segments.regions import check_length, corrupt
 from statestore.formats.segments.segment import Segment
@@ -34,8 +36,11 @@ from statestore.formats.values.key_hash import hash_keys
 Found = TypeVar("Found")
 
 MAX_OPEN_FILES = 1024
-MAX_CACHED_ENDS = 64
-MAX_CACHED_CLOSURES = 4096
+# Bytes of one store: closures by row, whole columns of newest ends, and closure files; and marks of open rows, which
+# are small and have a budget of their own, so that reads of the past do not displace them.
+CARRIED_BYTES = 128 << 20
+MARKS_BYTES = 32 << 20
+COPIED_FILE_BYTES = 1 << 16  # a smaller closure file is copied to memory, a larger one stays mapped
 
 
 class SegmentFiles:
@@ -48,8 +53,8 @@ class SegmentFiles:
         self._folder = None if root is None else f"{root}/"
         self._lock = threading.RLock()
         self._opened: OrderedDict[tuple[str, str], object] = OrderedDict()
-        self._ends: OrderedDict[tuple[str, tuple[str, ...]], Ints] = OrderedDict()
-        self._closures: OrderedDict[ClosureSlice, tuple[Ints, Ints]] = OrderedDict()
+        self._carried = BoundedCache(CARRIED_BYTES)
+        self._marks = BoundedCache(MARKS_BYTES)
         self._newest: LogState | None = None
         self._identity: Hashable = None  # state of the store's description at the last comparison of its identity
         self._settled = False
@@ -118,54 +123,79 @@ class SegmentFiles:
     def closures(self, piece: ClosureSlice, rows_of_segment: int) -> tuple[Ints, Ints]:
         """Return (rows ascending, new ends in epoch microseconds) of one closure list.
 
-        Raises CorruptError SEGMENT_CORRUPT for a row beyond ``rows_of_segment``, and the errors of `read_closures`.
+        Raises CorruptError SEGMENT_CORRUPT for a row beyond ``rows_of_segment``, and the errors of `ClosureFile`.
         """
-        with self._lock:
-            closures = self._closures.get(piece)
-        if closures is None:
-            data = self._once(("file", piece.file.name), piece.file, lambda: self.storage.map(piece.file.name))
-            rows, ends = read_closures(piece, data)
-            closures = rows.astype(np.int64), ends.copy()
-            with self._lock:
-                self._closures[piece] = closures
-                while len(self._closures) > MAX_CACHED_CLOSURES:
-                    self._closures.popitem(last=False)
-        if int(closures[0][-1]) >= rows_of_segment:
-            raise corrupt(
-                piece.file, f"it closes row {closures[0][-1]} of {piece.segment}, which has {rows_of_segment} rows"
-            )
-        return closures
+        rows, ends = self._closure_slice(piece, rows_of_segment)
+        return rows.astype(np.int64), ends.copy()
 
-    def newest_ends(self, meta: SegmentMeta, closures: tuple[ClosureSlice, ...]) -> Ints:
+    def pending(self, meta: SegmentMeta, closures: Slices) -> PendingClosures:
+        """Return these closures of a segment by row, perhaps with further ones of later commits."""
+        key = ("pending", meta.name)
+        with self._lock:
+            state: PendingClosures | None = self._carried.get(key)
+        if state is not None and begins_with(state.slices, closures):
+            return state
+        base = state if state is not None and begins_with(closures, state.slices) else PendingClosures()
+        longer = base.extended(closures, lambda piece: self._closure_slice(piece, meta.rows))
+        with self._lock:
+            self._carried.put(key, longer, longer.nbytes)
+        return longer
+
+    def open_marks(self, meta: SegmentMeta, closures: Slices) -> OpenMarks:
+        """Return the marks of the rows that are open after exactly these closures."""
+        with self._lock:
+            state: OpenMarks | None = self._marks.get(meta.name)
+        if state is not None and len(state.slices) == len(closures) and begins_with(state.slices, closures):
+            return state
+        if state is None or not begins_with(closures, state.slices):
+            state = OpenMarks.of(self.open_segment(meta).int64("valid_to"))
+        if closures:
+            state = state.extended(closures, lambda piece: self._closure_slice(piece, meta.rows))
+        with self._lock:
+            self._marks.put(meta.name, state, state.nbytes)
+        return state
+
+    def newest_ends(self, meta: SegmentMeta, closures: Slices) -> Ints:
         """Return the ends of all rows after these closures (in version order); read-only, cached."""
         stored = self.open_segment(meta).int64("valid_to")
         if not closures:
             return stored
-        key = (meta.name, tuple(f"{c.file.name}:{c.offset}" for c in closures))
+        key = ("ends", meta.name)
         with self._lock:
-            cached = self._ends.get(key)
-            if cached is not None:
-                self._ends.move_to_end(key)
-                return cached
-            shorter = self._ends.get((meta.name, key[1][:-1]))
-        base, pending = (shorter, closures[-1:]) if shorter is not None else (stored, closures)
-        ends = base.copy()
-        for piece in pending:
-            rows, new_ends = self.closures(piece, meta.rows)
-            ends[rows] = new_ends
+            kept: tuple[Slices, Ints] | None = self._carried.get(key)
+        if kept is not None and len(kept[0]) == len(closures) and begins_with(kept[0], closures):
+            return kept[1]
+        ends = stored.copy()
+        self.pending(meta, closures).apply(ends, 0, len(closures))
         ends.flags.writeable = False
         with self._lock:
-            self._ends[key] = ends
-            while len(self._ends) > MAX_CACHED_ENDS:
-                self._ends.popitem(last=False)
+            self._carried.put(key, (closures, ends), ends.nbytes)
         return ends
+
+    def _closure_slice(self, piece: ClosureSlice, rows_of_segment: int) -> tuple[U32s, Ints]:
+        """Return what `closures` returns as views of the file, for use at once."""
+        ref = piece.file
+        with self._lock:
+            file: ClosureFile | None = self._carried.get(ref)
+        if file is None:
+            data = self.storage.map(ref.name)
+            small = data.size < COPIED_FILE_BYTES
+            file = ClosureFile(ref, pa.py_buffer(data.to_pybytes()) if small else data)
+            with self._lock:
+                self._carried.put(ref, file, 1024 + min(ref.bytes, COPIED_FILE_BYTES))
+        if ref.bytes >= COPIED_FILE_BYTES:
+            self.check_length(ref)
+        rows, ends = file.read(piece)
+        if rows[-1] >= rows_of_segment:
+            raise corrupt(ref, f"it closes row {rows[-1]} of {piece.segment}, which has {rows_of_segment} rows")
+        return rows, ends
 
     def forget(self) -> None:
         """Drop every mapping and cached array."""
         with self._lock:
             self._opened.clear()
-            self._ends.clear()
-            self._closures.clear()
+            self._carried.clear()
+            self._marks.clear()
             self._newest = None
             self._current = None
 

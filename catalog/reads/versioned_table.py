@@ -102,7 +102,7 @@ class VersionedTable:
         check_version(self.name, log_state, version)
         floors = [] if log_state.horizon is None else [log_state.horizon.time]
         if self.spec.history_retention is not None:
-            floors.append(int(log_state.versions.stream_time[version]) - self.spec.history_retention * 1000)
+            floors.append(log_state.versions.stream_time_at(version) - self.spec.history_retention * 1000)
         return max(floors, default=None)
 
     def schema(self, query: Query) -> pa.Schema:

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.commits.record_timelines import Records
+from statestore.catalog.commits.sorted_records import Records
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.row_ends import newest_ends, with_closures
 from statestore.catalog.reads.scan import NOW, TimeRange, plan, read_split, splits_of

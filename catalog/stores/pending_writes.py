@@ -11,17 +11,20 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.catalog.commits.record_timelines import Records
+from statestore.catalog.commits.sorted_records import Records
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.formats.segments.key_index import KeyIndex
 from statestore.formats.serdes.row_serde import RowSerde
+from statestore.formats.serdes.value_layout import value_layout
 from statestore.formats.values.canonical import from_arrow
-from statestore.formats.values.key_codec import KeyCodec, ValueCodec
+from statestore.formats.values.key_codec import KeyCodec
 from statestore.formats.values.key_hash import hash_keys
 from statestore.formats.values.types import TIME
 
 Key = tuple[Any, ...]
 Put = tuple[int, tuple[Any, ...] | None]  # epoch microseconds, value (None: tombstone)
+EncodedPut = tuple[int, bytes | None]  # the same, with the value in the bytes of the changelog
+BEFORE = -(2**63)  # earlier than all times
 
 
 @dataclass
@@ -29,8 +32,8 @@ class _Singles:
     """Puts made one by one."""
 
     keys: list[Key] = field(default_factory=list)
-    puts: list[Put] = field(default_factory=list)
-    by_key: dict[Key, list[Put]] = field(default_factory=dict)
+    puts: list[EncodedPut] = field(default_factory=list)
+    by_key: dict[Key, list[EncodedPut]] = field(default_factory=dict)
 
 
 @dataclass
@@ -42,45 +45,76 @@ class _Bulk:
 
 
 class Pending:
-    """The uncommitted writes of one handle; ``parts`` is empty when there are none."""
+    """The uncommitted writes of one handle; ``parts`` is empty when there are none.
 
-    def __init__(self, spec: StoreSpec, keys: KeyCodec, values: ValueCodec) -> None:
+    ``taken`` numbers the writes (a batch is one) from 1 on; it never decreases.
+
+    Values of single puts are kept as the bytes that the changelog has: few are read before the commit, which converts
+    them all at once.
+    """
+
+    def __init__(self, spec: StoreSpec, keys: KeyCodec, serde: RowSerde) -> None:
         self._spec = spec
         self._keys = keys
-        self._values = values
+        self._serde = serde
+        self._decode = value_layout(spec.value).decode
         self._from_arrow = [from_arrow(field.type) for field in spec.value]
         self.parts: list[_Singles | _Bulk] = []
-        self._sealed = 0
+        self.taken = 0
+        self._open: _Singles | None = None  # the part to which the next single put belongs
+        self._newest: dict[Key, int] = {}  # the greatest time of the single puts of each key
+        self._are_single = True  # no batches are pending
 
     def seal(self) -> int:
         """Make later writes begin a new part; return the current number of parts."""
-        self._sealed = len(self.parts)
-        return self._sealed
+        self._open = None
+        return len(self.parts)
 
-    def put(self, key: Key, put: Put) -> None:
-        if len(self.parts) <= self._sealed or not isinstance(self.parts[-1], _Singles):
-            self.parts.append(_Singles())
-        part = self.parts[-1]
-        assert isinstance(part, _Singles)
+    def is_newest(self, key: Key, moment: int) -> bool:
+        """Return whether all pending puts of a key are older; False also where that would take a search."""
+        return self._are_single and self._newest.get(key, BEFORE) < moment
+
+    def put(self, key: Key, put: EncodedPut) -> None:
+        part = self._open
+        if part is None:
+            part = self._open = _Singles()
+            self.parts.append(part)
         part.keys.append(key)
         part.puts.append(put)
-        part.by_key.setdefault(key, []).append(put)
+        self.taken += 1
+        same = part.by_key.get(key)
+        if same is None:
+            part.by_key[key] = [put]
+        else:
+            same.append(put)
+        moment = put[0]
+        if self._newest.get(key, BEFORE) < moment:
+            self._newest[key] = moment
+
+    def decoded(self, put: EncodedPut) -> Put:
+        moment, value = put
+        return moment, None if value is None else self._decode(value)
 
     def put_batch(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows:
             self.parts.append(_Bulk(batch))
+            self.taken += 1
+            self._open = None
+            self._are_single = False
 
     def forget(self, first: int, last: int | None = None) -> None:
         """Remove the parts from number ``first`` up to ``last`` (None: to the end)."""
         del self.parts[first:last]
-        self._sealed = 0
+        self._open = None
+        self._newest.clear()
+        self._are_single = not self.parts  # for what is left, the newest puts are not known
 
     def puts_of(self, key: Key, key_hash: int) -> list[Put]:
         """Return all pending puts of a key in the order of their acknowledgement."""
         puts: list[Put] = []
         for part in self.parts:
             if isinstance(part, _Singles):
-                puts += part.by_key.get(key, ())
+                puts += map(self.decoded, part.by_key.get(key, ()))
             else:
                 puts += self._bulk_puts(part, key, key_hash)
         return puts
@@ -108,21 +142,18 @@ class Pending:
             if isinstance(part, _Bulk):
                 yield part.batch
             else:
-                yield records_batch(self._spec, self._keys, self._values, part.keys, part.puts)
+                yield self._singles(part)
 
-
-def records_batch(
-    spec: StoreSpec, keys: KeyCodec, values: ValueCodec, key_list: list[Key], puts: list[Put]
-) -> pa.RecordBatch:
-    """Return puts as a batch of the store's record schema; a tombstone's value columns are null."""
-    nothing = (None,) * len(spec.value)
-    columns = [
-        *keys.to_columns(key_list),
-        *values.to_columns([nothing if value is None else value for _, value in puts]),
-        pa.array([moment for moment, _ in puts], pa.int64()).cast(TIME),
-        pa.array([value is None for _, value in puts], pa.bool_()),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=spec.record_schema())
+    def _singles(self, part: _Singles) -> pa.RecordBatch:
+        """Return puts as a batch of the store's record schema; a tombstone's value columns are null."""
+        values = pa.array([value for _, value in part.puts], pa.binary())
+        columns = [
+            *self._keys.to_columns(part.keys),
+            *self._serde.values_from_bytes(values),
+            pa.array([moment for moment, _ in part.puts], pa.int64()).cast(TIME),
+            values.is_null(),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self._spec.record_schema())
 
 
 def records_from_rows(spec: StoreSpec, serde: RowSerde, rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -129,8 +129,8 @@ def _in_range(numbers: Ints, milliseconds: int, name: str) -> Ints:
     return numbers
 
 
-def change_types(column: pa.Array) -> tuple[npt.NDArray[np.bool_], pa.Array]:
-    """Return (mask of rows that delete, mask of rows to keep)."""
+def change_types(column: pa.Array) -> tuple[npt.NDArray[np.bool_], pa.Array | None]:
+    """Return (mask of rows that delete, mask of rows to keep: None if these are all)."""
     known = pc.is_in(column, pa.array([*CHANGE_TYPES, None], pa.string())).to_numpy(zero_copy_only=False)
     if not known.all():
         wrong = column[int(np.flatnonzero(~known)[0])].as_py()
@@ -139,5 +139,6 @@ def change_types(column: pa.Array) -> tuple[npt.NDArray[np.bool_], pa.Array]:
             f"column `_change_type` holds {wrong!r}; expected one of {', '.join(CHANGE_TYPES)}",
         )
     deleted = pc.fill_null(pc.equal(column, "delete"), False).to_numpy(zero_copy_only=False)
-    kept = pc.fill_null(pc.not_equal(column, "update_preimage"), True)
-    return deleted, kept
+    preimages = pc.equal(column, "update_preimage")
+    # Most tables have none, and a filter would copy all of them.
+    return deleted, pc.invert(pc.fill_null(preimages, False)) if pc.any(preimages).as_py() else None

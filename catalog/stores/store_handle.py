@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -14,15 +13,15 @@ from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.segment_files import shared_files
 from statestore.catalog.reads.table import Reads
 from statestore.catalog.reads.versioned_table import VersionedTable
+from statestore.catalog.upkeep.background_compaction import background_of, compaction_lock
 from statestore.catalog.upkeep.expiry import run_expiry
-from statestore.catalog.upkeep.publish_compaction import may_be_due, run_compaction
+from statestore.catalog.upkeep.publish_compaction import run_compaction
 from statestore.catalog.upkeep.vacuum import Unneeded, run_vacuum
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, ReadOnlyError, shown
 from statestore.formats.state_table import StateTable
 from statestore.formats.values.times import Moment, duration_ms, from_us, moment_us
 
-LOGGER = logging.getLogger("statestore")
 NO_STREAM_TIME = -1_000  # Kafka's observed stream time starts at -1 ms
 
 
@@ -52,7 +51,7 @@ class StoreHandle(Reads):
         self._log_state = self._files.log_state()
         self._dropped = 0  # refused since the last commit
         self._stream_time = NO_STREAM_TIME  # of this handle's own writes
-        self._failed_compaction: str | None = None
+        self._wrote = False
         self._closed = False
 
     def was_committed(self, commit: str) -> bool:
@@ -74,7 +73,8 @@ class StoreHandle(Reads):
         Compaction changes no answer at any kept version and time.
         """
         self._check_writable()
-        return self._advance(run_compaction(self._files, self._log_state, full))
+        with compaction_lock(self._files):  # held or not: a thread or process that compacts too can only be overtaken
+            return self._advance(run_compaction(self._files, self._log_state, full))
 
     def expire(self, before: Moment | None = None) -> int:
         """Expire history older than the retention (or ``before``): refuse these moments and drop files that hold only
@@ -108,9 +108,11 @@ class StoreHandle(Reads):
         return self._advance(self._files.log_state())
 
     def close(self) -> None:
-        """Close the handle; safe to call twice."""
+        """Close the handle; safe to call twice. A handle that committed waits for the compaction that is due."""
         if not self._closed:
             self._closed = True
+            if self._wrote and self.auto_compact:
+                background_of(self._files).finish()
 
     def __enter__(self) -> Self:
         return self
@@ -128,7 +130,7 @@ class StoreHandle(Reads):
     @property
     def dropped_records(self) -> int:
         """The number of puts refused because they were older than the retention, over the life of the store."""
-        return int(self._log_state.versions.dropped.sum()) + self._dropped
+        return self._log_state.versions.dropped_total + self._dropped
 
     @property
     def observed_stream_time(self) -> int:
@@ -147,7 +149,7 @@ class StoreHandle(Reads):
             "bytes": sum(m.file.bytes + (m.index.bytes if m.index else 0) for m in segments),
             "dropped_records": self.dropped_records,
             "observed_stream_time": self.observed_stream_time,
-            "failed_compaction": self._failed_compaction,
+            "failed_compaction": background_of(self._files).failed,
         }
 
     @property
@@ -163,24 +165,15 @@ class StoreHandle(Reads):
         return log_state.version
 
     def _committed(self, log_state: LogState) -> int:
-        """Continue from a commit, and compact if that is due; return the version.
+        """Continue from a commit, and start the compaction that is due; return the version.
 
         The commit exists. Therefore a failing compaction raises nothing here, is reported (`metrics`, and the log), and
         is due again after the next commit.
         """
         version = self._advance(log_state)
-        if self.auto_compact and may_be_due(log_state):
-            try:
-                self._advance(run_compaction(self._files, log_state, full=False))
-                self._failed_compaction = None
-            except Exception as error:
-                self._failed_compaction = f"{type(error).__name__}: {error}"
-                LOGGER.warning(
-                    "store %r: version %d is committed; the compaction after it failed: %s",
-                    self.name,
-                    version,
-                    self._failed_compaction,
-                )
+        self._wrote = True
+        if self.auto_compact:
+            background_of(self._files).committed(log_state)
         return version
 
     def _asked(self) -> StateTable:

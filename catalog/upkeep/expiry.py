@@ -4,8 +4,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
+from statestore.catalog.commits.claims import claim
 from statestore.catalog.commits.new_files import NewFiles
 from statestore.catalog.commits.publish_commit import after_publish, new_entry
 from statestore.catalog.log.entries import Horizon, write_entry
@@ -24,12 +23,13 @@ def run_expiry(files: SegmentFiles, base: LogState, horizon_time: int) -> LogSta
         horizon = _horizon(log_state, horizon_time)
         if horizon is None:
             return log_state
-        removed = tuple(m.name for m in log_state.segments if _can_drop(log_state, m, horizon))
-        entry = new_entry(log_state, "expire", NewFiles(), removed=removed, horizon=horizon)
-        try:
-            write_entry(files.storage, entry)
-        except ConflictError:
-            continue
+        with claim(files.storage):
+            removed = tuple(m.name for m in log_state.segments if _can_drop(log_state, m, horizon))
+            entry = new_entry(log_state, "expire", NewFiles(), removed=removed, horizon=horizon)
+            try:
+                write_entry(files.storage, entry)
+            except ConflictError:
+                continue
         return after_publish(files.storage, log_state, entry)
 
 
@@ -38,8 +38,7 @@ def _horizon(log_state: LogState, time_us: int) -> Horizon | None:
     current = log_state.horizon
     if current is not None and time_us <= current.time:
         return None
-    before = np.flatnonzero(log_state.versions.stream_time <= time_us)
-    return Horizon(time_us, int(before[-1]) if len(before) else 0)
+    return Horizon(time_us, max(0, log_state.versions.last_until("stream_time", time_us)))
 
 
 def _can_drop(log_state: LogState, meta: SegmentMeta, horizon: Horizon) -> bool:

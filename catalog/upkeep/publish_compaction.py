@@ -1,44 +1,89 @@
 """Publishing of compactions, which cost no commit: a compaction that races with a commit lets the commit win, and moves
 the closures that arrived meanwhile to the rows' new locations.
+
+A compaction is a series of steps. Each is written, published as a commit and counted by itself, so a process that dies
+loses the step that it was at, and the next compaction goes on behind the last one.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
+
 from statestore.catalog.commits.claims import claim
 from statestore.catalog.commits.new_files import NewFiles
+from statestore.catalog.commits.open_rows import Moves, note_moves
 from statestore.catalog.commits.publish_commit import after_publish, new_entry, remove_files
 from statestore.catalog.log.entries import CommitEntry, write_entry
 from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.catalog.upkeep.compaction import MINOR_DELTAS, SEAL_MIN_ROWS, Rewrite, compact, moved_closures
+from statestore.catalog.upkeep import compaction_rules
+from statestore.catalog.upkeep.compaction import Rewrite, moved_closures, run_step
+from statestore.catalog.upkeep.compaction_plan import Mode, Step, next_step
+from statestore.catalog.upkeep.compaction_rules import Rules
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CommitUnknownError, ConflictError, StateStoreError
 
 MAX_ATTEMPTS = 20
 
-
-def may_be_due(log_state: LogState) -> bool:
-    """Return False if no compaction can be due, from statistics alone."""
-    recent = [m for m in log_state.segments if m.role in ("open", "delta")]
-    deltas = [m for m in recent if m.role == "delta"]
-    closures = sum(c.count for m in log_state.segments for c in log_state.closures.get(m.name, ()))
-    return len(deltas) >= MINOR_DELTAS or closures + sum(m.rows for m in deltas) >= SEAL_MIN_ROWS
+Progress = Callable[[int, int], None]
 
 
-def run_compaction(files: SegmentFiles, base: LogState, full: bool) -> LogState:
-    """Compact and publish; return the newest log state, which is unchanged if nothing is due.
+def is_due(log_state: LogState) -> bool:
+    """Return whether a step of compaction is due, from statistics alone."""
+    return next_step(log_state, compaction_rules.DEFAULT, "due") is not None
 
-    Raises ConflictError COMPACTION_OVERTAKEN if other compactions keep removing the same segments.
+
+def run_compaction(
+    files: SegmentFiles,
+    base: LogState,
+    full: bool,
+    rules: Rules | None = None,
+    progress: Progress = lambda done, total: None,
+) -> LogState:
+    """Run the steps that are due (``full``: until all is folded); return the newest log state, which is unchanged if
+    nothing is due.
+
+    ``progress`` is called with (rows done, rows that are done or to do) before each step. Raises ConflictError
+    COMPACTION_OVERTAKEN if other compactions keep removing the same segments.
+    """
+    rules = rules or compaction_rules.DEFAULT
+    mode: Mode = "full" if full else "due"
+    log_state, done = load_log_state(files.storage, base=base), 0
+    until = log_state.version
+    for _ in range(16 + 8 * len(log_state.segments)):
+        step = next_step(log_state, rules, mode, until)
+        if step is None:
+            break
+        rest = sum(meta.rows for meta in log_state.segments) if full else 0
+        progress(done, done + max(rest, step.rows))
+        log_state = run_one_step(files, log_state, rules, mode, until)
+        done += step.rows
+    return log_state
+
+
+def run_one_step(
+    files: SegmentFiles,
+    base: LogState,
+    rules: Rules,
+    mode: Mode,
+    until: int | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> LogState:
+    """Run and publish the next step; return the newest log state, which is unchanged if nothing is due.
+
+    ``stop`` is asked before the step is published; if it answers True, the step is given up. Raises ConflictError
+    COMPACTION_OVERTAKEN.
     """
     log_state = base
     for _ in range(MAX_ATTEMPTS):
         log_state = load_log_state(files.storage, base=log_state)
+        step = next_step(log_state, rules, mode, until)
+        if step is None:
+            return log_state
         with claim(files.storage) as claimed:
-            rewrite = compact(files, log_state, full, claimed)
-            if not rewrite.removed:
-                return log_state
-            published = _publish_rewrite(files, log_state, rewrite)
+            published = _attempt(files, log_state, step, rules, claimed, stop)
         if published is not None:
             return published
     raise ConflictError(
@@ -48,18 +93,37 @@ def run_compaction(files: SegmentFiles, base: LogState, full: bool) -> LogState:
     )
 
 
+def _attempt(
+    files: SegmentFiles, base: LogState, step: Step, rules: Rules, claimed: str, stop: Callable[[], bool]
+) -> LogState | None:
+    """Return the log state with the step; None if another compaction or an expiry removed a segment that it read."""
+    new = NewFiles(claimed)
+    try:
+        rewrite = run_step(files, base, step, rules, new)
+    except Exception:
+        remove_files(files.storage, new)
+        raise
+    if stop():
+        remove_files(files.storage, new)
+        return base
+    return _publish_rewrite(files, base, rewrite)
+
+
 def _publish_rewrite(files: SegmentFiles, base: LogState, rewrite: Rewrite) -> LogState | None:
     """Publish a rewrite; return None if another compaction or an expiry removed a segment that it read."""
     storage = files.storage
     removed = tuple(m.name for m in rewrite.removed)
     at, carried = base, NewFiles(rewrite.new.claim)
     try:
-        storage.create_many(rewrite.new.buffers)
         while True:
             entry = _rewrite_entry(at, rewrite, carried, removed)
             try:
                 write_entry(storage, entry)
-                return after_publish(storage, at, entry)
+                published = after_publish(storage, at, entry)
+                with contextlib.suppress(Exception):  # the compaction exists, whether or not an index follows it
+                    names = tuple(m.name for m in rewrite.new.segments)
+                    note_moves(files, published, {name: Moves(names, *to) for name, to in rewrite.moved.items()})
+                return published
             except ConflictError:
                 remove_files(storage, carried)
             at = load_log_state(storage, base=at)
@@ -78,9 +142,9 @@ def _publish_rewrite(files: SegmentFiles, base: LogState, rewrite: Rewrite) -> L
 def _rewrite_entry(at: LogState, rewrite: Rewrite, carried: NewFiles, removed: tuple[str, ...]) -> CommitEntry:
     new = NewFiles(
         rewrite.new.claim,
-        {**rewrite.new.buffers, **carried.buffers},
-        rewrite.new.segments,
-        [*rewrite.new.closures, *carried.closures],
+        segments=rewrite.new.segments,
+        closures=carried.closures,
+        written={**rewrite.new.written, **carried.written},
     )
     return new_entry(at, "compact", new, removed=removed)
 
@@ -90,5 +154,5 @@ def _carry(files: SegmentFiles, base: LogState, at: LogState, rewrite: Rewrite) 
     carried = NewFiles(rewrite.new.claim)
     pieces = [c for m in rewrite.removed for c in at.closures.get(m.name, ()) if c.version > base.version]
     carried.add_closures(moved_closures(files, rewrite, pieces))
-    files.storage.create_many(carried.buffers)
+    carried.write(files.storage)
     return carried

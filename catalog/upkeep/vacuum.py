@@ -1,4 +1,4 @@
-"""Vacuum: removal of files that no reader needs, without a cost for commits that are under way."""
+"""Vacuum: removal of files that no reader needs, and trimming of the log, without a cost for commits under way."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from statestore.catalog.commits.changelog_ownership import FOLDER as CHANGELOGS
 from statestore.catalog.commits.changelog_ownership import OURS
 from statestore.catalog.commits.claims import CLAIMED_FILE, held_claims, remove_abandoned_claims
-from statestore.catalog.log.entries import entry_name, read_entry
+from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import TEMPORARY, local_root
 from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.catalog.upkeep.log_trimming import data_files_since, trim_log
 from statestore.formats.changelogs.changelog import store_of
 from statestore.formats.changelogs.changelog_writer import try_adopt
 from statestore.formats.errors import StateStoreError
@@ -59,7 +58,7 @@ def run_vacuum(files: SegmentFiles, base: LogState, older_than_us: int, dry_run:
     files.check_identity()  # the listed files belong to this store, not to one that replaced it
     if not dry_run:
         storage.settle(entry_name(newest.version))  # a log that a power failure leaves must not need removed files
-    needed = _needed_since(files, newest, cutoff)
+    needed = _needed_since(files, newest, cutoff, {item.name for item in listed})
     unneeded = [
         Unneeded(item.name, item.bytes)
         for item in listed
@@ -77,7 +76,7 @@ def run_vacuum(files: SegmentFiles, base: LogState, older_than_us: int, dry_run:
             for folder in folders:
                 with contextlib.suppress(OSError):  # not empty: a write is staged there
                     folder.rmdir()
-    return unneeded
+    return unneeded + [Unneeded(item.name, item.bytes) for item in trim_log(files, newest, cutoff, dry_run)]
 
 
 def _of_other_stores(files: SegmentFiles, root: Path, cutoff: int, dry_run: bool) -> list[Unneeded]:
@@ -154,17 +153,13 @@ def _old_folders(staging: Path, cutoff: int) -> list[Path]:
     return folders
 
 
-def _needed_since(files: SegmentFiles, newest: LogState, cutoff: int) -> set[str]:
-    """Return the files of every version that was the newest at some moment since ``cutoff``."""
-    older = np.flatnonzero(newest.versions.timestamp <= cutoff)
-    first = int(older[-1]) if len(older) else 0
+def _needed_since(files: SegmentFiles, newest: LogState, cutoff: int, listed: set[str]) -> set[str]:
+    """Return those of the listed files that a version needs which was the newest at some moment since ``cutoff``."""
+    first = max(0, newest.versions.last_until("timestamp", cutoff))
     needed = file_names(newest)
-    if first < newest.version:
+    if first < newest.version and not listed <= needed:
         needed |= file_names(load_log_state(files.storage, version=first, store=files.spec.store_id))
-        for version in range(first + 1, newest.version + 1):
-            entry = read_entry(files.storage, version)
-            refs = [ref for m in entry.added for ref in (m.file, m.index)] + [c.file for c in entry.closures]
-            needed |= {ref.name for ref in refs if ref is not None}
+        needed |= data_files_since(files.storage, first, newest.version, listed - needed)
     return needed
 
 

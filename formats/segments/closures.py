@@ -54,39 +54,62 @@ def encode_closures(name: str, parts: Sequence[Part]) -> tuple[pa.Buffer, tuple[
     return data, tuple(_slices(ref, sorted_parts, counts))
 
 
+class ClosureFile:
+    """An opened closure file, over a mapped (or fetched) buffer. Safe to share between threads.
+
+    Raises CorruptError if the file is not the one recorded. The slices are checked when they are read.
+    """
+
+    def __init__(self, ref: FileRef, data: pa.Buffer) -> None:
+        self.ref = ref
+        self._verified = VerifiedBytes(ref, data)
+        _, batches = open_file(self._verified, partial(_check_schema, ref))
+        if len(batches) != 1:
+            raise corrupt(ref, f"not a closure file ({FORMAT.decode()})")
+        self._count = batches[0].num_rows
+        self._columns = [self._located(column) for column in batches[0].columns]
+
+    def read(self, piece: ClosureSlice) -> tuple[Rows, Ints]:
+        """Return (rows ascending, new ends in epoch microseconds) of one slice: read-only views, checked.
+
+        Raises CorruptError if the file does not hold such a slice.
+        """
+        if piece.file != self.ref:
+            raise corrupt(piece.file, "two commits record different checksums or lengths of it")
+        if piece.offset < 0 or piece.count < 1 or piece.offset + piece.count > self._count:
+            raise corrupt(
+                self.ref,
+                f"the commit refers to closures {piece.offset} to {piece.offset + piece.count} of {self._count}",
+            )
+        parts = np.frombuffer(self._checked(0, 4, piece), np.uint32)
+        rows = np.frombuffer(self._checked(1, 4, piece), np.uint32)
+        ends = np.frombuffer(self._checked(2, 8, piece), np.int64)
+        if parts[0] != parts[-1] or (rows[1:] <= rows[:-1]).any() or ends.min() != piece.min_valid_to:
+            raise corrupt(self.ref, f"its closures of {piece.segment} are not those of the commit")
+        return rows, ends
+
+    def _located(self, column: pa.Array) -> tuple[int, int]:
+        """Return the position of a column's values in the file, and their number."""
+        return self._verified.offset_of(fixed_width_data(self._verified, column)), len(column)
+
+    def _checked(self, column: int, width: int, piece: ClosureSlice) -> pa.Buffer:
+        start, count = self._columns[column]
+        if piece.offset + piece.count > count:
+            raise corrupt(self.ref, f"a column has {count} closures, the commit says {piece.offset + piece.count}")
+        return self._verified.slice(start + width * piece.offset, width * piece.count)
+
+
 def read_closures(piece: ClosureSlice, data: pa.Buffer) -> tuple[Rows, Ints]:
     """(rows ascending, new ends in epoch microseconds) of one slice: read-only views of ``data``, checked.
 
     Raises CorruptError if the file is not the one recorded or does not hold such a slice.
     """
-    verified = VerifiedBytes(piece.file, data)
-    _, batches = open_file(verified, partial(_check_schema, piece.file))
-    if len(batches) != 1:
-        raise corrupt(piece.file, f"not a closure file ({FORMAT.decode()})")
-    if piece.offset < 0 or piece.count < 1 or piece.offset + piece.count > batches[0].num_rows:
-        raise corrupt(
-            piece.file,
-            f"the commit refers to closures {piece.offset} to {piece.offset + piece.count} of {batches[0].num_rows}",
-        )
-    segments, rows, ends = (_checked(verified, column, piece) for column in batches[0].columns)
-    parts = np.frombuffer(segments, dtype=np.uint32)
-    found_rows, found_ends = np.frombuffer(rows, dtype=np.uint32), np.frombuffer(ends, dtype=np.int64)
-    if parts[0] != parts[-1] or np.any(found_rows[1:] <= found_rows[:-1]) or found_ends.min() != piece.min_valid_to:
-        raise corrupt(piece.file, f"its closures of {piece.segment} are not those of the commit")
-    return found_rows, found_ends
+    return ClosureFile(piece.file, data).read(piece)
 
 
 def _check_schema(ref: FileRef, stored: pa.Schema) -> None:
     if not stored.equals(SCHEMA, check_metadata=True):
         raise corrupt(ref, f"not a closure file ({FORMAT.decode()})")
-
-
-def _checked(verified: VerifiedBytes, column: pa.Array, piece: ClosureSlice) -> pa.Buffer:
-    width = column.type.bit_width // 8
-    if piece.offset + piece.count > len(column):
-        raise corrupt(piece.file, f"a column has {len(column)} closures, the commit says {piece.offset + piece.count}")
-    start = verified.offset_of(fixed_width_data(verified, column)) + width * piece.offset
-    return verified.slice(start, width * piece.count)
 
 
 def _sorted(segment: str, version: int, rows: npt.NDArray[np.integer], ends: Ints) -> tuple[str, int, Rows, Ints]:

@@ -1,69 +1,76 @@
 """Arrow IPC files that are checked before Arrow reads a byte: the container of segments, indexes and closures.
 
 The files are plain, and any Arrow tool reads them through their footer. This reader does not use the footer. The commit
-records where each message's framing lies, so the reader verifies exactly those bytes, refuses compression and
-dictionaries, and takes one message after the other without touching the columns.
+records where each message's framing lies, so the reader verifies exactly those bytes, refuses dictionaries, and takes
+one message after the other without touching the columns. Files whose commit says how many rows each batch has are read
+batch by batch (`open_batches`); only these may be compressed.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
-import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
 
 import pyarrow as pa
 from pyarrow import ipc
 
-from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, StateStoreError
+from statestore.formats.segments.batch_message import PREFIX_BYTES, check_plain, message_end
 from statestore.formats.segments.column_checks import check_values
+from statestore.formats.segments.compressed_write import CompressedBatches, Sink, write_compressed
 from statestore.formats.segments.regions import RegionChecksums, VerifiedBytes, checksum_regions, corrupt
 from statestore.formats.segments.segment_meta import FileRef
+from statestore.formats.segments.stored_batch import UNREADABLE, StoredBatch, column_places
 
 MAGIC = b"ARROW1"
 _SCHEMA_START = 8  # the magic and two bytes of padding
-_PREFIX_BYTES = 8  # continuation marker and metadata length before each message
-_CONTINUATION = 0xFFFFFFFF
+_FRAMING_BYTES = 4096  # more than magic, markers, paddings and the footer's own fields take
 _END = b"\xff\xff\xff\xff\0\0\0\0"
-_RECORD_BATCH_HEADER = 3  # MessageHeader.RecordBatch
-_COMPRESSION_SLOT = 3  # RecordBatch.compression
-# Errors that pyarrow and numpy raise for malformed bytes.
-_UNREADABLE = (
-    pa.ArrowException, OSError, EOFError, ValueError, TypeError, IndexError, OverflowError, StopIteration, struct.error,
-    MemoryError,
-)  # fmt: skip
 
 
-def encode_file(name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> tuple[pa.Buffer, FileRef]:
-    """Encode batches as an uncompressed Arrow IPC file; returns its bytes and its reference with checksums."""
-    sink = pa.BufferOutputStream()
-    starts: list[int] = []
-    with ipc.new_file(sink, schema, options=ipc.IpcWriteOptions(compression=None)) as writer:
-        for batch in batches:
-            starts.append(sink.tell())
-            writer.write_batch(batch)
-        body_end = sink.tell()
-    data = sink.getvalue()
+Batches = Iterable[pa.RecordBatch] | CompressedBatches
+
+
+def encode_file(name: str, schema: pa.Schema, batches: Batches) -> tuple[pa.Buffer, FileRef]:
+    """Encode batches as an Arrow IPC file; returns its bytes and its reference with checksums."""
+    buffer, sink = None, pa.BufferOutputStream()
+    if not isinstance(batches, CompressedBatches):
+        remaining = iter(batches)
+        first = list(islice(remaining, 2))
+        if len(first) == 1:  # as in most files; a buffer of its size takes a quarter of the time of one that grows
+            framing = 2 * schema.serialize().size + _FRAMING_BYTES  # the schema, and the footer, which repeats it
+            buffer = pa.allocate_buffer(ipc.get_record_batch_size(first[0]) + framing)
+            sink = pa.FixedSizeBufferWriter(buffer)
+        batches = chain(first, remaining)
+    starts, body_end = _write_all(sink, sink, schema, batches)
+    data = sink.getvalue() if buffer is None else buffer.slice(0, sink.tell())
     return data, FileRef(name, data.size, checksum_regions(data), metadata_ranges(data, starts, body_end))
 
 
-def write_file(file: int, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> FileRef:
+def write_file(file: int, name: str, schema: pa.Schema, batches: Batches) -> FileRef:
     """Write what `encode_file` encodes to an open, empty file, without a copy of its bytes in memory.
 
     ``file`` is a descriptor open for reading and writing. Raises OSError if the disk fails.
     """
     target = _Target(file)
-    sink = pa.PythonFile(target, mode="w")
-    starts: list[int] = []
-    with ipc.new_file(sink, schema, options=ipc.IpcWriteOptions(compression=None)) as writer:
-        for batch in batches:
-            starts.append(target.tell())
-            writer.write_batch(batch)
-        body_end = target.tell()
+    starts, body_end = _write_all(target, pa.PythonFile(target, mode="w"), schema, batches)
     with mmap.mmap(file, target.tell(), access=mmap.ACCESS_READ) as mapped:
         ranges = metadata_ranges(mapped, starts, body_end)
     return FileRef(name, target.tell(), target.checksums.digits(), ranges)
+
+
+def _write_all(sink: Sink, arrow_sink: pa.NativeFile, schema: pa.Schema, batches: Batches) -> tuple[list[int], int]:
+    """Write a whole file; return the position before each batch and the position behind the last."""
+    if isinstance(batches, CompressedBatches):
+        return write_compressed(sink, schema, batches)
+    starts: list[int] = []
+    with ipc.new_file(arrow_sink, schema, options=ipc.IpcWriteOptions(compression=None)) as writer:
+        for batch in batches:
+            starts.append(sink.tell())
+            writer.write_batch(batch)
+        return starts, sink.tell()
 
 
 class _Target:
@@ -99,10 +106,10 @@ def metadata_ranges(data: pa.Buffer | mmap.mmap, starts: Sequence[int], body_end
 
     ``starts``: the writer's positions before each batch; ``body_end``: its position behind the last.
     """
-    schema_end = _message_end(data, _SCHEMA_START)
+    schema_end = message_end(data, _SCHEMA_START)
     begins = [schema_end, *starts[1:]] if starts else []  # the writer writes the schema with the first batch
     ranges = [(0, schema_end)]
-    ranges += [(start, _message_end(data, start) - start) for start in begins]
+    ranges += [(start, message_end(data, start) - start) for start in begins]
     footer = body_end if starts else schema_end
     return (*ranges, (footer, len(data) - footer))
 
@@ -122,11 +129,40 @@ def open_file(
     for offset, length in ranges:
         verified.verify(offset, length)
     try:
-        return _read_messages(verified, check)
+        return _read_batches(verified, check)
     except StateStoreError:
         raise
-    except _UNREADABLE as error:
-        raise corrupt(ref, f"not an Arrow file as this format requires ({type(error).__name__}: {error})") from error
+    except UNREADABLE as error:
+        raise _not_arrow(ref, error) from error
+
+
+def open_batches(
+    verified: VerifiedBytes, check: Callable[[pa.Schema], None], rows: Sequence[tuple[int, int]]
+) -> tuple[pa.Schema, list[StoredBatch]]:
+    """Schema and batches of a file, of which only the schema and the footer are read and checked yet.
+
+    ``rows``: (rows, rows of each batch but the last) of each block, by the commit. Otherwise as `open_file`.
+    """
+    ref, ranges = verified.ref, verified.ref.metadata_ranges
+    if not rows or any(block < 1 or each < 1 for block, each in rows):
+        raise corrupt(ref, "the commit does not say how many rows its record batches have")
+    batches = sum(-(-block // each) for block, each in rows)
+    if len(ranges) != batches + 2:
+        raise corrupt(ref, f"the commit says where {len(ranges) - 2} record batches are, its blocks have {batches}")
+    counts = [min(each, block - first) for block, each in rows for first in range(0, block, each)]
+    for offset, length in (ranges[0], ranges[-1]):
+        verified.verify(offset, length)
+    try:
+        schema = _read_schema(verified, check)
+        places = column_places(schema)
+        return schema, [
+            StoredBatch(verified, schema, places, count, start, length, end)
+            for count, (start, length, end) in zip(counts, _messages(verified), strict=True)
+        ]
+    except StateStoreError:
+        raise
+    except UNREADABLE as error:
+        raise _not_arrow(ref, error) from error
 
 
 def verify_column(verified: VerifiedBytes, batch: pa.RecordBatch, position: int) -> pa.Array:
@@ -138,14 +174,24 @@ def verify_column(verified: VerifiedBytes, batch: pa.RecordBatch, position: int)
     for buffer in column.buffers():
         if buffer is not None and buffer.size:
             verified.verify(verified.offset_of(buffer), buffer.size)
+    return _checked_column(verified.ref, column, batch, position)
+
+
+def verify_stored_column(verified: VerifiedBytes, batch: StoredBatch, position: int) -> tuple[pa.Array, int]:
+    """Return a column as `verify_column` does, and the number of its bytes that were decompressed."""
+    column, unpacked = batch.column(position)
+    return _checked_column(verified.ref, column, batch, position), unpacked
+
+
+def _checked_column(ref: FileRef, column: pa.Array, batch: pa.RecordBatch | StoredBatch, position: int) -> pa.Array:
     try:
         if len(column) != batch.num_rows:
             raise pa.ArrowInvalid(f"{len(column)} values for {batch.num_rows} rows")
         check_values(column)
         if column.null_count and not batch.schema.field(position).nullable:
             raise pa.ArrowInvalid("it has nulls")
-    except _UNREADABLE as error:
-        raise corrupt(verified.ref, f"column {batch.schema.names[position]!r}: {error}") from error
+    except UNREADABLE as error:
+        raise corrupt(ref, f"column {batch.schema.names[position]!r}: {error}") from error
     return column
 
 
@@ -166,7 +212,7 @@ def read_batches(
         return schema, [_checked_batch(message, schema) for message in messages]
     except StateStoreError:
         raise
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
@@ -181,7 +227,7 @@ def read_stream(data: pa.Buffer) -> Iterator[pa.RecordBatch]:
         messages = ipc.MessageReader.open_stream(pa.BufferReader(data))
         schema = ipc.read_schema(next(messages))
         yield from (_checked_batch(message, schema) for message in messages)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
@@ -192,12 +238,12 @@ def read_batch(data: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
     """
     try:
         return _checked_batch(ipc.read_message(pa.BufferReader(data)), schema)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
 def _checked_batch(message: ipc.Message, schema: pa.Schema) -> pa.RecordBatch:
-    _check_plain(message.metadata)
+    check_plain(message.metadata)
     batch = ipc.read_record_batch(message, schema)
     for column in batch.columns:
         if len(column) != batch.num_rows:
@@ -220,67 +266,54 @@ def fixed_width_data(verified: VerifiedBytes, column: pa.Array) -> pa.Buffer:
     return values
 
 
-def verify_everything(verified: VerifiedBytes, batches: Iterable[pa.RecordBatch]) -> None:
+def verify_everything(verified: VerifiedBytes, batches: Iterable[pa.RecordBatch | StoredBatch]) -> None:
     """Check all regions and every value of every column (offsets, UTF-8, decimals)."""
     verified.verify_all()
     for batch in batches:
-        for position in range(batch.num_columns):
-            column = verify_column(verified, batch, position)
+        for position, name in enumerate(batch.schema.names):
+            if isinstance(batch, StoredBatch):
+                column, _ = verify_stored_column(verified, batch, position)
+            else:
+                column = verify_column(verified, batch, position)
             try:
                 column.validate(full=True)
             except pa.ArrowException as error:
-                raise corrupt(verified.ref, f"column {batch.schema.names[position]!r}: {error}") from error
+                raise corrupt(verified.ref, f"column {name!r}: {error}") from error
 
 
-def _read_messages(
+def _read_batches(
     verified: VerifiedBytes, check: Callable[[pa.Schema], None]
 ) -> tuple[pa.Schema, list[pa.RecordBatch]]:
-    ref, data = verified.ref, verified.data
-    (first, schema_length), *middle, (footer, footer_length) = ref.metadata_ranges
-    if first != 0 or data.slice(0, len(MAGIC)).to_pybytes() != MAGIC or footer + footer_length != data.size:
-        raise corrupt(ref, "not an Arrow file")
-    schema = ipc.read_schema(pa.BufferReader(data.slice(_SCHEMA_START, schema_length - _SCHEMA_START)))
-    ends = [start for start, _ in middle[1:]] + [footer]
-    check(schema)
-    batches = []
-    expected = schema_length
-    for (start, length), end in zip(middle, ends, strict=True):
-        if start != expected or not start + length <= end <= data.size:
-            raise corrupt(ref, f"a message is expected at byte {expected}, the commit says {start}")
-        _check_plain(data.slice(start + _PREFIX_BYTES, length - _PREFIX_BYTES))
+    schema = _read_schema(verified, check)
+    data, batches = verified.data, []
+    for start, length, end in _messages(verified):
+        check_plain(data.slice(start + PREFIX_BYTES, length - PREFIX_BYTES))
         message = ipc.read_message(pa.BufferReader(data.slice(start, end - start)))
         batches.append(ipc.read_record_batch(message, schema))
-        expected = end
     return schema, batches
 
 
-def _message_end(data: pa.Buffer | mmap.mmap, start: int) -> int:
-    marker, length = struct.unpack_from("<Ii", data, start)
-    if marker != _CONTINUATION:
-        raise CorruptError(ErrorCode.SEGMENT_CORRUPT, f"no Arrow message at byte {start}")
-    return start + _PREFIX_BYTES + int(length)
+def _read_schema(verified: VerifiedBytes, check: Callable[[pa.Schema], None]) -> pa.Schema:
+    ref, data = verified.ref, verified.data
+    (first, length), *_, (footer, footer_length) = ref.metadata_ranges
+    if first != 0 or data.slice(0, len(MAGIC)).to_pybytes() != MAGIC or footer + footer_length != data.size:
+        raise corrupt(ref, "not an Arrow file")
+    schema = ipc.read_schema(pa.BufferReader(data.slice(_SCHEMA_START, length - _SCHEMA_START)))
+    check(schema)
+    return schema
 
 
-def _check_plain(metadata: pa.Buffer) -> None:
-    """Raise ValueError unless a message is a record batch that is not compressed.
-
-    A compressed body could decompress to any size, and any value could refer to a dictionary. This format version has
-    neither, so Arrow never receives one.
-    """
-    table = struct.unpack_from("<I", metadata, 0)[0]
-    if struct.unpack_from("<B", metadata, _field(metadata, table, 1))[0] != _RECORD_BATCH_HEADER:
-        raise ValueError("it has a message that is not a record batch")
-    header = _field(metadata, table, 2)
-    batch = header + struct.unpack_from("<I", metadata, header)[0]
-    if _field(metadata, batch, _COMPRESSION_SLOT):
-        raise ValueError("its columns are compressed, which this format version does not allow")
+def _messages(verified: VerifiedBytes) -> Iterator[tuple[int, int, int]]:
+    """Yield (start, length of the framing, end) of each record batch; they follow each other without gaps."""
+    ref = verified.ref
+    (_, expected), *middle, (footer, _) = ref.metadata_ranges
+    ends = [start for start, _ in middle[1:]] + [footer]
+    for (start, length), end in zip(middle, ends, strict=True):
+        if start != expected or not start + length <= end <= verified.data.size:
+            raise corrupt(ref, f"a message is expected at byte {expected}, the commit says {start}")
+        yield start, length, end
+        expected = end
 
 
-def _field(data: pa.Buffer, table: int, slot: int) -> int:
-    """Byte position of a flatbuffer table's field; 0 if the field is absent."""
-    vtable = table - struct.unpack_from("<i", data, table)[0]
-    entry = 4 + 2 * slot
-    if vtable < 0 or entry >= struct.unpack_from("<H", data, vtable)[0]:
-        return 0
-    offset = struct.unpack_from("<H", data, vtable + entry)[0]
-    return table + offset if offset else 0
+def _not_arrow(ref: FileRef, error: Exception) -> CorruptError:
+    return corrupt(ref, f"not an Arrow file as this format requires ({type(error).__name__}: {error})")

@@ -5,7 +5,10 @@ A segment does not evaluate questions about time; it returns columns and slices 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +17,14 @@ import pyarrow as pa
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, UnsupportedError
 from statestore.formats.kernels.arrays import Bools, Ints
-from statestore.formats.segments.ipc_file import open_file, verify_column, verify_everything
+from statestore.formats.segments.decoded_columns import decoded
+from statestore.formats.segments.ipc_file import (
+    open_batches,
+    open_file,
+    verify_column,
+    verify_everything,
+    verify_stored_column,
+)
 from statestore.formats.segments.regions import VerifiedBytes, corrupt
 from statestore.formats.segments.segment_meta import OPEN, FileRef, SegmentMeta
 from statestore.formats.segments.segment_write import (
@@ -25,7 +35,10 @@ from statestore.formats.segments.segment_write import (
     ROLE_KEY,
     TOMBSTONE_KEY,
 )
+from statestore.formats.segments.stored_batch import StoredBatch
 from statestore.formats.table_columns import unknown_column
+
+_AS_ARRAY, _AS_NUMPY = -1, -2  # in place of the number of a batch: all batches as one array
 
 
 class Segment:
@@ -40,32 +53,47 @@ class Segment:
         self.meta = meta
         self.schema = schema
         self._verified = VerifiedBytes(meta.file, data)
-        _, self._batches = open_file(self._verified, self._check_schema)
+        self._batches: Sequence[pa.RecordBatch | StoredBatch]
+        if meta.blocks:
+            rows = [(block.rows, block.batch_rows) for block in meta.blocks]
+            _, self._batches = open_batches(self._verified, self._check_schema, rows)
+        else:
+            _, self._batches = open_file(self._verified, self._check_schema)
         self._starts = [0, *np.cumsum([batch.num_rows for batch in self._batches]).tolist()]
         if self._starts[-1] != meta.rows:
             raise corrupt(meta.file, f"it has {self._starts[-1]} rows, the commit says {meta.rows}")
-        self._arrays: dict[tuple[int, str], pa.Array] = {}
+        self._arrays: dict[tuple[int, int], pa.Array] = {}  # views of the file
         self._whole: dict[str, pa.Array] = {}
-        self._numpy: dict[str, npt.NDArray[np.generic]] = {}
+        self._numpy: dict[str, npt.NDArray[Any]] = {}
+        self._owner = decoded.keep_for(self) if meta.blocks else -1
 
     @property
     def rows(self) -> int:
         return self.meta.rows
 
     def column(self, name: str) -> pa.Array | pa.ChunkedArray:
-        """A column, zero-copy: one Array if the file has one batch, else a ChunkedArray with a chunk per batch."""
+        """A column: one Array if the file has one batch, else a ChunkedArray with a chunk per batch.
+
+        Not copied, but decompressed where it is compressed.
+        """
         if len(self._batches) == 1:
             return self._array(0, name)
         return pa.chunked_array(self._chunks(name))
 
     def column_array(self, name: str) -> pa.Array:
-        """A column as one Array; copied (once, and kept) only if the file has several batches."""
+        """A column as one Array; copied only if the file has several batches. Copies are kept, as in `int64`."""
         if len(self._batches) == 1:
             return self._array(0, name)
-        whole = self._whole.get(name)
-        if whole is None:
-            whole = self._whole[name] = pa.concat_arrays(self._chunks(name))
-        return whole
+
+        def joined() -> tuple[pa.Array, int]:
+            whole = pa.concat_arrays(self._chunks(name))
+            return whole, whole.nbytes
+
+        if self.meta.blocks:
+            return decoded.get((self._owner, _AS_ARRAY, self._position(name)), joined)
+        if name not in self._whole:
+            self._whole[name] = joined()[0]
+        return self._whole[name]
 
     def take(self, name: str, rows: Ints) -> pa.Array:
         """The cells of a column at ``rows``, in their order. Only the batches of these rows are touched."""
@@ -75,7 +103,7 @@ class Segment:
         in_order = bool(np.all(batch[1:] >= batch[:-1]))
         order = np.arange(len(rows)) if in_order else np.argsort(batch, kind="stable")
         numbers, first = np.unique(batch[order], return_index=True)
-        found = [self._array(0, name).slice(0, 0)]  # for no rows at all
+        found = [self._array(0, name).slice(0, 0)] if not len(rows) else []
         for number, positions in zip(numbers.tolist(), np.split(order, first[1:]), strict=False):
             found.append(self._array(number, name).take(pa.array(rows[positions] - self._starts[number])))
         cells = pa.concat_arrays(found)
@@ -84,53 +112,79 @@ class Segment:
     def int64(self, name: str) -> Ints:
         """``valid_from``, ``valid_to`` (``OPEN`` for null), ``_added``, ``_closed`` or ``_dropped`` as read-only numpy.
 
-        Times are epoch microseconds. A view of the file if it has one batch, else a kept copy.
+        Times are epoch microseconds. A view of the file if it has one batch that is not compressed, else a copy, which
+        is kept (`DecodedColumns`). `int64_rows` reads a part of a large file.
         """
-        numbers = self._numpy.get(name)
-        if numbers is None:
-            parts = [_int64_view(chunk) for chunk in self._chunks(name)]
-            whole = parts[0] if len(parts) == 1 else _frozen(np.concatenate(parts))
-            self._check_versions(name, whole)  # type: ignore[arg-type]
-            numbers = self._numpy[name] = whole
-        return numbers  # type: ignore[return-value]
+        return self._kept_numpy(name, self.int64_rows)
+
+    def int64_rows(self, name: str, start: int, stop: int) -> Ints:
+        """Rows [start, stop) of `int64`; only their batches are read. A view within one batch, else a copy."""
+        if start >= stop:
+            self._position(name)
+            return _frozen(np.empty(0, np.int64))  # type: ignore[return-value]
+        parts = [_int64_view(self._array(number, name))[low:high] for number, low, high in self._parts(start, stop)]
+        found = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        self._check_versions(name, found)
+        return _frozen(found)  # type: ignore[return-value]
 
     def bools(self, name: str) -> Bools:
-        """A boolean column without nulls (``_split``) as read-only numpy, one byte per row, kept."""
-        flags = self._numpy.get(name)
-        if flags is None:
-            parts = [chunk.to_numpy(zero_copy_only=False) for chunk in self._chunks(name)]
-            flags = self._numpy[name] = _frozen(np.concatenate(parts))
-        return flags  # type: ignore[return-value]
+        """A boolean column without nulls (``_split``) as read-only numpy, one byte per row; kept as in `int64`."""
+        return self._kept_numpy(name, self.bools_rows)
+
+    def bools_rows(self, name: str, start: int, stop: int) -> Bools:
+        """Rows [start, stop) of `bools`; only their batches are read."""
+        parts = [
+            self._array(number, name).slice(low, high - low).to_numpy(zero_copy_only=False)
+            for number, low, high in self._parts(start, stop)
+        ]
+        return _frozen(np.concatenate([np.empty(0, np.bool_), *parts]))  # type: ignore[return-value]
+
+    def started_by(self, moment: int, start: int, stop: int) -> int:
+        """Number of rows of [start, stop) with ``valid_from`` <= ``moment``, for rows of one block.
+
+        ``moment`` is in epoch microseconds. A binary search over the batches reads some of them only.
+        """
+        parts = list(self._parts(start, stop))
+        found = bisect_right(
+            parts, moment, key=lambda part: int(_int64_view(self._array(part[0], "valid_from"))[part[1]])
+        )
+        if not found:
+            return 0
+        number, low, high = parts[found - 1]
+        times = _int64_view(self._array(number, "valid_from"))[low:high]
+        before: int = self._starts[number] + low - start
+        return before + int(np.searchsorted(times, moment, side="right"))
 
     def batches(
         self, columns: Sequence[str], start: int, stop: int, chunk_rows: int = BATCH_ROWS
     ) -> Iterator[pa.RecordBatch]:
         """Rows [start, stop) of these columns as zero-copy batches of at most ``chunk_rows`` rows, in order."""
         schema = pa.schema([self.schema.field(name) for name in columns])
-        for number, batch in enumerate(self._batches):
-            base = self._starts[number]
-            low, high = max(start - base, 0), min(stop - base, batch.num_rows)
-            if low >= high:
-                continue
+        for number, low, high in self._parts(start, stop):
             arrays = [self._array(number, name) for name in columns]
-            whole = pa.RecordBatch.from_arrays(arrays, schema=schema) if arrays else batch.select([])
+            whole = (
+                pa.RecordBatch.from_arrays(arrays, schema=schema)
+                if arrays
+                else _no_columns(self._batches[number].num_rows)
+            )
             for row in range(low, high, chunk_rows):
                 yield whole.slice(row, min(chunk_rows, high - row))
+
+    def forget_decoded(self) -> None:
+        """Drop the columns that were decompressed or copied and are kept in memory."""
+        decoded.forget(self._owner)
 
     def verify_all(self) -> None:
         """Check every byte and every value, and the rules of docs/format.md that checksums do not imply."""
         verify_everything(self._verified, self._batches)
-        for field in self.schema:
-            if not field.nullable and any(chunk.null_count for chunk in self._chunks(field.name)):
-                raise corrupt(self.meta.file, f"column {field.name!r} has nulls")
-        starts, ends = self.int64("valid_from"), self.int64("valid_to")
         for first, block in self.meta.spans():
-            mine = starts[first : first + block.rows]
-            if np.any(mine[1:] < mine[:-1]):
+            starts = self.int64_rows("valid_from", first, first + block.rows)
+            if np.any(starts[1:] < starts[:-1]):
                 raise corrupt(self.meta.file, f"rows {first} to {first + block.rows} are not sorted by valid_from")
-        open_rows = np.concatenate([chunk.is_null().to_numpy(False) for chunk in self._chunks("valid_to")])
-        if not np.array_equal(open_rows, ends == OPEN):
-            raise corrupt(self.meta.file, "the null slots of valid_to do not hold the open end")
+        for number in range(len(self._batches)):
+            ends = self._array(number, "valid_to")
+            if not np.array_equal(ends.is_null().to_numpy(False), _int64_view(ends) == OPEN):
+                raise corrupt(self.meta.file, "the null slots of valid_to do not hold the open end")
 
     def _check_versions(self, name: str, versions: Ints) -> None:
         """Raise CorruptError if a system column names a commit that the statistics rule out.
@@ -159,15 +213,53 @@ class Segment:
     def _chunks(self, name: str) -> list[pa.Array]:
         return [self._array(number, name) for number in range(len(self._batches))]
 
+    def _parts(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """Yield (batch, first, end) of the rows [start, stop), counted within each batch."""
+        start, stop = max(start, 0), min(stop, self._starts[-1])
+        if start >= stop:
+            return
+        starts = self._starts
+        for number in range(bisect_right(starts, start) - 1, bisect_left(starts, stop)):
+            yield number, max(start - starts[number], 0), min(stop, starts[number + 1]) - starts[number]
+
+    def _position(self, name: str) -> int:
+        position: int = self.schema.get_field_index(name)
+        if position < 0:
+            raise unknown_column(name, self.meta.name, map(repr, self.schema.names))
+        return position
+
     def _array(self, number: int, name: str) -> pa.Array:
-        array = self._arrays.get((number, name))
-        if array is None:
-            position = self.schema.get_field_index(name)
-            if position < 0:
-                raise unknown_column(name, self.meta.name, map(repr, self.schema.names))
-            array = verify_column(self._verified, self._batches[number], position)
-            self._arrays[(number, name)] = array
+        position = self._position(name)
+        array = self._arrays.get((number, position))
+        if array is not None:
+            return array
+        batch = self._batches[number]
+        if isinstance(batch, StoredBatch):
+            return decoded.get((self._owner, number, position), partial(self._stored_array, batch, number, position))
+        array = self._arrays[(number, position)] = verify_column(self._verified, batch, position)
         return array
+
+    def _stored_array(self, batch: StoredBatch, number: int, position: int) -> tuple[pa.Array, int]:
+        """Return a column of a batch and the size of what was decompressed; views of the file are kept with it."""
+        array, unpacked = verify_stored_column(self._verified, batch, position)
+        if not unpacked:
+            self._arrays[(number, position)] = array
+        return array, unpacked
+
+    def _kept_numpy(self, name: str, read: Callable[[str, int, int], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        """Return a whole column as numpy. It is kept with a segment of one block, else within a bound in bytes."""
+        if self.meta.blocks:
+
+            def whole() -> tuple[npt.NDArray[Any], int]:
+                numbers = read(name, 0, self.rows)
+                return numbers, numbers.nbytes
+
+            kept: npt.NDArray[Any] = decoded.get((self._owner, _AS_NUMPY, self._position(name)), whole)
+            return kept
+        numbers = self._numpy.get(name)
+        if numbers is None:
+            numbers = self._numpy[name] = read(name, 0, self.rows)
+        return numbers
 
 
 def _int64_view(array: pa.Array) -> Ints:
@@ -175,6 +267,10 @@ def _int64_view(array: pa.Array) -> Ints:
     if not len(array):
         return np.empty(0, np.int64)
     return np.frombuffer(data, dtype=np.int64, count=len(array), offset=array.offset * 8)
+
+
+def _no_columns(rows: int) -> pa.RecordBatch:
+    return pa.record_batch([pa.nulls(rows)], names=["none"]).select([])
 
 
 def _frozen(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:

@@ -34,7 +34,8 @@ class FileRef:
 class Block:
     """Consecutive rows of a segment, sorted by ``valid_from``, and the statistics by which a read judges them.
 
-    Each statistic has the meaning that it has in `SegmentMeta`.
+    Each statistic has the meaning that it has in `SegmentMeta`. ``batch_rows``: the rows of each of its record batches
+    but the last, which has the rest; 0 only where the whole file is taken for one block.
     """
 
     rows: int
@@ -46,6 +47,7 @@ class Block:
     last_closed: int
     split_closed: int
     late_added: int
+    batch_rows: int = 0
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,15 @@ import pyarrow.compute as pc
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.kernels.arrays import Bools, Ints
-from statestore.formats.segments.ipc_file import encode_file
+from statestore.formats.segments.compressed_write import CompressedBatches, Compression
+from statestore.formats.segments.ipc_file import Batches, encode_file
 from statestore.formats.segments.segment_meta import OPEN, Block, FileRef, Role, SegmentMeta
 from statestore.formats.values.types import TIME
 
 BATCH_ROWS = 1 << 20
 BATCH_COLUMN_BYTES = 1 << 30  # string offsets are 32 bits wide
+COMPRESSED_BATCH_ROWS = 1 << 14  # so few that one row costs little; fewer make files larger and scans slower
+COMPRESSED_COLUMN_BYTES = 1 << 23
 MAX_BOUND_CHARS = 64
 FORMAT = "segment/1"
 FORMAT_OF_BLOCKS = "segment/2"  # several blocks
@@ -107,7 +110,7 @@ class RowsOfBlock:
 
 
 def write_blocks(
-    write: Callable[[str, pa.Schema, Iterable[pa.RecordBatch]], FileRef],
+    write: Callable[[str, pa.Schema, Batches], FileRef],
     name: str,
     columns: pa.Schema,
     blocks: Iterable[RowsOfBlock],
@@ -115,24 +118,28 @@ def write_blocks(
     role: Role,
     tombstone: bool,
     key_names: Sequence[str],
+    compression: Compression | None = None,
 ) -> SegmentMeta:
     """Write a segment of several blocks, which are taken one by one; return its metadata for the commit.
 
-    The metadata lacks the key groups and the index. ``columns`` is the schema of each block's table. Raises
-    InvalidInputError INVALID_SEGMENT as `write_segment` does, and if there is no block.
+    The metadata lacks the key groups and the index. ``columns`` is the schema of each block's table. With
+    ``compression``, columns that get small enough are compressed, in smaller batches. Raises InvalidInputError
+    INVALID_SEGMENT as `write_segment` does, and if there is no block.
     """
     schema = _file_schema(columns, FORMAT_OF_BLOCKS, role, tombstone, key_names)
-    return _written(write, name, schema, blocks, role, tombstone, key_names)
+    return _written(write, name, schema, blocks, role, tombstone, key_names, compression, by_block=True)
 
 
 def _written(
-    write: Callable[[str, pa.Schema, Iterable[pa.RecordBatch]], FileRef],
+    write: Callable[[str, pa.Schema, Any], FileRef],
     name: str,
     schema: pa.Schema,
     blocks: Iterable[RowsOfBlock],
     role: Role,
     tombstone: bool,
     key_names: Sequence[str],
+    compression: Compression | None = None,
+    by_block: bool = False,
 ) -> SegmentMeta:
     written: list[tuple[Block, _Totals]] = []
 
@@ -140,10 +147,15 @@ def _written(
         for rows in blocks:
             _check_columns(rows.table, role, tombstone, key_names)
             times = _Times(rows.table)
-            written.append((_block(times, rows.late), _totals(rows.table, times, role, key_names)))
-            yield from _file_batches(rows.table, schema, times.ends)
+            # Arrow kernels leave arbitrary values in null slots. The format requires OPEN there, so the column is new.
+            position = rows.table.schema.get_field_index("valid_to")
+            table = rows.table.set_column(position, "valid_to", end_column(times.ends))
+            batch_rows = _batch_rows(table, compression) if by_block else 0
+            block = replace(_block(times, rows.late), batch_rows=batch_rows)
+            written.append((block, _totals(table, times, role, key_names)))
+            yield from (_file_batch(piece, schema) for piece in _pieces(table, batch_rows))
 
-    ref = write(name, schema, batches())
+    ref = write(name, schema, CompressedBatches(batches(), compression) if compression else batches())
     if not written:
         raise _invalid("it has no rows")
     return _metadata(ref, role, tombstone, [block for block, _ in written], [totals for _, totals in written])
@@ -251,17 +263,31 @@ def _int64(table: pa.Table, name: str, null: int = 0) -> Ints:
     return ints
 
 
-def _file_batches(table: pa.Table, schema: pa.Schema, ends: Ints) -> Iterator[pa.RecordBatch]:
-    """Yield batches of at most BATCH_ROWS rows, or fewer where a column would exceed BATCH_COLUMN_BYTES."""
-    # Arrow kernels leave arbitrary values in null slots. The format requires OPEN there, so the column is made anew.
-    table = table.set_column(table.schema.get_field_index("valid_to"), "valid_to", end_column(ends))
+def _pieces(table: pa.Table, batch_rows: int) -> Iterator[pa.Table]:
+    """Cut a table into batches of ``batch_rows`` rows; of as many as a batch may have if that is 0."""
     start = 0
     while start < table.num_rows:
-        piece = table.slice(start, BATCH_ROWS)
-        while piece.num_rows > 1 and max(column.nbytes for column in piece.columns) > BATCH_COLUMN_BYTES:
+        piece = table.slice(start, batch_rows or BATCH_ROWS)
+        while not batch_rows and piece.num_rows > 1 and _largest_column(piece) > BATCH_COLUMN_BYTES:
             piece = piece.slice(0, piece.num_rows // 2)
         start += piece.num_rows
-        yield pa.RecordBatch.from_arrays([_contiguous(column) for column in piece.columns], schema=schema)
+        yield piece
+
+
+def _batch_rows(table: pa.Table, compression: Compression | None) -> int:
+    """Return how many rows each batch of a block gets, so that no column of any batch is too long."""
+    rows, most = (COMPRESSED_BATCH_ROWS, COMPRESSED_COLUMN_BYTES) if compression else (BATCH_ROWS, BATCH_COLUMN_BYTES)
+    while rows > 1 and any(_largest_column(piece) > most for piece in _pieces(table, rows)):
+        rows //= 2
+    return rows
+
+
+def _largest_column(piece: pa.Table) -> int:
+    return max(int(column.nbytes) for column in piece.columns)
+
+
+def _file_batch(piece: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([_contiguous(column) for column in piece.columns], schema=schema)
 
 
 def _contiguous(column: pa.ChunkedArray) -> pa.Array:

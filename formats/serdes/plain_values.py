@@ -1,9 +1,9 @@
 """Serde "natural", single values: functions made for one schema.
 
-Most values are rows of exactly the Python types of their columns, without nulls. The functions for these are written
-as source, without a loop over the columns, and compiled once for a schema, as ``dataclasses`` does: three times as fast
-as a loop. The source holds numbers of columns only, and never a name of a user. All other values, wrong ones included,
-go through `ValueCodec` and `ValueLayout`, which raise the errors.
+Most values are rows of exactly the Python types of their columns, some of them null. The functions for these are
+written as source, without a loop over the columns, and compiled once for a schema, as ``dataclasses`` does: three times
+as fast as a loop. The source holds numbers of columns only, and never a name of a user. All other values, wrong ones
+included, go through `ValueCodec` and `ValueLayout`, which raise the errors.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ Decode = Callable[[bytes], Any]
 
 # Errors for a value that is not quite plain; the slow way then encodes, decodes or refuses it.
 _NOT_PLAIN = (struct.error, TypeError, ValueError, OverflowError, KeyError)
+_NOTHING = object()  # a cell of what is not a row; it has no type of a column and is not null
+MOST_WITH_NULLS = 8  # columns of a row whose null bits are looked up in a list
 _AS_THEY_ARE = (int, float, bool)  # types of values that are packed without a conversion
 
 _ENCODE = """
@@ -34,11 +36,15 @@ def encode(value):
         {cells}
         if {plain}:
             {bytes}
-            return {joined}
+            return {joined}{with_nulls}
     except NOT_PLAIN:
         pass
     return slowly(value)
 """
+_ENCODE_NULLS = """
+        if {plain}:
+            {bytes}
+            return {joined}"""
 _CELLS_OF_A_ROW = """if type(value) is tuple:
             {row} = value
         elif type(value) is dict and len(value) == {count}:
@@ -51,11 +57,16 @@ def decode(data):
         {head} = {unpack}(data)
         if bits == full{whole}:
             {ends}
-            return {value}
+            return {value}{with_nulls}
     except NOT_PLAIN:
         pass
     return slowly(data)
 """
+_DECODE_NULLS = """
+        nulls = number_of(bits, 'little')
+        if nulls <= most{whole}{empty}:
+            {ends}
+            return {value}"""
 
 
 def value_encoder(layout: ValueLayout, codec: ValueCodec) -> Encode:
@@ -68,33 +79,48 @@ def value_encoder(layout: ValueLayout, codec: ValueCodec) -> Encode:
     types = [plain_type(column.kind) for column in layout.columns]
     if not types or None in types:
         return slowly
-    known: dict[str, Any] = {"pack": layout.head.pack, "full": layout.full}
+    known: dict[str, Any] = {"pack": layout.head.pack, "full": layout.full, "nothing": _NOTHING}
     for column, name, plain in zip(layout.columns, codec.schema.names, types, strict=True):
         i = column.position
         known |= {f"name{i}": name, f"type{i}": plain, f"to{i}": _packable(name, column)}
     indexes, others = range(len(types)), [column.position for column in layout.others]
-    numbers = [
-        f"cell{column.position}"
+    numbers = {
+        column.position: f"cell{column.position}"
         if types[column.position] in _AS_THEY_ARE
         else f"to{column.position}(cell{column.position})"
         for column in layout.numbers
-    ]
-    head = f"pack({', '.join(['full', *numbers, *[f'len(bytes{i})' for i in others]])})"
-    parts = [head, *[f"bytes{i}" for i in others]]
+    }
+    known |= {f"zero{column.position}": column.zero for column in layout.numbers}
+    known["bits_of"] = [number.to_bytes(len(layout.full), "little") for number in range(1 << min(len(types), 8))]
+    tail = [f"len(bytes{i})" for i in others]
+    parts = [f"pack({', '.join(['full', *numbers.values(), *tail])})", *[f"bytes{i}" for i in others]]
+    nullable = {i: f"zero{i} if cell{i} is None else {number}" for i, number in numbers.items()}
+    bits = " | ".join([f"(cell{i} is not None) << {i}" for i in indexes])
+    parts_with_nulls = [f"pack({', '.join([f'bits_of[{bits}]', *nullable.values(), *tail])})", *parts[1:]]
     row = "".join([f"cell{i}, " for i in indexes])
     by_row = _CELLS_OF_A_ROW.format(
         row=row,
         count=len(types),
         by_name="".join([f"value[name{i}], " for i in indexes]),
-        nothing="None, " * len(types),
+        nothing="nothing, " * len(types),
+    )
+    with_nulls = _ENCODE_NULLS.format(
+        plain=" and ".join([f"(cell{i} is None or type(cell{i}) is type{i})" for i in indexes]),
+        bytes="; ".join([f"bytes{i} = b'' if cell{i} is None else to{i}(cell{i})" for i in others]) or "pass",
+        joined=_joined(parts_with_nulls),
     )
     source = _ENCODE.format(
         cells="cell0 = value" if len(types) == 1 else by_row,
         plain=" and ".join([f"type(cell{i}) is type{i}" for i in indexes]),
         bytes="; ".join([f"bytes{i} = to{i}(cell{i})" for i in others]) or "pass",
-        joined=" + ".join(parts) if len(parts) < 4 else f"b''.join(({', '.join(parts)}))",
+        joined=_joined(parts),
+        with_nulls=with_nulls if 1 < len(types) <= MOST_WITH_NULLS else "",
     )
     return _compiled(source, "encode", slowly, known)
+
+
+def _joined(parts: list[str]) -> str:
+    return " + ".join(parts) if len(parts) < 4 else f"b''.join(({', '.join(parts)}))"
 
 
 def row_encoder(layout: ValueLayout, codec: ValueCodec) -> Callable[[tuple[Any, ...]], bytes]:
@@ -134,12 +160,24 @@ def value_decoder(layout: ValueLayout, codec: ValueCodec) -> Decode:
     stored = [f"stored{column.position}" for column in layout.numbers]
     lengths = [f"length{column.position}" for column in layout.others]
     row = ", ".join([f"name{i}: {cells[i]}" for i in sorted(cells)])
+    nullable = ", ".join([f"name{i}: {cells[i]} if nulls & {1 << i} else None" for i in sorted(cells)])
+    known |= {"number_of": int.from_bytes, "most": (1 << len(cells)) - 1}
+    is_whole = f" and len(data) == {' + '.join([str(head.size), *lengths])}" if lengths else ""
+    with_nulls = _DECODE_NULLS.format(
+        whole=is_whole,
+        empty="".join(
+            [f" and (nulls & {1 << column.position} or not length{column.position})" for column in layout.others]
+        ),
+        ends="; ".join(ends) or "pass",
+        value=f"{{{nullable}}}",
+    )
     source = _DECODE.format(
         head=", ".join(["bits", *stored, *lengths]),
         unpack="unpack_from" if lengths else "unpack",
-        whole=f" and len(data) == {' + '.join([str(head.size), *lengths])}" if lengths else "",
+        whole=is_whole,
         ends="; ".join(ends) or "pass",
         value=cells[0] if len(cells) == 1 else f"{{{row}}}",
+        with_nulls=with_nulls if 1 < len(cells) <= MOST_WITH_NULLS else "",
     )
     return _compiled(source, "decode", slowly, known)
 

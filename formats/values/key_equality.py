@@ -11,9 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.kernels.arrays import Bools, Ints
+from statestore.formats.kernels.compiled_use import is_loaded
 
 Rows = npt.NDArray[np.integer[Any]]
 
+COMPILED_ROWS = 64  # so many strings are compared by a compiled loop where this process has loaded it
 _MAX_WIDTH = 64  # strings of at most so many bytes are compared as items of a numpy array
 _TAKE_BYTES = 1 << 28  # Arrow's take cannot make a string array of 2 GiB or more
 
@@ -108,6 +110,14 @@ def _lists_equal(left: pa.Array, left_rows: Rows, right: pa.Array, right_rows: R
 
 def _strings_equal(left: pa.Array, left_rows: Rows, right: pa.Array, right_rows: Rows) -> Bools:
     """Compare the bytes only of strings of equal length."""
+    if len(left_rows) >= COMPILED_ROWS and is_loaded():
+        from statestore.formats.kernels.key_kernels import strings_equal
+
+        found = np.empty(len(left_rows), np.bool_)
+        sides = [(_string_data(c), _string_offsets(c)[: len(c) + 1]) for c in (left, right)]
+        rows = [r.astype(np.int64, copy=False) for r in (left_rows, right_rows)]
+        if strings_equal(*sides[0], rows[0], *sides[1], rows[1], found):
+            return found
     left_starts, lengths = _extents(_string_offsets(left), left_rows)
     right_starts, right_lengths = _extents(_string_offsets(right), right_rows)
     equal: Bools = lengths == right_lengths
@@ -127,6 +137,11 @@ def _pieces(column: pa.Array, starts: Ints, width: int) -> npt.NDArray[np.void]:
     data = np.frombuffer(column.buffers()[2], np.uint8)
     pieces: npt.NDArray[np.void] = np.ndarray((len(data) - width + 1,), f"V{width}", buffer=data, strides=(1,))[starts]
     return pieces
+
+
+def _string_data(column: pa.Array) -> npt.NDArray[np.uint8]:
+    data = column.buffers()[2]
+    return np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
 
 
 def _string_offsets(column: pa.Array) -> Rows:

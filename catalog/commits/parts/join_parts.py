@@ -20,7 +20,8 @@ import pyarrow as pa
 
 from statestore.catalog.commits.new_files import NewFiles, RowBlock
 from statestore.catalog.commits.parts.staged_parts import OpenedPart, StagedSegment, staging_gone
-from statestore.catalog.commits.record_timelines import Closure, Records, resolve
+from statestore.catalog.commits.record_timelines import Closure, resolve
+from statestore.catalog.commits.sorted_records import Records
 from statestore.catalog.commits.version_ends import NewRows
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.segment_files import SegmentFiles

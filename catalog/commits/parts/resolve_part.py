@@ -24,14 +24,14 @@ from statestore.catalog.commits.parts.staged_parts import (
     stage_segment,
 )
 from statestore.catalog.commits.publish_commit import block_of, is_everything
-from statestore.catalog.commits.record_timelines import (
+from statestore.catalog.commits.sorted_records import (
     Records,
     SortedRecords,
     by_start,
-    find_existing,
     last_of_each_time,
     sort_records,
 )
+from statestore.catalog.commits.stored_rows import find_existing
 from statestore.catalog.commits.version_ends import Existing, NewRows, insert_versions
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.store_spec import StoreSpec

@@ -20,8 +20,8 @@ import xxhash
 
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart, check_stored, part_from_json
 from statestore.catalog.log.entries import entry_name, published, split_commit_id
-from statestore.catalog.log.log_checkpoint import ENTRY
 from statestore.catalog.log.log_checks import INT64, VERSION, check_choice, check_int, check_text
+from statestore.catalog.log.log_names import ENTRY
 from statestore.catalog.log.storage import Guard, Storage, StorageExistsError
 from statestore.catalog.log.store_identity import identity_guard
 from statestore.formats.error_codes import ErrorCode

@@ -184,7 +184,15 @@ class HotTier:
     def scan(
         self, time_segment: int, low: bytes | None = None, high: bytes | None = None, backwards: bool = False
     ) -> Iterator[Row]:
-        """Yield rows with ``low`` <= key < ``high`` (None: without end) of one segment, as of the scan's first row.
+        """Yield the rows of `scan_lists` one by one."""
+        for rows in self.scan_lists(time_segment, low, high, backwards):
+            yield from rows
+
+    def scan_lists(
+        self, time_segment: int, low: bytes | None = None, high: bytes | None = None, backwards: bool = False
+    ) -> Iterator[list[Row]]:
+        """Yield rows with ``low`` <= key < ``high`` (None: without end) of one segment, as of the scan's first row, in
+        lists of some hundreds.
 
         Raises TierBrokenError if damage ends the scan early, or if the tier is closed during the scan. A scan of a
         segment that is dropped meanwhile ends.
@@ -199,7 +207,7 @@ class HotTier:
                 raise TierBrokenError("the tier was closed during an iteration")
             scan.begin(database)
             while rows := scan.some():
-                yield from rows
+                yield rows
         except Exception as error:
             if not self._is_dropped(time_segment, database):
                 raise broken(error) from error

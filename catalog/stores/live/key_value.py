@@ -18,6 +18,7 @@ from statestore.catalog.stores.latency import SAMPLE
 from statestore.catalog.stores.live.hot_tier import ONE, HotTier
 from statestore.catalog.stores.live.live_store import LiveStore
 from statestore.catalog.stores.live.tier_errors import broken
+from statestore.catalog.stores.many_keys import many_keys
 from statestore.catalog.stores.store_handle import PutAllResult
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
@@ -62,6 +63,14 @@ class KeyValueStore(LiveStore):
         if begin:
             gets.add(perf_counter_ns() - begin)
         return value
+
+    def get_many(self, keys: Any) -> list[Any]:
+        """Return the value of each of these keys, or None, in their order.
+
+        ``keys`` is an iterable of keys as for `get`, or an Arrow array of them (of structs, for a key of several
+        columns).
+        """
+        return [self.get(key) for key in many_keys(keys)]
 
     def put(self, key: Any, value: Any, timestamp: Time | None = None) -> None:
         """Set the value of a key, or (None) delete it. The put survives the end of this process when the call returns.

@@ -196,7 +196,7 @@ def _usable(position: TierPosition, spec: StoreSpec, log_state: LogState) -> boo
         return False  # of a release that stored every row by key
     if not is_of_this_boot(position) and position.changelog:
         return False  # the machine may have lost the end of the changelog, but not that of the tier
-    return set(log_state.versions.operation[position.version + 1 :]) <= UPKEEP
+    return set(log_state.versions.operations_after(position.version)) <= UPKEEP
 
 
 def _replay(content: Content, tier: HotTier, batches: Iterable[pa.RecordBatch], state: TierState) -> TierState:

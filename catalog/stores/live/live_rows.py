@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.commits.record_timelines import Records
+from statestore.catalog.commits.sorted_records import Records
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.live.hot_tier import ONE, HotTier
 from statestore.catalog.stores.row_layout import TICK, RowLayout, layout_of

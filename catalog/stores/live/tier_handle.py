@@ -83,6 +83,13 @@ class TierHandle(TierOwner):
     def _rows(
         self, time_segments: Iterable[int], low: bytes | None, high: bytes | None, backwards: bool
     ) -> Iterator[Row]:
+        """Yield the rows of `_row_lists` one by one."""
+        for rows in self._row_lists(time_segments, low, high, backwards):
+            yield from rows
+
+    def _row_lists(
+        self, time_segments: Iterable[int], low: bytes | None, high: bytes | None, backwards: bool
+    ) -> Iterator[list[Row]]:
         """Yield rows with ``low`` <= key < ``high`` segment by segment; rows of segments that are dropped meanwhile
         disappear.
 
@@ -94,12 +101,12 @@ class TierHandle(TierOwner):
             while True:
                 tier, begin = self._readable(), (first, last)
                 try:
-                    for row in tier.scan(time_segment, first, last, backwards):
-                        yield row
+                    for rows in tier.scan_lists(time_segment, first, last, backwards):
+                        yield rows
                         if backwards:
-                            last = row[0]
+                            last = rows[-1][0]
                         else:
-                            first = row[0] + b"\0"
+                            first = rows[-1][0] + b"\0"
                     break
                 except TierBrokenError as error:
                     again = begin == (first, last)

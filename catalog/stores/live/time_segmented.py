@@ -63,10 +63,14 @@ class TimeSegmentedStore(LiveStore):
         """Yield the rows in segments of the times [first, last] whose row key is in ``bounds`` and accepted by
         ``take``.
         """
+        rows = self._rows(self._time_segments_of(first, last, backwards), *bounds, backwards)
+        return (row for row in rows if take(row[0]))
+
+    def _time_segments_of(self, first: int, last: int, backwards: bool) -> list[int]:
+        """Return the existing segments of the times [first, last], in the order of a read."""
         low, high = self._rule.time_segment(first), self._rule.time_segment(last)
         time_segments = [n for n in self._read(lambda tier: tier.time_segments()) if low <= n <= high]
-        rows = self._rows(time_segments[::-1] if backwards else time_segments, *bounds, backwards)
-        return (row for row in rows if take(row[0]))
+        return time_segments[::-1] if backwards else time_segments
 
     def _stored_value(self, time: int, row_key: bytes) -> Any:
         """Return the value of one row, or None."""

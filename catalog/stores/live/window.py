@@ -9,6 +9,7 @@ start of the window.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
@@ -20,7 +21,6 @@ from statestore.catalog.stores.live.hot_tier import HotTier, TimeOrderedTier
 from statestore.catalog.stores.live.live_tables import SEQUENCE_MASK, Accepted
 from statestore.catalog.stores.live.tier_handle import MAX_TIME
 from statestore.catalog.stores.live.time_segmented import (
-    Bounds,
     Take,
     TimeSegmentedStore,
     Windowed,
@@ -33,6 +33,7 @@ from statestore.formats.kafka_rows.window_keys import SUFFIX, key_and_start, tim
 from statestore.formats.values.times import Time
 
 START = INT64
+_new_tuple = tuple.__new__  # of a Windowed, without keyword arguments
 SUFFIX_BYTES = SUFFIX.size
 LAST = b"\x7f" + b"\xff" * 11  # no suffix of a time from 0 on is greater
 
@@ -158,12 +159,32 @@ class WindowStore(TimeSegmentedStore):
         if first > last:
             return iter(())
         name = self._forms.serde.key_bytes(key)
-        length = len(name) + SUFFIX_BYTES
-        bounds: Bounds = one_key(name, SUFFIX.pack(first, 0), SUFFIX.pack(last, SEQUENCE_MASK))
-        take: Take = lambda row: len(row) == length and row.startswith(name)  # noqa: E731
         if self._rule.time_ordered:
-            bounds, take = time_first_bounds(first, last), lambda row: key_and_start(row)[0] == name
-        return map(self._windowed, self._stored(first, last, bounds, take, backwards))
+            take: Take = lambda row: key_and_start(row)[0] == name  # noqa: E731
+            return map(self._windowed, self._stored(first, last, time_first_bounds(first, last), take, backwards))
+        lists = self._row_lists(
+            self._time_segments_of(first, last, backwards),
+            *one_key(name, SUFFIX.pack(first, 0), SUFFIX.pack(last, SEQUENCE_MASK)),
+            backwards,
+        )
+        return self._windows_of(name, lists)
+
+    def _windows_of(self, name: bytes, lists: Iterator[list[tuple[bytes, bytes]]]) -> Iterator[Windowed]:
+        """Yield the rows of one key, whose row keys all begin with ``name``; longer ones belong to other keys."""
+        at, length = len(name), len(name) + SUFFIX_BYTES
+        size, unpack = self._rule.window_size, START.unpack_from
+        key_of, value_of = self._forms.serde.key_of, self._forms.serde.value_of
+        key = key_of(name)
+        if isinstance(key, dict | list):  # users may change it
+            key_of_row: Callable[[], Any] = partial(key_of, name)
+        else:
+            key_of_row = lambda: key  # noqa: E731
+        for rows in lists:
+            found = [(unpack(row, at)[0], value) for row, value in rows if len(row) == length]
+            yield from [
+                _new_tuple(Windowed, (key_of_row(), start, min(start + size, MAX_TIME), value_of(value)))
+                for start, value in found
+            ]
 
     def _range(self, low: Any, high: Any, start: Time | None, end: Time | None, backwards: bool) -> Iterator[Windowed]:
         self._latencies["range"].count += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from statestore.catalog.commits.key_timeline import KeyVersion, Timeline
+from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.point_lookup import Found, PointLookup
 from statestore.catalog.stores.pending_writes import Pending
 from statestore.formats.values.key_codec import KeyCodec
@@ -18,18 +19,19 @@ class LiveState:
     """Timelines of keys with pending puts, made at the first read; other keys are read from segments.
 
     A timeline starts with the committed rows that end at or after the key's earliest pending put. Rows that end earlier
-    cannot change, so the cost of a put does not depend on the length of the key's history.
+    cannot change, so the cost of a put does not depend on the length of the key's history. ``lookup`` has the committed
+    rows only.
     """
 
     def __init__(self, lookup: PointLookup, pending: Pending, codec: KeyCodec) -> None:
-        self._lookup = lookup
+        self.lookup = lookup
         self._pending = pending
         self._codec = codec
         self._timelines: dict[Key, tuple[int, Timeline]] = {}
 
-    def follow(self, lookup: PointLookup) -> None:
+    def follow(self, log_state: LogState) -> None:
         """Read from another log state from now on."""
-        self._lookup = lookup
+        self.lookup = self.lookup.following(log_state)
         self._timelines.clear()
 
     def forget(self) -> None:
@@ -49,11 +51,11 @@ class LiveState:
                     return entry.start, entry.end, entry.value
                 if moment >= earliest:
                     return None
-        return self._lookup.valid_at(key, self._codec.hash(key), moment)
+        return self.lookup.valid_at(key, moment)
 
     def versions_of(self, key: Key) -> list[Found]:
         """Return all versions and tombstones of the key by start."""
-        committed = self._lookup.ending_from(key, self._codec.hash(key), ALL_TIMES)
+        committed = self.lookup.ending_from(key, ALL_TIMES)
         cached = self._timeline(key) if self._pending.parts else None
         if cached is None:
             return committed
@@ -67,6 +69,14 @@ class LiveState:
         if cached is None or moment < cached[0]:
             cached = self._timelines[key] = (moment, self._make(key, moment))
         return cached[1]
+
+    def has_timeline(self, key: Key) -> bool:
+        """Return whether the key's timeline was made, so that further puts have to go into it."""
+        return key in self._timelines
+
+    def drop(self, key: Key) -> None:
+        """Drop the key's timeline, which does not have a put that was made meanwhile."""
+        self._timelines.pop(key, None)
 
     def keep(self, key: Key, timeline: Timeline) -> None:
         """Drop the key's timeline unless it is this one, which has taken a put that the other has not."""
@@ -87,7 +97,7 @@ class LiveState:
 
     def _make(self, key: Key, earliest: int) -> Timeline:
         key_hash = self._codec.hash(key)
-        rows = self._lookup.ending_from(key, key_hash, earliest)
+        rows = self.lookup.ending_from(key, earliest)
         timeline = Timeline([KeyVersion(f.start, f.end, f.values, number) for number, f in enumerate(rows)])
         for moment, cells in self._pending.puts_of(key, key_hash):
             timeline.put(moment, cells)

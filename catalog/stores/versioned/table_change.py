@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from statestore.catalog.commits.publish_commit import Change
-from statestore.catalog.commits.record_timelines import Records
+from statestore.catalog.commits.sorted_records import Records
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.segment_files import SegmentFiles

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from statestore.catalog.stores.many_keys import many_keys
 from statestore.catalog.stores.store_handle import PutAllResult, StoreHandle
 from statestore.catalog.stores.versioned.records import PutResult, Record
 from statestore.formats.values.times import Moment, Time
@@ -41,6 +42,14 @@ class VersionedStore(StoreHandle, ABC):
 
         For a moment older than the retention, only a newest version that was already valid then is returned.
         """
+
+    def get_many(self, keys: Any, as_of: Moment | None = None) -> list[Record | None]:
+        """Return what `get` returns for each of these keys, in their order.
+
+        ``keys`` is an iterable of keys as for `get`, or an Arrow array of them (of structs, for a key of several
+        columns).
+        """
+        return [self.get(key, as_of) for key in many_keys(keys)]
 
     @abstractmethod
     def get_versions(

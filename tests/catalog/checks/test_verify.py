@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -14,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import xxhash
+from support.stores.log_entries import sealed_commit, verbose_commit
 
 import statestore
 from statestore.catalog.checks import verification, verify_data
@@ -294,10 +294,9 @@ def test_all_problems_are_collected(store: Path) -> None:
 def _rewrite(folder: Path, version: int, change: Callable[[dict[str, Any]], object]) -> None:
     """Change an entry as a writer with a bug could have written it."""
     path = folder / f"log/{version:020d}.json"
-    commit = json.loads(path.read_text())["commit"]
+    commit = verbose_commit(path)
     change(commit)
-    checksum = xxhash.xxh3_64_hexdigest(json.dumps(commit, sort_keys=True, separators=(",", ":")).encode())
-    path.write_text(json.dumps({"checksum": checksum, "commit": commit}))
+    path.write_bytes(sealed_commit(commit))
     for checkpoint in (folder / "log/_checkpoint").glob("*"):
         checkpoint.unlink()
 

@@ -18,7 +18,9 @@ from statestore.catalog.commits import publish_commit as write
 from statestore.catalog.log import storage
 from statestore.catalog.log.storage import LocalStorage
 from statestore.catalog.reads.segment_files import _shared
-from statestore.catalog.upkeep import compaction, publish_compaction
+from statestore.catalog.upkeep import compaction_rules, publish_compaction
+from statestore.catalog.upkeep.background_compaction import background_of
+from statestore.catalog.upkeep.compaction_rules import Rules
 from statestore.formats.error_codes import ErrorCode
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
@@ -299,8 +301,7 @@ def test_a_commit_answers_its_version_though_the_compaction_after_it_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kind: str, error: Exception
 ) -> None:
     """The compaction is reported, and is due again after the next commit."""
-    monkeypatch.setattr(publish_compaction, "MINOR_DELTAS", 2)
-    monkeypatch.setattr(compaction, "MINOR_DELTAS", 2)
+    monkeypatch.setattr(compaction_rules, "DEFAULT", Rules(small_fan_in=2))
     with statestore.connect(tmp_path).create_store("s", **COLUMNS, **KINDS[kind]) as store:
         put(store, "a", 1)
         store.commit()
@@ -309,15 +310,17 @@ def test_a_commit_answers_its_version_though_the_compaction_after_it_fails(
             raise error
 
         with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "statestore"):
-            patch.setattr(publish_compaction, "compact", failing)
+            patch.setattr(publish_compaction, "run_step", failing)
             put(store, "b", 2)
             assert store.commit() == 2
+            background_of(store._files).finish()
         assert type(error).__name__ in store.metrics()["failed_compaction"]
-        assert "version 2 is committed" in caplog.text
+        assert "after version 2 failed" in caplog.text
         assert rows_of(store) == {"a": 1, "b": 2}
         put(store, "c", 3)
         assert store.commit() == 3
-        assert store.version == 4, "the compaction that was due"
+        background_of(store._files).finish()
+        assert store.refresh() == 4, "the compaction that was due"
         assert store.metrics()["failed_compaction"] is None
 
 

@@ -22,7 +22,8 @@ from statestore.catalog.commits import publish_commit as write
 from statestore.catalog.log.entries import read_entry, write_entry
 from statestore.catalog.reads.segment_files import _shared
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
-from statestore.catalog.upkeep import compaction, publish_compaction
+from statestore.catalog.upkeep import compaction, compaction_rules, publish_compaction
+from statestore.catalog.upkeep.compaction_rules import Rules
 from statestore.formats.state_table import Query
 
 WRITERS = 3
@@ -32,9 +33,7 @@ Done = list[tuple[int, list[Put]]]
 
 @pytest.fixture(autouse=True)
 def small_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (compaction, publish_compaction):
-        monkeypatch.setattr(module, "SEAL_MIN_ROWS", 3)
-        monkeypatch.setattr(module, "MINOR_DELTAS", 3)
+    monkeypatch.setattr(compaction_rules, "DEFAULT", Rules(small_store=3, small_fan_in=3, block_rows=2))
 
 
 @pytest.fixture
@@ -185,8 +184,7 @@ def test_commits_during_a_compaction(
         rival.write([("b", 3, 5), ("d", 1, 3)])
         rival.write([("b", 3, 6), ("d", 1, 4)])
     if not full:
-        for module in (compaction, publish_compaction):
-            monkeypatch.setattr(module, "SEAL_MIN_ROWS", 1000)
+        monkeypatch.setattr(compaction_rules, "DEFAULT", Rules(small_fan_in=3))
     with catalog.open_store("s", auto_compact=False) as store:
         before = store.version
         rival.steps = [lambda: rival.write(LATE), lambda: rival.write(LATER)]
@@ -220,7 +218,8 @@ def test_compaction_during_a_compaction(
 
 def _files_of(store: VersionedStore, version: int) -> set[str]:
     entry = read_entry(store._storage, version)
-    return {m.name for m in entry.added} | {c.file.name for c in entry.closures}
+    indexes = {m.index.name for m in entry.added if m.index is not None}
+    return {m.name for m in entry.added} | indexes | {c.file.name for c in entry.closures}
 
 
 def test_compaction_that_never_wins(catalog: statestore.Catalog, rival: Rival, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,13 +227,14 @@ def test_compaction_that_never_wins(catalog: statestore.Catalog, rival: Rival, m
         rival.compact()
         rival.write([("a", 1, 20), ("b", 1, 20)])
 
+    """A compaction of all that is there; work that only later commits made would not be due."""
     with catalog.open_store("s", auto_compact=False) as store:
         monkeypatch.setattr(publish_compaction, "MAX_ATTEMPTS", 4)
         rival.steps = [again] * 4
         with monkeypatch.context() as patch:
-            patch.setattr(publish_compaction, "compact", _then(rival, compaction.compact))
+            patch.setattr(publish_compaction, "run_step", _then(rival, compaction.run_step))
             with pytest.raises(statestore.ConflictError, match="COMPACTION_OVERTAKEN"):
-                store.compact(full=True)
+                publish_compaction.run_one_step(store._files, store._log_state, compaction_rules.DEFAULT, "full")
         store.refresh()
         check_everything(store, rival.model)
 

@@ -27,7 +27,8 @@ from statestore.catalog.commits import open_rows as current_rows
 from statestore.catalog.commits import publish_commit as write
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
 from statestore.catalog.stores.versioned.versioned_store import NaturalVersionedStore
-from statestore.catalog.upkeep import compaction, publish_compaction
+from statestore.catalog.upkeep import compaction_rules
+from statestore.catalog.upkeep.compaction_rules import Rules
 from statestore.catalog.upkeep.vacuum import file_names
 
 TIMES = (None, 5, 9)
@@ -79,12 +80,16 @@ def _bulk(model: Model) -> None:
 
 
 BULK: list[Put] = [("a", 1, 20), ("b", 2, 21), ("e", 3, 22)]
-SMALL = ((compaction, "SEAL_MIN_ROWS", 2), (compaction, "LATE_MIN_ROWS", 2), (publish_compaction, "SEAL_MIN_ROWS", 2))
-MINOR = ((compaction, "MINOR_DELTAS", 3), (publish_compaction, "MINOR_DELTAS", 3))
+SMALL = ((compaction_rules, "DEFAULT", Rules(small_store=2, block_rows=2)),)
+MINOR = ((compaction_rules, "DEFAULT", Rules(small_fan_in=3)),)
 OPERATIONS = {
     "commit": Operation(lambda s: s.commit(), [Model.commit]),
     "transaction": Operation(lambda s: s.commit(transaction=TRANSACTION), [Model.commit], replay=True),
-    "commit and compact": Operation(lambda s: s.commit(), [Model.commit, Model.same_again], settings=(*SMALL, *MINOR)),
+    "commit and compact": Operation(
+        lambda s: (s.commit(), s.compact()),
+        [Model.commit, Model.same_again],
+        settings=((compaction_rules, "DEFAULT", Rules(small_store=2, small_fan_in=3, block_rows=2)),),
+    ),
     "overwrite": Operation(
         lambda s: s.write(as_table([("b", 1, 20), ("e", 2, 20)]), mode="overwrite"), [_overwrite], puts=False
     ),
@@ -153,7 +158,7 @@ def _operate(root: Path, operation: Operation, model: Model, die_at: int) -> boo
     """Run the operation; return whether it survived."""
     plan = Plan()
     _, spec = statestore.connect(root).locate("s")
-    store = NaturalVersionedStore(KillingStorage(root / "s", plan), spec)
+    store = NaturalVersionedStore(KillingStorage(root / "s", plan), spec, auto_compact=False)
     if operation.puts:
         _put(store, model, OWN)
     plan.at = plan.done + die_at

@@ -17,8 +17,8 @@ from support.stores.versioned_model import Model
 
 import statestore
 from statestore.catalog.commits import open_rows as module
-from statestore.catalog.commits.open_row_lookup import by_time_within, sorted_with_positions
-from statestore.catalog.commits.open_rows import OpenRows
+from statestore.catalog.commits.open_row_lookup import OpenRows
+from statestore.catalog.commits.sorted_records import by_time_within, sorted_with_positions
 from statestore.catalog.reads.row_ends import newest_ends, with_closures
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.key_hash import hash_keys
@@ -149,23 +149,76 @@ def test_commits_without_the_index_are_caught_up_with(store: statestore.Versione
     assert listed(index_of(store)) == open_rows(store)
 
 
-def test_a_value_taken_back_spoils_the_index(store: statestore.VersionedStore) -> None:
-    """Its row ends and none comes in its place, which the index cannot follow."""
+def test_a_value_taken_back_leaves_the_index(store: statestore.VersionedStore) -> None:
+    """Its row ends and none comes in its place: the index loses its key."""
     bulk(store, 1, 10)
     kept = index_of(store)
     store.write(as_table([("k0", None, 10)]))
+    assert index_of(store) is kept and len(kept.hashes) == len(KEYS) - 1
     bulk(store, 2, 20, KEYS[1:])
-    assert index_of(store) is not kept
+    assert index_of(store) is kept
+    assert listed(index_of(store)) == open_rows(store)
+    assert store.get("k0") is None
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_the_index_follows_a_compaction(store: statestore.VersionedStore, known: bool) -> None:
+    """After one of this process by the moves, after one of another process by reading the new segments."""
+    for round_ in range(4):
+        bulk(store, round_, 10 * round_, KEYS[: 9 + round_])
+    kept, built = index_of(store), store._files.bulk_commits
+    store.compact(full=True)
+    if not known:
+        module._noted.clear()
+    bulk(store, 9, 90, KEYS[3:])
+    assert index_of(store) is kept and store._files.bulk_commits == built
     assert listed(index_of(store)) == open_rows(store)
 
 
-def test_a_compaction_makes_it_anew(store: statestore.VersionedStore) -> None:
-    for round_ in range(4):
+@pytest.mark.parametrize("keep", ["all", "first", "last", "none"])
+def test_the_index_follows_compactions_and_commits_of_others_between_them(
+    store: statestore.VersionedStore, keep: str
+) -> None:
+    """The index misses deletes, new keys and late records before, between and after two compactions."""
+    bulk(store, 1, 10)
+    kept = store._files.exchange_current(None)
+    assert isinstance(kept, OpenRows)
+    store._files.bulk_commits = -99
+    for round_ in range(1, 4):
+        time = 20 * round_
+        store.write(as_table([("k0", round_, time), (f"n{round_}", 1, time), ("k1", 2, time - 15), ("k2", None, time)]))
+        store.write(as_table([(f"k{round_ + 3}", None, 10), ("k3", None, time), ("k3", 1, time)]))
+        if round_ < 3:
+            store._files.exchange_current(kept)
+            store.compact(full=True)
+            store._files.exchange_current(None)
+    noted = module._noted[store._files]
+    assert len(noted) == 2
+    if keep != "all":
+        noted[:] = {"first": noted[:1], "last": noted[1:], "none": []}[keep]
+    store._files.exchange_current(kept)
+    store._files.bulk_commits = 1
+    bulk(store, 4, 100, KEYS[5:])
+    assert index_of(store) is kept
+    assert listed(index_of(store)) == open_rows(store)
+
+
+def test_moves_are_kept_within_bounds(store: statestore.VersionedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    for round_ in range(3):
         bulk(store, round_, 10 * round_)
-    kept = index_of(store)
+    monkeypatch.setattr(module, "MAX_MOVED", 5)
     store.compact(full=True)
+    assert module._noted[store._files] == []
     bulk(store, 9, 90)
-    assert index_of(store) is not kept
+    assert listed(index_of(store)) == open_rows(store)
+
+
+def test_names_of_segments_that_are_gone_are_forgotten(store: statestore.VersionedStore) -> None:
+    for round_ in range(80):
+        bulk(store, round_, 10 * round_, KEYS[:2])
+    store.compact(full=True)
+    bulk(store, 9, 900)
+    assert len(index_of(store).names) < 5
     assert listed(index_of(store)) == open_rows(store)
 
 

@@ -16,7 +16,9 @@ from obstore.store import MemoryStore
 from support.stores.log_entries import closure, entry, random_log, segment
 
 from statestore.catalog.log.entries import (
+    CommitEntry,
     Horizon,
+    canonical_text,
     decode_entry,
     encode_entry,
     entry_name,
@@ -38,9 +40,33 @@ FULL = entry(
 )
 
 
+NEWEST = replace(FULL, store="0" * 32)  # in format 3, FULL in format 1
+
+
 def test_entry_survives_the_round_trip() -> None:
-    for original in [*random_log(30, seed=1), FULL]:
-        assert decode_entry(entry_name(original.version), encode_entry(original)) == original
+    for log in (random_log(30, seed=1), [FULL]):
+        for original in (*log, *(replace(commit, store="0" * 32) for commit in log)):
+            assert decode_entry(entry_name(original.version), encode_entry(original)) == original
+
+
+def test_an_entry_names_each_file_once() -> None:
+    """The slices of a closure file in many segments do not repeat its checksums."""
+    file = closure(1, segment(3).name, 4).file
+    pieces = tuple(replace(closure(1, segment(number).name, 5), file=file, offset=number) for number in range(100))
+    data = encode_entry(replace(NEWEST, closures=pieces))
+    assert data.count(file.name.encode()) == 1 and data.count(file.checksums.encode()) <= 3
+    assert len(data) < 100 * 120 + len(encode_entry(NEWEST))
+
+
+def test_the_layout_of_an_entry_does_not_matter() -> None:
+    document = json.loads(encode_entry(NEWEST))
+    for text in (json.dumps(document, indent=2), json.dumps(dict(reversed(document.items())), ensure_ascii=False)):
+        assert decode_entry(entry_name(5), text.encode()) == NEWEST
+        assert canonical_text(entry_name(5), text.encode()) == encode_entry(NEWEST)
+    assert canonical_text(entry_name(5), encode_entry(NEWEST)) == encode_entry(NEWEST)
+    assert decode_entry(entry_name(5), canonical_text(entry_name(5), encode_entry(FULL))) == FULL
+    with pytest.raises(CorruptError, match="LOG_CORRUPT"):
+        canonical_text(entry_name(5), encode_entry(NEWEST)[:-2])
 
 
 def test_names_sort_as_versions_do() -> None:
@@ -50,9 +76,13 @@ def test_names_sort_as_versions_do() -> None:
 
 def test_no_flipped_bit_changes_an_entry() -> None:
     """Flips that JSON does not mind (the case of a hex digit in an escape) are harmless, and all others noticed."""
-    data = encode_entry(FULL)
+    for full in (FULL, NEWEST):
+        check_flips(full, encode_entry(full))
+
+
+def check_flips(full: CommitEntry, data: bytes) -> None:
     unnoticed = [position for position in range(8 * len(data)) if not is_refused(flipped(data, position))]
-    assert all(decode_entry(entry_name(5), flipped(data, position)) == FULL for position in unnoticed)
+    assert all(decode_entry(entry_name(5), flipped(data, position)) == full for position in unnoticed)
     assert all(b"\\u" in data[position // 8 - 5 : position // 8] for position in unnoticed)
 
 
@@ -125,8 +155,50 @@ FORGED: list[tuple[Sequence[str | int], Any]] = [
     (["added", 0, "key_groups"], [1]),
     (["added", 0, "key_min"], [[1]]),
     (["added", 0, "surprise"], 1),
+    *(
+        (["added", 0, "blocks"], blocks)
+        for rows in (2, 10**18)
+        for blocks in (
+            [[rows, *[1] * 8]],  # without the rows of a batch
+            [[rows, *[1] * 8, 0]],
+            [[rows, *[1] * 8, (1 << 20) + 1]],
+            [[rows, *[1] * 8, "9"]],
+            [[rows + 1, *[1] * 8, 1]],
+            [[0, *[1] * 8, 1], [rows, *[1] * 8, 1]],
+            [[rows, *[1] * 9, 1]],
+        )
+    ),
     (["surprise"], 1),
 ]
+
+
+FORGED_3: list[tuple[Sequence[str | int], Any]] = [
+    *(item for item in FORGED if item[0][0] not in ("added", "closures")),
+    (["store"], ""),
+    (["files"], []),
+    (["files"], None),
+    (["files", 0], ["segments/x"]),
+    *((["files", 0, 0], name) for name in ("x", "segments/", "segments/..", "segments/a/b", "segments/x\n", 7)),
+    (["files", 1, 0], "segments/../x"),
+    (["files", 0, 1], -1),
+    (["files", 0, 2], "5d3d"),
+    (["files", 0, 3], [[0, 1947]]),
+    *((["added", 0, "file"], number) for number in (-1, 99, "0", None, True, 0.0)),
+    (["added", 0, "index"], 99),
+    (["added", 0, "rows"], 0),
+    (["added", 0, "surprise"], 1),
+    *((["closures", 0, place], -1) for place in (0, 2, 3, 4)),
+    (["closures", 0, 1], "segments/../x"),
+    (["closures", 0, 1], ["x"]),
+    (["closures", 0, 5], 2**63),
+    (["closures", 0], [0]),
+]
+
+
+@pytest.mark.parametrize(("path", "value"), FORGED_3)
+def test_a_forged_entry_of_the_newest_format_is_refused(path: Sequence[str | int], value: Any) -> None:
+    with pytest.raises(CorruptError, match="LOG_CORRUPT"):
+        decode_entry(entry_name(5), forged(path, value, NEWEST))
 
 
 @pytest.mark.parametrize(("path", "value"), FORGED)
@@ -138,11 +210,11 @@ def test_a_forged_entry_is_refused(path: Sequence[str | int], value: Any) -> Non
 
 def test_a_newer_format_is_not_called_damage() -> None:
     with pytest.raises(UnsupportedError, match="LOG_FORMAT"):
-        decode_entry(entry_name(5), forged(["format"], 3))
+        decode_entry(entry_name(5), forged(["format"], 4))
 
 
-def forged(path: Sequence[str | int], value: Any) -> bytes:
-    commit = json.loads(encode_entry(FULL))["commit"]
+def forged(path: Sequence[str | int], value: Any, full: CommitEntry = FULL) -> bytes:
+    commit = json.loads(encode_entry(full))["commit"]
     target = commit
     for step in path[:-1]:
         target = target[step]

@@ -27,14 +27,19 @@ from statestore.catalog.log.entries import (
     read_entry,
     write_entry,
 )
-from statestore.catalog.log.log_checkpoint import LOG_CHECKPOINT_INTERVAL, SCHEMA, load_log_state, write_log_checkpoint
+from statestore.catalog.log.entry_packs import encode_pack, pack_name
+from statestore.catalog.log.frames import FRAMES
+from statestore.catalog.log.log_checkpoint import LOG_CHECKPOINT_INTERVAL, load_log_state, write_log_checkpoint
 from statestore.catalog.log.log_state import EMPTY, KEPT_CHANGELOGS, advance
 from statestore.catalog.log.storage import LocalStorage
+from statestore.catalog.log.version_chunks import CHUNK_VERSIONS, KEPT_APPLICATIONS, SCHEMA
 from statestore.formats.changelogs.changelog import read_changelog
 from statestore.formats.changelogs.changelog_frames import HEADER, MAGIC
 
 FOLDER = DATA / "log-1"
-NEWEST = DATA / "log-2"
+VERBOSE = DATA / "log-2"
+NEWEST = DATA / "log-3"
+PACKED = DATA / "log-3-packed"
 STORE = "0123456789abcdef0123456789abcdef"
 PAGE = DOCS / "log-format.md"
 CHANGELOG = "changelog/00000000000000000001-0123456789abcdef0123456789abcdef.changelog"
@@ -47,6 +52,7 @@ LOG = [
     entry(4, operation="expire", added=(), horizon=Horizon(1_000, 2), rows=0, stream_time=2_000),
 ]
 NEWEST_LOG = [replace(commit, store=STORE) for commit in LOG]
+FOLDERS = ((FOLDER, ""), (VERBOSE, STORE), (NEWEST, STORE))
 RECORDS = [
     {"item": "curry", "price": 8.0, "timestamp": 1_000, "_tombstone": False},
     {"item": "rice", "price": None, "timestamp": 2_000, "_tombstone": True},
@@ -62,9 +68,80 @@ RECORD_SCHEMA = pa.schema(
 
 
 def test_log_entries() -> None:
-    for folder, log in ((FOLDER, LOG), (NEWEST, NEWEST_LOG)):
+    for folder, log in ((FOLDER, LOG), (VERBOSE, NEWEST_LOG), (NEWEST, NEWEST_LOG)):
         storage = LocalStorage(folder)
         assert [read_entry(storage, commit.version) for commit in log] == log
+        formats = {json.loads(storage.read(entry_name(commit.version)))["commit"]["format"] for commit in log}
+        assert formats == {int(folder.name[-1])}
+
+
+def packed_log() -> list[CommitEntry]:
+    plain_commit = replace(NEWEST_LOG[0], operation="write")
+    log = [
+        replace(
+            plain_commit,
+            version=version,
+            operation="write" if version else "create",
+            timestamp=plain_commit.timestamp + 1_000 * version,
+            stream_time=1_000 * version,
+            transaction=("app", version),
+            attempt=f"{version:032x}",
+        )
+        for version in range(CHUNK_VERSIONS + 5)
+    ]
+    return log
+
+
+def test_packed_log() -> None:
+    """Every entry, by way of the pack or not; the chunk; and each file as the page describes it."""
+    storage, log = LocalStorage(PACKED), packed_log()
+    assert sorted(path.name for path in (PACKED / "log").glob("*.json")) == [
+        f"{version:020d}.json" for version in range(CHUNK_VERSIONS, len(log))
+    ]
+    for version in (0, 1, 63, 64, 4_095, 4_096, len(log) - 1):
+        found = read_entry(storage, version)
+        assert (found, found.attempt) == (log[version], log[version].attempt)
+    log_state = load_log_state(storage)
+    versions = log_state.versions
+    assert (len(versions), len(versions.chunks)) == (len(log), CHUNK_VERSIONS)
+    assert versions.timestamp.tolist() == [commit.timestamp for commit in log]
+    assert versions.transaction == [commit.transaction for commit in log]
+    assert [versions.find_transaction("app", batch) for batch in (7, 4_095, 4_100, 4_101)] == [7, 4_095, 4_100, None]
+    assert load_log_state(storage, 4_096).version == 4_096
+
+
+def frames_by_the_page(data: bytes, kind: bytes) -> list[tuple[int, int, bytes]]:
+    """First version, count and content of each frame, with Arrow's own reader."""
+    assert xxhash.xxh3_64(data[:-8]).intdigest().to_bytes(8, "big") == data[-8:]
+    table = pa.ipc.open_file(data[:-8]).read_all()
+    assert table.schema.metadata == {b"statestore.format": kind, b"statestore.store": STORE.encode()}
+    rows = table.to_pylist()
+    return [(r["first"], r["count"], pa.decompress(r["frame"], r["length"], codec="zstd").to_pybytes()) for r in rows]
+
+
+def test_the_specification_is_enough_to_read_chunks_and_packs() -> None:
+    log = packed_log()
+    (path,) = (PACKED / "log/_chunks").iterdir()
+    data = path.read_bytes()
+    assert path.name == f"{0:020d}-{data[-8:].hex()}.arrow"
+    ((first, count, content),) = frames_by_the_page(data, b"log-chunk/1")
+    chunk = pa.ipc.open_stream(content).read_all()
+    assert (first, count, chunk.num_rows) == (0, 4_096, 4_096)
+    assert chunk["stream_time"].to_pylist() == [1_000 * version for version in range(4_096)]
+    assert chunk["batch"].to_pylist() == list(range(4_096))
+    (path,) = (PACKED / "log/_packs").iterdir()
+    version = 0
+    for first, count, content in frames_by_the_page(path.read_bytes(), b"log-pack/1"):
+        lines = content.split(b"\n")
+        assert (first, count) == (version, len(lines))
+        for line in lines:
+            document = json.loads(line)
+            text = canonical(document["commit"]).encode()
+            assert line == b'{"checksum":"' + document["checksum"].encode() + b'","commit":' + text + b"}"
+            assert xxhash.xxh3_64_hexdigest(text) == document["checksum"]
+            assert document["commit"]["id"] == log[version].attempt
+            version += 1
+    assert version == 4_096
 
 
 def canonical(value: Any) -> str:
@@ -90,7 +167,7 @@ def escaped(character: str) -> str:
 
 def test_the_specification_is_enough_to_check_an_entry() -> None:
     odd = entry(9, writer='a"\\/\b\f\n\r\t\x00\x1f\x7f~ ä€😀', transaction=("é", -(2**63)))
-    files = [(folder / entry_name(commit.version)).read_bytes() for folder in (FOLDER, NEWEST) for commit in LOG]
+    files = [(folder / entry_name(commit.version)).read_bytes() for folder, _ in FOLDERS for commit in LOG]
     for data in (*files, encode_entry(odd)):
         document = json.loads(data)
         assert xxhash.xxh3_64_hexdigest(canonical(document["commit"]).encode()) == document["checksum"]
@@ -98,7 +175,7 @@ def test_the_specification_is_enough_to_check_an_entry() -> None:
 
 def test_checkpoint() -> None:
     """The checkpoint of versions 0 to 3, together with the next entry, equals the log."""
-    for folder, store in ((FOLDER, ""), (NEWEST, STORE)):
+    for folder, store in FOLDERS:
         storage = LocalStorage(folder)
         assert plain(load_log_state(storage, 3)) == folded(LOG[:4])
         assert plain(load_log_state(storage)) == folded(LOG)
@@ -108,7 +185,7 @@ def test_checkpoint() -> None:
 def test_the_checkpoint_is_what_is_read(tmp_path: Path) -> None:
     """Without it the log alone would do, and the test above would not notice."""
     name = f"log/_checkpoint/{3:020d}.arrow"
-    for folder, store in ((FOLDER, ""), (NEWEST, STORE)):
+    for folder, store in FOLDERS:
         storage = LocalStorage(tmp_path / folder.name)
         storage.root.mkdir()
         storage.create(name, LocalStorage(folder).read(name))
@@ -130,14 +207,16 @@ def test_the_page_shows_the_example() -> None:
     start = HEADER.size + HEADER.unpack_from(data)[1]
     assert headers == [data[at : at + HEADER.size] for at in (0, start, ends[1])]
     shown = [json.loads(found) for found in re.findall(r"```json\n(.*?)```", page, re.DOTALL)]
-    for name in ("store.json", entry_name(0)):
-        assert json.loads((NEWEST / name).read_text()) in shown
+    for folder in (VERBOSE, NEWEST):
+        for name in ("store.json", entry_name(0)):
+            assert json.loads((folder / name).read_text()) in shown
 
 
 def test_every_field_is_documented() -> None:
     """Fields of entries, columns of checkpoints, operations, and the numbers that a reader has to know."""
     page = PAGE.read_text()
     names = [field.name for kind in (CommitEntry, Horizon) for field in fields(kind)]
+    names += [*FRAMES.names, f"{CHUNK_VERSIONS:,}", f"{KEPT_APPLICATIONS:,}"]
     names += [*SCHEMA.names, *OPERATIONS, str(LOG_CHECKPOINT_INTERVAL), f"{KEPT_CHANGELOGS:,}", MAGIC.hex(" ")]
     assert [name for name in names if f"`{name}`" not in page and f" {name} " not in page] == []
 
@@ -148,6 +227,15 @@ def _write_all() -> None:
     for commit in NEWEST_LOG:
         write_entry(storage, commit)
     write_log_checkpoint(storage, log_states[3])
+    storage, log = LocalStorage(PACKED), packed_log()
+    log_states = list(accumulate(log, advance, initial=EMPTY))[1:]
+    write_log_checkpoint(storage, log_states[CHUNK_VERSIONS])
+    pack = encode_pack(STORE, 0, [encode_entry(commit) for commit in log[:CHUNK_VERSIONS]])
+    assert pack is not None
+    storage.create(pack_name(0), pack)
+    for commit in log[CHUNK_VERSIONS:]:
+        storage.create(entry_name(commit.version), encode_entry(commit))
+    write_log_checkpoint(storage, log_states[-1])
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.refusals import TIMES, Warehouse, committed, refused, three_commits
+from support.stores.log_entries import verbose_commit
 from support.stores.versioned_checks import check_answers
 
 import statestore
@@ -50,7 +51,7 @@ def _read_everything(store: VersionedStore) -> None:
 @pytest.mark.parametrize("suffix", ["segment", "closures"])
 def test_damaged_data_file(warehouse: Warehouse, suffix: str, damage: Callable[[Path], None]) -> None:
     """Reads that need the file are refused, others work, and an intact copy makes the store whole."""
-    entry = json.loads(warehouse.entry(3).read_text())["commit"]
+    entry = verbose_commit(warehouse.entry(3))
     found = entry["added"][0]["file"] if suffix == "segment" else entry["closures"][0]["file"]
     path = warehouse.folder / found["name"]
     saved = path.read_bytes()
@@ -72,7 +73,7 @@ def test_damaged_data_file(warehouse: Warehouse, suffix: str, damage: Callable[[
 
 def _other_version(path: Path) -> None:
     document = json.loads(path.read_text())
-    document["commit"]["rows"] += 1
+    document["commit"]["rows"] = 7
     path.write_text(json.dumps(document))
 
 

@@ -25,15 +25,16 @@ from support.processes.forged_stores import (
     forgeries,
     make_store,
     reads,
-    sealed_entry,
     whole,
 )
 from support.processes.scripts import command
+from support.stores.log_entries import sealed_commit, verbose_commit
 
 import statestore
 from statestore import CorruptError, StateStoreError
-from statestore.catalog.log.log_checkpoint import SCHEMA, read_log_checkpoint
+from statestore.catalog.log.checkpoint_file import read_log_checkpoint
 from statestore.catalog.log.store_spec import decode_spec
+from statestore.catalog.log.version_chunks import SCHEMA
 
 STEP = int(os.environ.get("STATESTORE_FORGERY_STEP", "97"))
 
@@ -87,7 +88,7 @@ def test_no_forged_word_of_any_ends_the_process(made: Path, part: int) -> None:
 
 def _newest_segment(folder: Path) -> tuple[str, pa.RecordBatch, int]:
     """Name and rows of the newest commit's segment, and the address where its bytes begin."""
-    commit = json.loads(entry_path(folder, 3).read_text())["commit"]
+    commit = verbose_commit(entry_path(folder, 3))
     name = next(m["file"]["name"] for m in commit["added"] if not m["tombstone"])
     data = pa.py_buffer((folder / STORE / name).read_bytes())
     return name, pa.ipc.open_file(data).get_batch(0), data.address
@@ -120,10 +121,10 @@ def test_a_forged_offset_is_damage(store: Path, column: str, buffer: int) -> Non
 def _damaged(folder: Path, version: int, change: Callable[[dict[str, Any]], object]) -> None:
     """Change the log entry and recompute its checksum."""
     path = entry_path(folder, version)
-    commit = json.loads(path.read_text())["commit"]
+    commit = verbose_commit(path)
     change(commit)
     path.unlink()
-    path.write_bytes(sealed_entry(commit))
+    path.write_bytes(sealed_commit(commit))
     shutil.rmtree(folder / STORE / "log/_checkpoint", ignore_errors=True)
 
 
@@ -159,7 +160,7 @@ def _put(commit: dict[str, Any], path: tuple[Any, ...], value: Any) -> None:
 @pytest.mark.parametrize("every", [31, pytest.param(11, marks=pytest.mark.slow)])
 def test_every_field_of_a_log_entry_may_be_forged(made: Path, tmp_path: Path, every: int) -> None:
     """Each field at any depth takes values of other types and sizes: an answer or one of our errors."""
-    commit = json.loads(entry_path(made, 3).read_text())["commit"]
+    commit = verbose_commit(entry_path(made, 3))
     places = [place for place in _places(commit) if place]
     chosen = [(place, value) for place in places for value in VALUES][::every]
     raw = []

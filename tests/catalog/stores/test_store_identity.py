@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-import xxhash
+from support.stores.log_entries import sealed_commit, verbose_commit
 
 import statestore
 from statestore.catalog.checks.verification import verify
@@ -329,11 +328,10 @@ def test_logs_of_the_first_format_go_on(tmp_path: Path) -> None:
     store = filled(statestore.connect(tmp_path), "old", 2)
     for version in range(3):
         path = tmp_path / "s" / entry_name(version)
-        commit = json.loads(path.read_text())["commit"]
+        commit = verbose_commit(path)
         del commit["store"]
         commit["format"] = 1
-        canonical = json.dumps(commit, sort_keys=True, separators=(",", ":"))
-        path.write_text(json.dumps({"checksum": xxhash.xxh3_64_hexdigest(canonical.encode()), "commit": commit}))
+        path.write_bytes(sealed_commit(commit))
     store.close()
     with statestore.connect(tmp_path).open_store("s") as again:
         again.put("new", 5, timestamp=5000)

@@ -14,7 +14,6 @@ from support.stores.versioned_model import Model
 import statestore
 from statestore.catalog.reads.segment_files import _shared
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
-from statestore.catalog.upkeep import compaction
 
 HOUR = 3_600
 ROWS: list[list[Put]] = [
@@ -30,9 +29,8 @@ def model() -> Model:
 
 
 @pytest.fixture
-def store(tmp_path: Path, model: Model, monkeypatch: pytest.MonkeyPatch) -> VersionedStore:
+def store(tmp_path: Path, model: Model) -> VersionedStore:
     """Three commits and a compaction of all of them."""
-    monkeypatch.setattr(compaction, "SEAL_MIN_ROWS", 2)
     found = create(statestore.connect(tmp_path))
     for rows in ROWS:
         write(found, model, rows)

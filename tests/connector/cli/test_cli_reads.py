@@ -11,6 +11,8 @@ from support.command_line import at_terminal, cells, run
 
 import statestore
 from statestore.catalog.reads.table import Table
+from statestore.catalog.upkeep import compaction_rules
+from statestore.catalog.upkeep.compaction_rules import Rules
 from statestore.connector.terminal.output import cell, human_bytes
 
 DAY = 86_400_000
@@ -379,9 +381,9 @@ def test_inspect_says_what_upkeep_is_due(tmp_path: Path, monkeypatch: pytest.Mon
         for number in range(4):
             store.put(1, number, timestamp=number)
             store.commit()
-        monkeypatch.setattr("statestore.catalog.describe.store_summary.MINOR_DELTAS", 5)
+        monkeypatch.setattr(compaction_rules, "DEFAULT", Rules(small_fan_in=5))
         assert run("inspect", tmp_path, "--json").rows[0]["health"] == []
-        monkeypatch.setattr("statestore.catalog.describe.store_summary.MINOR_DELTAS", 4)
+        monkeypatch.setattr(compaction_rules, "DEFAULT", Rules(small_fan_in=4))
         assert run("inspect", tmp_path, "--json").rows[0]["health"] == ["needs compaction (4 deltas)"]
         store.compact(full=True)
         assert run("inspect", tmp_path, "--json").rows[0]["health"] == []

@@ -90,8 +90,17 @@ def test_borders_that_are_not_those_of_the_rows_are_damage() -> None:
     data, meta = written(block(TIMES[0]), block(TIMES[1]))
     first, second = meta.blocks
     moved = replace(meta, blocks=(replace(first, rows=4), replace(second, rows=1)))
-    with pytest.raises(CorruptError, match="rows 0 to 4 are not sorted"):
+    with pytest.raises(CorruptError, match="has 3 rows, the commit says 4"):
         opened(data, moved).verify_all()
+
+
+def test_rows_that_are_not_sorted_are_damage() -> None:
+    _, meta = written(block(TIMES[0]))
+    first = meta.blocks[0]
+    unsorted, other = written(block([(1_000, 5_000)]), block([(3_000, 5_000)]), block([(2_000, 4_000)]))
+    claimed = replace(other, blocks=(replace(first, rows=3, batch_rows=1),))
+    with pytest.raises(CorruptError, match="rows 0 to 3 are not sorted"):
+        opened(unsorted, claimed).verify_all()
 
 
 def test_a_file_with_blocks_is_not_taken_for_one_without() -> None:

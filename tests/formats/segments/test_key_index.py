@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,8 @@ from support.properties import few_or_many
 from statestore.formats.errors import CorruptError
 from statestore.formats.kernels.arrays import Hashes
 from statestore.formats.segments.closures import encode_closures
-from statestore.formats.segments.key_index import KeyIndex, encode_index
+from statestore.formats.segments.ipc_file import encode_file
+from statestore.formats.segments.key_index import SCHEMA_OF_GROUPS, KeyIndex, encode_index
 from statestore.formats.segments.regions import REGION_BYTES, checksum_regions
 
 TOP = 2**64 - 1
@@ -30,9 +32,15 @@ def _rows_by_hash(hashes: list[int]) -> dict[int, list[int]]:
     return found
 
 
-def _stored(hashes: Hashes) -> KeyIndex:
-    data, ref = encode_index("segments/a.index.arrow", hashes)
+def _stored(hashes: Hashes, grouped: bool = False) -> KeyIndex:
+    data, ref = encode_index("segments/a.index.arrow", hashes, grouped=grouped)
     return KeyIndex.open(ref, data)
+
+
+def _opened(hashes: list[int]) -> list[KeyIndex]:
+    """In memory, and both forms of the file; hashes that are repeated enough make the second a grouped one."""
+    array = np.array(hashes, np.uint64)
+    return [KeyIndex.build(array), _stored(array), _stored(array, grouped=True)]
 
 
 def _random(count: int, seed: int = 0) -> Hashes:
@@ -46,8 +54,7 @@ def _random(count: int, seed: int = 0) -> Hashes:
 def test_find_agrees_with_a_dictionary(hashes: list[int], others: list[int]) -> None:
     """Mapped or in memory, present or not, uniform or not: the rows of a hash, ascending."""
     expected = _rows_by_hash(hashes)
-    array = np.array(hashes, np.uint64)
-    for index in (KeyIndex.build(array), _stored(array)):
+    for index in _opened(hashes):
         for probe in {*hashes, *others, 0, TOP}:
             assert index.find(probe) == expected[probe]
 
@@ -55,11 +62,88 @@ def test_find_agrees_with_a_dictionary(hashes: list[int], others: list[int]) -> 
 @few_or_many(25, 100, hash_lists, hash_lists)
 def test_match_agrees_with_loops(hashes: list[int], probes: list[int]) -> None:
     """Every pair of equal hashes once, whether or not the probes are sorted."""
-    index = KeyIndex.build(np.array(hashes, np.uint64))
-    for order in (probes, sorted(probes)):
+    for index, order in product(_opened(hashes), (probes, sorted(probes))):
         positions, rows = index.match(np.array(order, np.uint64))
         expected = [(p, r) for p, probe in enumerate(order) for r, value in enumerate(hashes) if value == probe]
         assert sorted(zip(positions.tolist(), rows.tolist(), strict=True)) == sorted(expected)
+
+
+@few_or_many(25, 100, hash_lists, hash_lists)
+def test_all_forms_agree(hashes: list[int], probes: list[int]) -> None:
+    """Entries, ranges of entries and the arrays for point reads do not depend on how the file stores them."""
+    hashes = hashes + probes[:3] * 5
+    wanted = np.array([*probes, 0, TOP], np.uint64)
+    first, *others = _opened(hashes)
+    for other in others:
+        assert first.entries == other.entries
+        assert first.hashes.tolist() == other.hashes.tolist()
+        assert first.rows.tolist() == other.rows.tolist()
+        assert [a.tolist() for a in first.ranges(wanted)] == [a.tolist() for a in other.ranges(wanted)]
+        assert [list(view) for view in first.memory_views()[:3]] == [list(view) for view in other.memory_views()[:3]]
+        other.verify_all()
+
+
+def test_repeated_hashes_are_stored_once() -> None:
+    """Ten rows a key take 5.2 bytes each instead of 12; any Arrow tool reads them; distinct hashes are not grouped."""
+    hashes = np.repeat(_random(1_000), 10)
+    grouped, ref = encode_index("segments/a.index.arrow", hashes, grouped=True)
+    assert grouped.size < 5.2 * len(hashes) + 2_000
+    table = ipc.open_file(grouped).read_all()
+    assert table.column("rows")[0].as_py() == np.flatnonzero(hashes == hashes.min()).tolist()
+    index = KeyIndex.open(ref, grouped)
+    assert grouped.address <= index.rows.ctypes.data <= grouped.address + grouped.size - index.rows.nbytes
+    distinct = [encode_index("segments/a.index.arrow", _random(100), grouped=grouped)[1] for grouped in (True, False)]
+    assert distinct[0] == distinct[1]
+
+
+@pytest.mark.parametrize(
+    ("hashes", "groups", "message"),
+    [
+        ([2, 1], [[0, 1], [2]], "do not ascend"),
+        ([1, 1], [[0, 1], [2]], "do not ascend"),
+        ([1, 2], [[0, 1, 2], []], "do not have all of its rows"),
+        ([], [], "do not have all of its rows"),
+        ([1], [[0, 1, 3]], "row 3 of a segment of 3"),
+        ([1], [[0, None, 1]], "1 null rows"),
+        ([1, 2], [[0, 1, 2], None], "has nulls"),
+    ],
+)
+def test_forged_groups(hashes: list[int], groups: list[list[int]], message: str) -> None:
+    """Intact Arrow that is not a grouped index is refused when it is opened."""
+    columns = [pa.array(hashes, pa.uint64()), pa.array(groups, SCHEMA_OF_GROUPS.field("rows").type)]
+    batch = pa.RecordBatch.from_arrays(columns, schema=SCHEMA_OF_GROUPS)
+    data, ref = encode_file("segments/a.index.arrow", SCHEMA_OF_GROUPS, [batch])
+    with pytest.raises(CorruptError, match=message):
+        KeyIndex.open(ref, data)
+
+
+def test_a_grouped_index_with_a_row_twice() -> None:
+    """Such an index cannot be told from a right one without looking at all rows, as a full check does."""
+    columns = [pa.array([1], pa.uint64()), pa.array([[0, 1, 1]], SCHEMA_OF_GROUPS.field("rows").type)]
+    batch = pa.RecordBatch.from_arrays(columns, schema=SCHEMA_OF_GROUPS)
+    data, ref = encode_file("segments/a.index.arrow", SCHEMA_OF_GROUPS, [batch])
+    with pytest.raises(CorruptError, match="each row once"):
+        KeyIndex.open(ref, data).verify_all()
+
+
+def test_damaged_groups_never_crash() -> None:
+    """Each byte of the bodies changed in turn, with checksums that match: refused, or rows within the segment."""
+    hashes = np.repeat(_random(4), 5)
+    data, ref = encode_index("segments/a.index.arrow", hashes, grouped=True)
+    start, length = ref.metadata_ranges[1]
+    refused = 0
+    for position in range(start + length, ref.metadata_ranges[2][0]):
+        content = bytearray(data.to_pybytes())
+        content[position] ^= 0x80
+        forged = pa.py_buffer(bytes(content))
+        try:
+            index = KeyIndex.open(replace(ref, checksums=checksum_regions(forged)), forged)
+        except CorruptError:
+            refused += 1
+        else:
+            assert index.rows.max() < 20
+            assert len(index.hashes) == 20
+    assert refused > 40
 
 
 def test_many_hashes() -> None:
@@ -106,11 +190,11 @@ def test_find_checks_what_it_reads() -> None:
         index.verify_all()
 
 
-@pytest.mark.parametrize("step", [1, 13])
-def test_every_flipped_byte_is_refused(step: int) -> None:
+@pytest.mark.parametrize("grouped", [False, True])
+def test_every_flipped_byte_is_refused(grouped: bool) -> None:
     """A small index has one region: no damaged byte gets as far as Arrow."""
-    data, ref = encode_index("segments/a.index.arrow", _random(20))
-    for position in range(0, data.size, step):
+    data, ref = encode_index("segments/a.index.arrow", np.repeat(_random(20), 3), grouped=grouped)
+    for position in range(data.size):
         content = bytearray(data.to_pybytes())
         content[position] ^= 1 << (position % 8)
         with pytest.raises(CorruptError):

@@ -75,3 +75,30 @@ def test_values_that_are_not_quite_plain() -> None:
     for wrong in ((128, "a"), (True, "a"), (1, "\ud800"), (1,), (1, "a", 2), {"n": 1}, {"n": 1, "T": "a"}, [1, "a"], 1):
         with pytest.raises(InvalidInputError, match=r"WRONG_VALUE|INVALID_TEXT|WRONG_SCHEMA"):
             encode(wrong)
+
+
+def test_nulls_beside_each_type_in_each_place() -> None:
+    for kind, value in PLAIN:
+        schema = pa.schema([("a", kind), ("b", pa.string()), ("c", kind)])
+        for bits in range(8):
+            cells = (value, "b", value)
+            same_as_in_general(schema, tuple(c if bits >> n & 1 else None for n, c in enumerate(cells)))
+
+
+def test_what_is_no_row_is_not_taken_for_nulls() -> None:
+    schema = pa.schema([("a", pa.int32()), ("b", pa.string())])
+    encode = value_encoder(value_layout(schema), ValueCodec(schema))
+    for wrong in ({}, {"a": 1}, (None,), (None, None, None), None, [None, None], {"a": None, "c": None}):
+        with pytest.raises(InvalidInputError, match="WRONG_VALUE"):
+            encode(wrong)
+
+
+def test_damaged_null_bits_are_refused() -> None:
+    schema = pa.schema([("a", pa.int32()), ("b", pa.string())])
+    layout, codec = value_layout(schema), ValueCodec(schema)
+    decode = value_decoder(layout, codec)
+    good = layout.encode((None, "text"))
+    assert decode(good) == {"a": None, "b": "text"}
+    for bad in (b"\0" + good[1:], b"\4" + good[1:], good[:-1], good + b"x"):
+        with pytest.raises(CorruptError):
+            decode(bad)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import faulthandler
-import json
 import shutil
 import struct
 import sys
@@ -23,10 +22,10 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import pyarrow as pa
-import xxhash
 
 import statestore
 from statestore.formats.segments.regions import checksum_regions
+from support.stores.log_entries import sealed_commit, verbose_commit
 
 KEY = {"k": "string", "n": "bigint"}
 VALUE = {
@@ -98,14 +97,9 @@ def references(entry: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def sealed_entry(commit: dict[str, Any]) -> bytes:
-    canonical = json.dumps(commit, sort_keys=True, separators=(",", ":"))
-    return json.dumps({"checksum": xxhash.xxh3_64_hexdigest(canonical.encode()), "commit": commit}).encode()
-
-
 def forgeries(folder: Path, version: int = 3) -> list[Forgery]:
     """Every aligned word of the Arrow framing and of the columns' bytes of what a commit added, replaced in turn."""
-    commit = json.loads(entry_path(folder, version).read_text())["commit"]
+    commit = verbose_commit(entry_path(folder, version))
     found: list[Forgery] = []
     for name, refs in references(commit).items():
         data = (folder / STORE / name).read_bytes()
@@ -128,11 +122,11 @@ def forge(folder: Path, forgery: Forgery, version: int = 3) -> None:
     path.unlink()
     path.write_bytes(data)
     place = entry_path(folder, version)
-    commit = json.loads(place.read_text())["commit"]
+    commit = verbose_commit(place)
     for ref in references(commit)[forgery.file]:
         ref["checksums"] = checksum_regions(pa.py_buffer(bytes(data)))
     place.unlink()
-    place.write_bytes(sealed_entry(commit))
+    place.write_bytes(sealed_commit(commit))
     shutil.rmtree(folder / STORE / "log/_checkpoint", ignore_errors=True)
 
 

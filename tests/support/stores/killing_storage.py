@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pytest
 
-from statestore.catalog.log.storage import TEMPORARY, Data, Guard, LocalStorage, ObjectInfo
+from statestore.catalog.log.storage import TEMPORARY, Data, Guard, LocalStorage, ObjectInfo, Written
 from statestore.formats.changelogs.changelog_writer import ChangelogWriter
 
 
@@ -52,6 +52,12 @@ class KillingStorage(LocalStorage):
         self.plan.step(lambda: self._write_half(temporary, data))
         super().create(name, data, guard)
         self.plan.step()
+
+    def create_streamed(self, name: str, write: Callable[[int], Written]) -> Written:
+        self.plan.step(lambda: self._write_half(name, b"half a file"))
+        written = super().create_streamed(name, write)
+        self.plan.step()
+        return written
 
     def create_many(self, files: Mapping[str, Data]) -> None:
         for name, data in files.items():

@@ -67,20 +67,21 @@ def pruning_violations(files: SegmentFiles, log_state: LogState, moment: int, ve
     """Check invariant 4: a segment passed uncut has no dead row, a skipped one no live row."""
     window = _window(log_state, moment, version)
     clamped = window.clamped(log_state)
-    pieces = {p.segment.meta.name: p for p in plan(files, log_state, window, ())}
+    pieces = plan(files, log_state, window, ())
     violations = []
     for segment in with_closures(log_state.segments, log_state.closures):
         if segment.meta.tombstone:
             continue
         starts = files.open_segment(segment.meta).int64("valid_from")
         live = (starts <= clamped.high) & (ends_at(files, segment, window.version) > clamped.low)
-        piece = pieces.get(segment.meta.name)
-        read = np.zeros(len(starts), bool)
-        if piece is not None:
-            read[piece.start : piece.stop] = True
+        read, uncut = np.zeros(len(starts), bool), np.zeros(len(starts), bool)
+        for piece in pieces:
+            if piece.segment.meta.name == segment.meta.name:
+                read[piece.start : piece.stop] = True
+                uncut[piece.start : piece.stop] = not piece.cut
         if (live & ~read).any():
             violations.append(f"{segment.meta.name}: a read as of {moment} at {window.version} skips a live row")
-        if piece is not None and not piece.cut and not live[read].all():
+        if not live[uncut].all():
             violations.append(f"{segment.meta.name}: a read as of {moment} at {window.version} passes a dead row uncut")
     return violations
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import random
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
+from pathlib import Path
 from typing import Any
 
-from statestore.catalog.log.entries import CommitEntry, Horizon
-from statestore.catalog.log.log_state import NUMBERS, TEXTS, LogState
-from statestore.formats.segments.segment_meta import OPEN, ClosureSlice, FileRef, SegmentMeta
+import xxhash
+
+from statestore.catalog.log.entries import CommitEntry, Horizon, decode_entry
+from statestore.catalog.log.log_state import LogState
+from statestore.catalog.log.version_chunks import NUMBERS, TEXTS
+from statestore.formats.segments.segment_meta import OPEN, ClosureSlice, FileRef, SegmentMeta, to_json
 
 NO_TIME = -1_000
 
@@ -66,6 +71,24 @@ def entry(version: int, **changes: Any) -> CommitEntry:
         "changelogs": (),
     }
     return CommitEntry(**{**fields, **changes})
+
+
+def verbose_commit(path: Path) -> dict[str, Any]:
+    """Return the commit in a file of the log in format 2, which names a file wherever it is used."""
+    read = decode_entry(f"log/{path.name}", path.read_bytes())
+    commit: dict[str, Any] = {"format": 2, "id": read.attempt}
+    commit |= {field.name: getattr(read, field.name) for field in fields(CommitEntry) if field.name != "attempt"}
+    commit["added"] = [to_json(meta) for meta in read.added]
+    commit["closures"] = [to_json(piece) for piece in read.closures]
+    commit["horizon"] = None if read.horizon is None else asdict(read.horizon)
+    plain_json: dict[str, Any] = json.loads(json.dumps(commit))
+    return plain_json
+
+
+def sealed_commit(commit: dict[str, Any]) -> bytes:
+    """Return the file of a commit with the right checksum, in a layout that no release writes."""
+    canonical = json.dumps(commit, sort_keys=True, separators=(",", ":"))
+    return json.dumps({"checksum": xxhash.xxh3_64_hexdigest(canonical.encode()), "commit": commit}).encode()
 
 
 def random_log(count: int, seed: int) -> list[CommitEntry]:

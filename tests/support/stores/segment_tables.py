@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from statestore.formats.kernels.arrays import Ints
+from statestore.formats.segments.compressed_write import Compression
+from statestore.formats.segments.ipc_file import Batches, encode_file
 from statestore.formats.segments.segment import Segment
-from statestore.formats.segments.segment_meta import OPEN, Role, SegmentMeta
-from statestore.formats.segments.segment_write import encode_segment, end_column, time_column
+from statestore.formats.segments.segment_meta import OPEN, FileRef, Role, SegmentMeta
+from statestore.formats.segments.segment_write import (
+    RowsOfBlock,
+    encode_segment,
+    end_column,
+    time_column,
+    write_blocks,
+)
 
 
 def segment_table(
@@ -69,3 +78,54 @@ def store_schema(table: pa.Table) -> pa.Schema:
 def opened(table: pa.Table, role: Role = "delta", **changes: Any) -> Segment:
     data, meta = write(table, role, **changes)
     return Segment(meta, data, store_schema(table))
+
+
+def write_in_blocks(
+    blocks: Sequence[pa.Table], role: Role = "closed", compression: Compression | None = None
+) -> tuple[pa.Buffer, SegmentMeta]:
+    """``write_blocks`` with one key column ``k`` and no late rows: the bytes of the file and its metadata."""
+    written: list[pa.Buffer] = []
+
+    def encode(name: str, schema: pa.Schema, batches: Batches) -> FileRef:
+        data, ref = encode_file(name, schema, batches)
+        written.append(data)
+        return ref
+
+    rows = [RowsOfBlock(table, np.zeros(table.num_rows, np.bool_)) for table in blocks]
+    meta = write_blocks(
+        encode,
+        "segments/a.arrow",
+        blocks[0].schema,
+        rows,
+        role=role,
+        tombstone=False,
+        key_names=["k"],
+        compression=compression,
+    )
+    return written[0], meta
+
+
+def opened_blocks(blocks: Sequence[pa.Table], compression: Compression | None) -> Segment:
+    data, meta = write_in_blocks(blocks, compression=compression)
+    return Segment(meta, data, store_schema(blocks[0]))
+
+
+def typed_values(rows: int) -> pa.Table:
+    """Columns of every kind of layout in an Arrow file, with nulls; they compress well."""
+    numbers = range(rows)
+    some = [number if number % 3 else None for number in numbers]
+    return pa.table(
+        {
+            "flag": pa.array([None if n is None else n % 2 == 0 for n in some]),
+            "small": pa.array([None if n is None else n % 100 for n in some], pa.int8()),
+            "exact": pa.array([Decimal(number % 7) for number in numbers], pa.decimal128(30, 2)),
+            "bytes": pa.array([None if n is None else b"ab" * (n % 4) for n in some], pa.binary()),
+            "absent": pa.array([None] * rows, pa.string()),
+            "list": pa.array([None if n is None else [1, None][: n % 3] for n in some], pa.list_(pa.int32())),
+            "map": pa.array([[("a", n), ("b", None)][: n % 3] for n in numbers], pa.map_(pa.string(), pa.int64())),
+            "nested": pa.array(
+                [None if n is None else {"x": [{"y": str(n % 9)}]} for n in some],
+                pa.struct([("x", pa.list_(pa.struct([("y", pa.string())])))]),
+            ),
+        }
+    )

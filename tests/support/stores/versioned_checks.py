@@ -69,6 +69,12 @@ def check_answers(
             assert len(found) == len(set(found)), f"version {version}, time {time}"
             assert set(found) == model.state_at(version, time), f"version {version}, time {time}"
     if versions is None:
+        for key in "abcd":
+            found = rows_of(store.history(key=key), *INTERVAL, "_commit_version")
+            assert len(found) == len(set(found)) and set(found) == model.history(store.version, key), (
+                f"history of {key}"
+            )
+            assert found == rows_of(store.history(filter=("k", "=", key)), *INTERVAL, "_commit_version")
         changed = sorted(rows_of(store.changes(start_version=0), *CHANGE))
         assert changed == model.changes(0, store.version)
 
@@ -90,6 +96,10 @@ def check_everything(store: VersionedStore, model: Model, step: int = 3) -> None
 def check_points(store: VersionedStore, model: Model) -> None:
     assert store.observed_stream_time == model.stream_time
     assert store.dropped_records == model.dropped
+    many = list("dabca")
+    for time in (None, *range(-1, HORIZON + 1)):
+        answers = [model.get(key, time) for key in many]
+        assert [as_row(record) for record in store.get_many(many, as_of=time)] == answers, f"as of {time}"
     for key in "abcd":
         assert as_row(store.get(key)) == model.get(key)
         for time in range(-1, HORIZON + 1):

@@ -9,22 +9,26 @@ import pytest
 
 import statestore
 from statestore.catalog.commits import new_files
-from statestore.catalog.upkeep import compaction, publish_compaction
+from statestore.catalog.reads import point_lookup
+from statestore.catalog.upkeep import compaction_rules
+from statestore.catalog.upkeep.compaction_rules import Rules
 from support.stores.versioned_checks import as_table, create
 from support.stores.versioned_model import Model
+
+TINY = Rules(
+    small_store=3, small_fan_in=3, fan_in=2, tier_rows=4, mixed_rows=2, block_rows=2, block_share=0.1, memory=96 * 40
+)
+"""Rules under which a dozen rows reach every path."""
 
 
 @pytest.fixture(autouse=True, scope="module")
 def small_thresholds() -> Iterator[None]:
     """Thresholds for millions of rows, made small enough that a dozen rows reach every path."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compaction, "SEAL_MIN_ROWS", 3)
-        patch.setattr(compaction, "MINOR_DELTAS", 3)
-        patch.setattr(compaction, "LATE_MIN_ROWS", 2)
-        patch.setattr(compaction, "BELIEF_FILES", 2)
-        patch.setattr(publish_compaction, "SEAL_MIN_ROWS", 3)
-        patch.setattr(publish_compaction, "MINOR_DELTAS", 3)
+        patch.setattr(compaction_rules, "DEFAULT", TINY)
         patch.setattr(new_files, "INDEX_MIN_ROWS", 4)
+        patch.setattr(point_lookup, "LONG_RUN", 2)
+        patch.setattr(point_lookup, "CHECKPOINTS", 2)
         yield
 
 

@@ -1,0 +1,145 @@
+"""Search for the stored rows that the records of a commit meet, over all segments of a store.
+
+A key's rows do not overlap: at each moment at most one is valid. Segments are searched from the newest rows to the
+oldest, each only for the keys that may have a row in it that matters. A record that lies within a stored row needs no
+other row of its key, however many the key has. Times are epoch microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from statestore.catalog.commits.sorted_records import Records, SortedRecords
+from statestore.catalog.commits.version_ends import Existing, merged
+from statestore.catalog.reads.row_ends import SegmentWithClosures, chosen_ends
+from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.formats.kernels.arrays import Hashes, Ints
+from statestore.formats.segments.key_index import KeyIndex
+from statestore.formats.segments.segment_meta import OPEN
+from statestore.formats.values.key_equality import keys_equal
+
+
+def find_existing(
+    files: SegmentFiles,
+    segments: Sequence[SegmentWithClosures],
+    records: Records,
+    ordered: SortedRecords,
+    after: Ints,
+    newest: Ints | None = None,
+) -> Existing:
+    """Return the rows of each group that end after its ``after`` time, without rows that were replaced.
+
+    ``newest`` is the start of each group's newest row, where that is known.
+    """
+    parts: list[tuple[Ints, ...]] = [tuple(np.empty(0, np.int64) for _ in range(6))]
+    after = after.copy()  # OPEN: the group has no further row
+    found_container = np.zeros(len(after), bool)
+    for number in sorted(range(len(segments)), key=lambda n: -segments[n].meta.max_valid_from):
+        segment = segments[number]
+        meta = segment.meta
+        # This and the further segments have no row that starts later, so only the row valid at ``after`` is missing.
+        after[found_container & (after >= meta.max_valid_from)] = OPEN
+        wanted = after < meta.max_valid_to
+        if newest is not None:
+            wanted &= newest >= meta.min_valid_from
+        groups = np.flatnonzero(wanted)
+        if not len(groups):
+            continue
+        probe, rows = files.match(meta, ordered.hashes[groups])
+        if not len(rows):
+            continue
+        groups = groups[probe]
+        file = files.open_segment(meta)
+        possible = file.int64("valid_to")[rows] > after[groups]  # ends only shrink
+        if not possible.all():
+            groups, rows = groups[possible], rows[possible]
+        starts = file.int64("valid_from")[rows]
+        ends = chosen_ends(files, segment, rows)
+        later = np.flatnonzero((ends > after[groups]) & (ends > starts))
+        if not len(later):
+            continue
+        stored = [file.column_array(name) for name in files.spec.key_names]
+        mine = ordered.record[ordered.first[groups[later]]]
+        later = later[keys_equal(records.keys, mine, stored, rows[later])]
+        groups, starts, ends = groups[later], starts[later], ends[later]
+        flags = np.full(len(later), meta.tombstone, np.int64)
+        parts.append((groups, starts, ends, np.full(len(later), number, np.int64), rows[later], flags))
+        contains = starts <= after[groups]
+        found_container[groups[contains]] = True
+        after[groups[contains & (ends == OPEN)]] = OPEN
+    group, start, end, segment_index, row, dead = (np.concatenate(column) for column in zip(*parts, strict=True))
+    existing = Existing(group, start, end, segment_index, row, dead.astype(bool))
+    if (group[1:] > group[:-1]).all():
+        return existing
+    return existing.take(np.lexsort((start, group)))
+
+
+def find_around(
+    files: SegmentFiles,
+    segments: Sequence[SegmentWithClosures],
+    records: Records,
+    ordered: SortedRecords,
+    newest: Ints,
+) -> Existing:
+    """Return the rows in which records lie, and for groups with a record outside all rows what `find_existing` returns.
+
+    ``newest`` is the start of each group's newest row, which is later than all its records.
+    """
+    nothing = np.empty(0, np.int64)
+    parts: list[tuple[Ints, ...]] = [(nothing,) * 6]
+    waiting = np.arange(len(ordered.record))  # positions of records for which no row was found
+    whole = np.zeros(len(ordered.first), bool)  # groups that need all rows
+    for number in sorted(range(len(segments)), key=lambda n: -segments[n].meta.max_valid_from):
+        segment = segments[number]
+        meta = segment.meta
+        times, groups = ordered.time[waiting], ordered.group[waiting]
+        asked = np.flatnonzero((times < meta.max_valid_to) & (times >= meta.min_valid_from))
+        if not len(asked):
+            continue
+        file = files.open_segment(meta)
+        starts = file.int64("valid_from")
+        found, rows = _last_started(files.index(meta), starts, ordered.hashes[groups[asked]], times[asked])
+        if not len(found):
+            continue
+        asked = asked[found]
+        ends = chosen_ends(files, segment, rows)
+        stored = [file.column_array(name) for name in files.spec.key_names]
+        equal = keys_equal(records.keys, ordered.record[ordered.first[groups[asked]]], stored, rows)
+        # A replaced row may hide the row that replaced it, and a key of the same hash all rows.
+        whole[groups[asked[~equal | (ends <= starts[rows])]]] = True
+        inside = equal & (ends > times[asked])
+        if inside.any():
+            rows, unique = np.unique(rows[inside], return_index=True)
+            mine, ends = groups[asked[inside]][unique], ends[inside][unique]
+            filled = np.full(len(rows), number, np.int64), rows, np.full(len(rows), meta.tombstone, np.int64)
+            parts.append((mine, starts[rows], ends, *filled))
+            waiting = np.delete(waiting, asked[inside])
+    whole[ordered.group[waiting]] = True
+    group, start, end, segment_index, row, dead = (np.concatenate(column) for column in zip(*parts, strict=True))
+    around = Existing(group, start, end, segment_index, row, dead.astype(bool))
+    others = np.flatnonzero(whole)
+    if len(others):
+        after = np.full(len(ordered.first), OPEN, np.int64)
+        after[others] = ordered.earliest[others]
+        around = around.take(~whole[around.group])
+        return merged(around, find_existing(files, segments, records, ordered, after, newest))
+    return around.take(np.lexsort((around.start, around.group)))
+
+
+def _last_started(index: KeyIndex, starts: Ints, hashes: Hashes, times: Ints) -> tuple[Ints, Ints]:
+    """Return (number, row) for each (hash, time) that has a row: the last row of that hash which starts by that
+    time."""
+    low, high = index.ranges(hashes)
+    begin, entries = low.copy(), index.rows
+    while True:
+        searching = np.flatnonzero(low < high)
+        if not len(searching):
+            break
+        middle = (low[searching] + high[searching]) >> 1
+        by_then = starts[entries[middle]] <= times[searching]
+        low[searching[by_then]] = middle[by_then] + 1
+        high[searching[~by_then]] = middle[~by_then]
+    found = np.flatnonzero(low > begin)
+    return found, entries[low[found] - 1].astype(np.int64)

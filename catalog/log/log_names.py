@@ -1,0 +1,21 @@
+"""Names of the files of a log that tell what was committed, without reading them."""
+
+from __future__ import annotations
+
+import re
+
+from statestore.catalog.log.storage import Storage
+
+ENTRY = re.compile(r"log/[0-9]{20}\.json")
+LOG_CHECKPOINTS = "log/_checkpoint/"
+LOG_CHECKPOINT = re.compile(re.escape(LOG_CHECKPOINTS) + r"([0-9]{20})\.arrow")
+
+
+def log_checkpoint_name(version: int) -> str:
+    return f"{LOG_CHECKPOINTS}{version:020d}.arrow"
+
+
+def checkpoint_versions(storage: Storage) -> list[int]:
+    """Return the versions that have a log checkpoint, newest first. Each of them was committed."""
+    matches = (LOG_CHECKPOINT.fullmatch(item.name) for item in storage.list(LOG_CHECKPOINTS))
+    return sorted((int(match[1]) for match in matches if match is not None), reverse=True)

@@ -1,0 +1,153 @@
+"""One segment opened for point reads: the rows of a key by its hash, their times and their values.
+
+Only what a read needs is interpreted: the key index, the times, the keys of the rows with the hash, and the values of
+the row that is found. Ends that later commits gave are looked up for the rows that are judged, among the closures of
+the segment. So a few closures do not cost a copy of all ends.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from statestore.catalog.reads.points.cell_readers import bytes_test, row_reader, user_reader
+from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.formats.kernels.arrays import Ints
+from statestore.formats.segments.segment_meta import ClosureSlice, SegmentMeta
+
+Closures = tuple[ClosureSlice, ...]
+Layer = tuple[Ints, Ints]  # rows ascending, new ends
+
+
+class SegmentProbe(NamedTuple):
+    """A segment for point reads; its views return plain numbers instead of numpy scalars.
+
+    ``new_end`` returns the end that a closure gave to a row, else the stored end it is called with; None where the
+    segment has no closures. ``is_key`` tests a row for a key in the form of `key_form`. ``values`` returns the
+    canonical values of a row and ``shown`` the value that users see, both None for a tombstone.
+    """
+
+    hashes: memoryview
+    rows: memoryview
+    directory: memoryview
+    shift: int
+    starts: memoryview
+    ends: memoryview
+    new_end: Callable[[int, int], int] | None
+    is_key: Callable[[int, Any], bool]
+    values: Callable[[int], tuple[Any, ...] | None]
+    shown: Callable[[int], Any]
+
+
+class OpenedSegment:
+    """A probe with the closures that it knows, from which the probe for further closures is made."""
+
+    def __init__(self, files: SegmentFiles, meta: SegmentMeta, to_user: Callable[[tuple[Any, ...]], Any]) -> None:
+        self.meta = meta
+        self.closures: Closures = ()
+        self._layers: tuple[Layer, ...] = ()
+        self._added: memoryview | None = None
+        file = files.open_segment(meta)
+        hashes, rows, directory, shift = files.index(meta).memory_views()
+        spec = files.spec
+        values = [] if meta.tombstone else [file.column(name) for name in spec.value_names]
+        self.probe = SegmentProbe(
+            hashes=hashes,
+            rows=rows,
+            directory=directory,
+            shift=shift,
+            starts=file.int64("valid_from").data,
+            ends=file.int64("valid_to").data,
+            new_end=None,
+            is_key=_key_test([file.column(name) for name in spec.key_names]),
+            values=_no_values if meta.tombstone else row_reader(values),
+            shown=_no_values if meta.tombstone else _shown(values, spec.value_names, to_user),
+        )
+
+    def added(self, files: SegmentFiles) -> memoryview:
+        """Return the version that wrote each row."""
+        if self._added is None:
+            self._added = files.open_segment(self.meta).int64("_added").data
+        return self._added
+
+    def with_closures(self, files: SegmentFiles, closures: Closures) -> OpenedSegment:
+        """Return this segment with these closures (in version order); only further ones are read."""
+        if closures == self.closures:
+            return self
+        known = len(self.closures)
+        is_further = closures[:known] == self.closures
+        layers = self._layers if is_further else ()
+        pieces = [files.closures(piece, self.meta.rows) for piece in (closures[known:] if is_further else closures)]
+        if pieces:
+            layers = _added(layers, _merged(pieces))
+        opened = OpenedSegment.__new__(OpenedSegment)
+        opened.meta, opened.closures, opened._layers = self.meta, closures, layers
+        opened._added = self._added
+        opened.probe = self.probe._replace(new_end=_new_end(layers) if layers else None)
+        return opened
+
+
+def key_form(key: pa.Schema) -> Callable[[tuple[Any, ...]], Any] | None:
+    """Return the function that makes the form of a normalized key by which rows are tested; None: the key itself."""
+    if len(key) == 1 and pa.types.is_string(key.field(0).type):
+        return lambda name: name[0].encode()
+    if len(key) == 1 and pa.types.is_binary(key.field(0).type):
+        return lambda name: name[0]
+    return None
+
+
+def _key_test(columns: list[pa.Array | pa.ChunkedArray]) -> Callable[[int, Any], bool]:
+    if len(columns) == 1 and (pa.types.is_string(columns[0].type) or pa.types.is_binary(columns[0].type)):
+        return bytes_test(columns[0])
+    read = row_reader(columns)
+    return lambda row, key: read(row) == key
+
+
+def _shown(
+    columns: list[pa.Array | pa.ChunkedArray], names: Sequence[str], to_user: Callable[[tuple[Any, ...]], Any]
+) -> Callable[[int], Any]:
+    if columns and not any(pa.types.is_nested(column.type) for column in columns):
+        return user_reader(columns, names)
+    read = row_reader(columns)
+    return lambda row: to_user(read(row))
+
+
+def _no_values(row: int) -> None:
+    return None
+
+
+def _merged(pieces: list[Layer]) -> Layer:
+    """Return the newest end of each row that any of these closures has; later ones are newer."""
+    if len(pieces) == 1:
+        return pieces[0]
+    rows = np.concatenate([rows for rows, _ in pieces])
+    ends = np.concatenate([ends for _, ends in pieces])
+    order = np.argsort(rows, kind="stable")
+    rows, ends = rows[order], ends[order]
+    last = np.append(rows[1:] != rows[:-1], True)
+    return rows[last], ends[last]
+
+
+def _added(layers: tuple[Layer, ...], layer: Layer) -> tuple[Layer, ...]:
+    """Return older layers with a new one; layers of like length are merged, so that there are few."""
+    while layers and len(layers[-1][0]) < 2 * len(layer[0]):
+        layers, layer = layers[:-1], _merged([layers[-1], layer])
+    return (*layers, layer)
+
+
+def _new_end(layers: tuple[Layer, ...]) -> Callable[[int, int], int]:
+    newest_first = [(np.ascontiguousarray(rows).data, np.ascontiguousarray(ends).data) for rows, ends in layers[::-1]]
+
+    def new_end(row: int, stored: int) -> int:
+        for rows, ends in newest_first:
+            at = bisect_left(rows, row)
+            if at < len(rows) and rows[at] == row:
+                end: int = ends[at]
+                return end
+        return stored
+
+    return new_end

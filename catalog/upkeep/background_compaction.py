@@ -1,0 +1,182 @@
+"""Compaction in the background of a writer: a thread that runs the steps that are due, one after the other.
+
+A store has at most one such thread in a process. It lives while steps are due, and a little longer: when no commit came
+for a while, it makes the open rows denser than a store under load has them. A commit only starts the thread; it waits
+for it, at most `SLICE_SECONDS`, where compaction has fallen far behind the commits. Among processes, the holder of a
+lock on the store's folder ``segments/`` compacts.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Iterator
+
+from statestore.catalog.log.log_state import LogState
+from statestore.catalog.log.storage import local_root
+from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.catalog.upkeep import compaction_rules
+from statestore.catalog.upkeep.compaction_plan import Mode, is_behind, next_step
+from statestore.catalog.upkeep.publish_compaction import run_one_step
+from statestore.formats.places.rocksdb_forks import leave_in_forks
+
+LOGGER = logging.getLogger("statestore")
+SLICE_SECONDS = 0.02
+IDLE_SECONDS = 2.0
+IDLE_ROWS = 0.5  # rows committed since the open rows were last made dense, in units of live rows
+
+_of_store: weakref.WeakKeyDictionary[SegmentFiles, Background] = weakref.WeakKeyDictionary()
+_making = threading.Lock()
+
+
+class Background:
+    """The compaction of one store in this process. ``failed`` is the error of the last step in words; None if it
+    succeeded."""
+
+    def __init__(self, files: SegmentFiles) -> None:
+        self._files = weakref.ref(files)
+        self.failed: str | None = None
+        self._rows = 0  # committed since the open rows were made dense
+        self._reset()
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._news = threading.Event()  # a commit was made, or the thread has to end
+        self._stepped = threading.Event()
+        self._stopping = False
+        self._giving_up = False
+        leave_in_forks(self._reset)  # the thread does not exist in a forked child
+
+    def committed(self, log_state: LogState) -> None:
+        """Take note of a commit: start the thread if a step is due, and wait a little if compaction is far behind."""
+        self._rows += int(log_state.versions.rows[-1])
+        if next_step(log_state, compaction_rules.DEFAULT, "due") is None:
+            return
+        self._start(log_state)
+        if is_behind(log_state, compaction_rules.DEFAULT):
+            self._stepped.clear()
+            self._stepped.wait(SLICE_SECONDS)
+
+    def finish(self) -> None:
+        """Wait until no step is due; called when a writer closes its handle."""
+        thread = self._thread
+        if thread is not None:
+            self._stopping = True  # no waiting for further commits
+            self._news.set()
+            thread.join()
+            self._stopping = False
+
+    def stop(self) -> None:
+        """End the thread; a step that is under way is given up."""
+        self._giving_up = True
+        self.finish()
+
+    def _start(self, log_state: LogState) -> None:
+        with self._lock:
+            self._news.set()
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(
+                    target=self._run, args=(self._files(), log_state), name="statestore-compaction", daemon=True
+                )
+                self._thread.start()
+
+    def _run(self, files: SegmentFiles, log_state: LogState) -> None:
+        try:
+            while True:
+                self._news.clear()
+                log_state = self._steps(files, log_state, "due")
+                if not self._stopping and self._news.wait(IDLE_SECONDS) and not self._stopping:
+                    continue
+                live = sum(m.open_rows or 0 for m in log_state.segments if not m.tombstone)
+                if self._rows >= IDLE_ROWS * live and not self._giving_up:
+                    log_state = self._steps(files, log_state, "idle")
+                    self._rows = 0
+                with self._lock:
+                    if not self._news.is_set() or self._stopping:
+                        self._thread = None
+                        return
+        except Exception as error:
+            self.failed = f"{type(error).__name__}: {error}"
+            LOGGER.warning(
+                "store %r: all commits are there; the compaction after version %d failed: %s",
+                files.spec.name,
+                log_state.version,
+                self.failed,
+            )
+            with self._lock:
+                self._thread = None
+
+    def _steps(self, files: SegmentFiles, log_state: LogState, mode: Mode) -> LogState:
+        """Run the steps of a mode; those of mode "idle" end when a commit comes."""
+        while not self._giving_up:
+            before = log_state.version
+            with compaction_lock(files) as is_ours:
+                if not is_ours:
+                    return log_state
+                stop = self._is_given_up
+                log_state = run_one_step(files, log_state, compaction_rules.DEFAULT, mode, stop=stop)
+            self._stepped.set()
+            self.failed = None
+            if log_state.version == before or (mode == "idle" and self._news.is_set() and not self._stopping):
+                return log_state
+        return log_state
+
+    def _is_given_up(self) -> bool:
+        return self._giving_up
+
+
+def background_of(files: SegmentFiles) -> Background:
+    """Return the background compaction of a store in this process."""
+    with _making:
+        found = _of_store.get(files)
+        if found is None:
+            found = _of_store[files] = Background(files)
+        return found
+
+
+def _after_fork() -> None:
+    """Replace the lock, which a thread that the child does not have may have held."""
+    global _making
+    _making = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+@atexit.register
+def _at_exit() -> None:
+    """Let the steps that are under way end before the interpreter does."""
+    for background in list(_of_store.values()):
+        background.stop()
+
+
+@contextlib.contextmanager
+def compaction_lock(files: SegmentFiles) -> Iterator[bool]:
+    """Hold the lock of compactions of a local store if it is free, and yield whether it was.
+
+    Object stores have no locks.
+    """
+    root = local_root(files.storage)
+    if root is None:
+        yield True
+        return
+    try:
+        folder = os.open(root / "segments", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:  # no segment, nothing to compact
+        yield True
+        return
+    try:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+    finally:
+        os.close(folder)

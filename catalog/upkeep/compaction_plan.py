@@ -1,0 +1,267 @@
+"""The next step of a compaction: the segments to rewrite together, chosen from statistics alone.
+
+The layout is kept by three rules. (1) *Open rows are kept dense*: where ended rows are too many among the segments that
+have open rows, those with the largest share of them are rewritten. (2) *Segments of one size are merged*: no tier of
+sizes holds more than `Rules.fan_in` segments, so their number grows with the logarithm of the history, whatever the
+share of late records. (3) *Pending closures are folded* by every rewrite, and a closed segment is rewritten for them
+alone when they are many. A step is bounded by `Rules.step_rows`; what it leaves is the next step's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from statestore.catalog.log.log_state import LogState
+from statestore.catalog.reads.row_ends import SegmentWithClosures, with_closures
+from statestore.catalog.upkeep.compaction_rules import Rules
+from statestore.formats.segments.segment_meta import OPEN
+
+Mode = Literal["due", "idle", "full"]
+
+MIN_DELTA_SHARE = 0.2  # share of ended rows from which a rewrite for them takes a delta, and an open segment
+MIN_OPEN_SHARE = 0.35
+FAR_BEHIND = 3
+
+
+@dataclass(frozen=True)
+class Rewriting:
+    """Segments that are rewritten together: their open rows into open segments, the others into a closed one.
+
+    ``beliefs`` are belief segments that are merged with the beliefs that the rewriting makes. ``mixed``: the rows stay
+    together in a delta. ``cold``: the closed segment is compressed. ``window``: ends (epoch
+    microseconds, both inclusive) that get a file of their own, apart from earlier and later ones.
+    """
+
+    segments: tuple[SegmentWithClosures, ...]
+    beliefs: tuple[SegmentWithClosures, ...] = ()
+    mixed: bool = False
+    cold: bool = False
+    window: tuple[int, int] | None = None
+
+    @property
+    def rows(self) -> int:
+        return sum(segment.meta.rows for segment in (*self.segments, *self.beliefs))
+
+
+@dataclass(frozen=True)
+class Step:
+    """The work of one commit of a compaction; ``live`` is the number of open value rows of the store."""
+
+    rewritings: tuple[Rewriting, ...]
+    live: int
+
+    @property
+    def rows(self) -> int:
+        return sum(rewriting.rows for rewriting in self.rewritings)
+
+
+def next_step(log_state: LogState, rules: Rules, mode: Mode, until: int | None = None) -> Step | None:
+    """Return the next step; None if nothing is due. ``full``: everything that can be folded is.
+
+    ``until``: work that only later versions than this one made is not due.
+    """
+    chosen: list[Rewriting] = []
+    room = rules.step_rows
+    everything = with_closures(log_state.segments, log_state.closures)
+    if until is not None:
+        everything = [v for v in everything if v.meta.role != "delta" or v.meta.min_added <= until]
+    live = sum(open_rows(v) for v in everything if not v.meta.tombstone and v.meta.role != "belief")
+    for tombstone in (False, True):
+        main = [v for v in everything if v.meta.tombstone == tombstone and v.meta.role != "belief"]
+        beliefs = [v for v in everything if v.meta.tombstone == tombstone and v.meta.role == "belief"]
+        if mode == "full":
+            rewriting = _fold_everything(main, beliefs, rules, log_state.version if until is None else until)
+        else:
+            rewriting = _rewrite_main(main, rules, mode)
+        merges_beliefs = rewriting is not None and bool(rewriting.beliefs)
+        others = None if merges_beliefs else _merge_beliefs(beliefs, rules, mode)
+        for found in (rewriting, others):
+            if found is not None and (not chosen or found.rows <= room):
+                chosen.append(found)
+                room -= found.rows
+    return Step(tuple(chosen), live) if chosen else None
+
+
+def is_behind(log_state: LogState, rules: Rules) -> bool:
+    """Return whether compaction has fallen far behind: the ended rows are several times the limit, or the deltas."""
+    everything = with_closures(log_state.segments, log_state.closures)
+    recent = [v for v in everything if v.meta.role in ("open", "delta") and not v.meta.tombstone]
+    live, ended = sum(map(open_rows, recent)), sum(map(ended_rows, recent))
+    return ended > FAR_BEHIND * max(rules.ended_share * live, rules.small_store) or (
+        len(recent) > FAR_BEHIND * (rules.small_fan_in + rules.fan_in)
+    )
+
+
+def open_rows(segment: SegmentWithClosures) -> int:
+    """Return a lower bound of the open rows of a segment: its open rows without those that closures may have ended."""
+    meta = segment.meta
+    if meta.max_valid_to != OPEN:
+        return 0
+    stored = meta.open_rows if meta.open_rows is not None else meta.rows
+    return max(stored - sum(piece.count for piece in segment.closures), 0)
+
+
+def ended_rows(segment: SegmentWithClosures) -> int:
+    """Return an upper bound of the rows of a segment that are not open."""
+    return segment.meta.rows - open_rows(segment)
+
+
+def _rewrite_main(main: Sequence[SegmentWithClosures], rules: Rules, mode: Mode) -> Rewriting | None:
+    recent, closed = _divided(main)
+    for choose in (_make_dense, _merge_recent):
+        rewriting = choose(recent, rules, mode)
+        if rewriting is not None:
+            return rewriting
+    return _merge_closed(closed, rules)
+
+
+def _divided(
+    main: Sequence[SegmentWithClosures],
+) -> tuple[list[SegmentWithClosures], list[SegmentWithClosures]]:
+    """Return (segments that may have open rows, the others)."""
+    recent = [v for v in main if v.meta.role in ("open", "delta")]
+    return recent, [v for v in main if v.meta.role in ("closed", "late")]
+
+
+# Open rows
+
+
+def _make_dense(recent: Sequence[SegmentWithClosures], rules: Rules, mode: Mode) -> Rewriting | None:
+    """Rewrite the segments with the largest shares of ended rows, if all together have too many of them."""
+    live, ended = sum(map(open_rows, recent)), sum(map(ended_rows, recent))
+    share = rules.idle_share if mode == "idle" else rules.ended_share
+    least = rules.small_store if mode == "due" or live < rules.small_store else 0
+    if ended <= max(share * live, least):
+        return None
+    ranked = sorted((v for v in recent if ended_rows(v)), key=lambda v: ended_rows(v) / v.meta.rows, reverse=True)
+    worth = [v for v in ranked if _share(v) >= (MIN_DELTA_SHARE if v.meta.role == "delta" else MIN_OPEN_SHARE)]
+    removed = sum(map(ended_rows, worth))
+    for segment in ranked[len(worth) :] if mode != "idle" else ranked:
+        if mode != "idle" and removed >= ended / 4:
+            break
+        if segment not in worth:
+            worth.append(segment)
+            removed += ended_rows(segment)
+    return Rewriting(tuple(_within(worth, rules.step_rows)))
+
+
+def _share(segment: SegmentWithClosures) -> float:
+    return ended_rows(segment) / segment.meta.rows
+
+
+def _merge_recent(recent: Sequence[SegmentWithClosures], rules: Rules, mode: Mode) -> Rewriting | None:
+    """Merge open segments and deltas of one tier, if there are too many of them."""
+    mergeable = [v for v in recent if v.meta.file.bytes < rules.open_bytes // 2]
+    group = _crowded(mergeable, rules)
+    if group is None:
+        return None
+    ended = sum(map(ended_rows, group))
+    return Rewriting(tuple(group), mixed=ended < rules.mixed_rows)
+
+
+def _crowded(segments: Sequence[SegmentWithClosures], rules: Rules) -> list[SegmentWithClosures] | None:
+    """Return the segments of the lowest tier that holds too many, those that ended first; None if none does."""
+    tiers: dict[int, list[SegmentWithClosures]] = {}
+    for segment in segments:
+        tiers.setdefault(rules.tier(segment.meta.rows), []).append(segment)
+    for tier, group in sorted(tiers.items()):
+        rows = sum(v.meta.rows for v in group)
+        is_small = tier == 0 and rows < rules.fan_in * rules.tier_rows // 2
+        if len(group) >= (rules.small_fan_in if is_small else rules.fan_in):
+            chosen = _within(sorted(group, key=lambda v: v.meta.max_added), rules.step_rows)
+            if len(chosen) > 1:
+                return chosen
+    return None
+
+
+def _within(segments: Iterable[SegmentWithClosures], rows: int) -> list[SegmentWithClosures]:
+    """Return the first segments that have at most ``rows`` rows, but at least one segment."""
+    chosen: list[SegmentWithClosures] = []
+    for segment in segments:
+        rows -= segment.meta.rows
+        if rows < 0 and chosen:
+            break
+        chosen.append(segment)
+    return chosen
+
+
+# Ended rows
+
+
+def _merge_closed(closed: Sequence[SegmentWithClosures], rules: Rules) -> Rewriting | None:
+    """Merge closed segments of one tier, or rewrite one that has many pending closures."""
+    group = _crowded([v for v in closed if v.meta.file.bytes < rules.file_bytes // 2], rules)
+    if group is not None:
+        return Rewriting(tuple(group), cold=True)
+    for segment in closed:
+        pending = sum(piece.count for piece in segment.closures)
+        if pending >= max(rules.fold_share * segment.meta.rows, rules.tier_rows):
+            return Rewriting((segment,), cold=True)
+    return None
+
+
+def _merge_beliefs(beliefs: Sequence[SegmentWithClosures], rules: Rules, mode: Mode) -> Rewriting | None:
+    if mode == "full":
+        group = _within(sorted(beliefs, key=lambda v: v.meta.rows), rules.step_rows)
+        return Rewriting(tuple(group)) if len(group) > 1 else None
+    tiers: dict[int, list[SegmentWithClosures]] = {}
+    for segment in beliefs:
+        tiers.setdefault(rules.tier(segment.meta.rows), []).append(segment)
+    for _, group in sorted(tiers.items()):
+        if len(group) >= rules.fan_in:
+            chosen = _within(group, rules.step_rows)
+            return Rewriting(tuple(chosen)) if len(chosen) > 1 else None
+    return None
+
+
+# Everything
+
+
+def _fold_everything(
+    main: Sequence[SegmentWithClosures], beliefs: Sequence[SegmentWithClosures], rules: Rules, until: int
+) -> Rewriting | None:
+    """Return the next rewriting after which, at last, every row is folded, open rows are dense and closed segments
+    follow each other in time.
+    """
+    recent, closed = _divided(main)
+    unfolded = [v for v in recent if v.meta.role == "delta" or v.until(until).closures or _stored_ended(v)]
+    small = [v for v in recent if v.meta.file.bytes < rules.open_bytes // 2]
+    rough = unfolded or (small if len(small) > 1 else [])
+    tangled = _untangle(closed, rules, until)
+    if not rough and tangled is None:
+        return None
+    if sum(v.meta.rows for v in (*main, *beliefs)) <= rules.step_rows:
+        return Rewriting((*(recent if rough else ()), *closed), tuple(beliefs), cold=True)
+    if rough:
+        return Rewriting(tuple(_within(sorted(rough, key=lambda v: v.meta.rows), rules.step_rows)))
+    return tangled
+
+
+def _stored_ended(segment: SegmentWithClosures) -> int:
+    return ended_rows(SegmentWithClosures(segment.meta))
+
+
+def _untangle(closed: Sequence[SegmentWithClosures], rules: Rules, until: int) -> Rewriting | None:
+    """Return a rewriting of closed segments that overlap in time, have pending closures, or are small neighbours."""
+    ordered = sorted(closed, key=lambda v: (v.meta.min_valid_to, v.meta.max_valid_to))
+    pairs = [(a, b) for n, a in enumerate(ordered) for b in ordered[n + 1 :] if _overlap(a, b)]
+    if pairs:
+        pair = min(pairs, key=lambda pair: sum(v.meta.rows for v in pair))
+        larger = max(pair, key=lambda v: v.meta.rows).meta
+        fits = sum(v.meta.file.bytes for v in pair) <= rules.file_bytes
+        window = None if fits else (larger.min_valid_to, larger.max_valid_to)
+        return Rewriting(pair, cold=True, window=window)
+    for segment in ordered:
+        if segment.until(until).closures or segment.meta.role == "late":
+            return Rewriting((segment,), cold=True)
+    for left, right in pairwise(ordered):
+        if left.meta.file.bytes + right.meta.file.bytes <= rules.file_bytes:
+            return Rewriting((left, right), cold=True)
+    return None
+
+
+def _overlap(left: SegmentWithClosures, right: SegmentWithClosures) -> bool:
+    return left.meta.min_valid_to < right.meta.max_valid_to and right.meta.min_valid_to < left.meta.max_valid_to

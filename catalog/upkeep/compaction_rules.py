@@ -1,0 +1,56 @@
+"""The numbers that decide when compaction is due and how much one step of it does.
+
+Their reasons and the measured figures are in docs/decisions/017-compaction.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ROW_BYTES = 96  # memory that a step uses for each row it reads, without the rows of the block that it writes
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Limits of compaction. ``memory`` and ``file_bytes`` are bytes."""
+
+    memory: int = 256 << 20
+    file_bytes: int = 128 << 20
+    ended_share: float = 0.5
+    """Ended rows among open segments and deltas, in units of live rows, that make a rewrite due."""
+    idle_share: float = 0.05
+    """The same limit when no writer has committed for a while."""
+    small_store: int = 100_000
+    """A store with fewer ended rows reads fast as it is, and its commits keep their numbers 1, 2, 3."""
+    small_fan_in: int = 64
+    fan_in: int = 8
+    """Segments of about one size that are merged into one; ``small_fan_in`` is for those of less than a tier."""
+    tier_rows: int = 4_096
+    """Rows below which a segment is small; each further tier has `fan_in` times as many rows."""
+    mixed_rows: int = 1_024
+    """A merge of deltas with fewer ended rows leaves these in the delta."""
+    fold_share: float = 0.25
+    """Pending closures of a closed segment, in units of its rows, that make a rewrite due."""
+    block_share: float = 0.125
+    block_rows: int = 32_768
+    """Rows of a block of ended rows: ``block_share`` of the live rows, but at least ``block_rows``."""
+
+    @property
+    def step_rows(self) -> int:
+        """Return the number of rows that one step reads at most, unless a single segment has more."""
+        return max(self.memory // ROW_BYTES, 2 * self.tier_rows)
+
+    @property
+    def open_bytes(self) -> int:
+        """Return the size of a segment of open rows, whose columns are in memory when it is written."""
+        return self.memory // 4
+
+    def tier(self, rows: int) -> int:
+        """Return the number of the tier of a segment; 0 for a small one."""
+        tier, limit = 0, self.tier_rows
+        while rows >= limit:
+            tier, limit = tier + 1, limit * self.fan_in
+        return tier
+
+
+DEFAULT = Rules()

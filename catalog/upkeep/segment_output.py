@@ -1,0 +1,172 @@
+"""Writing of the segments of a compaction, block by block, from rows of several input segments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from statestore.catalog.commits import new_files
+from statestore.catalog.commits.new_files import NewFiles, RowBlock, block_table, late_rows
+from statestore.catalog.log.log_state import LogState
+from statestore.catalog.log.storage import LocalStorage
+from statestore.catalog.reads.row_ends import SegmentWithClosures
+from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.catalog.upkeep.closure_folding import FoldedRows
+from statestore.formats.kernels.arrays import Bools, Hashes, Ints
+from statestore.formats.segments.ipc_file import encode_file, write_file
+from statestore.formats.segments.key_index import KeyIndex, entries_batch
+from statestore.formats.segments.segment import Segment
+from statestore.formats.segments.segment_meta import FileRef, Role, SegmentMeta
+from statestore.formats.segments.segment_write import RowsOfBlock, write_blocks, write_segment
+from statestore.formats.values.key_hash import hash_keys, key_groups_of
+
+Numbers = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class RowsOfInputs:
+    """Rows of several segments: the number of the segment, the row in it, and the system columns as folded."""
+
+    source: Numbers
+    row: Numbers
+    start: Ints
+    end: Ints
+    added: Ints
+    closed: Ints
+    split: Bools
+    dropped: Ints
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    @staticmethod
+    def of(parts: Sequence[FoldedRows]) -> RowsOfInputs:
+        source = np.repeat(np.arange(len(parts), dtype=np.int32), [len(part) for part in parts])
+        columns = [np.concatenate(column) for column in zip(*(vars(part).values() for part in parts), strict=True)]
+        return RowsOfInputs(source, columns[0].astype(np.int32), *columns[1:])
+
+
+@dataclass(frozen=True)
+class Output:
+    """The inputs of a rewriting, opened, and the place where its files are recorded."""
+
+    files: SegmentFiles
+    log_state: LogState
+    new: NewFiles
+    inputs: Sequence[SegmentWithClosures]
+    tombstone: bool
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        spec = self.files.spec
+        return spec.key_names if self.tombstone else (*spec.key_names, *spec.value_names)
+
+
+def write_output(output: Output, rows: RowsOfInputs, role: Role, blocks: Sequence[Ints], cold: bool) -> None:
+    """Write one segment of ``blocks``, positions in ``rows`` sorted by start each, and its key index; record both."""
+    spec, new = output.files.spec, output.new
+    name = new.new_name(".arrow")
+    hashes: list[Hashes] = []
+
+    def write(name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> FileRef:
+        return _create(output, name, schema, batches)
+
+    def tables() -> Iterator[RowsOfBlock]:
+        for chosen in blocks:
+            block = _block(output, rows, role, chosen)
+            hashes.append(hash_keys(block.columns[: len(spec.key)]))
+            yield RowsOfBlock(block_table(spec, block, role, output.tombstone), late_rows(output.log_state, block))
+
+    if len(blocks) == 1:
+        (only,) = tables()
+        meta = write_segment(
+            write,
+            name,
+            only.table,
+            role=role,
+            tombstone=output.tombstone,
+            key_names=spec.key_names,
+            late=only.late,
+            key_groups=(0, 0),
+        )
+        del only
+    else:
+        columns = spec.segment_schema(output.tombstone, role == "belief")
+        meta = write_blocks(
+            write, name, columns, tables(), role=role, tombstone=output.tombstone, key_names=spec.key_names
+        )
+    whole = np.concatenate(hashes)
+    groups = key_groups_of(np.array([whole.min(), whole.max()], np.uint64), spec.key_groups)
+    meta = replace(meta, key_groups=(int(groups[0]), int(groups[1])))
+    if meta.rows >= new_files.INDEX_MIN_ROWS or meta.blocks:
+        meta = _with_index(output, meta, whole, rows.start[np.concatenate(blocks)])
+    new.segments.append(meta)
+
+
+def _with_index(output: Output, meta: SegmentMeta, hashes: Hashes, starts: Ints) -> SegmentMeta:
+    index = KeyIndex.build(hashes)
+    ordered, entries = index.hashes, index.rows
+    backward = (ordered[1:] == ordered[:-1]) & (starts[entries[1:]] < starts[entries[:-1]])
+    if backward.any():  # two keys share a hash, and their rows lie in blocks of different times
+        entries = entries[np.lexsort((starts[entries], ordered))]
+    batch = entries_batch(ordered, entries)
+    return replace(meta, index=_create(output, output.new.new_name(".index.arrow"), batch.schema, [batch]))
+
+
+def _create(output: Output, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> FileRef:
+    """Create a data file, on a local disk without a copy of its bytes in memory."""
+    storage = output.files.storage
+    output.new.written[name] = 0  # so that it is removed if the step fails
+    if isinstance(storage, LocalStorage):
+        ref = storage.create_streamed(name, lambda file: write_file(file, name, schema, batches))
+    else:
+        data, ref = encode_file(name, schema, batches)
+        storage.create_many({name: data})
+    output.new.written[name] = ref.bytes
+    return ref
+
+
+def _block(output: Output, rows: RowsOfInputs, role: Role, chosen: Ints) -> RowBlock:
+    gather = _Gather.of(output, rows.source[chosen], rows.row[chosen])
+    return RowBlock(
+        [gather.column(name) for name in output.column_names],
+        rows.start[chosen],
+        rows.end[chosen],
+        rows.added[chosen],
+        rows.closed[chosen],
+        rows.split[chosen],
+        rows.dropped[chosen] if role == "belief" else None,
+    )
+
+
+@dataclass(frozen=True)
+class _Gather:
+    """Rows of several files, in an order of their own: (file, its rows) each, and the position of each output row."""
+
+    parts: list[tuple[Segment, Ints]]
+    position: pa.Array | None
+
+    @staticmethod
+    def of(output: Output, source: Numbers, row: Numbers) -> _Gather:
+        narrow = source.astype(np.int16) if len(output.inputs) < 1 << 15 else source  # 16 bits are sorted fastest
+        order = np.argsort(narrow, kind="stable")
+        is_sorted = bool((source[1:] >= source[:-1]).all())
+        numbers, first = np.unique(source[order], return_index=True)
+        parts = [
+            (output.files.open_segment(output.inputs[number].meta), rows.astype(np.int64))
+            for number, rows in zip(numbers.tolist(), np.split(row[order], first[1:]), strict=True)
+        ]
+        if is_sorted:
+            return _Gather(parts, None)
+        position = np.empty(len(order), np.int64)
+        position[order] = np.arange(len(order))
+        return _Gather(parts, pa.array(position))
+
+    def column(self, name: str) -> pa.Array:
+        taken = [file.take(name, rows) for file, rows in self.parts]
+        whole = taken[0] if len(taken) == 1 else pa.concat_arrays(taken)
+        return whole if self.position is None else whole.take(self.position)

@@ -1,0 +1,115 @@
+"""Bulk commits with hot keys, deletes, late, replaced and taken back records, against a model of single puts."""
+
+from __future__ import annotations
+
+import importlib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from support.stores.versioned_model import Model
+
+import statestore
+from statestore.catalog.commits import open_rows as index_module
+from statestore.catalog.commits import record_timelines
+from statestore.catalog.commits.sorted_records import order_of_starts
+from statestore.catalog.commits.version_ends import places_among
+from statestore.formats.kernels import compiled_use
+
+KEYS, ROWS, COMMITS = 300, 900, 7
+
+
+@pytest.fixture(autouse=True)
+def _small_commits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(index_module, "MIN_KEYS", 1)
+    yield
+
+
+def batch(random: np.random.Generator, number: int) -> list[tuple[str, int | None, int]]:
+    """Rows of one commit: most in order of time, several at one time, hot keys among them."""
+    keys = np.where(random.random(ROWS) < 0.5, np.minimum(random.zipf(1.3, ROWS), KEYS), random.integers(0, KEYS, ROWS))
+    times = number * ROWS + np.arange(ROWS) // 3
+    late = random.random(ROWS) < 0.02
+    times = np.where(late, np.maximum(times - random.integers(0, 2 * ROWS, ROWS), 0), times)
+    values = random.integers(0, 1000, ROWS)
+    deleted = random.random(ROWS) < 0.06
+    return [
+        (f"key-{key}", None if dead else value, time)
+        for key, value, time, dead in zip(*(c.tolist() for c in (keys, values, times, deleted)), strict=True)
+    ]
+
+
+def as_table(rows: list[tuple[str, Any, int]]) -> pa.Table:
+    keys, values, times = zip(*rows, strict=True)
+    kinds = ["delete" if value is None else "insert" for value in values]
+    return pa.table({"k": keys, "v": pa.array(values, pa.int64()), "timestamp": times, "_change_type": kinds})
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("seed", range(2))
+def test_they_are_those_of_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, compiled: bool
+) -> None:
+    """With compactions of this process and of others between them; the index is built once."""
+    loaded = compiled and importlib.import_module(compiled_use.COMPILED) is not None
+    for module in ("catalog.commits.open_row_lookup", "formats.values.xxh64", "formats.values.key_equality"):
+        monkeypatch.setattr(f"statestore.{module}.is_loaded", lambda: loaded)
+    monkeypatch.setattr("statestore.formats.values.xxh64.COMPILED_ROWS", 1)
+    monkeypatch.setattr("statestore.formats.values.key_equality.COMPILED_ROWS", 1)
+    paths: Counter[str] = Counter()
+    for name in ("_go_on", "find_existing", "find_around", "replay"):
+        monkeypatch.setattr(record_timelines, name, counted(paths, name, getattr(record_timelines, name)))
+
+    random, model = np.random.default_rng(seed), Model()
+    store = statestore.connect(tmp_path).create_store("s", key={"k": "string"}, value={"v": "bigint"})
+    for number in range(COMMITS):
+        rows = batch(random, number)
+        store.write(as_table(rows))
+        for row in rows:
+            model.put(*row)
+        if number in (3, 5):
+            store.compact(full=True)
+        if number == 5:
+            index_module._noted.clear()  # as if another process had compacted
+    assert paths["_go_on"] == COMMITS - 1 and all(paths[name] for name in ("find_existing", "find_around", "replay"))
+    assert store._files.bulk_commits == 2
+    for time in [*random.integers(0, COMMITS * ROWS, 12).tolist(), COMMITS * ROWS]:
+        rows = store.scan(columns=["k", "v"], as_of=time).read_all().to_pylist()
+        found = {row["k"]: row["v"] for row in rows}
+        assert len(found) == len(rows)
+        expected = {key: model.get(key, time) for key in (f"key-{n}" for n in range(KEYS + 1))}
+        assert found == {key: record[0] for key, record in expected.items() if record is not None}
+    store.close()
+
+
+def counted(calls: Counter[str], name: str, function: Any) -> Any:
+    def count(*arguments: Any) -> Any:
+        calls[name] += 1
+        return function(*arguments)
+
+    return count
+
+
+def test_places_among_pairs() -> None:
+    random = np.random.default_rng(5)
+    for size in (0, 1, 7, 200):
+        pairs = sorted(zip(random.integers(0, 9, size).tolist(), random.integers(0, 30, size).tolist(), strict=True))
+        wanted = [(int(group), int(time)) for group, time in random.integers(-1, 31, (50, 2))]
+        columns = [np.array([pair[n] for pair in part], np.int64) for part in (pairs, wanted) for n in (0, 1)]
+        expected = [sum(pair < one for pair in pairs) for one in wanted]
+        assert places_among(*columns).tolist() == expected
+
+
+@pytest.mark.parametrize("late", [0, 1, 5, 40, 150])
+def test_order_of_starts_with_few_and_many_late(late: int) -> None:
+    random = np.random.default_rng(late)
+    starts = np.sort(random.integers(0, 500, 200))
+    chosen = random.choice(200, late, replace=False)
+    starts[chosen] -= random.integers(0, 300, late)
+    order = order_of_starts(starts)
+    assert starts[order].tolist() == sorted(starts.tolist())
+    assert sorted(np.arange(200)[order].tolist()) == list(range(200))
