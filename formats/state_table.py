@@ -6,6 +6,7 @@ A reader of a new engine implements ``StateTable``, and every door can then open
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -17,6 +18,8 @@ from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.values.filters import Filter
 
 Mode = Literal["state", "history", "changes"]
+MARK_TYPE = pa.int8()
+SHARED_MARKS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -134,6 +137,35 @@ class KnowsExtremes(Protocol):
         """
 
 
+@dataclass(frozen=True)
+class MaskedSplit:
+    """Rows to be read in full with ``StateTable.read``, and in ``marks`` a null (of MARK_TYPE) for each dead one.
+
+    Without ``marks`` every row is live. ``live`` is the number of live rows, or None where only a read finds it.
+    """
+
+    split: Any
+    marks: pa.Array | None
+    live: int | None
+
+
+@runtime_checkable
+class MarksDeadRows(Protocol):
+    """A table that can return dead rows with marks, which costs less than to cut them out of batches.
+
+    Its log alone decides what it reads: equal `StateTable.kept_versions` have equal plans.
+    """
+
+    def masked_splits(self, splits: Sequence[Split]) -> Sequence[MaskedSplit]:
+        """The rows of splits that were planned without filters, in splits that are read whole."""
+
+    def is_mapped(self, split: Any, columns: Sequence[str]) -> bool:
+        """Whether batches of a split are views of mapped files, which take no memory and can be kept."""
+
+    def check_files(self, split: Any) -> None:
+        """Raise CorruptError if a mapped file of a split was shortened, because touching it would end the process."""
+
+
 @runtime_checkable
 class SplitsByHash(Protocol):
     """A table whose rows can be read by ranges of key hashes (docs/key-hash.md).
@@ -151,6 +183,21 @@ class HoldsUnsafeRows(Protocol):
 
     def unsafe_columns(self, query: Query) -> tuple[str, ...]:
         """The columns of the answer that a query may name in ``unsafe``; their bytes are checked when they are read."""
+
+
+def all_live(rows: int) -> pa.Array:
+    """The marks of so many live rows, without bits."""
+    return pa.Array.from_buffers(MARK_TYPE, rows, [None, mark_bytes(rows)], 0)
+
+
+def mark_bytes(rows: int) -> pa.Buffer:
+    """The bytes of so many marks, which nobody reads; they are shared up to SHARED_MARKS."""
+    return _shared_bytes() if rows <= SHARED_MARKS else pa.py_buffer(bytes(rows))
+
+
+@functools.cache
+def _shared_bytes() -> pa.Buffer:
+    return pa.py_buffer(bytes(SHARED_MARKS))
 
 
 def column_names(given: Iterable[str], what: str) -> tuple[str, ...]:

@@ -267,13 +267,13 @@ class LocalStorage:
         return is_there(os.fsencode(self._prefix + name))  # type: ignore[attr-defined]
 
     def state(self, name: str) -> Hashable:
-        path = Path(self._prefix + name)  # type: ignore[attr-defined]
+        path = self._prefix + name  # type: ignore[attr-defined]
         try:
-            about = path.stat()
+            about = os.stat(path)  # noqa: PTH116 - a third of what a Path costs
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise storage_error(error, "look at", path) from error
+            raise storage_error(error, "look at", Path(path)) from error
         return about.st_dev, about.st_ino, about.st_size, about.st_ctime_ns
 
     def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:

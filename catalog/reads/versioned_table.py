@@ -10,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.log.storage import Storage
+from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.changes import CHANGE_COLUMNS, ChangeSplit, plan_changes, read_changes
 from statestore.catalog.reads.extremes import extremes
+from statestore.catalog.reads.masked_rows import masked
 from statestore.catalog.reads.scan import (
     BEGINNING,
     NOW,
@@ -30,7 +31,7 @@ from statestore.catalog.reads.segment_files import SegmentFiles, shared_files
 from statestore.catalog.reads.version_rows import versions_table
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
-from statestore.formats.state_table import Query
+from statestore.formats.state_table import MaskedSplit, Query
 from statestore.formats.table_columns import check_filter_columns, chosen_columns, narrowed
 from statestore.formats.values.times import format_time
 from statestore.formats.values.types import TIME
@@ -144,6 +145,28 @@ class VersionedTable:
         log_state = files.log_state()
         window = window_of(self.name, log_state, query)
         return extremes(files, plan(files, log_state, window, ()), window, name)
+
+    def masked_splits(self, splits: Sequence[StoreSplit | ChangeSplit]) -> Sequence[MaskedSplit]:
+        """Return the rows of splits with marks of the dead ones; changes have none."""
+        files = self.files()
+        found: list[MaskedSplit] = []
+        for split in splits:
+            found += [MaskedSplit(split, None, None)] if isinstance(split, ChangeSplit) else masked(files, split)
+        return found
+
+    def is_mapped(self, split: StoreSplit | ChangeSplit, columns: Sequence[str]) -> bool:
+        """Return whether batches of these columns are views of mapped files. Ends of rows are computed for each
+        read."""
+        if isinstance(split, ChangeSplit) or local_root(self.storage) is None or "valid_to" in columns:
+            return False
+        return not any(piece.cut for piece in split.pieces)
+
+    def check_files(self, split: StoreSplit | ChangeSplit) -> None:
+        """Raise CorruptError SEGMENT_TRUNCATED if a segment of a split was shortened since it was mapped."""
+        if isinstance(split, StoreSplit):
+            files = self.files()
+            for ref in {piece.segment.meta.name: piece.segment.meta.file for piece in split.pieces}.values():
+                files.check_length(ref)
 
     def hashed_splits(self, query: Query, ranges: int) -> Sequence[tuple[int, StoreSplit]] | None:
         """Return splits by ranges of key hashes; None for changes, whose rows are not placed by key."""

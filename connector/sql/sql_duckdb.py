@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from functools import partial
@@ -13,8 +14,10 @@ from sqlglot import exp
 
 from statestore.catalog.warehouse import Warehouse
 from statestore.connector.duckdb.attach import connect, create_schemas
-from statestore.connector.duckdb.relation import Reading, create_view
+from statestore.connector.duckdb.reading import Reading
+from statestore.connector.duckdb.relation import create_view
 from statestore.connector.identifiers import quoted
+from statestore.connector.sql.shared_duckdb import OwnInstanceNeeded, runs_shared, shared_cursor
 from statestore.connector.sql.sql_statement import (
     DuckDBSQL,
     SparkSQL,
@@ -37,20 +40,35 @@ from statestore.formats.state_table import Query, StateTable
 
 def run_on_duckdb(warehouse: Warehouse, text: str, allow_external_access: bool) -> pa.Table:
     """Run one statement; see `statestore.connector.sql.query.sql`."""
+    if not allow_external_access and runs_shared(text):
+        with contextlib.suppress(OwnInstanceNeeded), shared_cursor() as cursor:
+            return _Run(warehouse, cursor, allow_external_access, shared=True).answer(text)
     with connect(allow_external_access) as connection:
         return _Run(warehouse, connection, allow_external_access).answer(text)
 
 
+_BEFORE_READING = (
+    duckdb.ParserException,
+    duckdb.CatalogException,
+    duckdb.BinderException,
+    duckdb.PermissionException,
+    duckdb.FatalException,
+    duckdb.InternalException,
+)
+"""Errors about a statement rather than its rows, and those after which DuckDB refuses to go on."""
 _IN_EXTENSION = re.compile(r'with name "([^"]+)" is not in the catalog, but it exists in the (\w+) extension')
 
 
 class _Run:
-    """One statement on one DuckDB connection."""
+    """One statement on one DuckDB connection, which may be one to a ``shared`` instance."""
 
-    def __init__(self, warehouse: Warehouse, connection: duckdb.DuckDBPyConnection, external: bool) -> None:
+    def __init__(
+        self, warehouse: Warehouse, connection: duckdb.DuckDBPyConnection, external: bool, shared: bool = False
+    ) -> None:
         self.warehouse = warehouse
         self.connection = connection
         self.external = external
+        self.shared = shared
         self.readings: list[Reading] = []
         self.text = ""
 
@@ -60,6 +78,8 @@ class _Run:
         if known is not None:
             return known
         tree, native = self._parsed(text)
+        if self.shared and not isinstance(tree, exp.Query):
+            raise OwnInstanceNeeded
         references = [] if tree is None else find_references(tree, text, partial(is_qualified, self.warehouse))
         if tree is not None:
             check_reads_only(tree, text, self._is_ours)
@@ -101,7 +121,7 @@ class _Run:
         create_schemas(self.connection, self.warehouse)
 
     def _view(self, name: str, table: StateTable, query: Query) -> None:
-        self.readings.append(create_view(self.connection, name, table, query))
+        self.readings.append(create_view(self.connection, name, table, query, temporary=self.shared))
 
     def _create_views(self, references: Sequence[TableReference]) -> bool:
         """Make a view for each table that is read; return whether the tree was changed because a bare name was not
@@ -113,6 +133,8 @@ class _Run:
             try:
                 table = find_table(self.warehouse, reference.name, reference.position)
             except NotFoundError:
+                if self.shared:
+                    raise OwnInstanceNeeded from None
                 if reference.plain and not reference.qualified:
                     continue  # a table or view of DuckDB's own, or an error that DuckDB reports
                 raise
@@ -135,13 +157,19 @@ class _Run:
 
     def _execute(self, text: str, references: Sequence[TableReference]) -> pa.Table:
         try:
-            if len(self.connection.extract_statements(text)) != 1:
+            statements = self.connection.extract_statements(text)
+            if self.shared:
+                if [each.type for each in statements] != [duckdb.StatementType.SELECT] or not runs_shared(text):
+                    raise OwnInstanceNeeded
+            elif len(statements) != 1:
                 raise InvalidInputError(ErrorCode.INVALID_SQL, "expected one SQL statement; pass several one by one")
-            if not self.external:
+            elif not self.external:
                 self.connection.execute("SET lock_configuration = true")
             relation = self.connection.sql(text)
             return pa.table({}) if relation is None else relation.to_arrow_table()
         except duckdb.Error as error:
+            if self.shared and isinstance(error, _BEFORE_READING):
+                raise OwnInstanceNeeded from None
             raise self._translated(error, references) from error
 
     def _translated(self, error: duckdb.Error, references: Sequence[TableReference]) -> Exception:
