@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.commits.sorted_records import sorted_with_positions
 from statestore.catalog.reads.row_ends import SegmentWithClosures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Bools, Hashes, Ints
 from statestore.formats.kernels.compiled_use import is_loaded
 from statestore.formats.values.key_equality import keys_equal
+from statestore.formats.values.packed_sort import sorted_with_positions
 
 Addresses = npt.NDArray[np.uint64]
 

@@ -240,7 +240,7 @@ class PointLookup:
         view, width = found.view, found.width
         first, second = (key_hash >> found.shift) * width, (key_hash & found.mask) * width
         slots = _of_bytes(view[first : first + width], "little") & _of_bytes(view[second : second + width], "little")
-        return slots | every
+        return int(slots | every)
 
     def _count_vain(self, slot: int, probe: SegmentProbe) -> None:
         """Count a look that found no row of the hash; enter the segment once the looks have cost as much as that."""

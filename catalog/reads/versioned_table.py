@@ -159,7 +159,8 @@ class VersionedTable:
         read."""
         if isinstance(split, ChangeSplit) or local_root(self.storage) is None or "valid_to" in columns:
             return False
-        return not any(piece.cut for piece in split.pieces)
+        files = self.files()
+        return not any(piece.cut or files.open_segment(piece.segment.meta).is_compressed for piece in split.pieces)
 
     def check_files(self, split: StoreSplit | ChangeSplit) -> None:
         """Raise CorruptError SEGMENT_TRUNCATED if a segment of a split was shortened since it was mapped."""

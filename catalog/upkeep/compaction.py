@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from statestore.catalog.commits.new_files import NewFiles
-from statestore.catalog.commits.open_row_lookup import sorted_with_positions
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.closure_folding import FoldedRows, fold, stored_rows
@@ -24,6 +23,7 @@ from statestore.catalog.upkeep.compaction_rules import Rules
 from statestore.catalog.upkeep.segment_output import Output, RowsOfInputs, write_output
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.segments.segment_meta import OPEN, ClosureSlice, Role, SegmentMeta
+from statestore.formats.values.packed_sort import sorted_with_positions
 
 Numbers = npt.NDArray[np.int32]
 

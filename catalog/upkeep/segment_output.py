@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +17,8 @@ from statestore.catalog.reads.row_ends import SegmentWithClosures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.closure_folding import FoldedRows
 from statestore.formats.kernels.arrays import Bools, Hashes, Ints
-from statestore.formats.segments.ipc_file import encode_file, write_file
+from statestore.formats.segments.compressed_write import Compression
+from statestore.formats.segments.ipc_file import Batches, encode_file, write_file
 from statestore.formats.segments.key_index import KeyIndex, entries_batch
 from statestore.formats.segments.segment import Segment
 from statestore.formats.segments.segment_meta import FileRef, Role, SegmentMeta
@@ -72,7 +73,7 @@ def write_output(output: Output, rows: RowsOfInputs, role: Role, blocks: Sequenc
     name = new.new_name(".arrow")
     hashes: list[Hashes] = []
 
-    def write(name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> FileRef:
+    def write(name: str, schema: pa.Schema, batches: Batches) -> FileRef:
         return _create(output, name, schema, batches)
 
     def tables() -> Iterator[RowsOfBlock]:
@@ -81,7 +82,7 @@ def write_output(output: Output, rows: RowsOfInputs, role: Role, blocks: Sequenc
             hashes.append(hash_keys(block.columns[: len(spec.key)]))
             yield RowsOfBlock(block_table(spec, block, role, output.tombstone), late_rows(output.log_state, block))
 
-    if len(blocks) == 1:
+    if len(blocks) == 1 and not cold:
         (only,) = tables()
         meta = write_segment(
             write,
@@ -97,7 +98,14 @@ def write_output(output: Output, rows: RowsOfInputs, role: Role, blocks: Sequenc
     else:
         columns = spec.segment_schema(output.tombstone, role == "belief")
         meta = write_blocks(
-            write, name, columns, tables(), role=role, tombstone=output.tombstone, key_names=spec.key_names
+            write,
+            name,
+            columns,
+            tables(),
+            role=role,
+            tombstone=output.tombstone,
+            key_names=spec.key_names,
+            compression=Compression() if cold else None,
         )
     whole = np.concatenate(hashes)
     groups = key_groups_of(np.array([whole.min(), whole.max()], np.uint64), spec.key_groups)
@@ -117,7 +125,7 @@ def _with_index(output: Output, meta: SegmentMeta, hashes: Hashes, starts: Ints)
     return replace(meta, index=_create(output, output.new.new_name(".index.arrow"), batch.schema, [batch]))
 
 
-def _create(output: Output, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> FileRef:
+def _create(output: Output, name: str, schema: pa.Schema, batches: Batches) -> FileRef:
     """Create a data file, on a local disk without a copy of its bytes in memory."""
     storage = output.files.storage
     output.new.written[name] = 0  # so that it is removed if the step fails

@@ -71,6 +71,11 @@ class Segment:
     def rows(self) -> int:
         return self.meta.rows
 
+    @property
+    def is_compressed(self) -> bool:
+        """Whether columns may be compressed, so that reading them makes copies."""
+        return any(isinstance(batch, StoredBatch) and batch.is_compressed for batch in self._batches[:1])
+
     def column(self, name: str) -> pa.Array | pa.ChunkedArray:
         """A column: one Array if the file has one batch, else a ChunkedArray with a chunk per batch.
 

@@ -98,6 +98,11 @@ class StoredBatch:
             ) from error
         return message
 
+    @property
+    def is_compressed(self) -> bool:
+        """Whether columns of the batch may be compressed."""
+        return self._message.compressed
+
     def column(self, position: int) -> tuple[pa.Array, int]:
         """Return a column and the number of its bytes that were decompressed; the others are views of the file.
 

@@ -18,10 +18,11 @@ from support.stores.versioned_model import Model
 import statestore
 from statestore.catalog.commits import open_rows as module
 from statestore.catalog.commits.open_row_lookup import OpenRows
-from statestore.catalog.commits.sorted_records import by_time_within, sorted_with_positions
+from statestore.catalog.commits.sorted_records import by_time_within
 from statestore.catalog.reads.row_ends import newest_ends, with_closures
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.key_hash import hash_keys
+from statestore.formats.values.packed_sort import sorted_with_positions
 
 KEYS = [f"k{number}" for number in range(12)]
 ROWS = st.lists(st.tuples(st.sampled_from(KEYS), st.none() | st.integers(0, 9), st.integers(0, 60)), max_size=12)

@@ -1,0 +1,28 @@
+"""Sorting of unsigned numbers together with their positions."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from statestore.formats.kernels.arrays import Ints
+
+
+def sorted_with_positions(values: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint64], Ints]:
+    """Return the values in ascending order, and the position of each; equal values in order of their positions.
+
+    Sorting numbers takes a third of the time of sorting positions, so each value carries its position in its lower
+    bits. Values whose upper bits do not determine the order are sorted by position instead.
+    """
+    if not len(values):
+        return values, np.empty(0, np.int64)
+    mask = np.uint64((1 << (len(values) - 1).bit_length()) - 1)
+    unused = np.uint64(64 - int(values.max()).bit_length()) if values.max() else np.uint64(0)
+    packed = ((values << unused) & ~mask) | np.arange(len(values), dtype=np.uint64)
+    packed.sort()
+    position = (packed & mask).astype(np.int64)
+    ordered = values[position]
+    if bool((ordered[1:] >= ordered[:-1]).all()):
+        return ordered, position
+    position = np.argsort(values, kind="stable")
+    return values[position], position
