@@ -123,7 +123,8 @@ def encoded(row: dict[str, Any] | None) -> bytes:
         return b""
     shop, note = row["shop"].encode(), None if row["note"] is None else row["note"].encode()
     head: bytes = HEAD.pack(row["price"], row["stock"], len(shop), -1 if note is None else len(note))
-    return head + shop + (note or b"")
+    body: bytes = shop + (note or b"")
+    return head + body
 
 
 def decoded(data: bytes) -> dict[str, Any]:

@@ -139,7 +139,8 @@ class KnowsExtremes(Protocol):
 
 @dataclass(frozen=True)
 class MaskedSplit:
-    """Rows to be read in full with ``StateTable.read``, and in ``marks`` a null (of MARK_TYPE) for each dead one.
+    """Rows that `MarksDeadRows.read_marked` reads, in this order, and in ``marks`` a null (of MARK_TYPE) for each dead
+    one.
 
     Without ``marks`` every row is live. ``live`` is the number of live rows, or None where only a read finds it.
     """
@@ -158,6 +159,9 @@ class MarksDeadRows(Protocol):
 
     def masked_splits(self, splits: Sequence[Split]) -> Sequence[MaskedSplit]:
         """The rows of splits that were planned without filters, in splits that are read whole."""
+
+    def read_marked(self, split: Any, query: Query) -> Iterator[pa.RecordBatch]:
+        """Batches of a split of `masked_splits`, with its dead rows, in the order of its marks."""
 
     def is_mapped(self, split: Any, columns: Sequence[str]) -> bool:
         """Whether batches of a split are views of mapped files, which take no memory and can be kept."""

@@ -150,6 +150,9 @@ def carry_on(files: SegmentFiles, log_state: LogState, change: OpenRowsChange) -
             if len(emptied):
                 index.remove(change.emptied)
             index.version = log_state.version
+            if len(index.hashes) > MAX_ROWS:
+                files.bulk_commits = GIVEN_UP
+                return
     give_back(files, index)
 
 

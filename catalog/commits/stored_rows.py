@@ -8,6 +8,8 @@ other row of its key, however many the key has. Times are epoch microseconds.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -17,8 +19,11 @@ from statestore.catalog.reads.row_ends import SegmentWithClosures, chosen_ends
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Hashes, Ints
 from statestore.formats.segments.key_index import KeyIndex
-from statestore.formats.segments.segment_meta import OPEN
+from statestore.formats.segments.segment_meta import OPEN, SegmentMeta
 from statestore.formats.values.key_equality import keys_equal
+
+SMALL_ROWS = 1_024
+MIN_SMALL = 4  # fewer small segments are searched one by one
 
 
 def find_existing(
@@ -36,7 +41,10 @@ def find_existing(
     parts: list[tuple[Ints, ...]] = [tuple(np.empty(0, np.int64) for _ in range(6))]
     after = after.copy()  # OPEN: the group has no further row
     found_container = np.zeros(len(after), bool)
+    matches = _matches_of_small(files, segments, ordered.hashes)
     for number in sorted(range(len(segments)), key=lambda n: -segments[n].meta.max_valid_from):
+        if matches.get(number, True) is None:
+            continue
         segment = segments[number]
         meta = segment.meta
         # This and the further segments have no row that starts later, so only the row valid at ``after`` is missing.
@@ -44,13 +52,17 @@ def find_existing(
         wanted = after < meta.max_valid_to
         if newest is not None:
             wanted &= newest >= meta.min_valid_from
-        groups = np.flatnonzero(wanted)
-        if not len(groups):
-            continue
-        probe, rows = files.match(meta, ordered.hashes[groups])
+        match = matches.get(number)
+        if match is None:
+            groups = np.flatnonzero(wanted)
+            if not len(groups):
+                continue
+            probe, rows = files.match(meta, ordered.hashes[groups])
+            groups = groups[probe]
+        else:
+            groups, rows = (found[wanted[match[0]]] for found in match)
         if not len(rows):
             continue
-        groups = groups[probe]
         file = files.open_segment(meta)
         possible = file.int64("valid_to")[rows] > after[groups]  # ends only shrink
         if not possible.all():
@@ -74,6 +86,59 @@ def find_existing(
     if (group[1:] > group[:-1]).all():
         return existing
     return existing.take(np.lexsort((start, group)))
+
+
+@dataclass(frozen=True)
+class _SmallSegments:
+    """The key indexes of several segments as one: ``number`` is the place of a row's segment in ``names``."""
+
+    names: tuple[str, ...]
+    hashes: Hashes
+    number: Ints
+    row: Ints
+
+
+_small: WeakKeyDictionary[SegmentFiles, _SmallSegments] = WeakKeyDictionary()
+
+
+def _matches_of_small(
+    files: SegmentFiles, segments: Sequence[SegmentWithClosures], hashes: Hashes
+) -> dict[int, tuple[Ints, Ints] | None]:
+    """Return, for each small segment, (numbers of hashes, rows) of its rows with these hashes; None if it has none.
+
+    Small commits leave dozens of small segments between two compactions. One search finds the rows of all.
+    """
+    numbers = [number for number, segment in enumerate(segments) if segment.meta.rows <= SMALL_ROWS]
+    if len(numbers) < MIN_SMALL:
+        return {}
+    matches: dict[int, tuple[Ints, Ints] | None] = dict.fromkeys(numbers)
+    joined = _joined_indexes(files, [segments[number].meta for number in numbers])
+    first = np.searchsorted(joined.hashes, hashes, side="left")
+    counts = np.searchsorted(joined.hashes, hashes, side="right") - first
+    position = np.repeat(np.arange(len(hashes)), counts)
+    entry = np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(len(position))
+    place = joined.number[entry]
+    order = np.argsort(place, kind="stable")
+    places, begins = np.unique(place[order], return_index=True)
+    for number, mine in zip(places.tolist(), np.split(order, begins[1:]), strict=False):
+        matches[numbers[number]] = position[mine], joined.row[entry[mine]]
+    return matches
+
+
+def _joined_indexes(files: SegmentFiles, metas: Sequence[SegmentMeta]) -> _SmallSegments:
+    """Return the joined index of these segments; the one that was made last is extended if they only became more."""
+    names = tuple(meta.name for meta in metas)
+    known = _small.get(files)
+    if known is None or names[: len(known.names)] != known.names:
+        known = _SmallSegments((), np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int64))
+    new = [(number, files.index(meta)) for number, meta in enumerate(metas) if number >= len(known.names)]
+    if new:
+        hashes = np.concatenate([known.hashes, *(index.hashes for _, index in new)])
+        number = np.concatenate([known.number, *(np.full(index.entries, number) for number, index in new)])
+        row = np.concatenate([known.row, *(index.rows.astype(np.int64) for _, index in new)])
+        order = np.argsort(hashes, kind="stable")
+        known = _small[files] = _SmallSegments(names, hashes[order], number[order], row[order])
+    return known
 
 
 def find_around(

@@ -142,26 +142,26 @@ def _time_ranges(
     """Return parts of [first, last] with about SPLIT_EVENTS rows each, cut at starts of rows."""
     samples = [np.empty(0, np.int64)]
     for segment in segments:
-        if segment.meta.min_valid_from > last or segment.meta.max_valid_from < first:
-            continue
-        starts = files.open_segment(segment.meta).int64("valid_from")
-        for low, high in _rows_between(segment, starts, first, last):
-            samples.append(starts[low:high:1024])
-    if not samples:
-        return []
+        samples += [starts[::1024] for _, _, starts in _rows_between(files, segment, first, last)]
     ordered = np.sort(np.concatenate(samples))
     cuts = np.unique(ordered[:: SPLIT_EVENTS // 1024][1:]).tolist()
     bounds = [first, *(c for c in cuts if c > first), last + 1]
     return [(low, high - 1) for low, high in itertools.pairwise(bounds)]
 
 
-def _rows_between(segment: SegmentWithClosures, starts: Ints, first: int, last: int) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of rows that start from ``first`` to ``last``, both inclusive, one for each block."""
+def _rows_between(
+    files: SegmentFiles, segment: SegmentWithClosures, first: int, last: int
+) -> Iterator[tuple[int, int, Ints]]:
+    """Yield the ranges of rows that start from ``first`` to ``last``, both inclusive, one for each block, and their
+    starts.
+    """
     for begin, block in segment.meta.spans():
-        mine = starts[begin : begin + block.rows]
-        low, high = np.searchsorted(mine, first, "left"), np.searchsorted(mine, last, "right")
+        if block.min_valid_from > last or block.max_valid_from < first:
+            continue
+        starts = files.open_segment(segment.meta).int64_rows("valid_from", begin, begin + block.rows)
+        low, high = int(np.searchsorted(starts, first, "left")), int(np.searchsorted(starts, last, "right"))
         if low < high:
-            yield begin + int(low), begin + int(high)
+            yield begin + low, begin + high, starts[low:high]
 
 
 def _split(
@@ -227,11 +227,8 @@ def _added_between(meta: SegmentMeta, added: Ints, first: int, last: int) -> Int
 def _events_by_time(files: SegmentFiles, split: ChangeSplit) -> Events:
     events = []
     for number, segment in enumerate(split.segments):
-        if segment.meta.min_valid_from > split.last or segment.meta.max_valid_from < split.first:
-            continue
-        starts = files.open_segment(segment.meta).int64("valid_from")
-        for low, high in _rows_between(segment, starts, split.first, split.last):
-            rows = low + np.flatnonzero(ends_between(files, segment, low, high) > starts[low:high])
+        for low, high, starts in _rows_between(files, segment, split.first, split.last):
+            rows = low + np.flatnonzero(ends_between(files, segment, low, high) > starts)
             events.append((number, rows, np.full(len(rows), split.version)))
     return _gather(files, split, events)
 

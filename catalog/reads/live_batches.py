@@ -1,7 +1,7 @@
 """Record batches without their dead rows, copied as little as pays.
 
-A consumer pays for each batch (4 microseconds to write one as a stream, 20 to 50 in DuckDB), and a copy costs about 8
-nanoseconds a row where many rows lie together and 25 where single rows are gathered. So long runs of live rows are
+A consumer pays for each batch (4 microseconds to write one as a stream, and more in an engine), and a copy costs about
+8 nanoseconds a row where many rows lie together and 25 where single rows are gathered. So long runs of live rows are
 passed as slices, shorter ones are copied together, and small batches are joined.
 """
 
@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from statestore.formats.kernels.arrays import Bools, Ints
 
-SLICED_ROWS = 2_000  # a run of so many live rows is passed as a slice
-COPIED_RUN_ROWS = 128  # shorter runs are gathered row by row
+SLICED_ROWS = 1_000  # a run of so many live rows is passed as a slice
+COPIED_RUN_ROWS = 256  # shorter runs are gathered row by row
 SCATTERED_RUN_ROWS = 16  # where the mean run is shorter, long ones are not looked for
-JOINED_ROWS = 2_000  # smaller batches are joined
+JOINED_ROWS = 1_000  # smaller batches are joined
 JOINED_MOST_ROWS = 1 << 16
 
 

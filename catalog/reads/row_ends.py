@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 import numpy as np
+import pyarrow as pa
 
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Ints
+from statestore.formats.segments.segment import Segment
 from statestore.formats.segments.segment_meta import OPEN, ClosureSlice, SegmentMeta
 
 ABSENT = -(2**63)  # the "end" of a row that a version does not have: before every time
@@ -54,7 +56,7 @@ def changed_ends(files: SegmentFiles, segment: SegmentWithClosures, start: int, 
     pending, count = files.pending(segment.meta, segment.closures), len(segment.closures)
     if not pending.touches(start, stop, count):
         return None
-    ends = files.open_segment(segment.meta).int64("valid_to")[start:stop].copy()
+    ends = files.open_segment(segment.meta).int64_rows("valid_to", start, stop).copy()
     pending.apply(ends, start, count)
     return ends
 
@@ -62,14 +64,14 @@ def changed_ends(files: SegmentFiles, segment: SegmentWithClosures, start: int, 
 def ends_between(files: SegmentFiles, segment: SegmentWithClosures, start: int, stop: int) -> Ints:
     """Return what `newest_ends` has for the rows [start, stop), without a copy where no closure is pending."""
     changed = changed_ends(files, segment, start, stop)
-    return files.open_segment(segment.meta).int64("valid_to")[start:stop] if changed is None else changed
+    return files.open_segment(segment.meta).int64_rows("valid_to", start, stop) if changed is None else changed
 
 
 def chosen_ends(files: SegmentFiles, segment: SegmentWithClosures, rows: Ints) -> Ints:
     """Return what `newest_ends` has for these rows, in their order."""
     if len(rows) > segment.meta.rows // DENSE_SHARE:
         return newest_ends(files, segment)[rows]
-    ends = files.open_segment(segment.meta).int64("valid_to")[rows]
+    ends = _cells(files.open_segment(segment.meta), "valid_to", rows)
     if segment.closures:
         files.pending(segment.meta, segment.closures).update(ends, rows, len(segment.closures))
     return ends
@@ -100,40 +102,49 @@ def ends_at(
     The end is ABSENT where that version does not have the row.
     """
     meta = segment.meta
-    asked = slice(start, meta.rows if stop is None else stop)
+    stop = meta.rows if stop is None else stop
     file = files.open_segment(meta)
-    ends = file.int64("valid_to")[asked].copy()
+    ends = file.int64_rows("valid_to", start, stop).copy()
     # A later end of a row that this version has is one of ``last_closed`` or of a split row.
     if meta.role == "belief" or max(meta.last_closed, meta.split_closed) > version:
-        later = file.int64("_closed")[asked] > version
+        later = file.int64_rows("_closed", start, stop) > version
         if later.any():
-            ends[later] = np.where(file.bools("_split")[asked][later], ABSENT, OPEN)
+            ends[later] = np.where(file.bools_rows("_split", start, stop)[later], ABSENT, OPEN)
     known = segment.until(version)
     if known.closures:
         files.pending(meta, known.closures).apply(ends, start, len(known.closures))
     if meta.max_added > version:
-        ends[file.int64("_added")[asked] > version] = ABSENT
+        ends[file.int64_rows("_added", start, stop) > version] = ABSENT
     if meta.role == "belief":
-        ends[file.int64("_dropped")[asked] <= version] = ABSENT
+        ends[file.int64_rows("_dropped", start, stop) <= version] = ABSENT
     return ends
 
 
 def pair_ends(files: SegmentFiles, segment: SegmentWithClosures, rows: Ints, versions: Ints) -> Ints:
     """Return ends like `ends_at`, for chosen rows, each at its own version."""
     file = files.open_segment(segment.meta)
-    ends = file.int64("valid_to")[rows].copy()
+    ends = _cells(file, "valid_to", rows)
     if not len(rows):
         return ends
-    later = file.int64("_closed")[rows] > versions
-    ends[later] = np.where(file.bools("_split")[rows][later], ABSENT, OPEN)
+    later = np.flatnonzero(_cells(file, "_closed", rows) > versions)
+    if len(later):
+        ends[later] = np.where(_cells(file, "_split", rows[later]) != 0, ABSENT, OPEN)
     if segment.closures:
         pending = files.pending(segment.meta, segment.closures)
         numbers = np.minimum(pending.numbers_at(versions), len(segment.closures))
         pending.update(ends, rows, numbers)
-    ends[file.int64("_added")[rows] > versions] = ABSENT
+    ends[_cells(file, "_added", rows) > versions] = ABSENT
     if segment.meta.role == "belief":
-        ends[file.int64("_dropped")[rows] <= versions] = ABSENT
+        ends[_cells(file, "_dropped", rows) <= versions] = ABSENT
     return ends
+
+
+def _cells(file: Segment, name: str, rows: Ints) -> Ints:
+    """Return the numbers of a column at these rows. Of a segment with blocks only their batches are read."""
+    if not file.meta.blocks:
+        return file.bools(name)[rows].astype(np.int64) if name == "_split" else file.int64(name)[rows]
+    cells: Ints = np.array(file.take(name, rows).cast(pa.int64()).fill_null(OPEN))
+    return cells
 
 
 def with_closures(

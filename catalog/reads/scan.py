@@ -103,8 +103,7 @@ def plan(files: SegmentFiles, log_state: LogState, window: TimeRange, filters: t
                 continue
             rows = block.rows
             if block.max_valid_from > window.high:
-                starts = files.open_segment(meta).int64("valid_from")[first : first + rows]
-                rows = int(np.searchsorted(starts, window.high, side="right"))
+                rows = files.open_segment(meta).started_by(window.high, first, first + rows)
             if rows:
                 uncut = _passes_uncut(segment, block, window) and not _closes(files, segment, first, rows, window)
                 pieces.append(Piece(segment, first, first + rows, not uncut))
@@ -117,8 +116,7 @@ def _skips(meta: SegmentMeta, rows: SegmentMeta | Block, window: TimeRange) -> b
         return True
     if rows.min_added > window.version or rows.min_valid_from > window.high:
         return True
-    ended = rows.max_valid_to <= window.low
-    return ended and (window.newest or rows.last_closed <= window.version)
+    return rows.max_valid_to <= window.low and (window.newest or rows.last_closed <= window.version)
 
 
 def _passes_uncut(segment: SegmentWithClosures, block: Block, window: TimeRange) -> bool:
@@ -147,11 +145,9 @@ def _closes(files: SegmentFiles, segment: SegmentWithClosures, first: int, rows:
 
 
 def _keys_may_match(files: SegmentFiles, meta: SegmentMeta, filters: tuple[Filter, ...]) -> bool:
-    if not filters:
+    if not filters or meta.key_min is None or meta.key_max is None:
         return True
     names = files.spec.key_names
-    if meta.key_min is None or meta.key_max is None:
-        return True
     if not len(names) == len(meta.key_min) == len(meta.key_max):
         raise corrupt(
             meta.file,
@@ -207,15 +203,20 @@ def read_split(
     split: StoreSplit,
     columns: tuple[str, ...],
     filters: tuple[Filter, ...] = (),
+    in_order: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield record batches with ``columns`` (names of stored columns, VERSION_COLUMN for the writing commit)."""
+    """Yield record batches with ``columns`` (names of stored columns, VERSION_COLUMN for the writing commit).
+
+    Small batches are joined and come last, unless the rows are to come ``in_order``.
+    """
     names = list(dict.fromkeys([*columns, *(f.column for f in filters)]))
     lookups = _lookup_hashes(files, filters) if filters and split.hashes is None else None
-    yield from joined(
+    batches = (
         batch
         for piece in split.pieces
         for batch in _read_piece(files, piece, split, names, list(columns), filters, lookups)
     )
+    yield from batches if in_order else joined(batches)
 
 
 def _read_piece(
@@ -238,10 +239,7 @@ def _read_piece(
         selected = mask(filters, batch) if filters else None
         keep = _and(live, None if selected is None else selected.to_numpy(zero_copy_only=False))
         shown = batch.select(columns)
-        if keep is None:
-            yield shown
-        else:
-            yield from live_batches(shown, keep)
+        yield from [shown] if keep is None else live_batches(shown, keep)
 
 
 def _lookup_hashes(files: SegmentFiles, filters: tuple[Filter, ...]) -> list[int] | None:
@@ -311,10 +309,10 @@ def _judged(
         changed = ends_at(files, segment, window.version, start, stop) if piece.cut or shows_ends else None
     if not piece.cut:
         return None, changed
-    ends = file.int64("valid_to")[start:stop] if changed is None else changed
+    ends = file.int64_rows("valid_to", start, stop) if changed is None else changed
     live = ends > window.low
     if window.low < window.high:
-        live &= ends > file.int64("valid_from")[start:stop]
+        live &= ends > file.int64_rows("valid_from", start, stop)
     return None if live.all() else live, changed
 
 
@@ -331,7 +329,7 @@ def live_mask(files: SegmentFiles, piece: Piece, window: TimeRange) -> Bools | N
 
 def live_starts(files: SegmentFiles, piece: Piece, window: TimeRange) -> Ints:
     """Return the starts of the rows of a piece that belong to the window, in order; only times are read."""
-    starts = files.open_segment(piece.segment.meta).int64("valid_from")[piece.start : piece.stop]
+    starts = files.open_segment(piece.segment.meta).int64_rows("valid_from", piece.start, piece.stop)
     live = live_mask(files, piece, window)
     return starts if live is None else starts[live]
 

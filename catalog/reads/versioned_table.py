@@ -154,9 +154,20 @@ class VersionedTable:
             found += [MaskedSplit(split, None, None)] if isinstance(split, ChangeSplit) else masked(files, split)
         return found
 
+    def read_marked(self, split: StoreSplit | ChangeSplit, query: Query) -> Iterator[pa.RecordBatch]:
+        """Read a split of `masked_splits`, with its dead rows, in the order of its marks."""
+        if isinstance(split, ChangeSplit):
+            yield from self.read(split, query)
+            return
+        schema = self.schema(query)
+        for batch in read_split(self.files(), split, tuple(schema.names), in_order=True):
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
     def is_mapped(self, split: StoreSplit | ChangeSplit, columns: Sequence[str]) -> bool:
-        """Return whether batches of these columns are views of mapped files. Ends of rows are computed for each
-        read."""
+        """Return whether batches of these columns are views of mapped files.
+
+        Ends of rows are computed for each read, and segments of several blocks may be compressed.
+        """
         if isinstance(split, ChangeSplit) or local_root(self.storage) is None or "valid_to" in columns:
             return False
         files = self.files()

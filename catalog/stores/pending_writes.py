@@ -106,8 +106,13 @@ class Pending:
         """Remove the parts from number ``first`` up to ``last`` (None: to the end)."""
         del self.parts[first:last]
         self._open = None
-        self._newest.clear()
-        self._are_single = not self.parts  # for what is left, the newest puts are not known
+        # Writes that were made during a commit are left; the next put of one of their keys may still be the newest.
+        left = [part for part in self.parts if isinstance(part, _Singles)]
+        self._are_single = len(left) == len(self.parts)
+        self._newest = {}
+        for part in left:
+            for key, puts in part.by_key.items():
+                self._newest[key] = max(self._newest.get(key, BEFORE), *(moment for moment, _ in puts))
 
     def puts_of(self, key: Key, key_hash: int) -> list[Put]:
         """Return all pending puts of a key in the order of their acknowledgement."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from statestore.catalog.log.entries import Horizon
 from statestore.catalog.log.log_state import LogState
@@ -18,6 +19,8 @@ from statestore.catalog.reads.row_ends import SegmentWithClosures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.segments.segment_meta import OPEN
+
+Numbers = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class FoldedRows:
     ``dropped`` is the commit that dropped a belief; 0 for other rows. Times are epoch microseconds.
     """
 
-    row: Ints
+    row: Numbers
     start: Ints
     end: Ints
     added: Ints
@@ -63,14 +66,20 @@ def stored_rows(files: SegmentFiles, segment: SegmentWithClosures) -> FoldedRows
     file = files.open_segment(segment.meta)
     count = segment.meta.rows
     return FoldedRows(
-        np.arange(count),
+        np.arange(count, dtype=np.int32),
         file.int64("valid_from"),
         file.int64("valid_to"),
         file.int64("_added"),
         file.int64("_closed"),
         file.bools("_split"),
-        file.int64("_dropped") if segment.meta.role == "belief" else np.broadcast_to(np.int64(0), count),
+        file.int64("_dropped") if segment.meta.role == "belief" else never(count),
     )
+
+
+def never(count: int) -> Ints:
+    """Return zeros that take no memory."""
+    zeros: Ints = np.broadcast_to(np.int64(0), count)
+    return zeros
 
 
 def _apply(

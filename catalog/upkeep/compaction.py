@@ -52,17 +52,21 @@ def _rewrite(
     files: SegmentFiles, log_state: LogState, rewrite: Rewrite, rewriting: Rewriting, live: int, rules: Rules
 ) -> None:
     segments = rewriting.segments
-    folded = [fold(files, log_state, segment) for segment in segments]
-    rows = RowsOfInputs.of([main for main, _ in folded])
+    mains, made = zip(*(fold(files, log_state, segment) for segment in segments), strict=True)
+    rows = RowsOfInputs.of(mains)
+    del mains
     moves = [(np.full(v.meta.rows, -1, np.int32), np.full(v.meta.rows, -1, np.int32)) for v in segments]
     inputs = (*segments, *rewriting.beliefs)
     output = Output(files, log_state, rewrite.new, inputs, segments[0].meta.tombstone)
     for role, blocks, cold in _outputs(rows, rewriting, live, rules):
         number = len(rewrite.new.segments)
         write_output(output, rows, role, blocks, cold)
-        _record_moves(moves, rows, np.concatenate(blocks), number)
+        begin = 0
+        for block in blocks:
+            _record_moves(moves, rows, block, number, begin)
+            begin += len(block)
     older = [stored_rows(files, segment) for segment in rewriting.beliefs]
-    beliefs = RowsOfInputs.of([*(_joined(parts) for _, parts in folded), *older])
+    beliefs = RowsOfInputs.of([*map(_joined, made), *older])
     if len(beliefs):
         write_output(output, beliefs, "belief", [in_order(beliefs.start)], False)
     rewrite.removed += [segment.meta for segment in rewriting.beliefs]
@@ -80,31 +84,31 @@ def _rewrite_beliefs(files: SegmentFiles, log_state: LogState, rewrite: Rewrite,
 
 def _outputs(
     rows: RowsOfInputs, rewriting: Rewriting, live: int, rules: Rules
-) -> Iterator[tuple[Role, list[Ints], bool]]:
+) -> Iterator[tuple[Role, list[Numbers], bool]]:
     """Yield (role, blocks of positions in ``rows``, whether to compress) of each segment to write."""
-    per_row = sum(v.meta.file.bytes for v in rewriting.segments) / max(rewriting.rows, 1)
+    per_row = max(v.meta.file.bytes / v.meta.rows for v in rewriting.segments)
     if rewriting.mixed:
         if len(rows):
             yield "delta", [in_order(rows.start)], False
         return
     is_open = rows.end == OPEN
-    opened = np.flatnonzero(is_open)
+    opened = np.flatnonzero(is_open).astype(np.int32)
     if len(opened):
         ordered = opened[in_order(rows.start[opened])]
         for part in _parts(ordered, rules.open_bytes / per_row):
             yield "open", [part], False
-    ended = np.flatnonzero(~is_open)
+    ended = np.flatnonzero(~is_open).astype(np.int32)
     if not len(ended):
         return
     ordered = ended[in_order(rows.end[ended])]
     block_rows = max(int(rules.block_share * live), rules.block_rows)
     for span in _windows(rows.end, ordered, rewriting.window):
-        for file in _parts(span, rules.file_bytes / per_row):
+        for file in _parts(span, rules.file_rows):
             blocks = _parts(file, block_rows)
             yield "closed", [block[in_order(rows.start[block])] for block in blocks], rewriting.cold
 
 
-def _windows(ends: Ints, ordered: Ints, window: tuple[int, int] | None) -> list[Ints]:
+def _windows(ends: Ints, ordered: Numbers, window: tuple[int, int] | None) -> list[Numbers]:
     if window is None:
         return [ordered]
     low = int(np.searchsorted(ends[ordered], window[0], "left"))
@@ -112,16 +116,16 @@ def _windows(ends: Ints, ordered: Ints, window: tuple[int, int] | None) -> list[
     return [span for span in np.split(ordered, [low, high]) if len(span)]
 
 
-def _parts(rows: Ints, limit: float) -> list[Ints]:
+def _parts(rows: Numbers, limit: float) -> list[Numbers]:
     """Return rows in parts of about equal size, of at most ``limit`` rows."""
     return np.array_split(rows, -(-len(rows) // max(int(limit), 1)))
 
 
-def in_order(times: Ints) -> Ints:
+def in_order(times: Ints) -> Numbers:
     """Return the positions of times in ascending order, equal times in the order of their positions."""
     if not len(times):
-        return np.empty(0, np.int64)
-    return sorted_with_positions((times - times.min()).astype(np.uint64))[1]
+        return np.empty(0, np.int32)
+    return sorted_with_positions((times - times.min()).astype(np.uint64))[1].astype(np.int32)
 
 
 def _joined(parts: Sequence[FoldedRows]) -> FoldedRows:
@@ -129,14 +133,16 @@ def _joined(parts: Sequence[FoldedRows]) -> FoldedRows:
         return parts[0]
     if not parts:
         none = np.empty(0, np.int64)
-        return FoldedRows(none, none, none, none, none, np.empty(0, bool), none)
+        return FoldedRows(np.empty(0, np.int32), none, none, none, none, np.empty(0, bool), none)
     return FoldedRows(*(np.concatenate(columns) for columns in zip(*(vars(p).values() for p in parts), strict=True)))
 
 
-def _record_moves(moves: Sequence[tuple[Numbers, Numbers]], rows: RowsOfInputs, written: Ints, number: int) -> None:
-    """Record where the rows ``written`` of the output segment ``number`` came from."""
+def _record_moves(
+    moves: Sequence[tuple[Numbers, Numbers]], rows: RowsOfInputs, written: Numbers, number: int, begin: int
+) -> None:
+    """Record where the rows ``written``, from row ``begin`` of the output segment ``number`` on, came from."""
     source, row = rows.source[written], rows.row[written]
-    place = np.arange(len(written), dtype=np.int32)
+    place = np.arange(begin, begin + len(written), dtype=np.int32)
     for index, (segment_index, new_row) in enumerate(moves):
         mine = source == index
         segment_index[row[mine]] = number

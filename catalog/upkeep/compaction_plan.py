@@ -193,7 +193,7 @@ def _within(segments: Iterable[SegmentWithClosures], rows: int) -> list[SegmentW
 
 def _merge_closed(closed: Sequence[SegmentWithClosures], rules: Rules) -> Rewriting | None:
     """Merge closed segments of one tier, or rewrite one that has many pending closures."""
-    group = _crowded([v for v in closed if v.meta.file.bytes < rules.file_bytes // 2], rules)
+    group = _crowded([v for v in closed if v.meta.rows < rules.file_rows // 2], rules)
     if group is not None:
         return Rewriting(tuple(group), cold=True)
     for segment in closed:
@@ -251,14 +251,14 @@ def _untangle(closed: Sequence[SegmentWithClosures], rules: Rules, until: int) -
     if pairs:
         pair = min(pairs, key=lambda pair: sum(v.meta.rows for v in pair))
         larger = max(pair, key=lambda v: v.meta.rows).meta
-        fits = sum(v.meta.file.bytes for v in pair) <= rules.file_bytes
+        fits = sum(v.meta.rows for v in pair) <= rules.file_rows
         window = None if fits else (larger.min_valid_to, larger.max_valid_to)
         return Rewriting(pair, cold=True, window=window)
     for segment in ordered:
         if segment.until(until).closures or segment.meta.role == "late":
             return Rewriting((segment,), cold=True)
     for left, right in pairwise(ordered):
-        if left.meta.file.bytes + right.meta.file.bytes <= rules.file_bytes:
+        if left.meta.rows + right.meta.rows <= rules.file_rows:
             return Rewriting((left, right), cold=True)
     return None
 

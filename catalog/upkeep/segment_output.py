@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import LocalStorage
 from statestore.catalog.reads.row_ends import SegmentWithClosures
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.catalog.upkeep.closure_folding import FoldedRows
+from statestore.catalog.upkeep.closure_folding import FoldedRows, never
 from statestore.formats.kernels.arrays import Bools, Hashes, Ints
 from statestore.formats.segments.compressed_write import Compression
 from statestore.formats.segments.ipc_file import Batches, encode_file, write_file
@@ -26,6 +27,7 @@ from statestore.formats.segments.segment_write import RowsOfBlock, write_blocks,
 from statestore.formats.values.key_hash import hash_keys, key_groups_of
 
 Numbers = npt.NDArray[np.int32]
+COLD = Compression(plain=("valid_from", "valid_to"))  # by these every read judges rows
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,12 @@ class RowsOfInputs:
     @staticmethod
     def of(parts: Sequence[FoldedRows]) -> RowsOfInputs:
         source = np.repeat(np.arange(len(parts), dtype=np.int32), [len(part) for part in parts])
-        columns = [np.concatenate(column) for column in zip(*(vars(part).values() for part in parts), strict=True)]
-        return RowsOfInputs(source, columns[0].astype(np.int32), *columns[1:])
+        names = ("row", "start", "end", "added", "closed", "split")
+        columns = [np.concatenate([getattr(part, name) for part in parts]) for name in names]
+        drops = any(part.dropped.strides != (0,) for part in parts)
+        dropped = np.concatenate([part.dropped for part in parts]) if drops else never(len(source))
+        arrays: list[Any] = [source, *columns, dropped]
+        return RowsOfInputs(*arrays)
 
 
 @dataclass(frozen=True)
@@ -67,7 +73,7 @@ class Output:
         return spec.key_names if self.tombstone else (*spec.key_names, *spec.value_names)
 
 
-def write_output(output: Output, rows: RowsOfInputs, role: Role, blocks: Sequence[Ints], cold: bool) -> None:
+def write_output(output: Output, rows: RowsOfInputs, role: Role, blocks: Sequence[Numbers], cold: bool) -> None:
     """Write one segment of ``blocks``, positions in ``rows`` sorted by start each, and its key index; record both."""
     spec, new = output.files.spec, output.new
     name = new.new_name(".arrow")
@@ -105,7 +111,7 @@ def write_output(output: Output, rows: RowsOfInputs, role: Role, blocks: Sequenc
             role=role,
             tombstone=output.tombstone,
             key_names=spec.key_names,
-            compression=Compression() if cold else None,
+            compression=COLD if cold else None,
         )
     whole = np.concatenate(hashes)
     groups = key_groups_of(np.array([whole.min(), whole.max()], np.uint64), spec.key_groups)
@@ -138,7 +144,7 @@ def _create(output: Output, name: str, schema: pa.Schema, batches: Batches) -> F
     return ref
 
 
-def _block(output: Output, rows: RowsOfInputs, role: Role, chosen: Ints) -> RowBlock:
+def _block(output: Output, rows: RowsOfInputs, role: Role, chosen: Numbers) -> RowBlock:
     gather = _Gather.of(output, rows.source[chosen], rows.row[chosen])
     return RowBlock(
         [gather.column(name) for name in output.column_names],

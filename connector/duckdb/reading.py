@@ -11,8 +11,9 @@ import math
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -41,6 +42,8 @@ ONE_BATCH_ROWS = 1 << 17  # kept rows that are handed over at once, as a store w
 READS_BEFORE_COPY = 3  # of one version and set of columns, after which live rows are copied
 COPIED_BYTES = 32 << 20  # for all copies of one view
 CHECK_SECONDS = 0.05
+
+_Read = Callable[[Any, Query], Iterator[pa.RecordBatch]]
 
 
 @dataclass
@@ -209,7 +212,8 @@ class Reading:
         elif marked is not None and usable:
             batches = self._kept_batches(marked, kept, columns, query, schema, pin)
         else:
-            batches = self._batches([MaskedSplit(split, None, None) for split in splits], query, schema, pin)
+            parts = [MaskedSplit(split, None, None) for split in splits]
+            batches = self._batches(self.table.read, parts, query, schema, pin)
         return pa.RecordBatchReader.from_batches(schema, self._watched(batches))
 
     def _pin(self, pin: int) -> _Pinned:
@@ -253,7 +257,7 @@ class Reading:
         if kept is not None:
             yield from marked.again(kept)
             return
-        batches = _joined(self._batches(marked.parts, query, schema, pin))
+        batches = _joined(self._batches(marked.table.read_marked, marked.parts, query, schema, pin))
         if PIN_COLUMN in asked or not marked.can_keep(query.columns or ()):
             yield from batches
             return
@@ -273,13 +277,13 @@ class Reading:
             raise
 
     def _batches(
-        self, parts: Sequence[MaskedSplit], query: Query, schema: pa.Schema, pin: int
+        self, read: _Read, parts: Sequence[MaskedSplit], query: Query, schema: pa.Schema, pin: int
     ) -> Iterator[pa.RecordBatch]:
         indexes = [self._index_of(name, query) for name in schema.names]
         plain = not any(index is None for index in indexes)
         for part in parts:
             row = 0
-            for batch in self.table.read(part.split, query):
+            for batch in read(part.split, query):
                 if plain and batch.schema == schema:
                     yield batch
                     continue

@@ -44,11 +44,13 @@ _LEAST_BUFFER_SAVING = 0.125
 class Compression:
     """How columns are compressed: by Zstandard of this level, where a column gets smaller by ``least_saving``.
 
-    A column that did not save enough in one batch is stored as it is in the next seven.
+    A column that did not save enough in one batch is stored as it is in the next seven. Columns named in ``plain`` are
+    never compressed.
     """
 
     level: int = 3
     least_saving: float = 0.25
+    plain: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,7 @@ class _Compressor:
         self._codec = codec
         self._most = 1 - compression.least_saving
         self._places = column_places(schema)
+        self._plain = {schema.get_field_index(name) for name in compression.plain}
         self._resting = [0] * len(self._places)  # batches for which a column is not tried
 
     def compress(self, batch: pa.RecordBatch) -> tuple[bytes, list[bytes | pa.Buffer]]:
@@ -132,7 +135,7 @@ class _Compressor:
         """Return (length before compression, or STORED_AS_IS; bytes) of each buffer of a column."""
         plain = [(STORED_AS_IS, buffer) for buffer in buffers]
         size = sum(buffer.size for buffer in buffers)
-        if size > MAX_UNPACKED_BYTES:
+        if number in self._plain or size > MAX_UNPACKED_BYTES:
             return plain
         if self._resting[number]:
             self._resting[number] -= 1

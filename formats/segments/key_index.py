@@ -51,15 +51,8 @@ def encode_index(name: str, hashes: Hashes, *, grouped: bool = False) -> tuple[p
 
     With ``grouped``, each hash is stored once, if that makes the file smaller.
     """
-    return encode_entries(name, *_with_rows(hashes), grouped=grouped)
-
-
-def encode_entries(name: str, hashes: Hashes, rows: Rows, *, grouped: bool = False) -> tuple[pa.Buffer, FileRef]:
-    """Encode an index file of hashes, ascending, and the row of each; ``grouped`` as in `encode_index`."""
-    batch = groups_batch(hashes, rows) if grouped else None
-    if batch is None:
-        return encode_file(name, SCHEMA, [entries_batch(hashes, rows)])
-    return encode_file(name, SCHEMA_OF_GROUPS, [batch])
+    batch = index_batch(*_with_rows(hashes), grouped=grouped)
+    return encode_file(name, batch.schema, [batch])
 
 
 def entries_batch(hashes: Hashes, rows: Rows) -> pa.RecordBatch:
@@ -67,7 +60,13 @@ def entries_batch(hashes: Hashes, rows: Rows) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(hashes), pa.array(rows)], schema=SCHEMA)
 
 
-def groups_batch(hashes: Hashes, rows: Rows) -> pa.RecordBatch | None:
+def index_batch(hashes: Hashes, rows: Rows, *, grouped: bool) -> pa.RecordBatch:
+    """Return the content of an index file as `entries_batch` does; ``grouped`` as in `encode_index`."""
+    batch = _groups_batch(hashes, rows) if grouped else None
+    return entries_batch(hashes, rows) if batch is None else batch
+
+
+def _groups_batch(hashes: Hashes, rows: Rows) -> pa.RecordBatch | None:
     """Return the content of an index file with each hash once and the list of its rows; None if it is not smaller."""
     starts = np.flatnonzero(np.append(True, hashes[1:] != hashes[:-1])) if len(hashes) else np.empty(0, np.int64)
     if 12 * len(starts) + 4 >= 8 * len(hashes) or len(hashes) >= MAX_GROUPED_ROWS:

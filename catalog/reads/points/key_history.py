@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.reads.point_lookup import PointLookup
+from statestore.catalog.reads.points.point_lookup import PointLookup
 from statestore.catalog.reads.points.segment_probe import OpenedSegment
 from statestore.catalog.reads.scan import VERSION_COLUMN, TimeRange
 from statestore.catalog.reads.segment_files import SegmentFiles
@@ -27,8 +27,8 @@ def key_history(
 ) -> list[pa.RecordBatch]:
     """Return the versions of a key (normalized) in a window of several moments at the newest version.
 
-    The columns are those of ``schema``, the rows and their order those of a scan of all rows: by segment, first the
-    parts of segments in which no row has to be judged by its end.
+    The columns are those of ``schema``, the rows those of a scan of all rows. They come by segment, first those of
+    segments in which no row has to be judged by its end.
     """
     found = [
         ((_is_judged(opened, row, window), lookup.place(opened.meta), row), opened, end)

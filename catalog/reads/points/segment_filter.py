@@ -43,11 +43,11 @@ class SegmentFilter:
     def _use(self, words: Words, slots: dict[str, int]) -> None:
         self._words = words
         self.slots = slots
-        self.width = 8 * words.shape[1]
+        self.width: int = 8 * words.shape[1]
         self.mask = len(words) - 1
         self.shift = 65 - len(words).bit_length()
         self.view = memoryview(words).cast("B")  # type: ignore[arg-type]
-        self.every = (1 << 8 * self.width) - 1
+        self.every: int = (1 << 8 * self.width) - 1
         # Never waited for: whoever finds it taken leaves the segment for later. So a fork cannot inherit it held.
         self._entering = threading.Lock()
 

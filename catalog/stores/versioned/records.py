@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from statestore.catalog.reads.point_lookup import Found
+from statestore.catalog.reads.points.point_lookup import Found
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.key_codec import ValueCodec
 from statestore.formats.values.times import from_us

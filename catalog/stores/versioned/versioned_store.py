@@ -26,8 +26,8 @@ from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.argument_names import one_spelling
-from statestore.catalog.reads.point_lookup import PointLookup, Version
 from statestore.catalog.reads.points.key_history import key_history
+from statestore.catalog.reads.points.point_lookup import PointLookup, Version
 from statestore.catalog.reads.versioned_table import window_of
 from statestore.catalog.stores.latency import SAMPLE, Latencies
 from statestore.catalog.stores.many_keys import many_keys
@@ -367,9 +367,7 @@ class NaturalVersionedStore(VersionedStore):
         names = [self._keys.normalize(key) for key in many_keys(keys)]
         moment = _asked_moment(as_of)
         self._gets.count += len(names)
-        self._files.check_identity()
-        if self._has_newer():
-            self._follow()
+        self._follow()
         late = self._is_late(moment)
         if self._pending.parts:
             with self._view:

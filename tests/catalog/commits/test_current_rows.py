@@ -214,6 +214,18 @@ def test_moves_are_kept_within_bounds(store: statestore.VersionedStore, monkeypa
     assert listed(index_of(store)) == open_rows(store)
 
 
+def test_an_index_that_outgrows_its_bound_is_given_up(
+    store: statestore.VersionedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_ROWS", 8)
+    bulk(store, 1, 10, KEYS[:8])
+    assert len(index_of(store).hashes) == 8
+    bulk(store, 2, 20, KEYS)
+    assert store._files._current is None and store._files.bulk_commits == module.GIVEN_UP
+    bulk(store, 3, 30, KEYS)
+    assert {row["v"] for row in store.scan(columns=["v"]).read_all().to_pylist()} == {3}
+
+
 def test_names_of_segments_that_are_gone_are_forgotten(store: statestore.VersionedStore) -> None:
     for round_ in range(80):
         bulk(store, round_, 10 * round_, KEYS[:2])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ def test_live_rows_are_the_answer(
     answer = [tuple(r.values()) for s in splits for b in table.read(s, query) for r in b.to_pylist()]
     found: list[tuple[Any, ...]] = []
     for part in table.masked_splits(splits):
-        rows = [tuple(r.values()) for b in table.read(part.split, query) for r in b.to_pylist()]
+        rows = [tuple(r.values()) for b in table.read_marked(part.split, query) for r in b.to_pylist()]
         live = [True] * len(rows) if part.marks is None else part.marks.is_valid().to_pylist()
         assert sum(live) == part.live
         found += [row for row, lives in zip(rows, live, strict=True) if lives]
@@ -72,3 +73,23 @@ def test_marks_of_live_rows_have_no_nulls(rows: int) -> None:
     marks = all_live(rows)
     assert (len(marks), marks.null_count, marks.type) == (rows, 0, MARK_TYPE)
     marks.validate(full=True)
+
+
+def test_marks_are_in_the_order_of_rows_where_small_pieces_come_before_large_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read joins small batches and returns them last; the marks would then be those of other rows."""
+    monkeypatch.setattr(masked_rows, "SPARSE", 1 << 20)
+    with statestore.connect(tmp_path).create_store("s", key={"k": "bigint"}, value={"n": "bigint"}) as store:
+        for commit, keys in enumerate([range(10), range(5, 5_000), range(4_000, 4_005)]):
+            times = [commit * 10_000 + number for number in range(len(keys))]
+            store.put_all(pa.table({"k": list(keys), "n": [commit] * len(keys), "timestamp": times}))
+            store.commit()
+        table = store.table
+        assert isinstance(table, VersionedTable)
+        found: dict[int, int] = {}
+        for part in table.masked_splits(table.splits(Query())):
+            rows = pa.Table.from_batches(table.read_marked(part.split, Query()))
+            live = rows if part.marks is None else rows.filter(part.marks.is_valid())
+            found.update(zip(live["k"].to_pylist(), live["n"].to_pylist(), strict=True))
+        assert found == {k: 2 if 4_000 <= k < 4_005 else 1 if k >= 5 else 0 for k in range(5_000)}

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import statestore
-from statestore.catalog.reads import point_lookup
+from statestore.catalog.reads.points import point_lookup
 from statestore.formats.errors import InvalidInputError, NotFoundError
 
 KEYS = [f"k{number}" for number in range(60)]

@@ -124,7 +124,7 @@ def compactions(store: VersionedStore) -> int:
 
 def test_a_step_reads_no_more_than_its_memory_permits(tmp_path: Path) -> None:
     prepared(tmp_path)
-    rules = Rules(memory=200 * ROW_BYTES, tier_rows=16, block_rows=16, file_bytes=1 << 14)
+    rules = Rules(memory=200 * ROW_BYTES, tier_rows=16, block_rows=16)
     with statestore.connect(tmp_path).open_store("s", auto_compact=False) as store:
         log_state: LogState = store._log_state
         steps = 0
@@ -139,7 +139,7 @@ def test_a_step_reads_no_more_than_its_memory_permits(tmp_path: Path) -> None:
 @pytest.mark.parametrize("at", [30, pytest.param(60, marks=pytest.mark.slow), 120])
 def test_a_compaction_that_dies_goes_on_where_it_was(tmp_path: Path, at: int) -> None:
     history = prepared(tmp_path)
-    rules = Rules(memory=150 * ROW_BYTES, tier_rows=16, block_rows=16, file_bytes=1 << 14)
+    rules = Rules(memory=150 * ROW_BYTES, tier_rows=16, block_rows=16)
     plan = Plan()
     _, spec = statestore.connect(tmp_path).locate("s")
     dying = NaturalVersionedStore(KillingStorage(tmp_path / "s", plan), spec, auto_compact=False)

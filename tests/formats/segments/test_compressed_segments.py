@@ -100,6 +100,14 @@ def test_columns_that_save_little_stay_as_they_are(decompressed: list[int]) -> N
     assert decompressed == [8 * EACH]
 
 
+def test_named_columns_are_not_compressed(decompressed: list[int]) -> None:
+    found = opened_blocks([random_table(EACH)], Compression(plain=("_added", "valid_from")))
+    found.int64("_added"), found.int64("valid_from")
+    assert decompressed == []
+    found.int64("_closed")
+    assert decompressed == [8 * EACH]
+
+
 def test_compression_saves_disk() -> None:
     table = random_table(2 * EACH).drop_columns(["price"])
     plain, _ = write_in_blocks([table])

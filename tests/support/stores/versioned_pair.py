@@ -9,7 +9,7 @@ import pytest
 
 import statestore
 from statestore.catalog.commits import new_files
-from statestore.catalog.reads import point_lookup
+from statestore.catalog.reads.points import point_lookup
 from statestore.catalog.upkeep import compaction_rules
 from statestore.catalog.upkeep.compaction_rules import Rules
 from support.stores.versioned_checks import as_table, create

@@ -179,7 +179,7 @@ def test_a_read_that_failed_once_is_repeated(tmp_path: Path, kind: str, failing:
         put(store, "a", 1)
         store.commit()
         put(store, "b", 2)
-        for operation in ("get", "scan"):
+        for operation in ("get", "scan_lists"):
             failing.fail(operation, text="IO error: While pread: Input/output error")
             if kind == "key_value":
                 store._database = None
@@ -193,7 +193,7 @@ def test_a_tier_that_cannot_be_made_at_all_is_a_storage_error(tmp_path: Path, ki
     with create(tmp_path, kind) as store:
         put(store, "a", 1)
         store.flush()
-        failing.fail("scan", "get", "open", "remove_files", times=10**6, text="IO error: Input/output error")
+        failing.fail("scan_lists", "get", "open", "remove_files", times=10**6, text="IO error: Input/output error")
         if kind in ("key_value", "versioned"):
             store._database = None
         with pytest.raises(StorageError, match="DISK_FAILED"):

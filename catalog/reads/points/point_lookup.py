@@ -18,7 +18,7 @@ from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.points.segment_filter import SegmentFilter
 from statestore.catalog.reads.points.segment_probe import OpenedSegment, SegmentProbe, key_form
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.formats.kernels.arrays import Hashes
+from statestore.formats.kernels.arrays import Hashes, Ints
 from statestore.formats.segments.segment_meta import SegmentMeta
 from statestore.formats.values.key_codec import KeyCodec, ValueCodec
 
@@ -71,9 +71,9 @@ class PointLookup:
         count = 8 * self._filter.width
         self._metas: list[SegmentMeta | None] = [None] * count
         # Looks in vain since the last attempt to enter the segment.
-        self._vain: list[int] = (
-            [0] * count if previous is None or previous._filter is not self._filter else previous._vain
-        )
+        self._vain: list[int] = [0] * count
+        if previous is not None and previous._filter is self._filter:
+            self._vain = previous._vain
         self._probes: list[SegmentProbe | None] = [None] * count
         self._opened: dict[str, OpenedSegment] = {}
         for meta in metas:
@@ -141,41 +141,25 @@ class PointLookup:
 
         Each segment is looked into once, in order of hashes.
         """
-        hashes = list(map(self._hash, keys))
+        hashes = np.array(list(map(self._hash, keys)), np.uint64)
         forms = keys if self._form is None else list(map(self._form, keys))
-        missing = bytearray(b"\1") * len(keys)
-        for slot, numbers in self._by_slot(np.array(hashes, np.uint64), moment):
+        missing = np.ones(len(keys), bool)
+        for slot, numbers in self._by_slot(hashes, moment):
+            numbers = numbers[missing[numbers]]
+            if not len(numbers):
+                continue
             probe = self._probes[slot] or self._open(slot)
-            entries, rows, directory, shift, starts, ends, new_end, is_key, _, _ = probe
-            for number in numbers:
-                if not missing[number]:
-                    continue
-                key_hash = hashes[number]
-                bucket = key_hash >> shift
-                stop = directory[bucket + 1]
-                at = bisect_left(entries, key_hash, directory[bucket], stop)
-                if at == stop or entries[at] != key_hash:
-                    if self._filter.every >> slot & 1:
-                        self._count_vain(slot, probe)
-                    continue
-                if at + LONG_RUN < stop and entries[at + LONG_RUN] == key_hash:
-                    in_run = _in_long_run(probe, at, key_hash, forms[number], moment)
-                    if in_run is not None:
-                        missing[number] = 0
-                        yield number, *in_run
-                    continue
-                while at < stop and entries[at] == key_hash:
-                    row = rows[at]
-                    if starts[row] <= moment < (end := ends[row]) and is_key(row, forms[number]):
-                        if new_end is not None:
-                            end = new_end(row, end)
-                        if moment < end:
-                            missing[number] = 0
-                            yield number, probe, row, end
-                            break
-                    at += 1
+            asked = hashes[numbers]
+            entries = np.frombuffer(probe.hashes, np.uint64)
+            at = entries.searchsorted(asked)
+            hits = np.flatnonzero(entries.take(at, mode="clip") == asked)
+            if self._filter.every >> slot & 1:
+                self._count_vain(slot, probe, len(numbers) - len(hits))
+            for number, row, end in _valid_among(probe, entries, at[hits], numbers[hits], forms, moment):
+                missing[number] = False
+                yield number, probe, row, end
 
-    def _by_slot(self, hashes: Hashes, moment: int) -> Iterator[tuple[int, list[int]]]:
+    def _by_slot(self, hashes: Hashes, moment: int) -> Iterator[tuple[int, Ints]]:
         """Yield (slot, numbers of the hashes that its segment may have at a moment, by hash), slots ascending."""
         found, times = self._filter, self._values
         order = np.argsort(hashes)
@@ -190,7 +174,7 @@ class PointLookup:
             words &= np.frombuffer(slots.to_bytes(found.width, "little"), np.uint64)
             bits = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")
             in_slot, at = np.nonzero(bits.T)
-            numbers = order[start + at].tolist()
+            numbers = order[start + at]
             slots_found, first = np.unique(in_slot, return_index=True)
             bounds = [*first.tolist(), len(numbers)]
             for slot, (low, high) in zip(slots_found.tolist(), pairwise(bounds), strict=True):
@@ -239,13 +223,13 @@ class PointLookup:
         every = found.every  # before the bits: another thread may enter a segment meanwhile
         view, width = found.view, found.width
         first, second = (key_hash >> found.shift) * width, (key_hash & found.mask) * width
-        slots = _of_bytes(view[first : first + width], "little") & _of_bytes(view[second : second + width], "little")
-        return int(slots | every)
+        slots: int = _of_bytes(view[first : first + width], "little")
+        return slots & _of_bytes(view[second : second + width], "little") | every
 
-    def _count_vain(self, slot: int, probe: SegmentProbe) -> None:
-        """Count a look that found no row of the hash; enter the segment once the looks have cost as much as that."""
+    def _count_vain(self, slot: int, probe: SegmentProbe, looks: int = 1) -> None:
+        """Count looks that found no row of the hash; enter the segment once they have cost as much as that."""
         vain = self._vain
-        vain[slot] += 1
+        vain[slot] += looks
         if vain[slot] * ROWS_A_LOOK > len(probe.hashes):
             vain[slot] = -len(probe.hashes)  # if it cannot be entered now, the next attempt is far away
             meta = self._metas[slot]
@@ -299,6 +283,40 @@ def _entries(probe: SegmentProbe, key_hash: int) -> range:
     low, high = probe.directory[bucket], probe.directory[bucket + 1]
     first = bisect_left(probe.hashes, key_hash, low, high)
     return range(first, bisect_right(probe.hashes, key_hash, first, high))
+
+
+def _valid_among(
+    probe: SegmentProbe, entries: Hashes, at: Ints, numbers: Ints, forms: Sequence[Any], moment: int
+) -> Iterator[tuple[int, int, int]]:
+    """Yield (number, row, end) of the keys that have a version at a moment in a segment.
+
+    Key ``number`` has the hash of the entry ``at``, which is the first of that hash.
+    """
+    rows_of, starts_of, ends_of = (
+        np.frombuffer(view, kind)
+        for view, kind in ((probe.rows, np.uint32), (probe.starts, np.int64), (probe.ends, np.int64))
+    )
+    for _ in range(LONG_RUN):
+        if not len(at):
+            return
+        rows = rows_of[at]
+        starts, ends = starts_of[rows], ends_of[rows]
+        going_on = np.ones(len(at), bool)
+        for place in np.flatnonzero((starts <= moment) & (moment < ends)).tolist():
+            number, row, end = int(numbers[place]), int(rows[place]), int(ends[place])
+            if probe.is_key(row, forms[number]):
+                if probe.new_end is not None:
+                    end = probe.new_end(row, end)
+                if moment < end:
+                    going_on[place] = False
+                    yield number, row, end
+        going_on &= entries.take(at + 1, mode="clip") == entries[at]
+        going_on &= at + 1 < len(entries)
+        at, numbers = at[going_on] + 1, numbers[going_on]
+    for first, number in zip(at.tolist(), numbers.tolist(), strict=True):
+        found = _in_long_run(probe, first, int(entries[first]), forms[number], moment)
+        if found is not None:
+            yield number, found[1], found[2]
 
 
 def _in_long_run(
