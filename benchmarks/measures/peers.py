@@ -33,7 +33,7 @@ from benchmarks.results.costs import Costs, alternate
 from benchmarks.results.figure import Figure, compared
 
 READ_GOAL, DISK_GOAL = 8.0, 0.2
-OURS = "statestore"
+OURS, BY_TIME = "statestore", "statestore, by state time"
 
 
 @dataclass(frozen=True)
@@ -127,15 +127,18 @@ def reads(bench: Workbench, written: Written, compacted: Path, load: str) -> Ite
         store = open_reader(path)
         count = len(written.versions)
         for label, number in (("old", max(count // 10, 1)), ("middle", max(count // 2, 1)), ("now", count)):
-            expected = live_events(written.stream, commits=number)
+            expected = dict.fromkeys((OURS, *written.peers), live_events(written.stream, commits=number))
+            moment = written.stream.moment(number / count)
+            expected[BY_TIME] = live_events(written.stream, moment)
             sides: dict[str, Callable[[], pa.RecordBatchReader]] = {
                 OURS: partial(store.scan, version=written.versions[number - 1], columns=COLUMNS),
+                BY_TIME: partial(store.scan, as_of=moment, columns=COLUMNS),
                 **{name: peer.at(number) for name, peer in written.peers.items()},
             }
             for name, read in sides.items():
-                check(written.stream, read().read_all(), expected, f"{name}, {label} version")
+                check(written.stream, read().read_all(), expected[name], f"{name}, {label}")
             costs = alternate({name: partial(copied, read) for name, read in sides.items()}, bench.runs)
-            yield from beside_ours(costs, label, f"{load}, {state}", len(expected))
+            yield from beside_ours(costs, label, f"{load}, {state}", len(expected[OURS]))
         store.close()
 
 
@@ -145,21 +148,22 @@ def copied(read: Callable[[], pa.RecordBatchReader]) -> int:
 
 def beside_ours(costs: dict[str, Costs], label: str, load: str, live: int) -> Iterator[Figure]:
     """What each peer costs beside ours, and the best of them with the goal."""
-    ours = costs.pop(OURS)
+    ours, by_time = costs.pop(OURS), costs.pop(BY_TIME)
     details = {"live_rows": live}
     for name, side in costs.items():
         title = f"read by version, {label}, {name}"
         yield compared("peers", title, side, ours, load=load, against=OURS, details=details)
     if costs:
         best = min(costs, key=lambda name: statistics.median(costs[name].cpu))
-        yield compared(
-            "peers",
-            f"read by version, {label}, the best peer",
-            costs[best],
-            ours,
-            goal=READ_GOAL,
-            load=load,
-            against=OURS,
-            at_least=True,
-            details={**details, "best": best},
-        )
+        for title, side, against in (("by version", ours, OURS), ("as of a moment", by_time, BY_TIME)):
+            yield compared(
+                "peers",
+                f"read {title}, {label}, the best peer",
+                costs[best],
+                side,
+                goal=READ_GOAL,
+                load=load,
+                against=against,
+                at_least=True,
+                details={**details, "best": best},
+            )

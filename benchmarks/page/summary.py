@@ -34,6 +34,7 @@ GOALS = (
     Goal(f"aggregate in DuckDB, old, middle, now, 10x / {PLAIN}", "reads", "aggregate", "10x"),
     Goal("the same, 100x", "reads", "aggregate", "100x"),
     Goal("read by version, old, middle, now: the best of Delta, Iceberg, Lance, DuckDB / ours", "peers", "read by"),
+    Goal("the same, ours as of the moment of that version", "peers", "read as of"),
     Goal("commit of many upserts, 10x, 100x, median / raw Arrow write", "commits", "median"),
     Goal("the same, mean with all work and `close()`", "commits", "mean"),
     Goal("a commit of 10 rows after thousands / one of the first, mean CPU, median", "small_commits", "the "),
