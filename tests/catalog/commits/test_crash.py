@@ -14,6 +14,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.processes.scripts import command
@@ -56,7 +57,7 @@ class Operation:
     run: Callable[[VersionedStore], object]
     effects: list[Callable[[Model], None]]
     puts: bool = True
-    settings: tuple[tuple[object, str, int], ...] = ()
+    settings: tuple[tuple[object, str, Any], ...] = ()
     compacted: bool = False
     replay: bool = False
     horizon: int | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 import statestore
-from statestore.catalog.log.log_state import EMPTY, NUMBERS, TEXTS, LogState
+from statestore.catalog.log.log_state import EMPTY, LogState
+from statestore.catalog.log.version_chunks import NUMBERS, TEXTS
 from statestore.catalog.reads import scan
 from statestore.catalog.reads.extremes import extremes
 from statestore.catalog.reads.row_ends import ABSENT
@@ -19,7 +19,7 @@ from statestore.catalog.reads.scan import NOW, TimeRange, live_rows, live_starts
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.segments.closures import encode_closures
-from statestore.formats.segments.ipc_file import encode_file
+from statestore.formats.segments.ipc_file import Batches, encode_file
 from statestore.formats.segments.segment_meta import OPEN, ClosureSlice, FileRef
 from statestore.formats.segments.segment_write import RowsOfBlock, end_column, time_column, write_blocks
 
@@ -87,7 +87,7 @@ def stored(folder: Path, seed: int, closing: tuple[int, ...]) -> Stored:
         )
     data: list[pa.Buffer] = []
 
-    def write(name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> FileRef:
+    def write(name: str, schema: pa.Schema, batches: Batches) -> FileRef:
         encoded, ref = encode_file(name, schema, batches)
         data.append(encoded)
         return ref

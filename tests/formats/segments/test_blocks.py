@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
 from statestore.formats.kernels.arrays import Ints
-from statestore.formats.segments.ipc_file import encode_file
+from statestore.formats.segments.ipc_file import Batches, encode_file
 from statestore.formats.segments.segment import Segment
 from statestore.formats.segments.segment_meta import OPEN, FileRef, SegmentMeta, segment_meta_from_json, to_json
 from statestore.formats.segments.segment_write import RowsOfBlock, end_column, time_column, write_blocks
@@ -39,7 +38,7 @@ def block(times: list[tuple[int, int]], late: int = 0) -> RowsOfBlock:
 def written(*blocks: RowsOfBlock) -> tuple[pa.Buffer, SegmentMeta]:
     data: list[pa.Buffer] = []
 
-    def write(name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> FileRef:
+    def write(name: str, schema: pa.Schema, batches: Batches) -> FileRef:
         encoded, ref = encode_file(name, schema, batches)
         data.append(encoded)
         return ref

@@ -1,9 +1,9 @@
-"""Reading snapshots of Flink into Arrow, through the public door. Prints JSON lines.
+"""Reading snapshots of Flink into Arrow, through the public door. Prints JSON lines; run in benchmarks/engines.
 
-    python benchmarks/flink_snapshots.py                two million keys
-    python benchmarks/flink_snapshots.py --quick        a tenth of them
-    python benchmarks/flink_snapshots.py --run FOLDER   the snapshots of a run of the job Customers, which are kept
-    python benchmarks/flink_snapshots.py --states balance orders
+    python flink_snapshots.py                two million keys
+    python flink_snapshots.py --quick        a tenth of them
+    python flink_snapshots.py --run FOLDER   the snapshots of a run of the job Customers, which are kept
+    python flink_snapshots.py --states balance orders
 
 A JDK and Maven make the data with Flink itself (``tests/engines/flink``): a canonical savepoint and an incremental
 checkpoint of RocksDB. Flink's State Processor API then reads both, too. Without them two snapshots of the same form are

@@ -1,7 +1,7 @@
 """Reading and replaying the changelog of a Kafka Streams store from a broker's segment files. Prints JSON lines.
 
-    python benchmarks/kafka_changelog.py            5 million records
-    python benchmarks/kafka_changelog.py --quick    a tenth of them
+    python benchmarks/engines/kafka_changelog.py            5 million records
+    python benchmarks/engines/kafka_changelog.py --quick    a tenth of them
 
 One partition of up to a million keys, some of them hot (Zipf), with 3 % deletes, in batches of 200 records. Each figure
 is the least of the runs. ``ratio`` is the time over that of reading the file's bytes, in the same run. A survey

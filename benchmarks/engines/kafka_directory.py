@@ -1,7 +1,7 @@
 """Reading stores of a Kafka Streams state directory into Arrow, through the public door. Prints JSON lines.
 
-    python benchmarks/kafka_directory.py            a million rows in each store
-    python benchmarks/kafka_directory.py --quick    a tenth of them
+    python benchmarks/engines/kafka_directory.py            a million rows in each store
+    python benchmarks/engines/kafka_directory.py --quick    a tenth of them
 
 One partition of each kind, text keys and long values, as RocksDB lays them out after a flush; a half-upgraded store has
 half of its rows in the older column family, and 3 % of the rows of each store were overwritten and 3 % deleted. Each
