@@ -62,14 +62,15 @@ def commit_change(files: SegmentFiles, base: LogState, change: Callable[[LogStat
     log_state = base
     files.check_identity()
     files.settle()
-    for _ in range(MAX_ATTEMPTS):
-        log_state = load_log_state(files.storage, base=log_state)
-        attempted = change(log_state)
-        if attempted is None or is_committed(log_state, attempted.transaction):
-            return log_state
-        committed = _attempt(files, log_state, attempted)
-        if committed is not None:
-            return committed
+    with files.publishing:
+        for _ in range(MAX_ATTEMPTS):
+            log_state = load_log_state(files.storage, base=log_state)
+            attempted = change(log_state)
+            if attempted is None or is_committed(log_state, attempted.transaction):
+                return log_state
+            committed = _attempt(files, log_state, attempted)
+            if committed is not None:
+                return committed
     raise too_many_conflicts(files)
 
 

@@ -24,14 +24,13 @@ from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.row_ends import SegmentWithClosures, newest_ends, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.publish_compaction import is_due
-from statestore.catalog.upkeep.vacuum import LEFT_BEHIND, file_names, run_vacuum
+from statestore.catalog.upkeep.vacuum import KEPT_US, LEFT_BEHIND, file_names, run_vacuum
 from statestore.formats.changelogs.changelog import read_changelog
 from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.places.disk_errors import storage_error
 from statestore.formats.places.file_presence import names_in
 from statestore.formats.segments.segment_meta import OPEN
 
-KEPT_US = 7 * 86_400_000_000  # files that vacuum keeps by default
 MAX_COUNTED_BYTES = 1 << 23  # longer changelogs are reported in bytes only
 CACHE = "live/"  # the hot tier of live stores
 

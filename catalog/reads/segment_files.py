@@ -52,6 +52,9 @@ class SegmentFiles:
         root = local_root(storage)
         self._folder = None if root is None else f"{root}/"
         self._lock = threading.RLock()
+        # Held while a commit resolves and publishes its rows, and while a compaction publishes a step: a bulk commit
+        # that lost the race for a version would have to resolve its rows again.
+        self.publishing = threading.RLock()
         self._opened: OrderedDict[tuple[str, str], object] = OrderedDict()
         self._carried = BoundedCache(CARRIED_BYTES)
         self._marks = BoundedCache(MARKS_BYTES)
@@ -64,8 +67,9 @@ class SegmentFiles:
         leave_in_forks(self._in_fork)
 
     def _in_fork(self) -> None:
-        """Replace the lock in a forked child: a thread that the child does not have may have held it."""
+        """Replace the locks in a forked child: a thread that the child does not have may have held them."""
         self._lock = threading.RLock()
+        self.publishing = threading.RLock()
         leave_in_forks(self._in_fork)
 
     def log_state(self) -> LogState:

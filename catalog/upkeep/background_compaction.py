@@ -3,7 +3,8 @@
 A store has at most one such thread in a process. It lives while steps are due, and a little longer: when no commit came
 for a while, it makes the open rows denser than a store under load has them. A commit only starts the thread; it waits
 for it, at most `SLICE_SECONDS`, where compaction has fallen far behind the commits. Among processes, the holder of a
-lock on the store's folder ``segments/`` compacts.
+lock on the store's folder ``segments/`` compacts. The thread also vacuums: when it first runs, and then once an hour,
+it removes what no version of the last seven days needs.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import fcntl
 import logging
 import os
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 
@@ -23,11 +25,13 @@ from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep import compaction_rules
 from statestore.catalog.upkeep.compaction_plan import Mode, is_behind, next_step
 from statestore.catalog.upkeep.publish_compaction import run_one_step
+from statestore.catalog.upkeep.vacuum import KEPT_US, run_vacuum
 from statestore.formats.places.rocksdb_forks import leave_in_forks
 
 LOGGER = logging.getLogger("statestore")
 SLICE_SECONDS = 0.02
 IDLE_SECONDS = 2.0
+VACUUM_SECONDS = 3_600.0
 IDLE_ROWS = 0.5  # rows committed since the open rows were last made dense, in units of live rows
 
 _of_store: weakref.WeakKeyDictionary[SegmentFiles, Background] = weakref.WeakKeyDictionary()
@@ -42,6 +46,7 @@ class Background:
         self._files = weakref.ref(files)
         self.failed: str | None = None
         self._rows = 0  # committed since the open rows were made dense
+        self._next_vacuum = 0.0  # by the monotonic clock
         self._reset()
 
     def _reset(self) -> None:
@@ -91,6 +96,7 @@ class Background:
             while True:
                 self._news.clear()
                 log_state = self._steps(files, log_state, "due")
+                self._vacuum(files, log_state)
                 if not self._stopping and self._news.wait(IDLE_SECONDS) and not self._stopping:
                     continue
                 live = sum(m.open_rows or 0 for m in log_state.segments if not m.tombstone)
@@ -126,6 +132,12 @@ class Background:
             if log_state.version == before or (mode == "idle" and self._news.is_set() and not self._stopping):
                 return log_state
         return log_state
+
+    def _vacuum(self, files: SegmentFiles, log_state: LogState) -> None:
+        if self._giving_up or time.monotonic() < self._next_vacuum:
+            return
+        self._next_vacuum = time.monotonic() + VACUUM_SECONDS
+        run_vacuum(files, log_state, KEPT_US, dry_run=False)
 
     def _is_given_up(self) -> bool:
         return self._giving_up

@@ -106,7 +106,8 @@ def _attempt(
     if stop():
         remove_files(files.storage, new)
         return base
-    return _publish_rewrite(files, base, rewrite)
+    with files.publishing:
+        return _publish_rewrite(files, base, rewrite)
 
 
 def _publish_rewrite(files: SegmentFiles, base: LogState, rewrite: Rewrite) -> LogState | None:

@@ -29,6 +29,7 @@ from statestore.formats.segments.segment_meta import FileRef
 # Files that writers create and may leave behind when they die. Vacuum considers no other file, so it never removes a
 # foreign file from the directory.
 STAGING = "staging"
+KEPT_US = 7 * 86_400_000_000  # age of files that are removed by default
 LEFT_BEHIND = re.compile(
     rf"segments/[0-9a-f]{{32}}(\.index|\.closures)?\.arrow|{STAGING}/.*|(.*/)?{re.escape(TEMPORARY)}\w+"
 )

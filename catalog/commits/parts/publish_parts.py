@@ -68,14 +68,15 @@ def commit_parts(
     log_state = base
     files.check_identity()
     files.settle()
-    for _ in range(MAX_ATTEMPTS):
-        log_state = load_log_state(storage, base=log_state)
-        if is_committed(log_state, transaction):
-            return log_state
-        judged = judge(log_state, parts)
-        committed = _attempt(files, storage, log_state, parts, judged, transaction)
-        if committed is not None:
-            return committed
+    with files.publishing:
+        for _ in range(MAX_ATTEMPTS):
+            log_state = load_log_state(storage, base=log_state)
+            if is_committed(log_state, transaction):
+                return log_state
+            judged = judge(log_state, parts)
+            committed = _attempt(files, storage, log_state, parts, judged, transaction)
+            if committed is not None:
+                return committed
     raise too_many_conflicts(files)
 
 

@@ -6,11 +6,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from statestore.catalog.describe.store_summary import KEPT_US
 from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotEntry
 from statestore.catalog.keyed.snapshots.unneeded_files import unneeded_files
 from statestore.catalog.keyed.tables.keyed_files import files_of
 from statestore.catalog.log.storage import LocalStorage
+from statestore.catalog.upkeep.vacuum import KEPT_US
 from statestore.formats.engine import StateSize
 
 
