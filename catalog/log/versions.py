@@ -158,6 +158,9 @@ class Versions:
     def timestamp_at(self, version: int) -> int:
         return self._number_at("timestamp", version)
 
+    def rows_at(self, version: int) -> int:
+        return self._number_at("rows", version)
+
     def writer_at(self, version: int) -> str:
         columns = self._columns
         writer: str

@@ -60,7 +60,7 @@ class Background:
 
     def committed(self, log_state: LogState) -> None:
         """Take note of a commit: start the thread if a step is due, and wait a little if compaction is far behind."""
-        self._rows += int(log_state.versions.rows[-1])
+        self._rows += log_state.versions.rows_at(log_state.version)
         if next_step(log_state, compaction_rules.DEFAULT, "due") is None:
             return
         self._start(log_state)

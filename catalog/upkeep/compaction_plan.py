@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Literal
 
 from statestore.catalog.log.log_state import LogState
@@ -250,17 +249,32 @@ def _untangle(closed: Sequence[SegmentWithClosures], rules: Rules, until: int) -
     pairs = [(a, b) for n, a in enumerate(ordered) for b in ordered[n + 1 :] if _overlap(a, b)]
     if pairs:
         pair = min(pairs, key=lambda pair: sum(v.meta.rows for v in pair))
+        if sum(v.meta.rows for v in pair) <= rules.step_rows:
+            return Rewriting(_with_overlapping(pair, closed, rules), cold=True)
         larger = max(pair, key=lambda v: v.meta.rows).meta
-        fits = sum(v.meta.rows for v in pair) <= rules.file_rows
-        window = None if fits else (larger.min_valid_to, larger.max_valid_to)
-        return Rewriting(pair, cold=True, window=window)
-    for segment in ordered:
-        if segment.until(until).closures or segment.meta.role == "late":
-            return Rewriting((segment,), cold=True)
-    for left, right in pairwise(ordered):
-        if left.meta.rows + right.meta.rows <= rules.file_rows:
-            return Rewriting((left, right), cold=True)
+        return Rewriting(pair, cold=True, window=(larger.min_valid_to, larger.max_valid_to))
+    unfolded = [v for v in ordered if v.until(until).closures or v.meta.role == "late"]
+    if unfolded:
+        return Rewriting(tuple(_within(unfolded, rules.step_rows)), cold=True)
+    for first in range(len(ordered) - 1):
+        neighbours = _within(ordered[first:], rules.file_rows)
+        if len(neighbours) > 1:
+            return Rewriting(tuple(neighbours), cold=True)
     return None
+
+
+def _with_overlapping(
+    pair: tuple[SegmentWithClosures, ...], closed: Sequence[SegmentWithClosures], rules: Rules
+) -> tuple[SegmentWithClosures, ...]:
+    """Return a pair of segments with others that overlap one of them, the smallest first, as many as a step reads."""
+    group, rows = list(pair), sum(v.meta.rows for v in pair)
+    for segment in sorted(closed, key=lambda v: v.meta.rows):
+        if segment not in group and any(_overlap(segment, other) for other in group):
+            rows += segment.meta.rows
+            if rows > rules.step_rows:
+                break
+            group.append(segment)
+    return tuple(group)
 
 
 def _overlap(left: SegmentWithClosures, right: SegmentWithClosures) -> bool:
