@@ -112,7 +112,7 @@ class StoreHandle(Reads):
         if not self._closed:
             self._closed = True
             if self._wrote and self.auto_compact:
-                background_of(self._files).finish()
+                background_of(self._files).finish(self._log_state.version)
 
     def __enter__(self) -> Self:
         return self

@@ -31,6 +31,7 @@ from statestore.formats.places.rocksdb_forks import leave_in_forks
 LOGGER = logging.getLogger("statestore")
 SLICE_SECONDS = 0.02
 IDLE_SECONDS = 2.0
+LOOK_SECONDS = 0.1
 VACUUM_SECONDS = 3_600.0
 IDLE_ROWS = 0.5  # rows committed since the open rows were last made dense, in units of live rows
 
@@ -46,6 +47,7 @@ class Background:
         self._files = weakref.ref(files)
         self.failed: str | None = None
         self._rows = 0  # committed since the open rows were made dense
+        self._newest: LogState | None = None  # after the last step
         self._next_vacuum = 0.0  # by the monotonic clock
         self._reset()
 
@@ -68,14 +70,30 @@ class Background:
             self._stepped.clear()
             self._stepped.wait(SLICE_SECONDS)
 
-    def finish(self) -> None:
-        """Wait until no step is due; called when a writer closes its handle."""
+    def finish(self, through: int | None = None) -> None:
+        """Wait until no step is due; called when a writer closes its handle.
+
+        Where other handles go on committing, wait only for the work that the versions up to ``through`` made.
+        """
         thread = self._thread
-        if thread is not None:
-            self._stopping = True  # no waiting for further commits
-            self._news.set()
-            thread.join()
+        if thread is None:
+            return
+        self._stopping = True  # no waiting for further commits
+        self._news.set()
+        try:
+            while thread.is_alive():
+                thread.join(LOOK_SECONDS)
+                if through is not None and self._is_done(through):
+                    return
+        finally:
             self._stopping = False
+
+    def _is_done(self, through: int) -> bool:
+        """Return whether others committed after version ``through``, and no step is due for what was there then."""
+        newest = self._newest
+        if newest is None or all(meta.min_added <= through for meta in newest.segments if meta.role == "delta"):
+            return False
+        return next_step(newest, compaction_rules.DEFAULT, "due", through) is None
 
     def stop(self) -> None:
         """End the thread; a step that is under way is given up."""
@@ -127,6 +145,7 @@ class Background:
                     return log_state
                 stop = self._is_given_up
                 log_state = run_one_step(files, log_state, compaction_rules.DEFAULT, mode, stop=stop)
+            self._newest = log_state
             self._stepped.set()
             self.failed = None
             if log_state.version == before or (mode == "idle" and self._news.is_set() and not self._stopping):
