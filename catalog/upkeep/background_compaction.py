@@ -26,6 +26,7 @@ from statestore.catalog.upkeep import compaction_rules
 from statestore.catalog.upkeep.compaction_plan import Mode, is_behind, next_step
 from statestore.catalog.upkeep.publish_compaction import run_one_step
 from statestore.catalog.upkeep.vacuum import KEPT_US, run_vacuum
+from statestore.formats.places.disk_errors import storage_error
 from statestore.formats.places.rocksdb_forks import leave_in_forks
 
 LOGGER = logging.getLogger("statestore")
@@ -197,17 +198,26 @@ def compaction_lock(files: SegmentFiles) -> Iterator[bool]:
     if root is None:
         yield True
         return
+    path = root / "segments"
     try:
-        folder = os.open(root / "segments", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:  # no segment, nothing to compact
         yield True
         return
+    except OSError as error:
+        raise storage_error(error, "lock the compaction of", path) from error
     try:
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
+        yield _is_locked(folder)
     finally:
         os.close(folder)
+
+
+def _is_locked(folder: int) -> bool:
+    """Return whether the lock was free and is held now, or the file system has no locks."""
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True

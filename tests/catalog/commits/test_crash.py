@@ -240,7 +240,7 @@ def _expected_files(store: VersionedStore) -> set[str]:
     return {"store.json"} | log | checkpoints | file_names(store._log_state)
 
 
-FIRST, LAST = 2, 32
+FIRST, LAST = 2, 44
 
 
 @pytest.mark.slow
