@@ -286,7 +286,7 @@ def _follow_moves(files: SegmentFiles, index: OpenRows, log_state: LogState) -> 
     there.
 
     A compaction that took in a later commit than the index knows is passed over, because its new segments have rows
-    that the index does not have.
+    that the index does not have; and so is one that moved open rows of a segment that the index does not know.
     """
     gone = np.zeros(len(index.hashes), bool)
     noted = _noted.get(files, [])
@@ -295,9 +295,25 @@ def _follow_moves(files: SegmentFiles, index: OpenRows, log_state: LogState) -> 
         if compaction.version > log_state.version:
             continue
         noted.remove(compaction)
-        if compaction.max_added <= index.version < compaction.version:
+        is_later = compaction.max_added <= index.version < compaction.version
+        if is_later and _knows_sources(index, compaction.moves, metas):
             _move(files, index, compaction.moves, metas, gone)
     return gone
+
+
+def _knows_sources(index: OpenRows, moves: Mapping[str, Moves], metas: Mapping[str, SegmentMeta]) -> bool:
+    """Return whether the index knows all segments from which open rows were moved.
+
+    It does not know those of a compaction that was passed over.
+    """
+    known = set(index.names)
+    for name, moved in moves.items():
+        if name not in known:
+            targets = [metas.get(target) for target in moved.names]
+            opened = np.array([*(meta is None or meta.max_valid_to == OPEN for meta in targets), False])  # -1: gone
+            if opened[moved.segment_index].any():
+                return False
+    return True
 
 
 def _move(
@@ -318,6 +334,8 @@ def _move(
         target = targets[moved.segment_index]
         addresses = (target << ROW_BITS) | moved.row.astype(np.uint64)
         tables.append(np.where(moved.segment_index < 0, GONE, addresses))
+    if all(table is None for table in tables):  # no row of the index was moved
+        return
     address = _looked_up(index, tables, UNMOVED)
     gone[address == GONE] = True
     moved_entries = np.flatnonzero(address < GONE)

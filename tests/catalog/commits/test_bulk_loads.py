@@ -86,6 +86,21 @@ def test_they_are_those_of_the_model(
     store.close()
 
 
+def test_a_compaction_that_moves_no_open_row_leaves_the_index(tmp_path: Path) -> None:
+    """One that only merges beliefs or ended rows; every key still has one open row after it."""
+    rows = [(f"key-{number}", number, 0) for number in range(KEYS)]
+    with statestore.connect(tmp_path).create_store("s", key={"k": "string"}, value={"v": "bigint"}) as store:
+        for time in range(4):
+            store.write(as_table([(key, value + time, time) for key, value, _ in rows]))
+            if time == 1:
+                store.compact(full=True)  # the index still has the numbers of the segments that are gone
+                continue
+            store.commit(transaction=("another", time))
+            index_module.note_moves(store._files, store._log_state, {})
+        found = store.scan(columns=["k", "v"]).read_all().to_pylist()
+        assert sorted((row["k"], row["v"]) for row in found) == sorted((key, value + 3) for key, value, _ in rows)
+
+
 def counted(calls: Counter[str], name: str, function: Any) -> Any:
     def count(*arguments: Any) -> Any:
         calls[name] += 1
