@@ -90,7 +90,7 @@ def measured(bench: Workbench, name: str) -> Iterator[Figure]:
 
 
 def circumstances(size: str, seed: int, runs: int) -> dict[str, Any]:
-    """What a reader of the figures must know of the run."""
+    """Circumstances of the run, which a reader of the figures must know."""
     found = {"size": size, "seed": seed, "runs": runs, "date": f"{datetime.now(UTC):%Y-%m-%d}"}
     revision = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=FOLDER, capture_output=True, text=True, check=False

@@ -113,7 +113,7 @@ class Stream:
 
 
 def newest_of_each_key(stream: Stream, events: Numbers) -> Numbers:
-    """Of these events, in order of arrival, the one that counts for each key: the latest time, then the last to come.
+    """Return, of events in order of arrival, the one that counts for each key: the latest time, then the last to come.
 
     The result is in order of key.
     """

@@ -23,7 +23,7 @@ SAMPLE_SECONDS = 0.005
 
 @dataclass(frozen=True)
 class Ended:
-    """What a child said last (None: it was killed), and how many bytes of its anonymous memory grew at most."""
+    """Last message of a child (None: it was killed), and the greatest growth of its anonymous memory in bytes."""
 
     said: dict[str, Any] | None
     grown: int

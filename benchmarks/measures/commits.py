@@ -18,7 +18,7 @@ def measure(bench: Workbench) -> Iterator[Figure]:
 
 
 def figures(history: History, load: str) -> Iterator[Figure]:
-    """What the commits of a history cost: the median, the mean with all work, the longest, and the growth."""
+    """Yield the cost of the commits of a history: the median, the mean with all work, the longest, and the growth."""
     commits, raw = history.commits, history.raw
     raw_median = statistics.median(raw.wall)
     yield compared(

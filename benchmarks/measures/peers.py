@@ -147,7 +147,7 @@ def copied(read: Callable[[], pa.RecordBatchReader]) -> int:
 
 
 def beside_ours(costs: dict[str, Costs], label: str, load: str, live: int) -> Iterator[Figure]:
-    """What each peer costs beside ours, and the best of them with the goal."""
+    """Yield the cost of each peer beside ours, and the best of them with the goal."""
     ours, by_time = costs.pop(OURS), costs.pop(BY_TIME)
     details = {"live_rows": live}
     for name, side in costs.items():

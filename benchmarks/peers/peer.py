@@ -1,4 +1,4 @@
-"""What a peer does, and which peers are installed."""
+"""Operations of a peer, and the list of installed peers."""
 
 from __future__ import annotations
 

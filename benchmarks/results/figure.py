@@ -57,7 +57,7 @@ def compared(measure: str, name: str, ours: Costs, theirs: Costs, clock: str = "
 
 @dataclass(frozen=True)
 class Results:
-    """What one run found: the circumstances, the figures, and what could not be measured."""
+    """Results of one run: the circumstances, the figures, and what could not be measured."""
 
     run: dict[str, Any]
     figures: list[Figure]

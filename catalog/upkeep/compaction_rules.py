@@ -18,7 +18,7 @@ class Rules:
     ended_share: float = 0.5
     """Ended rows among open segments and deltas, in units of live rows, that make a rewrite due."""
     idle_share: float = 0.05
-    """The same limit when no writer has committed for a while."""
+    """Limit in place of ``ended_share`` when no writer has committed for a while."""
     small_store: int = 100_000
     """A store with fewer ended rows reads fast as it is, and its commits keep their numbers 1, 2, 3."""
     small_fan_in: int = 64

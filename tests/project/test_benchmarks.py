@@ -116,7 +116,7 @@ def test_missing_double_and_unknown_rows_are_found() -> None:
 
 
 def in_this_process(verb: str, path: Path, kill_after: float | None = None) -> child.Ended:
-    """What a child does, without the time that its start takes; a kill is one before anything is done."""
+    """Work of a child, without the time that its start takes; a kill is one before anything is done."""
     if kill_after is not None:
         return child.Ended(None, 0)
     said = io.StringIO()

@@ -235,7 +235,7 @@ def test_the_newest_entry_that_is_lost_is_not_called_trimmed(made: Made) -> None
 
 
 def test_a_commit_under_way_keeps_the_entries(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may have looked for the entry that it is going to make already. A commit that begins later does no harm."""
+    """The commit may have looked for its entry already. A commit that begins later does no harm."""
     store, log = made
     monkeypatch.setattr(log_trimming, "CLAIM_WAIT", 0.0)
     with claim(store._storage):
@@ -256,7 +256,7 @@ def test_a_commit_under_way_keeps_the_entries(made: Made, monkeypatch: pytest.Mo
 
 
 def test_a_damaged_entry_stays_with_all_after_it(made: Made) -> None:
-    """What remains is always the end of the log, so that a reader can tell the newest version."""
+    """The end of the log always remains, so that a reader can tell the newest version."""
     store, _ = made
     path = store._storage.root / entry_name(LENGTH + 2)  # type: ignore[attr-defined]
     saved = path.read_bytes()

@@ -151,7 +151,7 @@ def test_a_part_in_one_batch_is_a_view() -> None:
 
 @pytest.mark.parametrize("rows", [1, EACH, EACH + 1, 4 * EACH + 3])
 def test_started_by(rows: int, decompressed: list[int]) -> None:
-    """The same as a search in the whole column, within bounds that are none of batches; few batches are read."""
+    """Results equal those of a search in the whole column, within any bounds; few batches are read."""
     found = opened_blocks([random_table(rows)], ANY_SAVING)
     starts = random_table(rows).column("valid_from").cast(pa.int64()).to_numpy()
     places = {0, rows - 1, EACH - 1, EACH, 2 * EACH + 1} & set(range(rows))
