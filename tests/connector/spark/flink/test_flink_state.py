@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from support.flink.fixtures import fixture, manifest, taken_us, truth
-from support.parameters import mostly_slow
 from support.reads_by_tasks import reads_by_tasks
 
 import statestore
@@ -76,7 +75,8 @@ def test_tasks_read_what_the_driver_reads_and_a_key_needs_one_partition(spark: S
 REFUSED = {"types-hashmap": "UNSUPPORTED_TYPE.*nanoseconds", "sql-types": "UNSUPPORTED_TYPE.*nanoseconds"}
 
 
-@pytest.mark.parametrize("run", mostly_slow(["types-hashmap", "sql-types", "rocksdb"], ["types-hashmap"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("run", ["types-hashmap", "sql-types", "rocksdb"])
 def test_every_type_of_value_arrives(spark: SparkSession, run: str) -> None:
     path = str(fixture(run) / manifest(run)["snapshots"][-1]["path"])
     opened = statestore.inspect(path)
@@ -108,5 +108,5 @@ def test_maps_structs_and_decimals_are_sparks_own(spark: SparkSession) -> None:
         frame = spark.read.format("statestore").load(f"{path}/{state}")
         assert frame.columns == table.column_names
         keys = [column for column in ("key", "map_key", "position") if column in table.column_names]
-        found = counted([row.asDict() for row in frame.select(*keys).collect()])
+        found = counted([{key: row[key] for key in keys} for row in frame.collect()])
         assert found == counted(table.select(keys).to_pylist()), state
