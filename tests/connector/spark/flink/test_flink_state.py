@@ -108,5 +108,5 @@ def test_maps_structs_and_decimals_are_sparks_own(spark: SparkSession) -> None:
         frame = spark.read.format("statestore").load(f"{path}/{state}")
         assert frame.columns == table.column_names
         keys = [column for column in ("key", "map_key", "position") if column in table.column_names]
-        found = counted([{key: row[key] for key in keys} for row in frame.collect()])
+        found = counted([row.asDict() for row in frame.select(*keys).collect()])
         assert found == counted(table.select(keys).to_pylist()), state
