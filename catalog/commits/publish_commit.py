@@ -25,7 +25,7 @@ from statestore.catalog.commits.record_timelines import Closure, Resolution, res
 from statestore.catalog.commits.sorted_records import Records
 from statestore.catalog.commits.version_ends import NewRows
 from statestore.catalog.log.entries import CommitEntry, Horizon, write_entry
-from statestore.catalog.log.log_checkpoint import LOG_CHECKPOINT_INTERVAL, load_log_state, write_log_checkpoint
+from statestore.catalog.log.log_checkpoint import LOG_CHECKPOINT_INTERVAL, write_log_checkpoint
 from statestore.catalog.log.log_state import LogState, advance
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import Windowing
@@ -64,7 +64,7 @@ def commit_change(files: SegmentFiles, base: LogState, change: Callable[[LogStat
     files.settle()
     with files.publishing:
         for _ in range(MAX_ATTEMPTS):
-            log_state = load_log_state(files.storage, base=log_state)
+            log_state, _lease = files.leased(log_state)
             attempted = change(log_state)
             if attempted is None or is_committed(log_state, attempted.transaction):
                 return log_state

@@ -42,7 +42,7 @@ from statestore.catalog.stores.versioned.table_change import append_change, over
 from statestore.catalog.stores.versioned.task_writes import judge_parts
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import CommitUnknownError, InvalidInputError, shown
+from statestore.formats.errors import CommitUnknownError, InvalidInputError, NotFoundError, shown
 from statestore.formats.places.rocksdb_forks import leave_in_forks
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.serdes.row_serde import row_serde
@@ -155,7 +155,7 @@ class NaturalVersionedStore(VersionedStore):
         is_newest = moment > self._committed_us and pending.is_newest(name, moment) and not live.has_timeline(name)
         if not is_newest:
             with self._view:
-                timeline = live.timeline_for_put(name, moment)
+                timeline = self._repeated(lambda: live.timeline_for_put(name, moment))
         if self._changelogs.is_local:
             self._changelogs.writer().append_row(self._serde.key_row_bytes(name), cells, moment // 1000)
         with self._view:
@@ -337,9 +337,12 @@ class NaturalVersionedStore(VersionedStore):
             self._follow()
         if self._pending.parts:
             with self._view:
-                version = self._live.valid_at(name, moment)
+                version = self._repeated(lambda: self._live.valid_at(name, moment))
             return None if version is None else self._shown(version, self._is_late(moment))
-        found = self._live.lookup.locate(name, moment)
+        try:
+            found = self._live.lookup.locate(name, moment)
+        except NotFoundError:
+            found = self._repeated(lambda: self._live.lookup.locate(name, moment))
         if found is None:
             return None
         probe, row, end = found
@@ -368,6 +371,9 @@ class NaturalVersionedStore(VersionedStore):
         moment = _asked_moment(as_of)
         self._gets.count += len(names)
         self._follow()
+        return self._repeated(lambda: self._records_at(names, moment))
+
+    def _records_at(self, names: list[Key], moment: int) -> list[Record | None]:
         late = self._is_late(moment)
         if self._pending.parts:
             with self._view:
@@ -399,7 +405,8 @@ class NaturalVersionedStore(VersionedStore):
             return
         self._follow()
         with self._view:
-            versions, stream_time = self._live.versions_of(name), self._observed_us
+            versions = self._repeated(lambda: self._live.versions_of(name))
+            stream_time = self._observed_us
         matches = [
             f
             for f in versions
@@ -437,11 +444,14 @@ class NaturalVersionedStore(VersionedStore):
         query = Query(mode="history", start_time=low, end_time=high, columns=asked)
         schema = self.table.schema(query)
         self._follow()
+        batches = self._repeated(lambda: self._history_of(name, query, schema))
+        return pa.RecordBatchReader.from_batches(schema, batches)
+
+    def _history_of(self, name: Key, query: Query, schema: pa.Schema) -> list[pa.RecordBatch]:
         with self._view:
             lookup, log_state = self._live.lookup, self._log_state
         window = window_of(self.name, log_state, query)
-        batches = key_history(lookup, self._files, (self._keys, self._values), name, window, schema)
-        return pa.RecordBatchReader.from_batches(schema, batches)
+        return key_history(lookup, self._files, (self._keys, self._values), name, window, schema)
 
     def flush(self) -> None:
         """Make acknowledged writes survive the end of the machine, too."""
