@@ -13,6 +13,7 @@ from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.commits.changelog_ownership import Changelogs
@@ -27,10 +28,11 @@ from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.argument_names import one_spelling
 from statestore.catalog.reads.points.key_history import key_history
+from statestore.catalog.reads.points.many_keys_at import values_of
 from statestore.catalog.reads.points.point_lookup import PointLookup, Version
 from statestore.catalog.reads.versioned_table import window_of
 from statestore.catalog.stores.latency import SAMPLE, Latencies
-from statestore.catalog.stores.many_keys import many_keys
+from statestore.catalog.stores.many_keys import key_columns, many_keys
 from statestore.catalog.stores.pending_writes import Pending, records_from_rows
 from statestore.catalog.stores.record_input import batches_of, latest_time, record_batch
 from statestore.catalog.stores.retention import retention_of
@@ -52,6 +54,8 @@ from statestore.formats.values.times import MAX_MS, MIN_MS, Moment, Time, from_u
 
 Key = tuple[Any, ...]
 NEWEST_PUT = PutResult(True, None)
+FEW_KEYS = 100  # fewer are looked up one by one, which costs less than arrays
+KEYS_AT_ONCE = 1 << 16
 
 _new_tuple = tuple.__new__  # of a Record, which every point read makes
 
@@ -367,24 +371,40 @@ class NaturalVersionedStore(VersionedStore):
         columns). For a thousand keys this takes a fraction of the time of as many gets.
         """
         self._check_open()
-        names = [self._keys.normalize(key) for key in many_keys(keys)]
+        asked = list(many_keys(keys))
         moment = _asked_moment(as_of)
-        self._gets.count += len(names)
+        columns = [
+            key_columns(asked[first : first + KEYS_AT_ONCE], self._keys) for first in range(0, len(asked), KEYS_AT_ONCE)
+        ]
+        self._gets.count += len(asked)
         self._follow()
         return self._repeated(lambda: self._records_at(names, moment))
 
     def _records_at(self, names: list[Key], moment: int) -> list[Record | None]:
         late = self._is_late(moment)
-        if self._pending.parts:
+        if self._pending.parts or len(asked) < FEW_KEYS:
             with self._view:
-                versions = [self._live.valid_at(name, moment) for name in names]
+                versions = [self._live.valid_at(self._keys.normalize(key), moment) for key in asked]
             return [None if version is None else self._shown(version, late) for version in versions]
-        records: list[Record | None] = [None] * len(names)
-        for number, probe, row, end in self._live.lookup.locate_many(names, moment):
-            if end == OPEN:
-                records[number] = _new_tuple(Record, (probe.shown(row), probe.starts[row] // 1000, None))
-            elif not late:
-                records[number] = _new_tuple(Record, (probe.shown(row), probe.starts[row] // 1000, end // 1000))
+        with self._view:
+            lookup = self._live.lookup
+        return [record for some in columns for record in self._records_at(lookup, some, moment, late)]
+
+    def _records_at(
+        self, lookup: PointLookup, keys: Sequence[pa.Array], moment: int, late: bool
+    ) -> list[Record | None]:
+        """Return the committed record of each key of these columns; ``late`` as in `_shown`."""
+        found = lookup.locate_many(keys, moment)
+        if late:
+            found = [part.open_only() for part in found]
+        records: list[Record | None] = [None] * len(keys[0])
+        if found:
+            starts, ends = (np.concatenate(times) for times in ([p.starts for p in found], [p.ends for p in found]))
+            ends_ms = [None if end == OPEN else end // 1000 for end in ends.tolist()]
+            values = values_of(self.spec.value, found, self._values.to_user)
+            made = map(partial(_new_tuple, Record), zip(values, (starts // 1000).tolist(), ends_ms, strict=True))
+            for number, record in zip(np.concatenate([p.numbers for p in found]).tolist(), made, strict=True):
+                records[number] = record
         return records
 
     def get_versions(
