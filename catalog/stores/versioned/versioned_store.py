@@ -7,7 +7,7 @@ read committed versions, as every other door does. Times are epoch milliseconds 
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from time import perf_counter_ns
@@ -31,20 +31,20 @@ from statestore.catalog.reads.points.key_history import key_history
 from statestore.catalog.reads.points.many_keys_at import values_of
 from statestore.catalog.reads.points.point_lookup import PointLookup, Version
 from statestore.catalog.reads.versioned_table import window_of
+from statestore.catalog.stores.group_commit import SharedCommits, Taken
 from statestore.catalog.stores.latency import SAMPLE, Latencies
 from statestore.catalog.stores.many_keys import key_columns, many_keys
 from statestore.catalog.stores.pending_writes import Pending, records_from_rows
 from statestore.catalog.stores.record_input import batches_of, latest_time, record_batch
 from statestore.catalog.stores.retention import retention_of
 from statestore.catalog.stores.store_handle import NO_STREAM_TIME, PutAllResult, check_transaction
-from statestore.catalog.stores.versioned.group_commit import CommitTurns
 from statestore.catalog.stores.versioned.live_state import LiveState
 from statestore.catalog.stores.versioned.records import PutResult, Record, record_of
 from statestore.catalog.stores.versioned.table_change import append_change, overwrite_change
 from statestore.catalog.stores.versioned.task_writes import judge_parts
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import CommitUnknownError, InvalidInputError, NotFoundError, shown
+from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.places.rocksdb_forks import leave_in_forks
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.serdes.row_serde import row_serde
@@ -76,7 +76,7 @@ class NaturalVersionedStore(VersionedStore):
         # reads see. No commit holds them for long: commits take turns by a lock of their own, which is taken before
         # these two. A write is pending until the log state that has it is there.
         self._mutex = threading.RLock()
-        self._commits = CommitTurns()
+        self._commits: SharedCommits[int] = SharedCommits()
         self._view = threading.RLock()
         self._latencies = Latencies()
         self._puts, self._gets = self._latencies["put"], self._latencies["get"]
@@ -103,7 +103,6 @@ class NaturalVersionedStore(VersionedStore):
             for batch in self._changelogs.adopt(self._committed_changelogs):
                 self._take_in(batch)
         self._adopted_parts = len(self._pending.parts)
-        self._attempt: CommitAttempt | None = None
         leave_in_forks(self._leave)
 
     def _leave(self) -> None:
@@ -113,10 +112,9 @@ class NaturalVersionedStore(VersionedStore):
         """
         self._mutex = threading.RLock()  # a thread that the child does not have may have held it
         self._view = threading.RLock()
-        self._commits = CommitTurns()
+        self._commits = SharedCommits()
         self._changelogs.leave()
         self._pending.forget(0)
-        self._attempt = None
         self._live.forget()
         self._adopted_parts = self._dropped = 0
         self._stream_time = NO_STREAM_TIME
@@ -228,54 +226,48 @@ class NaturalVersionedStore(VersionedStore):
         """
         self._check_writable()
         transaction = check_transaction(transaction)
-        newest = self._pending.taken
-        is_pending = newest > self._commits.through
-        with self._commits.turn:
-            if transaction is not None:
-                with self._mutex:
-                    return self._commit(transaction)
-            version = self._commits.version_of(newest) if is_pending else None
-            return self._commit(None) if version is None else version
+        if transaction is None:
+            return self._commits.version_with(self._pending.taken, partial(self._commit, None))
+        with self._commits.turn, self._mutex:
+            return self._commit(transaction)
 
     def _commit(self, transaction: tuple[str, int] | None) -> int:
-        with self._mutex:
+        repeated = False
+
+        def take() -> Taken[int] | int:
             self._finish_attempt()
             if not self._pending.parts and not self._dropped and transaction is None:
                 return self.refresh()
             newest, records = self._pending.taken, self._pending.records()
             consumed = self._changelogs.consumed()
             change = Change("write", records, self._stream_time_of(), self._dropped, transaction, consumed)
-            self._changelogs.seal()
-            attempt = self._attempt = CommitAttempt(consumed, self._pending.seal(), self._dropped)
-        repeated = False
 
-        def unless_repeated(base: LogState) -> Change:
-            nonlocal repeated
-            repeated = is_committed(base, transaction)
-            return change
+            def unless_repeated(base: LogState) -> Change:
+                nonlocal repeated
+                repeated = is_committed(base, transaction)
+                return change
 
-        try:
-            log_state = commit_change(self._files, self._log_state, unless_repeated)
-        except BaseException as error:
-            if isinstance(error, CommitUnknownError):
-                self._attempt = replace(attempt, commit_id=error.commit)
-            with self._mutex:
-                self._changelogs.unseal()
-            raise
-        with self._mutex:
-            self._attempt = None
+            return Taken(newest, CommitAttempt(consumed, self._pending.seal(), self._dropped), unless_repeated)
+
+        def forget(taken: Taken[int], log_state: LogState) -> None:
             with self._view:
                 self._advance(log_state)
-                self._forget_pending(self._adopted_parts if repeated else 0, attempt.parts)
-            self._dropped -= attempt.dropped
-            self._commits.note(newest, log_state.version)
+                self._forget_pending(self._adopted_parts if repeated else 0, taken.attempt.parts)
+            self._dropped -= taken.attempt.dropped
+
+        def commit(change: Callable[[LogState], Change | None]) -> LogState:
+            return commit_change(self._files, self._log_state, change)
+
+        log_state = self._commits.publish(self._mutex, self._changelogs, take, commit, forget)
+        if isinstance(log_state, int):
+            return log_state
         version = self._committed(log_state)
         committed = None if transaction is None else log_state.versions.find_transaction(*transaction)
         return version if committed is None else committed
 
     def _finish_attempt(self) -> None:
         """Determine whether a commit that raised took place; if it did, its writes are no longer pending."""
-        attempt = self._attempt
+        attempt = self._commits.attempt
         if attempt is None:
             return
         self.refresh()
@@ -289,7 +281,7 @@ class NaturalVersionedStore(VersionedStore):
                 self._changelogs.mark_committed(self._log_state.changelogs)
             else:
                 self._changelogs.discard()
-        self._attempt = None
+        self._commits.attempt = None
 
     def write(self, data: Any, mode: str = "append", transaction: tuple[str, int] | None = None) -> int:
         """Commit a table (as for ``put_all``) at once, independent of this handle's pending writes; return the version.
@@ -483,7 +475,8 @@ class NaturalVersionedStore(VersionedStore):
         """Close the handle; safe to call twice."""
         try:
             if not self._closed:
-                self._changelogs.close()
+                with self._commits.turn:  # the commit of another thread is still on its way
+                    self._changelogs.close()
         finally:
             super().close()
 
