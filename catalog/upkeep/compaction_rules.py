@@ -45,6 +45,11 @@ class Rules:
         return self.step_rows // 2
 
     @property
+    def kept_bytes(self) -> int:
+        """Return the bytes of decompressed columns of its inputs that a step keeps at most."""
+        return self.memory // 8
+
+    @property
     def open_bytes(self) -> int:
         """Return the size of a segment of open rows, whose columns are in memory when it is written."""
         return self.memory // 4
