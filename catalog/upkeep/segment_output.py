@@ -24,7 +24,7 @@ from statestore.formats.segments.segment_meta import FileRef, Role, SegmentMeta
 from statestore.formats.segments.segment_write import RowsOfBlock, write_blocks, write_segment
 from statestore.formats.values.key_hash import hash_keys, key_groups_of
 
-COLD = Compression(plain=("valid_from", "valid_to"))  # by these every read judges rows
+COLD = Compression(level=1, plain=("valid_from", "valid_to"), coded=True)  # every read judges rows by their times
 
 
 @dataclass(frozen=True)
