@@ -35,3 +35,20 @@ def packed_with_positions(values: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[n
     packed = ((values << unused) & ~mask) | np.arange(len(values), dtype=np.uint64)
     packed.sort()
     return packed, bits
+
+
+def positions_in_order(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
+    """Return the positions of at most 2^31 values in ascending order, equal values in order of their positions.
+
+    ``values`` is overwritten: little memory is taken beside it.
+    """
+    if not len(values):
+        return np.empty(0, np.int32)
+    bits = (len(values) - 1).bit_length()
+    if int(values.max()).bit_length() + bits > 64:
+        return np.argsort(values, kind="stable").astype(np.int32)
+    values <<= np.uint64(bits)
+    values |= np.arange(len(values), dtype=np.uint64)
+    values.sort()
+    values &= np.uint64((1 << bits) - 1)
+    return values.astype(np.int32)

@@ -370,9 +370,9 @@ class NaturalVersionedStore(VersionedStore):
         ]
         self._gets.count += len(asked)
         self._follow()
-        return self._repeated(lambda: self._records_at(names, moment))
+        return self._repeated(lambda: self._many_at(asked, columns, moment))
 
-    def _records_at(self, names: list[Key], moment: int) -> list[Record | None]:
+    def _many_at(self, asked: list[Any], columns: list[list[pa.Array]], moment: int) -> list[Record | None]:
         late = self._is_late(moment)
         if self._pending.parts or len(asked) < FEW_KEYS:
             with self._view:
