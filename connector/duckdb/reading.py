@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from statestore.connector.duckdb.live_columns import BATCH_ROWS, LiveColumns
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import StateStoreError, UnsupportedError
 from statestore.formats.state_table import (
@@ -40,7 +41,7 @@ KEPT_PLANS = 64  # of one version
 HELD_PLANS = 8  # versions whose plans of changes hold their files, which cannot be planned again for a version
 KEPT_ROWS = 1 << 16  # rows of copies that are kept, or joined
 KEPT_READS = 16  # sets of columns whose batches are kept
-ONE_BATCH_ROWS = 1 << 17  # kept rows that are handed over at once, as a store would read them in one batch
+ONE_BATCH_ROWS = 1 << 20  # kept rows that are handed over at once, after one look at the lengths of their files
 READS_BEFORE_COPY = 3  # of one version and set of columns, after which live rows are copied
 COPIED_BYTES = 32 << 20  # for all copies of one view
 CHECK_SECONDS = 0.05
@@ -105,6 +106,8 @@ class _Marked:
     table: MarksDeadRows
     parts: Sequence[MaskedSplit]
     kept: OrderedDict[tuple[str, ...], _Kept] = field(default_factory=OrderedDict)
+    live_columns: LiveColumns = field(default_factory=lambda: LiveColumns(COPIED_BYTES))
+    _mapped: dict[tuple[str, ...], bool] = field(default_factory=dict)
 
     @property
     def is_uncut(self) -> bool:
@@ -116,10 +119,12 @@ class _Marked:
         counts = [part.live for part in self.parts]
         return None if None in counts else sum(count or 0 for count in counts)
 
-    def can_keep(self, columns: Sequence[str]) -> bool:
-        """Whether batches of these columns take next to no memory."""
-        made = [part.live for part in self.parts if not self.table.is_mapped(part.split, columns)]
-        return None not in made and sum(live or 0 for live in made) <= KEPT_ROWS
+    def can_keep(self, columns: tuple[str, ...]) -> bool:
+        """Whether batches of these columns take next to no memory: views of files, and few others."""
+        if columns not in self._mapped:
+            made = [part.live for part in self.parts if not self.table.is_mapped(part.split, columns)]
+            self._mapped[columns] = None not in made and sum(live or 0 for live in made) <= KEPT_ROWS
+        return self._mapped[columns]
 
     def keep(self, asked: tuple[str, ...], batches: list[pa.RecordBatch]) -> None:
         """Keep batches for the next query that asks for these columns."""
@@ -146,7 +151,8 @@ class _Marked:
         if not cut or not all(pa.types.is_primitive(kind) for kind in cut[0].schema.types):
             return
         cost = sum(kind.bit_width for kind in cut[0].schema.types) // 8 * sum(batch.num_rows for batch in cut)
-        if cost + sum(other.copied for other in self.kept.values()) <= COPIED_BYTES:
+        copied = sum(other.copied for other in self.kept.values()) + self.live_columns.nbytes
+        if cost + copied <= COPIED_BYTES:
             kept.copied = cost
             kept.batches = [_live_rows(batch) if _has_dead(batch) else batch for batch in kept.batches]
 
@@ -170,7 +176,7 @@ class Reading:
         self.schema = table.schema(query)
         self.source_names = _source_names(self.schema.names)
         self.error: Exception | None = None
-        # Whether no row had to be marked when rows were last read. It is a hint for the plan of the next query.
+        # Whether rows without marks cost nothing more when they were last read. It is a hint for the next query's plan.
         self._marks_dead = isinstance(table, MarksDeadRows)
         self.passes_uncut = not self._marks_dead
         self._column_of = dict(zip(self.source_names, self.schema.names, strict=True))
@@ -216,17 +222,23 @@ class Reading:
             splits, plan = state.planned(named)
             marked = self._marks(state, splits, plan) if self._marks_dead and not named else None
         columns = tuple(asked)
-        usable = marked is not None and (marked.is_uncut or (dead_allowed and MARKS in columns))
+        wanted = tuple(self._column_of[name] for name in columns if name in self._column_of)
+        live = marked is not None and marked.live is not None and bool(wanted) and not marked.can_keep(wanted)
+        usable = marked is not None and not live and (marked.is_uncut or (dead_allowed and MARKS in columns))
         kept = marked.kept.get(columns) if marked is not None and usable else None
         if marked is not None and kept is not None and kept.rows <= ONE_BATCH_ROWS:
             # Threads of DuckDB need not call Python for these.
             return pa.Table.from_batches(marked.again(kept)).to_reader()
         schema = pa.schema([self._marked.field(name) for name in columns])
-        wanted = tuple(self._column_of[name] for name in columns if name in self._column_of)
         # A batch without any column would lose its number of rows.
         query = replace(state.query, filters=named, columns=wanted or (_cheapest(self.schema),))
         if marked is not None and not wanted and marked.live is not None:
             batches = _counted(schema, marked.live, pin)
+        elif marked is not None and live:
+            columns_kept = marked.live_columns.kept(wanted)
+            if len(columns_kept) == len(set(wanted)):
+                return self._kept_columns(columns_kept, schema, pin)
+            batches = self._live_batches(marked, columns_kept, query, schema, pin)
         elif marked is not None and usable:
             batches = self._kept_batches(marked, kept, columns, query, schema, pin)
         else:
@@ -275,7 +287,7 @@ class Reading:
                 released = table.released([part.split for part in parts])
                 parts = [replace(part, split=split) for part, split in zip(parts, released, strict=True)]
             last = self._last_marked = _Marked(plan, table, parts)
-        self.passes_uncut = last.is_uncut
+        self.passes_uncut = last.is_uncut or not last.can_keep(())
         return last
 
     def _kept_batches(
@@ -294,6 +306,42 @@ class Reading:
             yield batch
         if read:
             marked.keep(asked, read)
+
+    def _kept_columns(self, kept: dict[str, pa.Array], schema: pa.Schema, pin: int) -> pa.RecordBatchReader:
+        """Columns of live rows that are in memory. Threads of DuckDB need not call Python for them."""
+        rows = len(next(iter(kept.values())))
+        lengths = [min(BATCH_ROWS, rows - start) for start in range(0, rows, BATCH_ROWS)]
+        columns = [
+            kept[self._column_of[name]]
+            if name in self._column_of
+            else pa.chunked_array([_filled(name, length, pin, None) for length in lengths], schema.field(name).type)
+            for name in schema.names
+        ]
+        return pa.Table.from_arrays(columns, schema=schema).to_reader(max_chunksize=BATCH_ROWS)
+
+    def _live_batches(
+        self, marked: _Marked, kept: dict[str, pa.Array], query: Query, schema: pa.Schema, pin: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Batches of live rows only. The columns that are not ``kept`` are read, and kept for the next query."""
+        names = query.columns or ()
+
+        def read(missing: tuple[str, ...]) -> Iterator[Sequence[pa.Array]]:
+            narrow = replace(query, columns=missing)
+            for part in marked.parts:
+                row = 0
+                for batch in marked.table.read_marked(part.split, narrow):
+                    if part.marks is not None:
+                        marks = part.marks.slice(row, batch.num_rows)
+                        row += batch.num_rows
+                        batch = batch.filter(marks.is_valid()) if marks.null_count else batch
+                    yield batch.columns
+
+        for rows, columns in marked.live_columns.read(names, kept, read):
+            arrays = [
+                columns[self._column_of[name]] if name in self._column_of else _filled(name, rows, pin, None)
+                for name in schema.names
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _watched(self, batches: Iterator[pa.RecordBatch], splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
         """Keep the error that a read raises, which DuckDB would only pass on as text; hold the files of the splits."""
