@@ -19,7 +19,7 @@ import statestore
 from statestore.catalog.reads import masked_rows
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
-from statestore.connector.duckdb import reading, relation
+from statestore.connector.duckdb import kept_rows, reading, relation
 
 SECOND = 1000
 
@@ -74,11 +74,11 @@ MOMENTS: list[dict[str, int]] = [
 def kept(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is kept of rows that a query read: batches, or columns of live rows, as of compressed segments."""
     if request.param != "batches":
-        monkeypatch.setattr(reading, "KEPT_ROWS", -1)
+        monkeypatch.setattr(kept_rows, "KEPT_ROWS", -1)
         monkeypatch.setattr(VersionedTable, "is_mapped", lambda *_: False)
         monkeypatch.setattr(reading, "BATCH_ROWS", 16)
     if request.param == "few columns":
-        monkeypatch.setattr(reading, "COPIED_BYTES", 600)
+        monkeypatch.setattr(kept_rows, "COPIED_BYTES", 600)
 
 
 @pytest.mark.usefixtures("kept")
