@@ -1,7 +1,7 @@
 """What is kept of the rows of one version for the next query: marks of dead rows, views of files, and copies.
 
-Batches of mapped files are kept as they are, with their dead rows, and copied without them when they are asked for
-again and again. Columns that are compressed, or made for a read, are copied when they are first read (`LiveColumns`).
+Batches of mapped files are kept as they are, with their dead rows. `LiveColumns` are copies without them: of columns
+that are compressed, or made for a read, when they are first read; of others when they are asked for again and again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from statestore.connector.duckdb.live_columns import LiveColumns
-from statestore.formats.state_table import MarksDeadRows, MaskedSplit, Split, all_live
+from statestore.formats.state_table import MarksDeadRows, MaskedSplit, Split
 
 MARKS = "__live"
 KEPT_ROWS = 1 << 16  # rows that take memory and are kept beside views of files
@@ -27,11 +27,10 @@ CHECK_SECONDS = 0.05
 
 @dataclass
 class KeptBatches:
-    """The batches of some columns that a query has read. They are views of files, or copies of the live rows alone."""
+    """The batches of some columns that a query has read, which are views of files for the most part."""
 
     batches: list[pa.RecordBatch]  # not empty
     reads: int = 1
-    copied: int = 0  # bytes
 
     @property
     def rows(self) -> int:
@@ -66,6 +65,18 @@ class MarkedRows:
             self._keeps[columns] = None not in made and sum(live or 0 for live in made) <= KEPT_ROWS
         return self._keeps[columns]
 
+    def copies(self, asked: tuple[str, ...], columns: Sequence[pa.Field]) -> bool:
+        """Whether live rows are copied out of batches that are kept: they are numbers, few enough, and asked for
+        again."""
+        kept = self.kept.get(asked)
+        if kept is None or kept.reads + 1 < READS_BEFORE_COPY or self.is_uncut:
+            return False
+        new = [column for column in columns if column.name not in self.live_columns.kept([column.name])]
+        if not all(pa.types.is_primitive(column.type) for column in new):
+            return False
+        size = sum(column.type.bit_width for column in new) * (self.live or 0) // 8
+        return bool(size + self.live_columns.nbytes <= COPIED_BYTES)
+
     def keep(self, asked: tuple[str, ...], batches: list[pa.RecordBatch]) -> None:
         """Keep batches for the next query that asks for these columns."""
         self.kept[asked] = KeptBatches(batches)
@@ -75,8 +86,6 @@ class MarkedRows:
     def again(self, kept: KeptBatches) -> Iterator[pa.RecordBatch]:
         """Batches that were kept. The lengths of their files are checked first, and then again and again."""
         kept.reads += 1
-        if kept.reads == READS_BEFORE_COPY:
-            self._copy_live(kept)
         checked = -math.inf
         for batch in kept.batches:
             if time.monotonic() - checked > CHECK_SECONDS:
@@ -84,24 +93,3 @@ class MarkedRows:
                     self.table.check_files(part.split)
                 checked = time.monotonic()
             yield batch
-
-    def _copy_live(self, kept: KeptBatches) -> None:
-        """Copy the live rows of batches with dead ones, if they are numbers and few enough."""
-        cut = [batch for batch in kept.batches if _has_dead(batch)]
-        if not cut or not all(pa.types.is_primitive(kind) for kind in cut[0].schema.types):
-            return
-        cost = sum(kind.bit_width for kind in cut[0].schema.types) // 8 * sum(batch.num_rows for batch in cut)
-        copied = sum(other.copied for other in self.kept.values()) + self.live_columns.nbytes
-        if cost + copied <= COPIED_BYTES:
-            kept.copied = cost
-            kept.batches = [_live_rows(batch) if _has_dead(batch) else batch for batch in kept.batches]
-
-
-def _has_dead(batch: pa.RecordBatch) -> bool:
-    return MARKS in batch.schema.names and batch.column(MARKS).null_count > 0
-
-
-def _live_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
-    marks = batch.schema.get_field_index(MARKS)
-    live = batch.filter(batch.column(marks).is_valid())
-    return live.set_column(marks, live.schema.field(marks), all_live(live.num_rows))

@@ -139,7 +139,7 @@ class Reading:
                 return found
             splits, plan = state.planned(named)
             marked = self._marks(state, splits, plan) if self._marks_dead and not named else None
-        live = marked is not None and marked.live is not None and bool(wanted) and not marked.can_keep(wanted)
+        live = marked is not None and self._copies_live(marked, columns, wanted)
         usable = marked is not None and not live and (marked.is_uncut or (dead_allowed and MARKS in columns))
         kept = marked.kept.get(columns) if marked is not None and usable else None
         if marked is not None and kept is not None and kept.rows <= ONE_BATCH_ROWS:
@@ -225,6 +225,12 @@ class Reading:
         if read:
             marked.keep(asked, read)
 
+    def _copies_live(self, marked: MarkedRows, asked: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
+        """Whether live rows are copied when they are read, for the queries to come."""
+        if not wanted or marked.live is None:
+            return False
+        return not marked.can_keep(wanted) or marked.copies(asked, [self.schema.field(name) for name in wanted])
+
     def _in_memory(
         self, state: _Pinned, wanted: tuple[str, ...], schema: pa.Schema, pin: int
     ) -> pa.RecordBatchReader | None:
@@ -255,15 +261,11 @@ class Reading:
         names = query.columns or ()
 
         def read(missing: tuple[str, ...]) -> Iterator[Sequence[pa.Array]]:
-            narrow = replace(query, columns=missing)
-            for part in marked.parts:
-                row = 0
-                for batch in marked.table.read_marked(part.split, narrow):
-                    if part.marks is not None:
-                        marks = part.marks.slice(row, batch.num_rows)
-                        row += batch.num_rows
-                        batch = batch.filter(marks.is_valid()) if marks.null_count else batch
-                    yield batch.columns
+            narrow = pa.schema([self._marked.field(name) for name in (MARKS, *map(self.source_name, missing))])
+            named = replace(query, columns=missing)
+            for batch in _joined(self._batches(marked.table.read_marked, marked.parts, named, narrow, pin)):
+                marks = batch.column(0)
+                yield (batch.filter(marks.is_valid()) if marks.null_count else batch).columns[1:]
 
         for rows, columns in marked.live_columns.read(names, kept, read):
             arrays = [

@@ -228,7 +228,7 @@ def test_only_views_of_files_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path:
                 found = read.scan(pin, (), [kept_rows.MARKS, *columns], True).read_all().num_rows
                 assert found == 20 or (found > 20 and "valid_to" not in columns)  # ends are made, of live rows only
         assert read._last_marked is not None
-        assert list(read._last_marked.live_columns.kept(["k", "v", "valid_to"])) == ["v", "valid_to"]
+        assert list(read._last_marked.live_columns.kept(["k", "v", "valid_to"])) == ["k", "v", "valid_to"]
         assert list(read._last_marked.kept) == [(kept_rows.MARKS, "v"), (kept_rows.MARKS, "k", "v")]
 
 
