@@ -101,9 +101,9 @@ def hold(
     path: args.Path_,
     command: Annotated[list[str], typer.Argument(help="The command and its arguments, after --.", metavar="COMMAND")],
 ) -> None:
-    """Run a command, such as one that copies the stores, while vacuum removes no file that a copy needs.
+    """Run a command, such as one that copies stores file by file, while vacuum removes no file that a copy needs.
 
-    Example: statestore hold warehouse -- cp -R warehouse backup
+    Exit code: that of the command.
     """
     from statestore.connector.cli import upkeep
 
