@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from statestore.catalog.commits.prepared.many_records import ManyRecords
 from statestore.catalog.commits.publish_commit import Change
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage
@@ -251,4 +252,5 @@ class LiveVersionedStore(LiveStore, VersionedStore):
         change = super()._change(operation, base, accepted, transaction, changelogs)
         if operation != "overwrite":
             return change
-        return Change(operation, overwrite_records(self._files, base, change.records), change.stream_time)
+        records = change.records.all() if isinstance(change.records, ManyRecords) else change.records
+        return Change(operation, overwrite_records(self._files, base, records), change.stream_time)
