@@ -13,19 +13,18 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from typing import Protocol
 
 import numpy as np
+import pyarrow as pa
 
 from statestore.catalog.commits.claims import claim
 from statestore.catalog.commits.expired_rows import end_expired
-from statestore.catalog.commits.new_files import NewFiles
+from statestore.catalog.commits.new_files import NewFiles, RowBlock
 from statestore.catalog.commits.open_rows import NewOpenRows, OpenRowsChange, carry_on, give_back
-from statestore.catalog.commits.prepared.many_records import ManyRecords
-from statestore.catalog.commits.prepared.new_rows import add_rows, closure_parts
-from statestore.catalog.commits.prepared.range_by_range import write_ranges
 from statestore.catalog.commits.record_timelines import Closure, Resolution, resolve
 from statestore.catalog.commits.sorted_records import Records
+from statestore.catalog.commits.version_ends import NewRows
 from statestore.catalog.log.entries import CommitEntry, Horizon, write_entry
 from statestore.catalog.log.log_checkpoint import LOG_CHECKPOINT_INTERVAL, load_log_state, write_log_checkpoint
 from statestore.catalog.log.log_state import LogState, advance
@@ -34,8 +33,35 @@ from statestore.catalog.log.store_spec import Windowing
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CommitUnknownError, ConflictError, StateStoreError
+from statestore.formats.kernels.arrays import Hashes, Ints
+from statestore.formats.kernels.compiled_use import is_loaded
+from statestore.formats.segments.key_index import KeyIndex
+from statestore.formats.segments.segment_meta import OPEN
 
 MAX_ATTEMPTS = 100
+
+
+@dataclass(frozen=True)
+class WrittenRows:
+    """Files of new rows and closures, which exist, how many values and tombstones they have, and the effect on the open
+    rows."""
+
+    new: NewFiles
+    values: int
+    tombstones: int
+    opened: OpenRowsChange
+
+
+class ManyRecords(Protocol):
+    """Records that are too many to be resolved at once (`statestore.catalog.commits.ranges.divided_records`)."""
+
+    def __len__(self) -> int: ...
+
+    def all(self) -> Records:
+        """Return them at once, for a commit that cannot be divided."""
+
+    def write(self, files: SegmentFiles, log_state: LogState, claimed: str) -> WrittenRows:
+        """Write them as rows of the version after ``log_state``; leave no file if that fails."""
 
 
 @dataclass(frozen=True)
@@ -206,11 +232,12 @@ class _Prepared:
 
 def _prepare(files: SegmentFiles, log_state: LogState, change: Change, claimed: str) -> _Prepared:
     records = change.records
-    if isinstance(records, ManyRecords) and change.expiring is None:
-        written = write_ranges(files, log_state, records, claimed, partial(remove_files, files.storage))
-        counts = written.rows, written.tombstones
-        return _Prepared(written.new, _entry(log_state, change, counts, written.new), written.opened, written=True)
-    records = records.all() if isinstance(records, ManyRecords) else records
+    if not isinstance(records, Records):
+        if change.expiring is None:
+            written = records.write(files, log_state, claimed)
+            entry = _entry(log_state, change, (written.values, written.tombstones), written.new)
+            return _Prepared(written.new, entry, written.opened, written=True)
+        records = records.all()
     resolution = resolve(files, log_state, records, checked=False)
     if resolution.unchecked is not None:
         prepared = _prepare_at_once(files, log_state, change, records, resolution, resolution.unchecked, claimed)
@@ -296,4 +323,74 @@ def _entry(log_state: LogState, change: Change, counts: tuple[int, int], new: Ne
         closed=sum(piece.count for piece in new.closures),
         dropped=change.dropped,
         changelogs=change.changelogs,
+    )
+
+
+def add_rows(
+    files: SegmentFiles,
+    log_state: LogState,
+    records: Records,
+    resolution: Resolution,
+    new: NewFiles,
+    keep_indexes: bool = True,
+) -> tuple[NewOpenRows, ...]:
+    """Add segments of the new rows; return the open rows among them, if there is an index to carry forward.
+
+    Without ``keep_indexes``, key indexes that have a file are not kept in memory.
+    """
+    version, opened = log_state.version + 1, []
+    for rows, tombstone in ((resolution.values, False), (resolution.tombstones, True)):
+        if len(rows.record):
+            everything = is_everything(records, rows)
+            block = block_of(records, rows, version, tombstone, everything)
+            late = rows.start <= log_state.stream_time_us
+            hashes = resolution.hashes if everything else resolution.hashes[rows.record]
+            meta = new.add_segment(files.spec, block, "delta", tombstone, late, hashes)
+            if rows.by_hash is not None and (keep_indexes or meta.index is None):
+                files.know_index(meta, KeyIndex(hashes[rows.by_hash], rows.by_hash.astype(np.uint32)))
+            if resolution.index is not None:
+                opened.append(_open_rows(meta.name, rows, hashes))
+    return tuple(opened)
+
+
+def closure_parts(log_state: LogState, closures: list[Closure]) -> list[tuple[str, int, Ints, Ints]]:
+    return [(segment, log_state.version + 1, rows, ends) for segment, rows, ends in closures]
+
+
+def _open_rows(segment_name: str, rows: NewRows, hashes: Hashes) -> NewOpenRows:
+    """Return the rows of a new segment that no version ends, in hash order where that order is known.
+
+    ``hashes`` are those of the rows.
+    """
+    if rows.by_hash is not None and is_loaded():
+        from statestore.formats.kernels.key_kernels import open_in_order
+
+        count = len(rows.record)
+        opened, (found, start) = np.empty(count, np.uint64), np.empty((2, count), np.int64)
+        filled = open_in_order(rows.by_hash, rows.end, rows.start, hashes, opened, found, start)
+        return NewOpenRows(segment_name, opened[:filled], found[:filled], start[:filled])
+    order = np.arange(len(rows.record)) if rows.by_hash is None else rows.by_hash
+    still = order[rows.end[order] == OPEN]
+    return NewOpenRows(segment_name, hashes[still], still, rows.start[still])
+
+
+def is_everything(records: Records, rows: NewRows) -> bool:
+    """Return whether the rows are all records in their order, so that no column needs to be gathered."""
+    return len(rows.record) == len(records) and np.array_equal(rows.record, np.arange(len(records)))
+
+
+def block_of(records: Records, rows: NewRows, version: int, tombstone: bool, everything: bool) -> RowBlock:
+    """Return new rows of the version with their columns; ``everything``: the rows are all records in their order."""
+    columns = list(records.keys if tombstone else [*records.keys, *records.values])
+    count = len(rows.record)
+    if not everything:
+        chosen = pa.array(rows.record)
+        columns = [column.take(chosen) for column in columns]
+    return RowBlock(
+        columns,
+        rows.start,
+        rows.end,
+        added=np.full(count, version),
+        closed=np.where(rows.end == OPEN, 0, version),
+        split=np.zeros(count, bool),
     )

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.catalog.commits.prepared.many_records import ManyRecords, records_or_many
+from statestore.catalog.commits.ranges.divided_records import DividedRecords, whole_or_divided
 from statestore.catalog.commits.sorted_records import Records
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.formats.segments.key_index import KeyIndex
@@ -126,7 +126,7 @@ class Pending:
                 puts += self._bulk_puts(part, key, key_hash)
         return puts
 
-    def records(self) -> Records | ManyRecords:
+    def records(self) -> Records | DividedRecords:
         """Return all pending writes, in order, as one set of records."""
         return records_of_batches(self._spec, list(self._batches()))
 
@@ -173,9 +173,9 @@ def records_from_rows(spec: StoreSpec, serde: RowSerde, rows: pa.RecordBatch) ->
     return pa.RecordBatch.from_arrays(columns, schema=spec.record_schema())
 
 
-def records_of_batches(spec: StoreSpec, batches: Sequence[pa.RecordBatch]) -> Records | ManyRecords:
+def records_of_batches(spec: StoreSpec, batches: Sequence[pa.RecordBatch]) -> Records | DividedRecords:
     """Return batches of the record schema as Records, or divided where they are many."""
-    return records_or_many(batches, spec.record_schema(), len(spec.key), partial(records_of, spec))
+    return whole_or_divided(batches, spec.record_schema(), len(spec.key), partial(records_of, spec))
 
 
 def records_of(spec: StoreSpec, table: pa.Table) -> Records:

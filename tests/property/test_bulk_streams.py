@@ -12,7 +12,7 @@ import pytest
 
 import statestore
 from statestore.catalog.commits import open_rows
-from statestore.catalog.commits.prepared import many_records
+from statestore.catalog.commits.ranges import divided_records
 from statestore.catalog.upkeep import compaction_rules
 from statestore.catalog.upkeep.compaction_rules import Rules
 
@@ -112,9 +112,9 @@ def run(folder: Path, size: Size, seed: int) -> None:
         check_everything(reopened, stream, versions)
 
 
-@pytest.mark.parametrize("memory", [many_records.MEMORY, 600_000], ids=["whole", "divided"])
+@pytest.mark.parametrize("memory", [divided_records.MEMORY, 600_000], ids=["whole", "divided"])
 def test_small_commits_with_eager_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: int) -> None:
-    monkeypatch.setattr(many_records, "MEMORY", memory)
+    monkeypatch.setattr(divided_records, "MEMORY", memory)
     monkeypatch.setattr(open_rows, "MIN_KEYS", 500)
     rules = Rules(small_store=2_000, small_fan_in=4, block_rows=1_024)
     monkeypatch.setattr(compaction_rules, "DEFAULT", rules)

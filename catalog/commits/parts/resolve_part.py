@@ -23,7 +23,7 @@ from statestore.catalog.commits.parts.staged_parts import (
     stage_columns,
     stage_segment,
 )
-from statestore.catalog.commits.prepared.new_rows import block_of, is_everything
+from statestore.catalog.commits.publish_commit import block_of, is_everything
 from statestore.catalog.commits.sorted_records import (
     Records,
     SortedRecords,

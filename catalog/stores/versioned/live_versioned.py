@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.catalog.commits.prepared.many_records import ManyRecords
 from statestore.catalog.commits.publish_commit import Change
+from statestore.catalog.commits.sorted_records import Records
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
@@ -252,5 +252,5 @@ class LiveVersionedStore(LiveStore, VersionedStore):
         change = super()._change(operation, base, accepted, transaction, changelogs)
         if operation != "overwrite":
             return change
-        records = change.records.all() if isinstance(change.records, ManyRecords) else change.records
+        records = change.records if isinstance(change.records, Records) else change.records.all()
         return Change(operation, overwrite_records(self._files, base, records), change.stream_time)

@@ -6,67 +6,56 @@ index of open rows need is kept: closures, and the open rows of new segments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from statestore.catalog.commits.new_files import NewFiles
 from statestore.catalog.commits.open_row_lookup import OpenRows
 from statestore.catalog.commits.open_rows import GIVEN_UP, MAX_ROWS, NewOpenRows, OpenRowsChange, give_back, take_index
-from statestore.catalog.commits.prepared.many_records import ManyRecords
-from statestore.catalog.commits.prepared.new_rows import add_rows, closure_parts
+from statestore.catalog.commits.publish_commit import WrittenRows, add_rows, closure_parts, remove_files
 from statestore.catalog.commits.record_timelines import Closure, resolve_with
+from statestore.catalog.commits.sorted_records import Records
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Hashes, Ints
 
 
-@dataclass
-class WrittenRanges:
-    """Files of all ranges, which exist, with the number of rows and of tombstones, and the effect on the open rows."""
-
-    new: NewFiles
-    rows: int = 0
-    tombstones: int = 0
-    opened: OpenRowsChange = field(default_factory=lambda: OpenRowsChange(None, (), 0, None, np.empty(0, np.uint64)))
-
-
 def write_ranges(
-    files: SegmentFiles, log_state: LogState, records: ManyRecords, claimed: str, remove: Callable[[NewFiles], None]
-) -> WrittenRanges:
-    """Resolve and write the ranges of ``records``. If that fails, ``remove`` is called for the files."""
-    written = WrittenRanges(NewFiles(claimed))
-    index = take_index(files, log_state, len(records))
+    files: SegmentFiles, log_state: LogState, ranges: Iterable[Records], count: int, claimed: str
+) -> WrittenRows:
+    """Resolve and write ranges, which have ``count`` records together; leave no file if that fails."""
+    new = NewFiles(claimed)
+    index = take_index(files, log_state, count)
     try:
-        _write(files, log_state, records, written, index)
+        return _write(files, log_state, ranges, new, index)
     except BaseException:
         give_back(files, index)
-        remove(written.new)
+        remove_files(files.storage, new)
         raise
-    return written
 
 
 def _write(
-    files: SegmentFiles, log_state: LogState, records: ManyRecords, written: WrittenRanges, index: OpenRows | None
-) -> None:
-    new = written.new
+    files: SegmentFiles, log_state: LogState, ranges: Iterable[Records], new: NewFiles, index: OpenRows | None
+) -> WrittenRows:
     closures: list[Closure] = []
     opened: list[NewOpenRows] = []
     emptied: list[Hashes] = [np.empty(0, np.uint64)]
-    usable, ended, count = index, 0, 0
-    for piece in records.ranges():
-        resolution = resolve_with(files, log_state, piece, usable)
-        usable = resolution.index
-        added = add_rows(files, log_state, piece, resolution, new)
+    usable, values, tombstones, ended, count = index, 0, 0, 0, 0
+    for records in ranges:
+        resolution = resolve_with(files, log_state, records, usable)
+        added = add_rows(files, log_state, records, resolution, new, keep_indexes=False)
         new.write(files.storage)
-        written.rows += len(resolution.values.record)
-        written.tombstones += len(resolution.tombstones.record)
+        values += len(resolution.values.record)
+        tombstones += len(resolution.tombstones.record)
         closures += resolution.closures
-        ended += resolution.ended
+        if resolution.index is not usable:
+            give_back(files, usable)
+            usable = None
         if usable is not None:
             opened += added
             count += sum(len(rows.row) for rows in added)
+            ended += resolution.ended
             emptied += [] if resolution.emptied is None else [resolution.emptied]
             if count > MAX_ROWS:
                 usable, files.bulk_commits = None, GIVEN_UP
@@ -74,10 +63,8 @@ def _write(
             opened.clear()
     new.add_closures(closure_parts(log_state, list(_by_segment(closures))))
     new.write(files.storage)
-    if usable is not None:
-        written.opened = OpenRowsChange(usable, tuple(opened), ended, None, np.sort(np.concatenate(emptied)))
-    elif files.bulk_commits != GIVEN_UP:
-        give_back(files, index)
+    change = OpenRowsChange(usable, tuple(opened), ended, None, np.sort(np.concatenate(emptied)))
+    return WrittenRows(new, values, tombstones, change)
 
 
 def _by_segment(closures: list[Closure]) -> Iterator[Closure]:

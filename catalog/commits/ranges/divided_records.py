@@ -14,7 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from statestore.catalog.commits.publish_commit import WrittenRows
+from statestore.catalog.commits.ranges.range_by_range import write_ranges
 from statestore.catalog.commits.sorted_records import Records
+from statestore.catalog.log.log_state import LogState
+from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.values.key_hash import hash_keys
 
 MEMORY = 512 << 20  # bytes in which the records of a commit, or of one range, are resolved and encoded
@@ -27,7 +31,7 @@ Range = tuple[int, int]  # first and last value of the upper bits
 
 
 @dataclass(frozen=True)
-class ManyRecords:
+class DividedRecords:
     """Accepted writes in the order of their acknowledgement, as batches of a record schema with ``width`` key columns.
 
     ``joined`` makes the Records of a table. ``budget`` is the memory in which a range is resolved.
@@ -44,6 +48,10 @@ class ManyRecords:
     def all(self) -> Records:
         """Return all records at once, for commits that cannot be divided."""
         return self.joined(pa.Table.from_batches(self.batches))
+
+    def write(self, files: SegmentFiles, log_state: LogState, claimed: str) -> WrittenRows:
+        """Write them as rows of the version after ``log_state``, range by range; leave no file if that fails."""
+        return write_ranges(files, log_state, self.ranges(), len(self), claimed)
 
     def ranges(self) -> Iterator[Records]:
         """Yield the records of one range after the other; all records of a key are in one range."""
@@ -85,10 +93,10 @@ def needed(batch: pa.RecordBatch) -> int:
     return COPIES * int(batch.nbytes) + ROW_BYTES * int(batch.num_rows)
 
 
-def records_or_many(
+def whole_or_divided(
     batches: Sequence[pa.RecordBatch], schema: pa.Schema, width: int, joined: Callable[[pa.Table], Records]
-) -> Records | ManyRecords:
+) -> Records | DividedRecords:
     """Return the records of batches, divided where they need more memory than `MEMORY`."""
     if sum(map(needed, batches)) <= MEMORY:
         return joined(pa.Table.from_batches(batches, schema=schema))
-    return ManyRecords(tuple(batches), width, joined, MEMORY)
+    return DividedRecords(tuple(batches), width, joined, MEMORY)

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import statestore
-from statestore.catalog.commits import open_rows
-from statestore.catalog.commits.prepared import many_records, new_rows, range_by_range
-from statestore.catalog.commits.prepared.many_records import ManyRecords, needed
+from statestore.catalog.commits import open_rows, publish_commit
+from statestore.catalog.commits.ranges import divided_records, range_by_range
+from statestore.catalog.commits.ranges.divided_records import DividedRecords, needed
 from statestore.catalog.stores.pending_writes import records_of
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import StorageError
@@ -37,7 +37,7 @@ def rows_of(store: statestore.VersionedStore) -> list[dict[str, Any]]:
 @pytest.fixture
 def _divided(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_rows, "MIN_KEYS", 100)
-    monkeypatch.setattr(many_records, "MEMORY", BUDGET)
+    monkeypatch.setattr(divided_records, "MEMORY", BUDGET)
 
 
 @pytest.mark.usefixtures("_divided")
@@ -69,7 +69,7 @@ def test_ranges_have_all_records_of_a_key_and_fit_the_budget(tmp_path: Path) -> 
     times = columns["timestamp"].cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC"))
     arrays = [columns["k"], columns["v"], times, pa.array(np.zeros(10_000, bool))]
     batches = pa.Table.from_arrays(arrays, schema=spec.record_schema()).to_batches(1_000)
-    many = ManyRecords(tuple(batches), 1, lambda rows: records_of(spec, rows), BUDGET)
+    many = DividedRecords(tuple(batches), 1, lambda rows: records_of(spec, rows), BUDGET)
     ranges = list(many.ranges())
     assert 15 < len(ranges) < 60
     keys = [set(piece.keys[0].to_pylist()) for piece in ranges]
@@ -91,11 +91,11 @@ def test_a_failure_between_two_ranges_leaves_no_file(tmp_path: Path, monkeypatch
         store.put_all(table(3_000, 500, 9, 3_000))
         calls = []
 
-        def fail_later(*arguments: Any) -> Any:
+        def fail_later(*arguments: Any, **options: Any) -> Any:
             calls.append(arguments)
             if len(calls) == 4:
                 raise StorageError(ErrorCode.DISK_FAILED, "no space left on device")
-            return new_rows.add_rows(*arguments)
+            return publish_commit.add_rows(*arguments, **options)
 
         with monkeypatch.context() as patch:
             patch.setattr(range_by_range, "add_rows", fail_later)
