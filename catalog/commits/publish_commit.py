@@ -25,7 +25,7 @@ from statestore.catalog.commits.record_timelines import Closure, Resolution, res
 from statestore.catalog.commits.sorted_records import Records
 from statestore.catalog.commits.version_ends import NewRows
 from statestore.catalog.log.entries import CommitEntry, Horizon, write_entry
-from statestore.catalog.log.log_checkpoint import LOG_CHECKPOINT_INTERVAL, load_log_state, write_log_checkpoint
+from statestore.catalog.log.log_checkpoint import LOG_CHECKPOINT_INTERVAL, write_log_checkpoint
 from statestore.catalog.log.log_state import LogState, advance
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import Windowing
@@ -33,6 +33,7 @@ from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CommitUnknownError, ConflictError, StateStoreError
 from statestore.formats.kernels.arrays import Hashes, Ints
+from statestore.formats.kernels.compiled_use import is_loaded
 from statestore.formats.segments.key_index import KeyIndex
 from statestore.formats.segments.segment_meta import OPEN
 
@@ -64,7 +65,7 @@ def commit_change(files: SegmentFiles, base: LogState, change: Callable[[LogStat
     files.settle()
     with files.publishing:
         for _ in range(MAX_ATTEMPTS):
-            log_state = load_log_state(files.storage, base=log_state)
+            log_state, _lease = files.leased(log_state)
             attempted = change(log_state)
             if attempted is None or is_committed(log_state, attempted.transaction):
                 return log_state
@@ -312,7 +313,17 @@ def _closure_parts(log_state: LogState, closures: list[Closure]) -> list[tuple[s
 
 
 def _open_rows(segment_name: str, rows: NewRows, hashes: Hashes) -> NewOpenRows:
-    """Return the rows of a new segment that no version ends, in hash order where that order is known."""
+    """Return the rows of a new segment that no version ends, in hash order where that order is known.
+
+    ``hashes`` are those of the rows.
+    """
+    if rows.by_hash is not None and is_loaded():
+        from statestore.formats.kernels.key_kernels import open_in_order
+
+        count = len(rows.record)
+        opened, (found, start) = np.empty(count, np.uint64), np.empty((2, count), np.int64)
+        filled = open_in_order(rows.by_hash, rows.end, rows.start, hashes, opened, found, start)
+        return NewOpenRows(segment_name, opened[:filled], found[:filled], start[:filled])
     order = np.arange(len(rows.record)) if rows.by_hash is None else rows.by_hash
     still = order[rows.end[order] == OPEN]
     return NewOpenRows(segment_name, hashes[still], still, rows.start[still])

@@ -26,6 +26,7 @@ from statestore.catalog.commits.sorted_records import (
     SortedRecords,
     by_start,
     last_of_each_time,
+    own,
     sort_records,
 )
 from statestore.catalog.commits.stored_rows import find_around, find_existing
@@ -34,7 +35,7 @@ from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.row_ends import SegmentWithClosures, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Bools, Hashes, Ints
-from statestore.formats.kernels.compiled_use import load_if_it_pays
+from statestore.formats.kernels.compiled_use import is_loaded, load_if_it_pays
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.key_hash import hash_keys
 
@@ -104,19 +105,9 @@ def _go_on(
     position, entry = index.find(ordered.hashes)
     newest = np.full(len(ordered.first), -1 << 63, np.int64)  # start of the open row
     newest[position] = index.start[entry]
-    kept = last_of_each_time(ordered)
-    rest, searched, late = _separated(records, ordered, newest, kept)
+    columns, earliest, searched, late = _following(records, ordered, newest)
     found = _search(files, segments, records, *searched, newest)
     placed = _search(files, segments, records, *late, newest, is_late=True)
-    kept = kept[rest[kept]]
-    group, time, record = ordered.group[kept], ordered.time[kept], ordered.record[kept]
-    is_first = np.ones(len(group), bool)
-    is_first[1:] = group[1:] != group[:-1]
-    ends = np.append(np.where(is_first[1:], OPEN, time[1:]), [OPEN])[: len(kept)]
-    first = np.flatnonzero(is_first)
-    earliest = np.full(len(ordered.first), OPEN, np.int64)  # of the records that follow the open row
-    earliest[group[first]] = time[first]
-    columns: tuple[Ints, ...] = (group, record, time, ends)
     for more in (found, placed):
         columns = _inserted(columns, np.searchsorted(columns[0], more.group), more.rows)
     values, tombstones = _split(records, columns[1:])
@@ -147,9 +138,41 @@ def _go_on(
     return Resolution(values, tombstones, [], hashes, ended, index, known, ordered.hashes[found.emptied], check)
 
 
-def _separated(
-    records: Records, ordered: SortedRecords, newest: Ints, kept: Ints
-) -> tuple[Bools, tuple[SortedRecords, Ints], tuple[SortedRecords, Ints]]:
+_Chosen = tuple[SortedRecords, Ints]  # records, and the numbers of their groups
+
+
+def _following(
+    records: Records, ordered: SortedRecords, newest: Ints
+) -> tuple[tuple[Ints, ...], Ints, _Chosen, _Chosen]:
+    """Return the rows (group, record, start, end) that follow the open row of their key, and the first start of each
+    group among them (OPEN where there is none); then the other records, as `_separated` does.
+    """
+    earliest = np.full(len(ordered.first), OPEN, np.int64)
+    if is_loaded():
+        from statestore.formats.kernels.key_kernels import follow_open_rows
+
+        rows, counts = np.empty((4, len(ordered.record)), np.int64), np.empty(3, np.int64)
+        whole, late = np.empty(len(ordered.first), np.int64), np.empty(len(ordered.record), np.int64)
+        tombstones = own(records.tombstones)
+        follow_open_rows(
+            ordered.record, ordered.first, ordered.time, tombstones, newest, rows, earliest, whole, late, counts
+        )
+        filled, odd, before = counts.tolist()
+        searched = ordered.positions_of(whole[:odd])
+        return tuple(rows[:, :filled]), earliest, ordered.chosen(searched), ordered.chosen(late[:before])
+    kept = last_of_each_time(ordered)
+    rest, others, late_ones = _separated(records, ordered, newest, kept)
+    kept = kept[rest[kept]]
+    group, time, record = ordered.group[kept], ordered.time[kept], ordered.record[kept]
+    is_first = np.ones(len(group), bool)
+    is_first[1:] = group[1:] != group[:-1]
+    ends = np.append(np.where(is_first[1:], OPEN, time[1:]), [OPEN])[: len(kept)]
+    first = np.flatnonzero(is_first)
+    earliest[group[first]] = time[first]
+    return (group, record, time, ends), earliest, others, late_ones
+
+
+def _separated(records: Records, ordered: SortedRecords, newest: Ints, kept: Ints) -> tuple[Bools, _Chosen, _Chosen]:
     """Separate the records that follow their key's open row, which are most, from the others.
 
     Returns a mask of their positions, and twice (records, numbers of their groups): all records of the keys that have a

@@ -18,6 +18,7 @@ from statestore.catalog.commits.version_ends import Existing, merged
 from statestore.catalog.reads.row_ends import SegmentWithClosures, chosen_ends
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Hashes, Ints
+from statestore.formats.kernels.compiled_use import is_loaded
 from statestore.formats.segments.key_index import KeyIndex
 from statestore.formats.segments.segment_meta import OPEN, SegmentMeta
 from statestore.formats.values.key_equality import keys_equal
@@ -196,6 +197,13 @@ def find_around(
 def _last_started(index: KeyIndex, starts: Ints, hashes: Hashes, times: Ints) -> tuple[Ints, Ints]:
     """Return (number, row) for each (hash, time) that has a row: the last row of that hash which starts by that
     time."""
+    if is_loaded() and not index.is_grouped:
+        from statestore.formats.kernels.key_kernels import last_started
+
+        numbers, rows = np.empty((2, len(hashes)), np.int64)
+        filled = last_started(index.hashes, index.rows, starts, hashes, times, numbers, rows)
+        if filled >= 0:
+            return numbers[:filled], rows[:filled]
     low, high = index.ranges(hashes)
     begin, entries = low.copy(), index.rows
     while True:

@@ -130,7 +130,7 @@ def check_folder(prefix: str) -> str:
 def missing(where: str) -> NotFoundError:
     return NotFoundError(
         ErrorCode.FILE_NOT_FOUND,
-        f"{where} does not exist; it was removed (by vacuum, if a reader was older than its limit) or never written",
+        f"{where} does not exist; it was removed or never written; restore it from a copy",
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-ROW_BYTES = 170  # memory that a step takes for each row it reads, as measured
+ROW_BYTES = 120  # memory that a step takes for each row it reads, as measured, its columns and buffers included
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,11 @@ class Rules:
     def file_rows(self) -> int:
         """Return the number of rows of a closed segment that is merged no further."""
         return self.step_rows // 2
+
+    @property
+    def kept_bytes(self) -> int:
+        """Return the bytes of decompressed columns of its inputs that a step keeps at most."""
+        return self.memory // 8
 
     @property
     def open_bytes(self) -> int:

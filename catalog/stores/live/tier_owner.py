@@ -149,7 +149,8 @@ class TierOwner(StoreHandle):
             self._lock = lock
             try:
                 with disk_errors("open the changelog", self._root):
-                    self._advance(self._files.log_state())  # others may have committed while they held the lock
+                    log_state, _lease = self._files.leased()  # others may have committed while they held the lock
+                    self._advance(log_state)
                     self._changelogs.version = self._log_state.version
                     self._changelogs.take_over(self._committed_changelogs)
                 return self._open_tier(first=True)
@@ -217,7 +218,7 @@ class TierOwner(StoreHandle):
     def _follow_commits(self) -> HotTier:
         """Return a private tier with the newest committed state."""
         writing_rocksdb()
-        log_state = self._files.log_state()
+        log_state, _lease = self._files.leased()
         if self._tier is not None and self._tier_version == log_state.version:
             return self._tier
         for _ in range(ATTEMPTS):

@@ -13,6 +13,7 @@ from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.commits.changelog_ownership import Changelogs
@@ -27,11 +28,12 @@ from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.argument_names import one_spelling
 from statestore.catalog.reads.points.key_history import key_history
+from statestore.catalog.reads.points.many_keys_at import values_of
 from statestore.catalog.reads.points.point_lookup import PointLookup, Version
 from statestore.catalog.reads.versioned_table import window_of
 from statestore.catalog.stores.group_commit import SharedCommits, Taken
 from statestore.catalog.stores.latency import SAMPLE, Latencies
-from statestore.catalog.stores.many_keys import many_keys
+from statestore.catalog.stores.many_keys import key_columns, many_keys
 from statestore.catalog.stores.pending_writes import Pending, records_from_rows
 from statestore.catalog.stores.record_input import batches_of, latest_time, record_batch
 from statestore.catalog.stores.retention import retention_of
@@ -42,7 +44,7 @@ from statestore.catalog.stores.versioned.table_change import append_change, over
 from statestore.catalog.stores.versioned.task_writes import judge_parts
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, shown
+from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.places.rocksdb_forks import leave_in_forks
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.serdes.row_serde import row_serde
@@ -52,6 +54,8 @@ from statestore.formats.values.times import MAX_MS, MIN_MS, Moment, Time, from_u
 
 Key = tuple[Any, ...]
 NEWEST_PUT = PutResult(True, None)
+FEW_KEYS = 100  # fewer are looked up one by one, which costs less than arrays
+KEYS_AT_ONCE = 1 << 16
 
 _new_tuple = tuple.__new__  # of a Record, which every point read makes
 
@@ -153,7 +157,7 @@ class NaturalVersionedStore(VersionedStore):
         is_newest = moment > self._committed_us and pending.is_newest(name, moment) and not live.has_timeline(name)
         if not is_newest:
             with self._view:
-                timeline = live.timeline_for_put(name, moment)
+                timeline = self._repeated(lambda: live.timeline_for_put(name, moment))
         if self._changelogs.is_local:
             self._changelogs.writer().append_row(self._serde.key_row_bytes(name), cells, moment // 1000)
         with self._view:
@@ -329,9 +333,12 @@ class NaturalVersionedStore(VersionedStore):
             self._follow()
         if self._pending.parts:
             with self._view:
-                version = self._live.valid_at(name, moment)
+                version = self._repeated(lambda: self._live.valid_at(name, moment))
             return None if version is None else self._shown(version, self._is_late(moment))
-        found = self._live.lookup.locate(name, moment)
+        try:
+            found = self._live.lookup.locate(name, moment)
+        except NotFoundError:
+            found = self._repeated(lambda: self._live.lookup.locate(name, moment))
         if found is None:
             return None
         probe, row, end = found
@@ -356,21 +363,40 @@ class NaturalVersionedStore(VersionedStore):
         columns). For a thousand keys this takes a fraction of the time of as many gets.
         """
         self._check_open()
-        names = [self._keys.normalize(key) for key in many_keys(keys)]
+        asked = list(many_keys(keys))
         moment = _asked_moment(as_of)
-        self._gets.count += len(names)
+        columns = [
+            key_columns(asked[first : first + KEYS_AT_ONCE], self._keys) for first in range(0, len(asked), KEYS_AT_ONCE)
+        ]
+        self._gets.count += len(asked)
         self._follow()
+        return self._repeated(lambda: self._many_at(asked, columns, moment))
+
+    def _many_at(self, asked: list[Any], columns: list[list[pa.Array]], moment: int) -> list[Record | None]:
         late = self._is_late(moment)
-        if self._pending.parts:
+        if self._pending.parts or len(asked) < FEW_KEYS:
             with self._view:
-                versions = [self._live.valid_at(name, moment) for name in names]
+                versions = [self._live.valid_at(self._keys.normalize(key), moment) for key in asked]
             return [None if version is None else self._shown(version, late) for version in versions]
-        records: list[Record | None] = [None] * len(names)
-        for number, probe, row, end in self._live.lookup.locate_many(names, moment):
-            if end == OPEN:
-                records[number] = _new_tuple(Record, (probe.shown(row), probe.starts[row] // 1000, None))
-            elif not late:
-                records[number] = _new_tuple(Record, (probe.shown(row), probe.starts[row] // 1000, end // 1000))
+        with self._view:
+            lookup = self._live.lookup
+        return [record for some in columns for record in self._records_at(lookup, some, moment, late)]
+
+    def _records_at(
+        self, lookup: PointLookup, keys: Sequence[pa.Array], moment: int, late: bool
+    ) -> list[Record | None]:
+        """Return the committed record of each key of these columns; ``late`` as in `_shown`."""
+        found = lookup.locate_many(keys, moment)
+        if late:
+            found = [part.open_only() for part in found]
+        records: list[Record | None] = [None] * len(keys[0])
+        if found:
+            starts, ends = (np.concatenate(times) for times in ([p.starts for p in found], [p.ends for p in found]))
+            ends_ms = [None if end == OPEN else end // 1000 for end in ends.tolist()]
+            values = values_of(self.spec.value, found, self._values.to_user)
+            made = map(partial(_new_tuple, Record), zip(values, (starts // 1000).tolist(), ends_ms, strict=True))
+            for number, record in zip(np.concatenate([p.numbers for p in found]).tolist(), made, strict=True):
+                records[number] = record
         return records
 
     def get_versions(
@@ -391,7 +417,8 @@ class NaturalVersionedStore(VersionedStore):
             return
         self._follow()
         with self._view:
-            versions, stream_time = self._live.versions_of(name), self._observed_us
+            versions = self._repeated(lambda: self._live.versions_of(name))
+            stream_time = self._observed_us
         matches = [
             f
             for f in versions
@@ -429,11 +456,14 @@ class NaturalVersionedStore(VersionedStore):
         query = Query(mode="history", start_time=low, end_time=high, columns=asked)
         schema = self.table.schema(query)
         self._follow()
+        batches = self._repeated(lambda: self._history_of(name, query, schema))
+        return pa.RecordBatchReader.from_batches(schema, batches)
+
+    def _history_of(self, name: Key, query: Query, schema: pa.Schema) -> list[pa.RecordBatch]:
         with self._view:
             lookup, log_state = self._live.lookup, self._log_state
         window = window_of(self.name, log_state, query)
-        batches = key_history(lookup, self._files, (self._keys, self._values), name, window, schema)
-        return pa.RecordBatchReader.from_batches(schema, batches)
+        return key_history(lookup, self._files, (self._keys, self._values), name, window, schema)
 
     def flush(self) -> None:
         """Make acknowledged writes survive the end of the machine, too."""

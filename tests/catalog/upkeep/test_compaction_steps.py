@@ -204,20 +204,22 @@ def test_auto_compact_can_be_switched_off(tmp_path: Path, threads: list[str]) ->
 
 
 @pytest.mark.usefixtures("few_deltas")
-@pytest.mark.parametrize("kept_us", [0, 86_400_000_000])
-def test_the_background_removes_what_no_recent_version_needs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_us: int
-) -> None:
-    monkeypatch.setattr(background_compaction, "KEPT_US", kept_us)
+@pytest.mark.parametrize("leased", [False, True])
+def test_the_background_removes_what_it_replaced_and_no_reader_has_leased(tmp_path: Path, leased: bool) -> None:
     with create(statestore.connect(tmp_path)) as store:
-        for number in range(3):
+        store.put("a", 0, timestamp=0)
+        store.commit()
+        reader = store.scan() if leased else None
+        for number in range(1, 3):
             store.put("a", number, timestamp=number)
             store.commit()
+    if reader is not None:
+        assert rows_of(reader, "k", "v") == [("a", 0)]
     with statestore.connect(tmp_path).open_store("s", read_only=True) as reader:
         assert rows_of(reader.scan(), "k", "v") == [("a", 2)]
         needed = {meta.name for meta in reader._log_state.segments}
         found = {f"segments/{path.name}" for path in (tmp_path / "s" / "segments").iterdir()}
-        assert (found == needed) == (kept_us == 0)
+        assert (found == needed) == (not leased)
 
 
 @pytest.mark.usefixtures("few_deltas")
