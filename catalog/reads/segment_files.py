@@ -31,6 +31,7 @@ from statestore.formats.errors import NotFoundError
 from statestore.formats.kernels.arrays import Ints, U32s
 from statestore.formats.places.rocksdb_forks import leave_in_forks
 from statestore.formats.segments.closures import ClosureFile
+from statestore.formats.segments.decoded_columns import DecodedColumns
 from statestore.formats.segments.key_index import KeyIndex
 from statestore.formats.segments.regions import check_length, corrupt
 from statestore.formats.segments.segment import Segment
@@ -145,6 +146,15 @@ class SegmentFiles:
     def open_segment(self, meta: SegmentMeta) -> Segment:
         return self._once(("segment", meta.name), meta.file, lambda: self._map_segment(meta))
 
+    def open_apart(self, meta: SegmentMeta, kept: DecodedColumns) -> Segment:
+        """Open a segment for one reader alone, who keeps the columns that have to be made in ``kept``.
+
+        A segment of an object store, which is in memory, is shared.
+        """
+        if self._folder is None:
+            return self.open_segment(meta)
+        return Segment(meta, self._map(meta.name), self._schema(meta), kept)
+
     def index(self, meta: SegmentMeta) -> KeyIndex:
         """Return the key index of a segment: its file if it has one, else an index built in memory from the key
         columns.
@@ -256,8 +266,7 @@ class SegmentFiles:
                 del self._opened[key]
 
     def _map_segment(self, meta: SegmentMeta) -> Segment:
-        schema = self.spec.segment_schema(meta.tombstone, meta.role == "belief")
-        return Segment(meta, self._map(meta.name), schema)
+        return Segment(meta, self._map(meta.name), self._schema(meta))
 
     def _map(self, name: str) -> pa.Buffer:
         """Return the bytes of a data file. Raises NotFoundError FILES_REPLACED if a compaction replaced the file."""
@@ -271,6 +280,9 @@ class SegmentFiles:
                 f"{name} of store {self.spec.name!r} was replaced by a compaction after this read was planned, and "
                 "vacuum removed it; run the read again, which finds the same rows in other files",
             ) from error
+
+    def _schema(self, meta: SegmentMeta) -> pa.Schema:
+        return self.spec.segment_schema(meta.tombstone, meta.role == "belief")
 
     def _open_index(self, meta: SegmentMeta) -> KeyIndex:
         ref: FileRef | None = meta.index
