@@ -62,6 +62,7 @@ class OpenedSegment:
             rows = _by_start(hashes, rows, starts)
         spec = files.spec
 
+        self.key_schema = spec.key
         self.keys = BatchColumns(opened, spec.key_names)
         self.values = BatchColumns(opened, () if meta.tombstone else spec.value_names)
         self.probe = SegmentProbe(
@@ -94,7 +95,8 @@ class OpenedSegment:
         if pieces:
             layers = _added(layers, _merged(pieces))
         opened = OpenedSegment.__new__(OpenedSegment)
-        opened.meta, opened.keys, opened.values = self.meta, self.keys, self.values
+        opened.meta, opened.key_schema = self.meta, self.key_schema
+        opened.keys, opened.values = self.keys, self.values
         opened.closures, opened.layers = closures, layers
         opened.row_order, opened._added = self.row_order, self._added
         opened.probe = self.probe._replace(new_end=_new_end(layers) if layers else None)

@@ -383,6 +383,7 @@ class NaturalVersionedStore(VersionedStore):
             return [None if version is None else self._shown(version, late) for version in versions]
         with self._view:
             lookup = self._live.lookup
+        lookup.count_reads(len(asked))
         return [record for some in columns for record in self._records_at(lookup, some, moment, late)]
 
     def _records_at(
