@@ -85,7 +85,9 @@ def _place(table: Ints, hash_: Any, moment: int) -> Any:
 def _row_in(table: Ints, at: int, hash_: Any, moment: int) -> Any:
     """Return the row of a hash that is valid at a moment, -1 without one; the segment's fields begin at ``at``."""
     hashes, rows, starts, ends = table[at + HASHES], table[at + ROWS], table[at + STARTS], table[at + ENDS]
-    bucket = table[at + DIRECTORY] + 4 * I64(hash_ >> U64(table[at + BUCKET_SHIFT]))
+    bucket = table[at + DIRECTORY]
+    if table[at + BUCKET_SHIFT] < 64:  # the processor shifts by 64 as by 0
+        bucket += 4 * I64(hash_ >> U64(table[at + BUCKET_SHIFT]))
     first, stop = I64(_u32(bucket)), I64(_u32(bucket + 4))
     first = _search(hashes, first, stop, hash_)
     if first == stop or _u64(hashes + 8 * first) != hash_:
