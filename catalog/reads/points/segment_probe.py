@@ -19,6 +19,7 @@ from statestore.catalog.reads.points.batch_readers import BatchColumns
 from statestore.catalog.reads.points.cell_readers import bytes_test, row_reader, user_reader
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Ints
+from statestore.formats.segments.segment import Segment
 from statestore.formats.segments.segment_meta import ClosureSlice, SegmentMeta
 
 Closures = tuple[ClosureSlice, ...]
@@ -55,7 +56,11 @@ class OpenedSegment:
         self.row_order: int | None = None  # of `point_kernels.order_of_rows`, where it was asked for
         self._added: memoryview | None = None
         file = files.open_segment(meta)
-        opened = partial(files.open_segment, meta)
+
+        def opened() -> Segment:  # not from the cache of files: a file that was removed since stays mapped here
+            files.check_length(meta.file)
+            return file
+
         hashes, rows, directory, shift = files.index(meta).memory_views()
         starts = file.int64("valid_from").data
         if meta.role == "delta":

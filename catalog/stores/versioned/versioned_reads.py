@@ -28,11 +28,14 @@ from statestore.catalog.stores.retention import retention_of
 from statestore.catalog.stores.versioned.live_state import LiveState
 from statestore.catalog.stores.versioned.records import Record, record_of
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
+from statestore.formats.errors import NotFoundError
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.serdes.row_serde import row_serde
 from statestore.formats.state_table import Query
 from statestore.formats.values.key_codec import KeyCodec, ValueCodec
 from statestore.formats.values.times import MAX_MS, MIN_MS, Moment, moment_us
+
+Key = tuple[Any, ...]
 
 FEW_KEYS = 100  # fewer are looked up one by one, which costs less than arrays
 KEYS_AT_ONCE = 1 << 16
@@ -98,9 +101,12 @@ class VersionedReads(VersionedStore):
             self._follow()
         if self._pending.parts:
             with self._view:
-                version = self._live.valid_at(name, moment)
+                version = self._repeated(lambda: self._live.valid_at(name, moment))
             return None if version is None else self._shown(version, self._is_late(moment))
-        found = self._live.lookup.locate(name, moment)
+        try:
+            found = self._live.lookup.locate(name, moment)
+        except NotFoundError:
+            found = self._repeated(lambda: self._live.lookup.locate(name, moment))
         if found is None:
             return None
         probe, row, end = found
@@ -132,6 +138,9 @@ class VersionedReads(VersionedStore):
         ]
         self._gets.count += len(asked)
         self._follow()
+        return self._repeated(lambda: self._many_at(asked, columns, moment))
+
+    def _many_at(self, asked: list[Any], columns: list[list[pa.Array]], moment: int) -> list[Record | None]:
         late = self._is_late(moment)
         if self._pending.parts or len(asked) < FEW_KEYS:
             with self._view:
@@ -177,7 +186,8 @@ class VersionedReads(VersionedStore):
             return
         self._follow()
         with self._view:
-            versions, stream_time = self._live.versions_of(name), self._observed_us
+            versions = self._repeated(lambda: self._live.versions_of(name))
+            stream_time = self._observed_us
         matches = [
             f
             for f in versions
@@ -197,11 +207,14 @@ class VersionedReads(VersionedStore):
         name = self._keys.normalize(key)
         schema = self.table.schema(query)
         self._follow()
+        batches = self._repeated(lambda: self._versions_in(name, query, schema))
+        return pa.RecordBatchReader.from_batches(schema, batches)
+
+    def _versions_in(self, name: Key, query: Query, schema: pa.Schema) -> list[pa.RecordBatch]:
         with self._view:
             lookup, log_state = self._live.lookup, self._log_state
         window = window_of(self.name, log_state, query)
-        batches = key_history(lookup, self._files, (self._keys, self._values), name, window, schema)
-        return pa.RecordBatchReader.from_batches(schema, batches)
+        return key_history(lookup, self._files, (self._keys, self._values), name, window, schema)
 
     def _is_late(self, moment: int) -> bool:
         return self._retention.is_late(moment, self._observed_us)

@@ -7,7 +7,7 @@ read committed versions, as every other door does. Times are epoch milliseconds 
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from time import perf_counter_ns
@@ -25,17 +25,17 @@ from statestore.catalog.log.entries import newer_entry
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
+from statestore.catalog.stores.group_commit import SharedCommits, Taken
 from statestore.catalog.stores.latency import SAMPLE
 from statestore.catalog.stores.pending_writes import records_from_rows
 from statestore.catalog.stores.record_input import batches_of, latest_time, record_batch
 from statestore.catalog.stores.store_handle import NO_STREAM_TIME, PutAllResult, check_transaction
-from statestore.catalog.stores.versioned.group_commit import CommitTurns
 from statestore.catalog.stores.versioned.records import PutResult, Record
 from statestore.catalog.stores.versioned.table_change import append_change, overwrite_change
 from statestore.catalog.stores.versioned.task_writes import judge_parts
 from statestore.catalog.stores.versioned.versioned_reads import VersionedReads
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import CommitUnknownError, InvalidInputError, shown
+from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.places.rocksdb_forks import leave_in_forks
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.times import MAX_MS, MIN_MS, Time, from_us, to_us
@@ -58,7 +58,7 @@ class NaturalVersionedStore(VersionedReads):
         # step. No commit holds them for long: commits take turns by a lock of their own, which is taken before these
         # two. A write is pending until the log state that has it is there.
         self._mutex = threading.RLock()
-        self._commits = CommitTurns()
+        self._commits: SharedCommits[int] = SharedCommits()
         self._puts = self._latencies["put"]
         self._committed_us = self._log_state.stream_time_us  # no committed version begins later
         self._value_bytes = self._serde.value_bytes
@@ -74,7 +74,6 @@ class NaturalVersionedStore(VersionedReads):
             for batch in self._changelogs.adopt(self._committed_changelogs):
                 self._take_in(batch)
         self._adopted_parts = len(self._pending.parts)
-        self._attempt: CommitAttempt | None = None
         leave_in_forks(self._leave)
 
     def _leave(self) -> None:
@@ -84,10 +83,9 @@ class NaturalVersionedStore(VersionedReads):
         """
         self._mutex = threading.RLock()  # a thread that the child does not have may have held it
         self._view = threading.RLock()
-        self._commits = CommitTurns()
+        self._commits = SharedCommits()
         self._changelogs.leave()
         self._pending.forget(0)
-        self._attempt = None
         self._live.forget()
         self._adopted_parts = self._dropped = 0
         self._stream_time = NO_STREAM_TIME
@@ -130,7 +128,7 @@ class NaturalVersionedStore(VersionedReads):
         is_newest = moment > self._committed_us and pending.is_newest(name, moment) and not live.has_timeline(name)
         if not is_newest:
             with self._view:
-                timeline = live.timeline_for_put(name, moment)
+                timeline = self._repeated(lambda: live.timeline_for_put(name, moment))
         if self._changelogs.is_local:
             self._changelogs.writer().append_row(self._serde.key_row_bytes(name), cells, moment // 1000)
         with self._view:
@@ -199,54 +197,48 @@ class NaturalVersionedStore(VersionedReads):
         """
         self._check_writable()
         transaction = check_transaction(transaction)
-        newest = self._pending.taken
-        is_pending = newest > self._commits.through
-        with self._commits.turn:
-            if transaction is not None:
-                with self._mutex:
-                    return self._commit(transaction)
-            version = self._commits.version_of(newest) if is_pending else None
-            return self._commit(None) if version is None else version
+        if transaction is None:
+            return self._commits.version_with(self._pending.taken, partial(self._commit, None))
+        with self._commits.turn, self._mutex:
+            return self._commit(transaction)
 
     def _commit(self, transaction: tuple[str, int] | None) -> int:
-        with self._mutex:
+        repeated = False
+
+        def take() -> Taken[int] | int:
             self._finish_attempt()
             if not self._pending.parts and not self._dropped and transaction is None:
                 return self.refresh()
             newest, records = self._pending.taken, self._pending.records()
             consumed = self._changelogs.consumed()
             change = Change("write", records, self._stream_time_of(), self._dropped, transaction, consumed)
-            self._changelogs.seal()
-            attempt = self._attempt = CommitAttempt(consumed, self._pending.seal(), self._dropped)
-        repeated = False
 
-        def unless_repeated(base: LogState) -> Change:
-            nonlocal repeated
-            repeated = is_committed(base, transaction)
-            return change
+            def unless_repeated(base: LogState) -> Change:
+                nonlocal repeated
+                repeated = is_committed(base, transaction)
+                return change
 
-        try:
-            log_state = commit_change(self._files, self._log_state, unless_repeated)
-        except BaseException as error:
-            if isinstance(error, CommitUnknownError):
-                self._attempt = replace(attempt, commit_id=error.commit)
-            with self._mutex:
-                self._changelogs.unseal()
-            raise
-        with self._mutex:
-            self._attempt = None
+            return Taken(newest, CommitAttempt(consumed, self._pending.seal(), self._dropped), unless_repeated)
+
+        def forget(taken: Taken[int], log_state: LogState) -> None:
             with self._view:
                 self._advance(log_state)
-                self._forget_pending(self._adopted_parts if repeated else 0, attempt.parts)
-            self._dropped -= attempt.dropped
-            self._commits.note(newest, log_state.version)
+                self._forget_pending(self._adopted_parts if repeated else 0, taken.attempt.parts)
+            self._dropped -= taken.attempt.dropped
+
+        def commit(change: Callable[[LogState], Change | None]) -> LogState:
+            return commit_change(self._files, self._log_state, change)
+
+        log_state = self._commits.publish(self._mutex, self._changelogs, take, commit, forget)
+        if isinstance(log_state, int):
+            return log_state
         version = self._committed(log_state)
         committed = None if transaction is None else log_state.versions.find_transaction(*transaction)
         return version if committed is None else committed
 
     def _finish_attempt(self) -> None:
         """Determine whether a commit that raised took place; if it did, its writes are no longer pending."""
-        attempt = self._attempt
+        attempt = self._commits.attempt
         if attempt is None:
             return
         self.refresh()
@@ -260,7 +252,7 @@ class NaturalVersionedStore(VersionedReads):
                 self._changelogs.mark_committed(self._log_state.changelogs)
             else:
                 self._changelogs.discard()
-        self._attempt = None
+        self._commits.attempt = None
 
     def write(self, data: Any, mode: str = "append", transaction: tuple[str, int] | None = None) -> int:
         """Commit a table (as for ``put_all``) at once, independent of this handle's pending writes; return the version.
@@ -292,7 +284,8 @@ class NaturalVersionedStore(VersionedReads):
         """Close the handle; safe to call twice."""
         try:
             if not self._closed:
-                self._changelogs.close()
+                with self._commits.turn:  # the commit of another thread is still on its way
+                    self._changelogs.close()
         finally:
             super().close()
 
