@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.log.log_state import LogState
+from statestore.catalog.reads.points.lookup_table import HALF, NOT_FOUND, LookupTable, reads_pay
 from statestore.catalog.reads.points.many_keys_at import FoundRows, entries_of, rows_at
 from statestore.catalog.reads.points.segment_filter import SegmentFilter
 from statestore.catalog.reads.points.segment_probe import OpenedSegment, SegmentProbe, key_form
@@ -30,6 +31,7 @@ Version = tuple[int, int, tuple[Any, ...] | None]
 CHECKPOINTS = 64  # of the segments in order of time, for which the slots before and behind them are kept
 ROWS_A_LOOK = 128  # rows of a segment that are entered into the filter in the time of one look into the segment
 KEYS_AT_ONCE = 1 << 14
+ROW_BITS = (1 << 32) - 1
 FEW = 3  # rows that are looked at sooner than the key of one row is compared
 
 
@@ -77,12 +79,21 @@ class PointLookup:
             self._vain = previous._vain
         self._probes: list[SegmentProbe | None] = [None] * count
         self._opened: dict[str, OpenedSegment] = {}
+        self.is_compiled: bool = previous is not None and previous.is_compiled  # single keys are found by compiled code
+        self._table: LookupTable | None = None
+        self._reads: int = 0 if previous is None else previous._reads
         for meta in metas:
             self._metas[slots[meta.name]] = meta
             if previous is not None and meta.name in previous._opened:
                 self._opened[meta.name] = previous._opened[meta.name]
         self._all = _Times(metas, slots)
         self._values = _Times([meta for meta in metas if not meta.tombstone], slots)
+
+    def count_reads(self, reads: int) -> None:
+        """Count reads of single keys; after many of them, rows are found by compiled code."""
+        self._reads += reads
+        if not self.is_compiled and reads_pay(self._reads, reads):
+            self.is_compiled = True
 
     def following(self, log_state: LogState) -> PointLookup:
         """Return the lookup of another log state, which takes over opened segments and the filter."""
@@ -100,13 +111,24 @@ class PointLookup:
         """Return (segment, row, end) of the value version with start <= moment < end."""
         key_hash = self._hash(key)
         form = key if self._form is None else self._form(key)
+        if self.is_compiled:
+            table = self._table or self._new_table()
+            place = table.find(key_hash - HALF, moment)
+            if place == NOT_FOUND:
+                return None
+            if place >= 0:
+                row = place & ROW_BITS
+                probe = self._probes[place >> 32]
+                assert probe is not None
+                if probe.is_key(row, form):  # else another key has the hash
+                    end = probe.ends[row]
+                    return probe, row, end if probe.new_end is None else probe.new_end(row, end)
         # Written out, like the look into a segment below: calls would cost a third of the read.
-        found, times = self._filter, self._values
+        found, times, probes = self._filter, self._values, self._probes
         every = found.every  # before the bits: another thread may enter a segment meanwhile
         slots = found.view[key_hash >> found.shift] if found.width == 1 else found.slots_of(key_hash)
         slots = (slots | every) & times.from_end[bisect_right(times.ends, moment) // times.step]
         slots &= times.to_start[-(-bisect_right(times.starts, moment) // times.step)]
-        probes = self._probes
         while slots:  # at most one segment has the version, so their order does not matter
             lowest = slots & -slots
             slots ^= lowest
@@ -234,6 +256,8 @@ class PointLookup:
             meta = self._metas[slot]
             if meta is not None:
                 self._filter.enter(meta.name, np.frombuffer(probe.hashes, np.uint64))
+                if self._table is not None:
+                    self._table.set_every(self._filter.every)
 
     def _open(self, slot: int) -> SegmentProbe:
         meta = self._metas[slot]
@@ -246,7 +270,16 @@ class PointLookup:
         opened = opened.with_closures(self._files, self._closures.get(meta.name, ()))
         self._opened[meta.name] = opened
         self._probes[slot] = opened.probe
+        if self._table is not None:
+            self._table.describe(slot, opened)
         return opened.probe
+
+    def _new_table(self) -> LookupTable:
+        table = self._table = LookupTable(self._filter, self._metas)
+        for slot, (meta, probe) in enumerate(zip(self._metas, self._probes, strict=True)):
+            if meta is not None and probe is not None:
+                table.describe(slot, self._opened[meta.name])
+        return table
 
 
 class _Times:

@@ -51,7 +51,8 @@ class OpenedSegment:
     def __init__(self, files: SegmentFiles, meta: SegmentMeta, to_user: Callable[[tuple[Any, ...]], Any]) -> None:
         self.meta = meta
         self.closures: Closures = ()
-        self._layers: tuple[Layer, ...] = ()
+        self.layers: tuple[Layer, ...] = ()
+        self.row_order: int | None = None  # of `point_kernels.order_of_rows`, where it was asked for
         self._added: memoryview | None = None
         file = files.open_segment(meta)
         opened = partial(files.open_segment, meta)
@@ -88,14 +89,14 @@ class OpenedSegment:
             return self
         known = len(self.closures)
         is_further = closures[:known] == self.closures
-        layers = self._layers if is_further else ()
+        layers = self.layers if is_further else ()
         pieces = [files.closures(piece, self.meta.rows) for piece in (closures[known:] if is_further else closures)]
         if pieces:
             layers = _added(layers, _merged(pieces))
         opened = OpenedSegment.__new__(OpenedSegment)
         opened.meta, opened.keys, opened.values = self.meta, self.keys, self.values
-        opened.closures, opened._layers = closures, layers
-        opened._added = self._added
+        opened.closures, opened.layers = closures, layers
+        opened.row_order, opened._added = self.row_order, self._added
         opened.probe = self.probe._replace(new_end=_new_end(layers) if layers else None)
         return opened
 

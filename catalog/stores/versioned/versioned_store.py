@@ -321,6 +321,7 @@ class NaturalVersionedStore(VersionedStore):
         self._files.check_identity()
         if not self._storage.exists(entry_name(self._log_state.version)):  # vacuum has removed it, and later ones
             self._follow()
+        self._live.lookup.count_reads(SAMPLE + 1)
         begin = perf_counter_ns()
         record = self._get(key, as_of)
         gets.add(perf_counter_ns() - begin)

@@ -64,7 +64,7 @@ def as_table(rows: list[tuple[str, Any, int]]) -> pa.Table:
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_they_are_those_of_the_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, compiled: bool
 ) -> None:
