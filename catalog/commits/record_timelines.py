@@ -14,7 +14,7 @@ case are replayed one by one. Times are epoch microseconds.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -70,21 +70,49 @@ def resolve(
     if not len(records):
         nothing = NewRows(*(np.empty(0, np.int64) for _ in range(3)))
         return Resolution(nothing, nothing, [], np.empty(0, np.uint64))
+    hashes, segments, ordered = _made_ready(log_state, records)
+    index = take_index(files, log_state, len(ordered.first)) if indexed else None
+    if index is None or checked:
+        resolution = _checked(files, segments, records, hashes, ordered, index)
+        if resolution.index is not index:
+            give_back(files, index)
+        return resolution
+    return _go_on(files, segments, records, hashes, ordered, index)
+
+
+def resolve_with(files: SegmentFiles, log_state: LogState, records: Records, index: OpenRows | None) -> Resolution:
+    """Place ``records``, at least one, into the history of ``log_state``, with an index that the caller has taken.
+
+    The resolution has no index if a key is not the one that the index knows by its hash. Then the index is of no use
+    for this commit.
+    """
+    hashes, segments, ordered = _made_ready(log_state, records)
+    return _checked(files, segments, records, hashes, ordered, index)
+
+
+def _made_ready(log_state: LogState, records: Records) -> tuple[Hashes, list[SegmentWithClosures], SortedRecords]:
     if len(records) >= MIN_KEYS:
         load_if_it_pays(sum(column.nbytes for column in records.keys))
     hashes = hash_keys(records.keys)
     segments = [v for v in with_closures(log_state.segments, log_state.closures) if v.meta.role != "belief"]
-    ordered = sort_records(records, hashes)
-    index = take_index(files, log_state, len(ordered.first)) if indexed else None
+    return hashes, segments, sort_records(records, hashes)
+
+
+def _checked(
+    files: SegmentFiles,
+    segments: list[SegmentWithClosures],
+    records: Records,
+    hashes: Hashes,
+    ordered: SortedRecords,
+    index: OpenRows | None,
+) -> Resolution:
+    """Resolve with the index if there is one, or without it where a key is not the one that its hash suggested."""
     if index is not None:
         resolution = _go_on(files, segments, records, hashes, ordered, index)
-        if not checked:
-            return resolution
         assert resolution.unchecked is not None
         closures = resolution.unchecked()
         if closures is not None:
-            return Resolution(**{**vars(resolution), "closures": closures, "unchecked": None})
-        give_back(files, index)
+            return replace(resolution, closures=closures, unchecked=None)
     found = _search(files, segments, records, ordered, np.arange(len(ordered.first)), None)
     values, tombstones = _split(records, found.rows[1:])
     return Resolution(values, tombstones, _by_segment(segments, found.closures), hashes)

@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from xxhash import xxh64_intdigest
 
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.points.many_keys_at import FoundRows, entries_of, rows_at
+from statestore.catalog.reads.points.lookup_table import HALF, NOT_FOUND, LookupTable, reads_pay
+from statestore.catalog.reads.points.many_keys_at import FoundRows, entries_of, rows_at, rows_of_places
 from statestore.catalog.reads.points.segment_filter import SegmentFilter
 from statestore.catalog.reads.points.segment_probe import OpenedSegment, SegmentProbe, key_form
 from statestore.catalog.reads.segment_files import SegmentFiles
@@ -30,6 +32,7 @@ Version = tuple[int, int, tuple[Any, ...] | None]
 CHECKPOINTS = 64  # of the segments in order of time, for which the slots before and behind them are kept
 ROWS_A_LOOK = 128  # rows of a segment that are entered into the filter in the time of one look into the segment
 KEYS_AT_ONCE = 1 << 14
+ROW_BITS = (1 << 32) - 1
 FEW = 3  # rows that are looked at sooner than the key of one row is compared
 
 
@@ -77,12 +80,21 @@ class PointLookup:
             self._vain = previous._vain
         self._probes: list[SegmentProbe | None] = [None] * count
         self._opened: dict[str, OpenedSegment] = {}
+        self.is_compiled: bool = previous is not None and previous.is_compiled  # single keys are found by compiled code
+        self._table: LookupTable | None = None
+        self._reads: int = 0 if previous is None else previous._reads
         for meta in metas:
             self._metas[slots[meta.name]] = meta
             if previous is not None and meta.name in previous._opened:
                 self._opened[meta.name] = previous._opened[meta.name]
         self._all = _Times(metas, slots)
         self._values = _Times([meta for meta in metas if not meta.tombstone], slots)
+
+    def count_reads(self, reads: int) -> None:
+        """Count reads of single keys; after many of them, rows are found by compiled code."""
+        self._reads += reads
+        if not self.is_compiled and reads_pay(self._reads, reads):
+            self.is_compiled = True
 
     def following(self, log_state: LogState) -> PointLookup:
         """Return the lookup of another log state, which takes over opened segments and the filter."""
@@ -98,15 +110,29 @@ class PointLookup:
 
     def locate(self, key: Key, moment: int) -> tuple[SegmentProbe, int, int] | None:
         """Return (segment, row, end) of the value version with start <= moment < end."""
-        key_hash = self._hash(key)
-        form = key if self._form is None else self._form(key)
+        if self._form is None:
+            form, key_hash = key, self._hash(key)
+        else:
+            form = self._form(key)
+            key_hash = xxh64_intdigest(form)  # the hash of text and of bytes
+        if self.is_compiled:
+            table = self._table or self._new_table()
+            place = table.find(key_hash - HALF, moment)
+            if place == NOT_FOUND:
+                return None
+            if place >= 0:
+                row = place & ROW_BITS
+                probe = self._probes[place >> 32]
+                assert probe is not None
+                if probe.is_key(row, form):  # else another key has the hash
+                    end = probe.ends[row]
+                    return probe, row, end if probe.new_end is None else probe.new_end(row, end)
         # Written out, like the look into a segment below: calls would cost a third of the read.
-        found, times = self._filter, self._values
+        found, times, probes = self._filter, self._values, self._probes
         every = found.every  # before the bits: another thread may enter a segment meanwhile
         slots = found.view[key_hash >> found.shift] if found.width == 1 else found.slots_of(key_hash)
         slots = (slots | every) & times.from_end[bisect_right(times.ends, moment) // times.step]
         slots &= times.to_start[-(-bisect_right(times.starts, moment) // times.step)]
-        probes = self._probes
         while slots:  # at most one segment has the version, so their order does not matter
             lowest = slots & -slots
             slots ^= lowest
@@ -148,9 +174,20 @@ class PointLookup:
         Each segment is looked into once, in order of hashes.
         """
         hashes = hash_keys(keys)
-        missing = np.ones(len(hashes), bool)
         found: list[FoundRows] = []
-        for slot, numbers in self._by_slot(hashes, moment):
+        missing = np.ones(len(hashes), bool)
+        if self.is_compiled:
+            table = self._table or self._new_table()
+            places = table.find_many(hashes, moment)
+            missing = (places < 0) & (places != NOT_FOUND)
+            for rows, others in self._found_by(places, keys):
+                found.append(rows)
+                missing[others] = True
+            if not missing.any():
+                return found
+        asked = np.flatnonzero(missing)
+        for slot, chosen in self._by_slot(hashes[asked], moment):
+            numbers = asked[chosen]
             numbers = numbers[missing[numbers]]
             if not len(numbers):
                 continue
@@ -159,11 +196,20 @@ class PointLookup:
             hits, first = entries_of(opened, hashes[numbers])
             if self._filter.every >> slot & 1:
                 self._count_vain(slot, probe, len(numbers) - len(hits))
-            rows = rows_at(self._files, opened, first, numbers[hits], keys, moment)
-            if rows is not None:
-                missing[rows.numbers] = False
-                found.append(rows)
+            part = rows_at(opened, first, numbers[hits], keys, moment)
+            if part is not None:
+                missing[part.numbers] = False
+                found.append(part)
         return found
+
+    def _found_by(self, places: Ints, keys: Sequence[pa.Array]) -> Iterator[tuple[FoundRows, Ints]]:
+        """Yield the rows that compiled code found, by segment, and the numbers of the keys that are not theirs."""
+        order = np.argsort(places)
+        order = order[int(places[order].searchsorted(0)) :]
+        slots, first = np.unique(places[order] >> 32, return_index=True)
+        for slot, numbers in zip(slots.tolist(), np.split(order, first[1:]), strict=False):
+            opened = self._opened[self._metas[slot].name]
+            yield rows_of_places(opened, places[numbers], numbers, keys)
 
     def _by_slot(self, hashes: Hashes, moment: int) -> Iterator[tuple[int, Ints]]:
         """Yield (slot, numbers of the hashes that its segment may have at a moment, by hash), slots ascending."""
@@ -200,8 +246,11 @@ class PointLookup:
 
     def rows_ending_from(self, key: Key, moment: int) -> Iterator[tuple[OpenedSegment, int, int]]:
         """Yield (segment, row, end) of all versions and tombstones of `ending_from`, in no order."""
-        key_hash = self._hash(key)
-        form = key if self._form is None else self._form(key)
+        if self._form is None:
+            form, key_hash = key, self._hash(key)
+        else:
+            form = self._form(key)
+            key_hash = xxh64_intdigest(form)  # the hash of text and of bytes
         found, times = self._filter, self._all
         every = found.every  # before the bits: another thread may enter a segment meanwhile
         slots = (found.slots_of(key_hash) | every) & times.from_end[bisect_left(times.ends, moment) // times.step]
@@ -234,6 +283,8 @@ class PointLookup:
             meta = self._metas[slot]
             if meta is not None:
                 self._filter.enter(meta.name, np.frombuffer(probe.hashes, np.uint64))
+                if self._table is not None:
+                    self._table.set_every(self._filter.every)
 
     def _open(self, slot: int) -> SegmentProbe:
         meta = self._metas[slot]
@@ -246,7 +297,16 @@ class PointLookup:
         opened = opened.with_closures(self._files, self._closures.get(meta.name, ()))
         self._opened[meta.name] = opened
         self._probes[slot] = opened.probe
+        if self._table is not None:
+            self._table.describe(slot, opened)
         return opened.probe
+
+    def _new_table(self) -> LookupTable:
+        table = self._table = LookupTable(self._filter, self._metas)
+        for slot, (meta, probe) in enumerate(zip(self._metas, self._probes, strict=True)):
+            if meta is not None and probe is not None:
+                table.describe(slot, self._opened[meta.name])
+        return table
 
 
 class _Times:

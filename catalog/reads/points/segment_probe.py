@@ -19,6 +19,7 @@ from statestore.catalog.reads.points.batch_readers import BatchColumns
 from statestore.catalog.reads.points.cell_readers import bytes_test, row_reader, user_reader
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Ints
+from statestore.formats.segments.segment import Segment
 from statestore.formats.segments.segment_meta import ClosureSlice, SegmentMeta
 
 Closures = tuple[ClosureSlice, ...]
@@ -51,16 +52,22 @@ class OpenedSegment:
     def __init__(self, files: SegmentFiles, meta: SegmentMeta, to_user: Callable[[tuple[Any, ...]], Any]) -> None:
         self.meta = meta
         self.closures: Closures = ()
-        self._layers: tuple[Layer, ...] = ()
+        self.layers: tuple[Layer, ...] = ()
+        self.row_order: int | None = None  # of `point_kernels.order_of_rows`, where it was asked for
         self._added: memoryview | None = None
         file = files.open_segment(meta)
-        opened = partial(files.open_segment, meta)
+
+        def opened() -> Segment:  # not from the cache of files: a file that was removed since stays mapped here
+            files.check_length(meta.file)
+            return file
+
         hashes, rows, directory, shift = files.index(meta).memory_views()
         starts = file.int64("valid_from").data
         if meta.role == "delta":
             rows = _by_start(hashes, rows, starts)
         spec = files.spec
 
+        self.key_schema = spec.key
         self.keys = BatchColumns(opened, spec.key_names)
         self.values = BatchColumns(opened, () if meta.tombstone else spec.value_names)
         self.probe = SegmentProbe(
@@ -88,14 +95,15 @@ class OpenedSegment:
             return self
         known = len(self.closures)
         is_further = closures[:known] == self.closures
-        layers = self._layers if is_further else ()
+        layers = self.layers if is_further else ()
         pieces = [files.closures(piece, self.meta.rows) for piece in (closures[known:] if is_further else closures)]
         if pieces:
             layers = _added(layers, _merged(pieces))
         opened = OpenedSegment.__new__(OpenedSegment)
-        opened.meta, opened.keys, opened.values = self.meta, self.keys, self.values
-        opened.closures, opened._layers = closures, layers
-        opened._added = self._added
+        opened.meta, opened.key_schema = self.meta, self.key_schema
+        opened.keys, opened.values = self.keys, self.values
+        opened.closures, opened.layers = closures, layers
+        opened.row_order, opened._added = self.row_order, self._added
         opened.probe = self.probe._replace(new_end=_new_end(layers) if layers else None)
         return opened
 
