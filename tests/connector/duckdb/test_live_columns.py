@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from typing import Any
 
 import pyarrow as pa
 
 from statestore.connector.duckdb.live_columns import LiveColumns
 
-CELLS = {"a": [1, 2, 3, 4, 5], "b": [10, 20, 30, 40, 50], "s": ["v", "w", "x", "y", "z"]}
-CUTS = {("a",): (0, 2, 5), ("b",): (0, 3, 3, 5), ("s",): (0, 1, 5)}  # batches of other columns may be cut elsewhere
+CELLS: dict[str, list[Any]] = {"a": [1, 2, 3, 4, 5], "b": [10, 20, 30, 40, 50], "s": ["v", "w", "x", "y", "z"]}
+# Batches of other columns may be cut elsewhere.
+CUTS: dict[tuple[str, ...], tuple[int, ...]] = {
+    ("a",): (0, 2, 5),
+    ("b",): (0, 3, 3, 5),
+    ("s",): (0, 1, 5),
+}
 
 
 class Source:
