@@ -23,6 +23,7 @@ from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_identity import replaced, stored_identity
 from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec
+from statestore.catalog.reads.block_statistics import BlockStatistics
 from statestore.catalog.reads.carried_closures import BoundedCache, OpenMarks, PendingClosures, Slices, begins_with
 from statestore.formats.kernels.arrays import Ints, U32s
 from statestore.formats.places.rocksdb_forks import leave_in_forks
@@ -59,6 +60,7 @@ class SegmentFiles:
         self._carried = BoundedCache(CARRIED_BYTES)
         self._marks = BoundedCache(MARKS_BYTES)
         self._newest: LogState | None = None
+        self._statistics = BlockStatistics()
         self._identity: Hashable = None  # state of the store's description at the last comparison of its identity
         self._settled = False
         # Kept here for bulk writers (``open_rows``): one index for all handles of the process.
@@ -80,6 +82,13 @@ class SegmentFiles:
         newest = self._newest = load_log_state(self.storage, base=self._newest, store=self.spec.store_id)
         self.check_identity()
         return newest
+
+    def block_statistics(self, segments: tuple[SegmentMeta, ...]) -> BlockStatistics:
+        """Return the statistics of the blocks of these segments of a log state; those of the last ones are kept."""
+        known = self._statistics
+        if known.segments is not segments:
+            known = self._statistics = known.of(segments)
+        return known
 
     def settle(self) -> None:
         """Make the store's directories survive a power failure, once for each process that commits to the store.
@@ -202,6 +211,7 @@ class SegmentFiles:
             self._marks.clear()
             self._newest = None
             self._current = None
+            self._statistics = BlockStatistics()
 
     def _map_segment(self, meta: SegmentMeta) -> Segment:
         schema = self.spec.segment_schema(meta.tombstone, meta.role == "belief")

@@ -13,6 +13,8 @@ import sys
 
 COMPILED = "statestore.formats.kernels.compiled"
 _COLD_BYTES, _WARM_BYTES = 8 << 20, 1 << 20
+_COPIED_ROWS = 10_000_000  # Arrow takes as much longer than loops to copy them as it takes to load the loops
+_copied_before = 0
 _read_before = 0  # compressed bytes that were read without the loops; threads may lose a few, which only delays loading
 
 
@@ -35,4 +37,14 @@ def load_if_it_pays(stored_bytes: int) -> None:
     """Load compiled loops if `pays` says so and numba works here; `is_loaded` then returns true."""
     if pays(stored_bytes):
         with contextlib.suppress(Exception):  # numba refuses versions of Python and numpy with errors of many kinds
+            importlib.import_module(COMPILED)
+
+
+def load_if_copies_pay(rows: int) -> None:
+    """Load compiled loops if so many rows, which Arrow copies now, are enough together with those before."""
+    global _copied_before
+    _copied_before += rows
+    if _copied_before >= _COPIED_ROWS and not is_loaded() and importlib.util.find_spec("numba") is not None:
+        _copied_before = 0  # numba may not work here, and is then tried seldom
+        with contextlib.suppress(Exception):
             importlib.import_module(COMPILED)

@@ -1,0 +1,21 @@
+"""The ways in which a scan can read: piece by piece, many small pieces as one by Arrow, or by compiled loops."""
+
+from __future__ import annotations
+
+import pytest
+
+from statestore.catalog.reads.scans import chosen_rows, gathered_batches, gathered_columns, split_reading
+
+WAYS = ("pieces", "arrow", "compiled")
+
+
+def read_by(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """Let all scans of a test read in this way; batches of a few rows are passed as views."""
+    for module in (chosen_rows, gathered_columns, split_reading):
+        monkeypatch.setattr(module, "is_loaded", lambda: way == "compiled")
+    monkeypatch.setattr(split_reading, "load_if_copies_pay", lambda rows: None)
+    monkeypatch.setattr(split_reading, "GATHERED_ROWS", 0 if way == "pieces" else 1 << 40)
+    monkeypatch.setattr(gathered_batches, "VIEWED_BYTES", 1 << 10)
+    monkeypatch.setattr(gathered_batches, "BATCH_BYTES", 1 << 12)
+    monkeypatch.setattr(gathered_batches, "LEAST_ROWS", 1)
+    monkeypatch.setattr(gathered_batches, "KEPT_ROWS", 50)
