@@ -16,7 +16,7 @@ from statestore.catalog.reads.row_ends import SegmentWithClosures
 from statestore.catalog.reads.scans import gathered_columns
 from statestore.catalog.reads.scans.chosen_rows import ChosenRows, all_chosen
 from statestore.catalog.reads.scans.gathered_columns import GatheredColumn, TooMuchTextError, rows_between
-from statestore.catalog.reads.scans.parts import Part
+from statestore.catalog.reads.scans.parts import Part, stored_columns
 from statestore.formats.errors import CorruptError
 from statestore.formats.segments.compressed_write import Compression
 from statestore.formats.segments.stored_column import StoredColumn
@@ -144,7 +144,7 @@ def test_texts_beyond_an_array_are_refused_before_they_are_copied(
         def too_much(arrays: list[pa.Array]) -> pa.Array:
             raise pa.ArrowInvalid("offset overflow while concatenating arrays")
 
-        monkeypatch.setattr(gathered_columns.pa, "concat_arrays", too_much)
+        monkeypatch.setattr(pa, "concat_arrays", too_much)
         with pytest.raises(TooMuchTextError):
             column.rows(rows_between(choice, 0, choice.count))
 
@@ -152,7 +152,7 @@ def test_texts_beyond_an_array_are_refused_before_they_are_copied(
 def test_a_column_without_addresses_is_gathered_by_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gathered_columns, "is_loaded", lambda: True)
     choice = chosen([[1, 2, 5], [7]])
-    columns = gathered_columns.stored_columns(choice.parts, "int64")
+    columns = stored_columns(choice.parts, "int64")
     bare = [StoredColumn(column.array, 0, 0, 0, 0) for column in columns]
     monkeypatch.setattr(gathered_columns, "stored_columns", lambda parts, name: bare)
     column = GatheredColumn(choice, "int64")
