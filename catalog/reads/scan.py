@@ -14,8 +14,8 @@ import numpy as np
 
 from statestore.catalog.log.leases import Lease
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.block_statistics import LATE_ADDED, SEGMENT
-from statestore.catalog.reads.carried_closures import OpenMarks
+from statestore.catalog.reads.pieces.block_statistics import LATE_ADDED, SEGMENT
+from statestore.catalog.reads.pieces.carried_closures import OpenMarks
 from statestore.catalog.reads.row_ends import (
     SegmentWithClosures,
     changed_ends,

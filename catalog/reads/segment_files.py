@@ -25,8 +25,14 @@ from statestore.catalog.log.log_state import LogState, file_names
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_identity import replaced, stored_identity
 from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec
-from statestore.catalog.reads.block_statistics import BlockStatistics
-from statestore.catalog.reads.carried_closures import BoundedCache, OpenMarks, PendingClosures, Slices, begins_with
+from statestore.catalog.reads.pieces.block_statistics import BlockStatistics
+from statestore.catalog.reads.pieces.carried_closures import (
+    BoundedCache,
+    OpenMarks,
+    PendingClosures,
+    Slices,
+    begins_with,
+)
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError
 from statestore.formats.kernels.arrays import Ints, U32s

@@ -27,8 +27,8 @@ from statestore.catalog.reads.scan import (
     plan,
     splits_of,
 )
-from statestore.catalog.reads.scans.split_reading import read_split
 from statestore.catalog.reads.segment_files import SegmentFiles, shared_files
+from statestore.catalog.reads.split_reading import read_split
 from statestore.catalog.reads.version_rows import versions_table
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown

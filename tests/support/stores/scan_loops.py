@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from statestore.catalog.reads.scans import chosen_rows, gathered_batches, gathered_columns, split_reading
+from statestore.catalog.reads import chosen_rows, gathered_columns, split_reading
 
 WAYS = ("pieces", "arrow", "compiled")
 
@@ -15,7 +15,7 @@ def read_by(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
         monkeypatch.setattr(module, "is_loaded", lambda: way == "compiled")
     monkeypatch.setattr(split_reading, "load_if_copies_pay", lambda rows: None)
     monkeypatch.setattr(split_reading, "GATHERED_ROWS", 0 if way == "pieces" else 1 << 40)
-    monkeypatch.setattr(gathered_batches, "VIEWED_BYTES", 1 << 10)
-    monkeypatch.setattr(gathered_batches, "BATCH_BYTES", 1 << 12)
-    monkeypatch.setattr(gathered_batches, "LEAST_ROWS", 1)
-    monkeypatch.setattr(gathered_batches, "KEPT_ROWS", 50)
+    monkeypatch.setattr(split_reading, "VIEWED_BYTES", 1 << 10)
+    monkeypatch.setattr(split_reading, "BATCH_BYTES", 1 << 12)
+    monkeypatch.setattr(split_reading, "LEAST_ROWS", 1)
+    monkeypatch.setattr(split_reading, "KEPT_ROWS", 50)

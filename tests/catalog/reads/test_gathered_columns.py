@@ -12,11 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.stores.segment_tables import opened, opened_blocks, segment_table, typed_values
 
+from statestore.catalog.reads import gathered_columns
+from statestore.catalog.reads.chosen_rows import ChosenRows, Part, all_chosen, stored_columns
+from statestore.catalog.reads.gathered_columns import GatheredColumn, TooMuchTextError, rows_between
 from statestore.catalog.reads.row_ends import SegmentWithClosures
-from statestore.catalog.reads.scans import gathered_columns
-from statestore.catalog.reads.scans.chosen_rows import ChosenRows, all_chosen
-from statestore.catalog.reads.scans.gathered_columns import GatheredColumn, TooMuchTextError, rows_between
-from statestore.catalog.reads.scans.parts import Part, stored_columns
 from statestore.formats.errors import CorruptError
 from statestore.formats.segments.compressed_write import Compression
 from statestore.formats.segments.stored_column import StoredColumn

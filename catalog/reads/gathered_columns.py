@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.reads.scans.chosen_rows import ChosenRows, Rows
-from statestore.catalog.reads.scans.parts import stored_columns
+from statestore.catalog.reads.chosen_rows import ChosenRows, Rows, stored_columns
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.kernels.compiled_use import is_loaded
 from statestore.formats.segments.column_checks import check_values

@@ -14,7 +14,7 @@ from support.stores.versioned_checks import HORIZON, check_answers
 from support.stores.versioned_pair import Pair
 
 import statestore
-from statestore.catalog.reads.scans import chosen_rows, gathered_columns, split_reading
+from statestore.catalog.reads import chosen_rows, gathered_columns, split_reading
 
 keys, values, times = st.sampled_from("abcd"), st.one_of(st.none(), st.integers(0, 9)), st.integers(0, HORIZON - 1)
 puts = st.lists(st.tuples(keys, values, times), min_size=1, max_size=6)
