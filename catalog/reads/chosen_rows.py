@@ -18,7 +18,6 @@ from statestore.catalog.reads.row_ends import SegmentWithClosures
 from statestore.catalog.reads.scan import Piece, TimeRange, judged, open_marks
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Ints
-from statestore.formats.kernels.compiled_use import is_loaded
 from statestore.formats.segments.segment import Segment
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.segments.stored_column import StoredColumn
@@ -130,9 +129,11 @@ def all_chosen(several: list[ChosenRows]) -> ChosenRows:
     )
 
 
-def chosen_rows(files: SegmentFiles, parts: list[Part], window: TimeRange, shows_ends: bool) -> ChosenRows:
+def chosen_rows(
+    files: SegmentFiles, parts: list[Part], window: TimeRange, shows_ends: bool, compiled: bool
+) -> ChosenRows:
     """Return the rows of parts that belong to the window."""
-    if is_loaded():
+    if compiled:
         return _compiled(files, parts, window, shows_ends)
     rows: list[Rows] = []
     ends: list[Ints] = []

@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from statestore.catalog.reads.chosen_rows import ChosenRows, Rows, stored_columns
 from statestore.formats.kernels.arrays import Ints
-from statestore.formats.kernels.compiled_use import is_loaded
 from statestore.formats.segments.column_checks import check_values
 from statestore.formats.segments.regions import corrupt
 
@@ -33,14 +32,14 @@ class TooMuchTextError(Exception):
 class GatheredColumn:
     """A stored column of the parts of ``chosen``, of which ranges of rows are copied into arrays."""
 
-    def __init__(self, chosen: ChosenRows, name: str) -> None:
+    def __init__(self, chosen: ChosenRows, name: str, compiled: bool) -> None:
         self._name = name
         self._chosen = chosen
         self._columns = stored_columns(chosen.parts, name)
         self.type: pa.DataType = chosen.parts[0].file.schema.field(name).type
         self._gather: Callable[[Range], pa.Array] = self._gather_by_arrow
         self._width = bit_width(self.type)
-        if is_loaded() and self._has_addresses():
+        if compiled and self._has_addresses():
             self._gather = self._chosen_loop()
 
     @property
@@ -164,13 +163,13 @@ class Range:
         return 2 * self.count >= span
 
 
-def rows_between(chosen: ChosenRows, first: int, stop: int) -> Range:
+def rows_between(chosen: ChosenRows, first: int, stop: int, compiled: bool) -> Range:
     """Return the chosen rows [first, stop) by part."""
     begin, end = chosen.bounds.searchsorted([first, stop - 1], "right").tolist()
     bounds = chosen.bounds[begin - 1 : end + 1].copy()
     bounds[0], bounds[-1] = first, stop
     begins, run_bounds = np.empty(0, np.int32), np.zeros(len(bounds), np.int64)
-    if is_loaded():
+    if compiled:
         from statestore.formats.kernels.scans.gather_kernels import find_runs
 
         begins = np.empty((stop - first) // RUN_ROWS + len(bounds), np.int32)

@@ -27,7 +27,7 @@ from statestore.catalog.reads.scan import CHUNK_ROWS, VERSION_COLUMN, Piece, Sto
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.errors import StateStoreError
 from statestore.formats.kernels.arrays import Bools, Ints
-from statestore.formats.kernels.compiled_use import is_loaded, load_if_copies_pay
+from statestore.formats.kernels.compiled_use import copies_pay
 from statestore.formats.segments.segment_write import end_column
 from statestore.formats.values.filters import Filter, key_lookups, mask
 from statestore.formats.values.key_codec import KeyCodec
@@ -37,7 +37,6 @@ _LAST_HASH = (1 << 64) - 1
 VIEWED_BYTES = 1 << 17  # a part of so many bytes is passed as a view of the file
 BATCH_BYTES = 1 << 22  # of a batch of copied rows
 LEAST_ROWS = 1 << 10  # of such a batch, if there are enough
-KEPT_ROWS = 1 << 15  # chosen rows, and no fewer, are copied before more rows are judged
 END = "valid_to"
 
 
@@ -57,8 +56,9 @@ def read_split(
     schema = schema or _schema(files, columns)
     pieces: Sequence[Piece] = split.pieces
     if columns and not filters and split.hashes is None and not in_order:
-        gathered = pieces if _has_loops(pieces) else [piece for piece in pieces if piece.rows < GATHERED_ROWS]
-        yield from gathered_batches(files, gathered, split.window, schema)
+        compiled = copies_pay(split.rows)
+        gathered = pieces if compiled else [piece for piece in pieces if piece.rows < GATHERED_ROWS]
+        yield from gathered_batches(files, gathered, split.window, schema, compiled)
         if len(gathered) == len(pieces):
             return
         pieces = [piece for piece in pieces if piece.rows >= GATHERED_ROWS]
@@ -76,21 +76,14 @@ def _schema(files: SegmentFiles, columns: Sequence[str]) -> pa.Schema:
     return pa.schema([pa.field(name, stored.field(_physical(name)).type) for name in columns])
 
 
-def _has_loops(pieces: Sequence[Piece]) -> bool:
-    """Return whether rows are gathered by compiled loops, which are loaded when enough rows were read without them."""
-    if not is_loaded():
-        load_if_copies_pay(sum(piece.rows for piece in pieces if piece.cut))
-    return is_loaded()
-
-
 def gathered_batches(
-    files: SegmentFiles, pieces: Sequence[Piece], window: TimeRange, schema: pa.Schema
+    files: SegmentFiles, pieces: Sequence[Piece], window: TimeRange, schema: pa.Schema, compiled: bool
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of pieces that belong to the window, in any order, with the columns of ``schema``.
 
     VERSION_COLUMN is the commit that wrote a row.
     """
-    reading = _Reading(files, window, schema)
+    reading = _Reading(files, window, schema, compiled)
     waiting: list[ChosenRows] = []
     rows = 0
     for parts in groups_of_parts(files, pieces):
@@ -99,7 +92,7 @@ def gathered_batches(
         others = parts if not plain else [part for part in parts if not reading.is_plain(part)]
         if not others:
             continue
-        chosen = chosen_rows(files, others, window, reading.shows_ends)
+        chosen = chosen_rows(files, others, window, reading.shows_ends, compiled)
         whole = reading.whole_parts(chosen)
         if whole:
             found = chosen.only(whole)
@@ -108,7 +101,7 @@ def gathered_batches(
             chosen = chosen.only(sorted(left))
         waiting.append(chosen)
         rows += chosen.count
-        if rows >= KEPT_ROWS:
+        if rows >= reading.kept_rows:
             yield from reading.copies(all_chosen(waiting))
             waiting, rows = [], 0
     if rows:
@@ -118,13 +111,16 @@ def gathered_batches(
 class _Reading:
     """One read: its columns and how they are passed on."""
 
-    def __init__(self, files: SegmentFiles, window: TimeRange, schema: pa.Schema) -> None:
+    def __init__(self, files: SegmentFiles, window: TimeRange, schema: pa.Schema, compiled: bool) -> None:
         self._files = files
+        self._compiled = compiled
         self._window = window
         self._stored = ["_added" if name == VERSION_COLUMN else name for name in schema.names]
         self.shows_ends = END in schema.names
         self._schema = schema
-        self._viewed_rows = VIEWED_BYTES / max(sum(usual_bytes(kind) for kind in schema.types), 1)
+        row_bytes = max(sum(usual_bytes(kind) for kind in schema.types), 1)
+        self._viewed_rows = VIEWED_BYTES / row_bytes
+        self.kept_rows = min(BATCH_BYTES / row_bytes, CHUNK_ROWS)  # so many are copied before more rows are judged
 
     def is_plain(self, part: Part) -> bool:
         """Return whether a part is passed as a view of the file, and no end need be computed."""
@@ -160,7 +156,10 @@ class _Reading:
         """Yield copies of the chosen rows."""
         for file in {id(part.file): part.file for part in chosen.parts}.values():
             self._files.check_length(file.meta.file)  # the consumer may have taken its time
-        columns = [None if name == END and self.shows_ends else GatheredColumn(chosen, name) for name in self._stored]
+        columns = [
+            None if name == END and self.shows_ends else GatheredColumn(chosen, name, self._compiled)
+            for name in self._stored
+        ]
         row_bytes = sum(8.0 if column is None else column.row_bytes for column in columns)
         most = int(min(max(BATCH_BYTES / row_bytes, LEAST_ROWS), CHUNK_ROWS))
         batches = -(-chosen.count // most)
@@ -171,7 +170,7 @@ class _Reading:
     def _copied(
         self, columns: list[GatheredColumn | None], chosen: ChosenRows, first: int, stop: int
     ) -> Iterator[pa.RecordBatch]:
-        some = rows_between(chosen, first, stop)
+        some = rows_between(chosen, first, stop, self._compiled)
         try:
             arrays = [_ends(chosen, first, stop) if column is None else column.rows(some) for column in columns]
         except TooMuchTextError:

@@ -13,7 +13,9 @@ import sys
 
 COMPILED = "statestore.formats.kernels.compiled"
 _COLD_BYTES, _WARM_BYTES = 8 << 20, 1 << 20
-_COPIED_ROWS = 10_000_000  # Arrow takes as much longer than loops to copy them as it takes to load the loops
+# Rows that Arrow copies before loops do. They take that much longer in Arrow as the loops take to load, those alone if
+# numba is loaded.
+_COPIED_ROWS, _COPIED_ROWS_WARM = 10_000_000, 1_000_000
 _copied_before = 0
 _read_before = 0  # compressed bytes that were read without the loops; threads may lose a few, which only delays loading
 
@@ -40,11 +42,15 @@ def load_if_it_pays(stored_bytes: int) -> None:
             importlib.import_module(COMPILED)
 
 
-def load_if_copies_pay(rows: int) -> None:
-    """Load compiled loops if so many rows, which Arrow copies now, are enough together with those before."""
+def copies_pay(rows: int) -> bool:
+    """Return whether compiled loops copy so many rows of a scan, which begins now; they are loaded if that pays."""
     global _copied_before
     _copied_before += rows
-    if _copied_before >= _COPIED_ROWS and not is_loaded() and importlib.util.find_spec("numba") is not None:
+    if is_loaded():
+        return _copied_before >= _COPIED_ROWS_WARM
+    if _copied_before >= _COPIED_ROWS and importlib.util.find_spec("numba") is not None:
         _copied_before = 0  # numba may not work here, and is then tried seldom
         with contextlib.suppress(Exception):
             importlib.import_module(COMPILED)
+            _copied_before = _COPIED_ROWS
+    return is_loaded()

@@ -75,17 +75,15 @@ def expected(name: str, rows: list[list[int]]) -> list[object]:
 
 
 def check(compiled: bool, rows: list[list[int]], cuts: list[float]) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gathered_columns, "is_loaded", lambda: compiled)
-        choice = chosen(rows)
-        bounds = sorted({0, choice.count, *(int(cut * choice.count) for cut in cuts)})
-        for name in COLUMNS:
-            column = GatheredColumn(choice, name)
-            arrays = [column.rows(rows_between(choice, first, stop)) for first, stop in pairwise(bounds)]
-            for array in arrays:
-                array.validate(full=True)
-                assert array.null_count == sum(cell is None for cell in array.to_pylist())
-            assert [cell for array in arrays for cell in array.to_pylist()] == expected(name, rows), name
+    choice = chosen(rows)
+    bounds = sorted({0, choice.count, *(int(cut * choice.count) for cut in cuts)})
+    for name in COLUMNS:
+        column = GatheredColumn(choice, name, compiled)
+        arrays = [column.rows(rows_between(choice, first, stop, compiled)) for first, stop in pairwise(bounds)]
+        for array in arrays:
+            array.validate(full=True)
+            assert array.null_count == sum(cell is None for cell in array.to_pylist())
+        assert [cell for array in arrays for cell in array.to_pylist()] == expected(name, rows), name
 
 
 @st.composite
@@ -108,21 +106,20 @@ def test_every_type_is_gathered_from_every_layout(rows: list[list[int]], cuts: l
         check(compiled, rows, cuts)
 
 
-def test_offsets_that_changed_after_their_check_are_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offsets_that_changed_after_their_check_are_damage() -> None:
     """A loop follows no offset beyond its buffer, nor one that descends, whatever the file says now."""
-    monkeypatch.setattr(gathered_columns, "is_loaded", lambda: True)
     for dense in (True, False):
         rows = list(range(60)) if dense else list(range(0, 60, 2))
         for position, wrong in ((2, 2**31 - 1), (3, 0), (2, -5)):
             segment = opened(TABLES[0])
             part = Part(segment, SegmentWithClosures(segment.meta), 0, 0, segment.rows, 0, True)
             choice = ChosenRows([part], np.array([0, len(rows)]), np.array(rows, np.int32), None)
-            column = GatheredColumn(choice, "words")
+            column = GatheredColumn(choice, "words", True)
             offsets = np.frombuffer(column._columns[0].array.buffers()[1], np.int32).copy()
             offsets[position + (1 if dense else 0)] = wrong
             column._values = np.array([offsets.ctypes.data])
             with pytest.raises(CorruptError, match="words"):
-                column.rows(rows_between(choice, 0, len(rows)))
+                column.rows(rows_between(choice, 0, len(rows), True))
 
 
 @BOTH
@@ -130,29 +127,26 @@ def test_texts_beyond_an_array_are_refused_before_they_are_copied(
     monkeypatch: pytest.MonkeyPatch, compiled: bool
 ) -> None:
     if compiled:
-        monkeypatch.setattr(gathered_columns, "is_loaded", lambda: True)
         monkeypatch.setattr(gathered_columns, "MOST_TEXT", 100)
         choice = chosen([list(range(50)), []])
         with pytest.raises(TooMuchTextError):
-            GatheredColumn(choice, "words").rows(rows_between(choice, 0, choice.count))
+            GatheredColumn(choice, "words", True).rows(rows_between(choice, 0, choice.count, True))
     else:
-        monkeypatch.setattr(gathered_columns, "is_loaded", lambda: False)
         choice = chosen([list(range(50)), list(range(50))])
-        column = GatheredColumn(choice, "words")
+        column = GatheredColumn(choice, "words", False)
 
         def too_much(arrays: list[pa.Array]) -> pa.Array:
             raise pa.ArrowInvalid("offset overflow while concatenating arrays")
 
         monkeypatch.setattr(pa, "concat_arrays", too_much)
         with pytest.raises(TooMuchTextError):
-            column.rows(rows_between(choice, 0, choice.count))
+            column.rows(rows_between(choice, 0, choice.count, False))
 
 
 def test_a_column_without_addresses_is_gathered_by_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gathered_columns, "is_loaded", lambda: True)
     choice = chosen([[1, 2, 5], [7]])
     columns = stored_columns(choice.parts, "int64")
     bare = [StoredColumn(column.array, 0, 0, 0, 0) for column in columns]
     monkeypatch.setattr(gathered_columns, "stored_columns", lambda parts, name: bare)
-    column = GatheredColumn(choice, "int64")
-    assert column.rows(rows_between(choice, 0, 4)).to_pylist() == expected("int64", [[1, 2, 5], [7]])
+    column = GatheredColumn(choice, "int64", True)
+    assert column.rows(rows_between(choice, 0, 4, True)).to_pylist() == expected("int64", [[1, 2, 5], [7]])
