@@ -25,7 +25,14 @@ from statestore.catalog.log.log_state import LogState, file_names
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_identity import replaced, stored_identity
 from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec
-from statestore.catalog.reads.carried_closures import BoundedCache, OpenMarks, PendingClosures, Slices, begins_with
+from statestore.catalog.reads.pieces.block_statistics import BlockStatistics
+from statestore.catalog.reads.pieces.carried_closures import (
+    BoundedCache,
+    OpenMarks,
+    PendingClosures,
+    Slices,
+    begins_with,
+)
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError
 from statestore.formats.kernels.arrays import Ints, U32s
@@ -64,6 +71,7 @@ class SegmentFiles:
         self._carried = BoundedCache(CARRIED_BYTES)
         self._marks = BoundedCache(MARKS_BYTES)
         self._newest: LogState | None = None
+        self._statistics = BlockStatistics()
         self._leases: weakref.WeakValueDictionary[int, Lease] = weakref.WeakValueDictionary()
         self._identity: Hashable = None  # state of the store's description at the last comparison of its identity
         self._settled = False
@@ -86,6 +94,13 @@ class SegmentFiles:
         newest = self._newest = load_log_state(self.storage, base=self._newest, store=self.spec.store_id)
         self.check_identity()
         return newest
+
+    def block_statistics(self, segments: tuple[SegmentMeta, ...]) -> BlockStatistics:
+        """Return the statistics of the blocks of these segments of a log state; those of the last ones are kept."""
+        known = self._statistics
+        if known.segments is not segments:
+            known = self._statistics = known.of(segments)
+        return known
 
     def leased(self, base: LogState | None = None) -> tuple[LogState, Lease | None]:
         """Return the newest log state with a lease, which keeps its files from vacuum as long as the object exists.
@@ -259,6 +274,7 @@ class SegmentFiles:
             self._marks.clear()
             self._newest = None
             self._current = None
+            self._statistics = BlockStatistics()
 
     def close_replaced(self, log_state: LogState) -> None:
         """Close the files that a log state does not name: a removed file takes its space on the disk until then.
