@@ -127,8 +127,13 @@ class SegmentFiles:
                     self._leases[log_state.version] = lease
             if lease.is_sure:
                 return log_state, lease
+            # A version whose own entry is there is the newest if the next one is not (`load_log_state`).
+            exists, version = self.storage.exists, log_state.version
+            if not exists(entry_name(version + 1)) and exists(entry_name(version)):
+                lease.is_sure = True
+                return log_state, lease
             again = self.log_state()
-            if again.version == log_state.version:
+            if again.version == version:
                 lease.is_sure = True
                 return again, lease
             log_state = again

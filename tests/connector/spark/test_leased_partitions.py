@@ -1,0 +1,80 @@
+"""Partitions that Spark reads in other processes keep their files: as long as the planner lives, or for a time."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.stores.versioned_checks import as_table, create
+
+import statestore
+from statestore.catalog.log.leases import FOLDER, leased_versions
+from statestore.catalog.reads.segment_files import _shared
+from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
+from statestore.connector.options import StreamStart
+from statestore.connector.spark.schema import spark_schema
+from statestore.connector.spark.source import TableReader
+from statestore.connector.spark.stream_reader import StateStoreStreamReader
+from statestore.formats.state_table import Query
+
+STATE, CHANGES = Query(columns=("k", "v")), Query(mode="changes", columns=("k", "v"))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[VersionedStore]:
+    create(statestore.connect(tmp_path)).close()
+    with statestore.connect(tmp_path).open_store("s", auto_compact=False) as found:
+        found.write(as_table([("a", 1, 2), ("b", 2, 3)]))
+        found.write(as_table([("a", 4, 8), ("b", None, 9)]))
+        yield found
+
+
+def root(store: VersionedStore) -> Path:
+    return Path(store._storage.root)  # type: ignore[attr-defined]
+
+
+def replace_all(store: VersionedStore) -> None:
+    store.write(as_table([("a", 7, 20)]))
+    store.compact(full=True)
+    store.vacuum()
+    _shared.clear()
+
+
+def rows_in_tasks(reader: Any, partitions: Any) -> list[tuple[Any, ...]]:
+    """What tasks in other processes read, sorted."""
+    found = []
+    for sent in [pickle.dumps((reader, partition)) for partition in partitions]:
+        there, partition = pickle.loads(sent)
+        found += [tuple(row.values()) for batch in there.read(partition) for row in batch.to_pylist()]
+    return sorted(found)
+
+
+def test_a_batch_read_planned_by_a_process_that_ends(store: VersionedStore) -> None:
+    schema = spark_schema(store.table.schema(STATE))
+    partitions = pickle.loads(pickle.dumps(TableReader(store.table, STATE, schema).partitions()))
+    assert leased_versions(root(store)) == {2} and len(list((root(store) / FOLDER).iterdir())) == 1
+    replace_all(store)
+    assert rows_in_tasks(TableReader(store.table, STATE, schema), partitions) == [("a", 4)]
+
+
+def test_a_stream_keeps_the_files_of_its_last_two_batches(store: VersionedStore) -> None:
+    reader = StateStoreStreamReader(store.table, CHANGES, spark_schema(store.table.schema(CHANGES)), StreamStart())
+    offsets = [{"version": version, "store": store.table.identity} for version in range(7)]
+    batches = []
+    for number in range(2, 5):
+        batches.append(pickle.loads(pickle.dumps(reader.partitions(offsets[number - 1], offsets[number]))))
+        store.write(as_table([("c", number, 30 + number)]))
+    assert leased_versions(root(store)) == {3, 4}
+    replace_all(store)
+    expected = [[("a", 1), ("a", 4), ("b", 2)], [("c", 2)], [("c", 2), ("c", 3)]]
+    for batch, rows in list(zip(batches, expected, strict=True))[1:]:
+        assert rows_in_tasks(reader, batch) == rows
+    assert pickle.loads(pickle.dumps(reader))._held == ()
+    del reader
+    assert leased_versions(root(store)) == set()
+    with pytest.raises(Exception, match="FILES_REPLACED"):
+        store.vacuum()
+        rows_in_tasks(TableReader(store.table, CHANGES, spark_schema(store.table.schema(CHANGES))), batches[0])
