@@ -1,10 +1,15 @@
 """Point reads of any key at any moment, against rocksdict with one entry for each version.
 
-The entries are key and time, so a read is one seek backwards and the decoding of a value with the same columns.
+The entries are key and time, so a read is one seek backwards and the decoding of a value with the same columns. The
+same keys and moments are asked for again and again, as hot keys are, so both sides have their rows in memory. Then each
+is asked for once, which both sides answer from the page cache. Many keys are read at one moment, and the history of a
+key by both ways that there are.
 """
 
 from __future__ import annotations
 
+import itertools
+import statistics
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -55,8 +60,72 @@ def measure(bench: Workbench) -> Iterator[Figure]:
                 against=f"rocksdict, {name}",
                 details={"gets": len(pairs), "found": sum(row is not None for row in expected)},
             )
+        yield from once_each(bench, stream, store, database, state)
+        yield from many_keys(bench, stream, store, database, state)
+        yield histories(bench, pairs, store, state)
         store.close()
     database.close()
+
+
+def once_each(bench: Workbench, stream: Stream, store: Any, database: Rdict, state: str) -> Iterator[Figure]:
+    """Gets of keys and moments that were not asked for before."""
+    ours, theirs = (fresh_questions(bench, stream) for _ in range(2))
+    iterator = database.iter()
+    costs = alternate(
+        {
+            "ours": lambda: [store.get(name, as_of=moment) for name, moment in next(ours)],
+            "theirs": lambda: [rocks_get(iterator, *pair) for pair in next(theirs)],
+        },
+        bench.runs,
+    )
+    yield compared(
+        "points",
+        "get as of T, each key and moment once",
+        costs["ours"],
+        costs["theirs"],
+        load=f"10x, {state}",
+        against="rocksdict, reused iterator",
+    )
+
+
+def fresh_questions(bench: Workbench, stream: Stream) -> Iterator[Pairs]:
+    return (questions(stream, bench.size.points, bench.seed + number) for number in itertools.count(1))
+
+
+def many_keys(bench: Workbench, stream: Stream, store: Any, database: Rdict, state: str) -> Iterator[Figure]:
+    """Microseconds for each of many keys at one moment, and its ratio to as many reads of rocksdict."""
+    moment = stream.moment(0.5)
+    pairs = [(name, moment) for name, _ in questions(stream, bench.size.points, bench.seed)]
+    names, theirs = [name for name, _ in pairs], reused(database, pairs)
+    check(store.get_many(names, as_of=moment), theirs(), pairs)
+    costs = alternate({"ours": lambda: store.get_many(names, as_of=moment), "theirs": theirs}, bench.runs)
+    us = statistics.median(costs["ours"].cpu) * 1000 / len(names)
+    load, details = f"10x, {state}", {"keys": len(names), "cost_ms": costs["ours"].summary()}
+    yield Figure("points", "many keys at one moment", round(us, 2), 2.0, load, unit="us a key", details=details)
+    yield compared(
+        "points",
+        "many keys at one moment",
+        costs["ours"],
+        costs["theirs"],
+        load=load,
+        against="rocksdict, reused iterator",
+    )
+
+
+def histories(bench: Workbench, pairs: Pairs, store: Any, state: str) -> Figure:
+    """The history of a key as a table, against its versions one by one."""
+    names = [name for name, _ in pairs[: max(len(pairs) // 20, 5)]]
+    costs = alternate(
+        {
+            "ours": lambda: [store.history(key=name).read_all() for name in names],
+            "theirs": lambda: [list(store.get_versions(name)) for name in names],
+        },
+        bench.runs,
+    )
+    load = f"10x, {state}"
+    return compared(
+        "points", "history of a key", costs["ours"], costs["theirs"], goal=2.0, load=load, against="get_versions"
+    )
 
 
 def questions(stream: Stream, count: int, seed: int) -> Pairs:

@@ -42,6 +42,8 @@ GOALS = (
     Goal("open after thousands of commits / after 100", "small_commits", "open"),
     Goal("get as of T / rocksdict, fresh iterator", "points", "get", "", "rocksdict, fresh"),
     Goal("get as of T / rocksdict, reused iterator", "points", "get", "", "rocksdict, reused"),
+    Goal("many keys at one moment, CPU", "points", "many keys"),
+    Goal("history of a key / get_versions", "points", "history"),
     Goal("compaction", "compaction", "speed"),
     Goal("memory of compaction", "compaction", "anonymous"),
     Goal("work that a killed compaction keeps", "compaction", "work kept"),

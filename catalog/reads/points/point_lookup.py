@@ -33,6 +33,7 @@ CHECKPOINTS = 64  # of the segments in order of time, for which the slots before
 ROWS_A_LOOK = 128  # rows of a segment that are entered into the filter in the time of one look into the segment
 KEYS_AT_ONCE = 1 << 14
 ROW_BITS = (1 << 32) - 1
+NEVER = -(1 << 62)  # reads, after which compiled code is not tried again
 FEW = 3  # rows that are looked at sooner than the key of one row is compared
 
 
@@ -94,7 +95,12 @@ class PointLookup:
         """Count reads of single keys; after many of them, rows are found by compiled code."""
         self._reads += reads
         if not self.is_compiled and reads_pay(self._reads, reads):
-            self.is_compiled = True
+            try:
+                self._new_table().find(-HALF, 0)
+            except Exception:  # numba may import and still not compile; errors of many kinds say so
+                self._table, self._reads = None, NEVER
+            else:
+                self.is_compiled = True
 
     def following(self, log_state: LogState) -> PointLookup:
         """Return the lookup of another log state, which takes over opened segments and the filter."""

@@ -97,3 +97,17 @@ def test_every_layout(
             pair.step("reopen", None)
     check(pair, is_compiled)
     pair.store.close()
+
+
+def test_reads_go_on_in_python_where_numba_cannot_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*arguments: object) -> None:
+        raise RuntimeError("this version of Python is not supported")
+
+    monkeypatch.setattr(f"{POINT_LOOKUP}.LookupTable", fails)
+    monkeypatch.setattr(f"{POINT_LOOKUP}.reads_pay", lambda reads, more: reads >= 0)
+    pair = Pair(str(tmp_path), None, True)
+    pair.step("put_all", [(key, 1, 2) for key in KEYS])
+    pair.step("commit", None)
+    check(pair, is_compiled=False)
+    check(pair, is_compiled=False)
+    pair.store.close()
