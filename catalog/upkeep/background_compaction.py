@@ -25,8 +25,9 @@ from statestore.catalog.log.storage import local_root
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep import compaction_rules
 from statestore.catalog.upkeep.compaction_plan import Mode, is_behind, next_step
+from statestore.catalog.upkeep.log_trimming import pack_limit, trim_log
 from statestore.catalog.upkeep.publish_compaction import run_one_step
-from statestore.catalog.upkeep.vacuum import remove_replaced, run_vacuum
+from statestore.catalog.upkeep.vacuum import KEPT_US, remove_replaced, run_vacuum
 from statestore.formats.places.disk_errors import storage_error
 from statestore.formats.places.rocksdb_forks import leave_in_forks
 
@@ -51,6 +52,7 @@ class Background:
         self._rows = 0  # committed since the open rows were made dense
         self._newest: LogState | None = None  # after the last step
         self._next_vacuum = 0.0  # by the monotonic clock
+        self._packed = 0  # version up to which log entries were packed or tried
         self._reset()
 
     def _reset(self) -> None:
@@ -160,8 +162,12 @@ class Background:
             return
         if time.monotonic() < self._next_vacuum:
             remove_replaced(files, log_state)
+            if pack_limit(log_state) > self._packed:
+                self._packed = pack_limit(log_state)
+                trim_log(files, log_state, time.time_ns() // 1000 - KEPT_US, dry_run=False)
             return
         self._next_vacuum = time.monotonic() + VACUUM_SECONDS
+        self._packed = pack_limit(log_state)
         run_vacuum(files, log_state, None, dry_run=False)
 
     def _is_given_up(self) -> bool:

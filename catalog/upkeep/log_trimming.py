@@ -6,7 +6,7 @@ that are gone, so the order of all steps matters:
 - A checkpoint that covers the entries, and the pack that has their content, exist durably before an entry is removed.
 - Entries go from the oldest on. As long as an entry exists, the one after it was not removed.
 - No entry goes while a commit is under way that began before this process looked at the log. A commit that begins later
-  takes the newest version, which is thousands of versions away.
+  takes the newest version, which is hundreds of versions away.
 """
 
 from __future__ import annotations
@@ -39,11 +39,16 @@ from statestore.formats.changelogs.changelog import made_at
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
 from statestore.formats.places.file_presence import names_in
 
-KEPT_ENTRIES = 4_096
+KEPT_ENTRIES = 512
 CLAIM_WAIT = 5.0  # seconds
 POLL = 0.02
 _PACK = re.compile(re.escape(PACKS) + r"([0-9]{20})\.arrow")
 _DATA_FILE = re.compile(rb"segments/[0-9A-Za-z_-][0-9A-Za-z._-]*")
+
+
+def pack_limit(log_state: LogState) -> int:
+    """Return the version up to which entries can be in packs."""
+    return first_of_pack(max(0, log_state.version - KEPT_ENTRIES))
 
 
 def trim_log(files: SegmentFiles, newest: LogState, cutoff: int, dry_run: bool) -> list[ObjectInfo]:
@@ -53,7 +58,7 @@ def trim_log(files: SegmentFiles, newest: LogState, cutoff: int, dry_run: bool) 
     Object stores have no claims, so their logs stay as they are.
     """
     storage, root = files.storage, local_root(files.storage)
-    limit = first_of_pack(max(0, newest.version - KEPT_ENTRIES))
+    limit = pack_limit(newest)
     if root is None or not newest.store or not limit:
         return []
     log = _Log(storage)
