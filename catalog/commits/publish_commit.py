@@ -266,7 +266,8 @@ def _prepare_at_once(
 ) -> _Prepared | None:
     """Write the rows while another thread compares the keys of the ended rows and writes the closures.
 
-    Either task takes as long as the other. Returns None, and leaves no file, if the comparison failed.
+    Either task takes as long as the other. The tombstones have a thread, too, because each file waits for the disk.
+    Returns None, and leaves no file, if the comparison failed.
     """
 
     new, closing = NewFiles(claimed), NewFiles(claimed)
@@ -281,10 +282,13 @@ def _prepare_at_once(
 
     closed = False
     try:
-        with ThreadPoolExecutor(1) as other:  # one for each commit: a permanent thread would not survive a fork
-            closed_rows = other.submit(close_rows)
+        with ThreadPoolExecutor(2) as others:  # for each commit: permanent threads would not survive a fork
+            closed_rows = others.submit(close_rows)
             opened = add_rows(files, log_state, records, resolution, new)
-            files.storage.create_many(new.buffers)
+            buffers = list(new.buffers.items())
+            tombstones = others.submit(files.storage.create_many, dict(buffers[1:]))
+            files.storage.create_many(dict(buffers[:1]))
+        tombstones.result()
         closed = closed_rows.result()
     finally:
         if not closed:
