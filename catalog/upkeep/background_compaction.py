@@ -35,6 +35,7 @@ LOGGER = logging.getLogger("statestore")
 SLICE_SECONDS = 0.02
 IDLE_SECONDS = 2.0
 LOOK_SECONDS = 0.1
+PAUSE_SECONDS = 0.01
 VACUUM_SECONDS = 3_600.0
 REMOVAL_PAUSE = 20.0  # between two removals of replaced files, in units of the time that the first one took
 IDLE_ROWS = 0.5  # rows committed since the open rows were last made dense, in units of live rows
@@ -181,7 +182,12 @@ class Background:
         """Trim the log as soon as a run of entries can be packed: in an hour, small commits make tens of thousands."""
         if pack_limit(log_state) > self._packed:
             self._packed = pack_limit(log_state)
-            trim_log(files, log_state, time.time_ns() // 1000 - KEPT_US, dry_run=False)
+            trim_log(files, log_state, time.time_ns() // 1000 - KEPT_US, dry_run=False, pause=self._pause)
+
+    def _pause(self) -> None:
+        """Let commits go on: a thread that never waits takes the interpreter at each of their system calls."""
+        if not self._stopping:
+            time.sleep(PAUSE_SECONDS)
 
     def _is_given_up(self) -> bool:
         return self._giving_up
