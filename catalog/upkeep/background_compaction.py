@@ -25,8 +25,9 @@ from statestore.catalog.log.storage import local_root
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep import compaction_rules
 from statestore.catalog.upkeep.compaction_plan import Mode, is_behind, next_step
+from statestore.catalog.upkeep.log_trimming import pack_limit, trim_log
 from statestore.catalog.upkeep.publish_compaction import run_one_step
-from statestore.catalog.upkeep.vacuum import remove_replaced, run_vacuum
+from statestore.catalog.upkeep.vacuum import KEPT_US, remove_replaced, run_vacuum
 from statestore.formats.places.disk_errors import storage_error
 from statestore.formats.places.rocksdb_forks import leave_in_forks
 
@@ -34,6 +35,7 @@ LOGGER = logging.getLogger("statestore")
 SLICE_SECONDS = 0.02
 IDLE_SECONDS = 2.0
 LOOK_SECONDS = 0.1
+PAUSE_SECONDS = 0.01
 VACUUM_SECONDS = 3_600.0
 REMOVAL_PAUSE = 20.0  # between two removals of replaced files, in units of the time that the first one took
 IDLE_ROWS = 0.5  # rows committed since the open rows were last made dense, in units of live rows
@@ -53,6 +55,7 @@ class Background:
         self._newest: LogState | None = None  # after the last step
         self._next_vacuum = self._next_removal = 0.0  # by the monotonic clock
         self._has_replaced = False  # steps were run since replaced files were last removed
+        self._packed = 0  # version before which log entries were packed, or could not be
         self._reset()
 
     def _reset(self) -> None:
@@ -119,6 +122,7 @@ class Background:
                 self._news.clear()
                 log_state = self._steps(files, log_state, "due")
                 self._vacuum(files, log_state)
+                self._pack(files, log_state)
                 if not self._stopping and self._news.wait(IDLE_SECONDS) and not self._stopping:
                     continue
                 live = sum(m.open_rows or 0 for m in log_state.segments if not m.tombstone)
@@ -165,6 +169,7 @@ class Background:
         begin = time.monotonic()
         if begin >= self._next_vacuum:
             self._next_vacuum = begin + VACUUM_SECONDS
+            self._packed = pack_limit(log_state)
             run_vacuum(files, log_state, None, dry_run=False)
         elif self._has_replaced and (at_once or self._stopping or begin >= self._next_removal):
             remove_replaced(files, log_state)
@@ -172,6 +177,17 @@ class Background:
             return
         self._has_replaced = False
         self._next_removal = time.monotonic() + REMOVAL_PAUSE * (time.monotonic() - begin)
+
+    def _pack(self, files: SegmentFiles, log_state: LogState) -> None:
+        """Trim the log as soon as a run of entries can be packed: in an hour, small commits make tens of thousands."""
+        if pack_limit(log_state) > self._packed:
+            self._packed = pack_limit(log_state)
+            trim_log(files, log_state, time.time_ns() // 1000 - KEPT_US, dry_run=False, pause=self._pause)
+
+    def _pause(self) -> None:
+        """Let commits go on: a thread that never waits takes the interpreter at each of their system calls."""
+        if not self._stopping:
+            time.sleep(PAUSE_SECONDS)
 
     def _is_given_up(self) -> bool:
         return self._giving_up

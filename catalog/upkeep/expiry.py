@@ -19,11 +19,11 @@ def run_expiry(files: SegmentFiles, base: LogState, horizon_time: int) -> LogSta
     """Expire moments before ``horizon_time`` (epoch microseconds): refuse them, and drop files that hold only them."""
     log_state = base
     while True:
-        log_state = load_log_state(files.storage, base=log_state)
-        horizon = _horizon(log_state, horizon_time)
-        if horizon is None:
-            return log_state
         with claim(files.storage):
+            log_state = load_log_state(files.storage, base=log_state)
+            horizon = _horizon(log_state, horizon_time)
+            if horizon is None:
+                return log_state
             removed = tuple(m.name for m in log_state.segments if _can_drop(log_state, m, horizon))
             entry = new_entry(log_state, "expire", NewFiles(), removed=removed, horizon=horizon)
             try:

@@ -6,7 +6,7 @@ that are gone, so the order of all steps matters:
 - A checkpoint that covers the entries, and the pack that has their content, exist durably before an entry is removed.
 - Entries go from the oldest on. As long as an entry exists, the one after it was not removed.
 - No entry goes while a commit is under way that began before this process looked at the log. A commit that begins later
-  takes the newest version, which is thousands of versions away.
+  takes the newest version, which is hundreds of versions away.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from statestore.catalog.commits.changelog_ownership import FOLDER as CHANGELOGS
@@ -39,21 +39,29 @@ from statestore.formats.changelogs.changelog import made_at
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
 from statestore.formats.places.file_presence import names_in
 
-KEPT_ENTRIES = 4_096
+KEPT_ENTRIES = 512
+PORTION = 16  # entries that are read or removed between two pauses
 CLAIM_WAIT = 5.0  # seconds
 POLL = 0.02
 _PACK = re.compile(re.escape(PACKS) + r"([0-9]{20})\.arrow")
 _DATA_FILE = re.compile(rb"segments/[0-9A-Za-z_-][0-9A-Za-z._-]*")
 
 
-def trim_log(files: SegmentFiles, newest: LogState, cutoff: int, dry_run: bool) -> list[ObjectInfo]:
+def pack_limit(log_state: LogState) -> int:
+    """Return the version up to which entries can be in packs."""
+    return first_of_pack(max(0, log_state.version - KEPT_ENTRIES))
+
+
+def trim_log(
+    files: SegmentFiles, newest: LogState, cutoff: int, dry_run: bool, pause: Callable[[], None] = lambda: None
+) -> list[ObjectInfo]:
     """Pack old entries, remove (or only list) those that are packed, and those of versions that cannot be read since
     the last expiry and were committed before ``cutoff`` (epoch microseconds).
 
-    Object stores have no claims, so their logs stay as they are.
+    ``pause`` is called after each `PORTION` of entries. Object stores have no claims, so their logs stay as they are.
     """
     storage, root = files.storage, local_root(files.storage)
-    limit = first_of_pack(max(0, newest.version - KEPT_ENTRIES))
+    limit = pack_limit(newest)
     if root is None or not newest.store or not limit:
         return []
     log = _Log(storage)
@@ -64,7 +72,7 @@ def trim_log(files: SegmentFiles, newest: LogState, cutoff: int, dry_run: bool) 
     removable = log.before(start)
     for first in range(start, limit, PACKED_VERSIONS):
         entries = log.entries_in(first)
-        if entries and not dry_run and not _is_packed(storage, newest.store, first, entries):
+        if entries and not dry_run and not _is_packed(storage, newest.store, first, entries, pause):
             break  # what remains must have no hole, so later entries stay, too
         removable += [log.entries[version] for version in entries]
     removable += log.checkpoints_before(start)
@@ -74,8 +82,10 @@ def trim_log(files: SegmentFiles, newest: LogState, cutoff: int, dry_run: bool) 
     if not _commits_ended(root):
         return []
     files.check_identity()
-    for item in removable:
+    for number, item in enumerate(removable):
         storage.delete(item.name)
+        if number % PORTION == 0:
+            pause()
     return removable
 
 
@@ -179,10 +189,14 @@ def _has_checkpoint(storage: Storage, version: int) -> bool:
     return True
 
 
-def _is_packed(storage: Storage, store: str, first: int, entries: list[int]) -> bool:
+def _is_packed(storage: Storage, store: str, first: int, entries: list[int], pause: Callable[[], None]) -> bool:
     """Return whether a pack has the content of these entries, after it was made if that is possible."""
+    texts: dict[int, bytes] = {}
     try:
-        texts = {version: canonical_text(entry_name(version), storage.read(entry_name(version))) for version in entries}
+        for version in entries:
+            texts[version] = canonical_text(entry_name(version), storage.read(entry_name(version)))
+            if version % PORTION == 0:
+                pause()
     except (CorruptError, NotFoundError):  # it stays where it is, and reading it reports the damage
         return False
     try:

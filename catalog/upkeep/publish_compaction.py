@@ -79,11 +79,11 @@ def run_one_step(
     """
     log_state = base
     for _ in range(MAX_ATTEMPTS):
-        log_state, _lease = files.leased(log_state)
-        step = next_step(log_state, rules, mode, until)
-        if step is None:
-            return log_state
-        with claim(files.storage) as claimed:
+        with claim(files.storage) as claimed:  # before the log is read, so that its trimming cannot overtake the step
+            log_state, _lease = files.leased(log_state)
+            step = next_step(log_state, rules, mode, until)
+            if step is None:
+                return log_state
             published = _attempt(files, log_state, step, rules, claimed, stop)
         if published is not None:
             return published

@@ -67,7 +67,7 @@ def commit_parts(
     log_state = base
     files.check_identity()
     files.settle()
-    with files.publishing:
+    with files.publishing, claim(files.storage):  # before the log is read, see `commit_change`
         for _ in range(MAX_ATTEMPTS):
             log_state, _lease = files.leased(log_state)
             if is_committed(log_state, transaction):

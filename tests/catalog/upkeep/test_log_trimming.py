@@ -27,7 +27,8 @@ from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import LocalStorage
 from statestore.catalog.reads.segment_files import SegmentFiles, shared_files
 from statestore.catalog.stores.pending_writes import records_of
-from statestore.catalog.upkeep import log_trimming
+from statestore.catalog.upkeep import background_compaction, log_trimming
+from statestore.catalog.upkeep.background_compaction import background_of
 from statestore.catalog.upkeep.vacuum import run_vacuum
 from statestore.formats.errors import ConflictError, CorruptError, NotFoundError
 
@@ -128,6 +129,21 @@ def test_packed_entries_are_found_and_their_files_are_gone(made: Made) -> None:
     log += [read_entry(store._storage, version) for version in range(len(log), store.version + 1)]
     assert entries_left(store)[0] == 6 * LENGTH
     check(store, log)
+
+
+def test_the_background_packs_what_is_due_without_waiting_for_its_next_vacuum(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An hour of small commits would be tens of thousands of files."""
+    store, log = made
+    background = background_of(store._files)
+    background._pack(store._files, store._log_state)
+    assert entries_left(store) == list(range(PACKED, COMMITS + 1))
+    check(store, log)
+    listed = []
+    monkeypatch.setattr(background_compaction, "trim_log", lambda *_, **__: listed.append(1))
+    background._pack(store._files, store._log_state)
+    assert listed == []  # the folder is listed once for each pack
 
 
 def test_a_log_is_trimmed_at_the_horizon(made: Made) -> None:
