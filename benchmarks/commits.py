@@ -6,8 +6,8 @@
 Loads of bulk commits: every key once a commit; hot keys (half of the updates by a power law, half uniform); the same
 with 3 % deletes, with 1 % late records (by up to 5 % of the stream), and with both, also with compaction as delivered.
 Each commit is measured against a raw Arrow write of its upserts without fsync, wall clock and CPU of the process.
-Commits of 10 rows are measured against creating a file and two fsyncs. Commits of threads that share a handle are
-measured by their number a second.
+Commits of 10 rows are measured against creating a file and two fsyncs. One commit of all rows of a load is measured by
+the memory that it takes. Commits of threads that share a handle are measured by their number a second.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import statistics
 import tempfile
 import threading
@@ -207,6 +208,40 @@ def small_commits(folder: Path, commits: int) -> None:
     store.close()
 
 
+def anonymous_mb() -> float:
+    """The anonymous memory of this process."""
+    found = re.search(r"RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return int(found[1]) / 1024 if found else 0.0
+
+
+def huge_commit(folder: Path, rows: int, keys: int, batch: int) -> None:
+    """Measure the memory that one commit of many rows takes beside them, while another thread looks at it."""
+    catalog = statestore.connect(folder / "w")
+    catalog.create_store("s", key=KEY, value=VALUE).close()
+    store: statestore.VersionedStore = catalog.open_store("s", auto_compact=False)
+    stream = Stream(keys, batch, Load("huge", deletes=0.03, late=0.01))
+    for number in range(rows // batch):
+        store.put_all(stream.commit(number))
+    before, greatest, ended = anonymous_mb(), [0.0], threading.Event()
+
+    def look() -> None:
+        while not ended.wait(0.01):
+            greatest[0] = max(greatest[0], anonymous_mb())
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    cost = cost_of(store.commit)
+    ended.set()
+    looking.join()
+    report(
+        f"memory of one commit of {rows} rows",
+        mb=round(greatest[0] - before),
+        mb_before=round(before),
+        cpu_us_a_row=round(cost.cpu * 1000 / rows, 2),
+    )
+    store.close()
+
+
 def commits_of_threads(folder: Path, seconds: float) -> None:
     for threads in (1, 4, 16):
         catalog = statestore.connect(folder / f"threads-{threads}")
@@ -253,6 +288,9 @@ def main() -> None:
     if options.only in "small":
         with tempfile.TemporaryDirectory() as folder:
             small_commits(Path(folder), small)
+    if options.only in "huge":
+        with tempfile.TemporaryDirectory() as folder:
+            huge_commit(Path(folder), commits * rows, keys, rows)
     if options.only in "threads":
         with tempfile.TemporaryDirectory() as folder:
             commits_of_threads(Path(folder), 3.0)

@@ -14,6 +14,7 @@ import statestore
 from statestore.catalog.commits import open_rows
 from statestore.catalog.commits.ranges import divided_records
 from statestore.catalog.upkeep import compaction_rules
+from statestore.catalog.upkeep.background_compaction import background_of
 from statestore.catalog.upkeep.compaction_rules import Rules
 
 Ints = npt.NDArray[np.int64]
@@ -103,6 +104,8 @@ def run(folder: Path, size: Size, seed: int) -> None:
     for number in range(1, size.commits + 1):
         store.put_all(stream.table((number - 1) * size.rows, number * size.rows))
         versions[store.commit()] = number * size.rows
+        if number % 2:  # the next commit comes after the compaction, otherwise during it
+            background_of(store._files).finish()
         if number % size.every == 0:
             check_everything(store, stream, versions)
     assert store.version > len(versions)  # it was compacted meanwhile
@@ -116,9 +119,9 @@ def run(folder: Path, size: Size, seed: int) -> None:
 def test_small_commits_with_eager_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: int) -> None:
     monkeypatch.setattr(divided_records, "MEMORY", memory)
     monkeypatch.setattr(open_rows, "MIN_KEYS", 500)
-    rules = Rules(small_store=2_000, small_fan_in=4, block_rows=1_024)
+    rules = Rules(small_store=2_000, small_fan_in=3, fan_in=2, tier_rows=512, block_rows=1_024)
     monkeypatch.setattr(compaction_rules, "DEFAULT", rules)
-    run(tmp_path, Size(keys=5_000, commits=12, rows=4_000, every=4), seed=1)
+    run(tmp_path, Size(keys=4_000, commits=9, rows=3_000, every=3), seed=1)
 
 
 @pytest.mark.slow
