@@ -23,7 +23,7 @@ from statestore.catalog.reads.chosen_rows import (
 from statestore.catalog.reads.gathered_columns import GatheredColumn, TooMuchTextError, rows_between, usual_bytes
 from statestore.catalog.reads.pieces.live_batches import joined, live_batches
 from statestore.catalog.reads.row_ends import chosen_ends, pair_ends
-from statestore.catalog.reads.scan import CHUNK_ROWS, VERSION_COLUMN, Piece, StoreSplit, TimeRange, judged
+from statestore.catalog.reads.scan import CHUNK_ROWS, NOW, VERSION_COLUMN, Piece, StoreSplit, TimeRange, judged
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.errors import StateStoreError
 from statestore.formats.kernels.arrays import Bools, Ints
@@ -126,7 +126,9 @@ class _Reading:
         """Return whether a part is passed as a view of the file, and no end need be computed."""
         if part.cut or part.length < self._viewed_rows:
             return False
-        return not self.shows_ends or (self._window.newest and not part.segment.closures)
+        # As of now, all rows of a part that is not cut are open.
+        unchanged = self._window.newest and (self._window.low == NOW or not part.segment.closures)
+        return unchanged or not self.shows_ends
 
     def whole_parts(self, chosen: ChosenRows) -> list[int]:
         """Return the numbers of parts that are passed as views, but for their ends."""
