@@ -45,9 +45,14 @@ class FoldedRows:
         return FoldedRows(*(column[rows] for column in vars(self).values()))
 
 
-def fold(files: SegmentFiles, log_state: LogState, segment: SegmentWithClosures) -> tuple[FoldedRows, list[FoldedRows]]:
-    """Return (the rows that stay, the beliefs that folding made) of a segment with all its closures folded."""
-    rows = stored_rows(files, segment)
+def fold(
+    files: SegmentFiles, log_state: LogState, segment: SegmentWithClosures, chosen: Numbers | None = None
+) -> tuple[FoldedRows, list[FoldedRows]]:
+    """Return (the rows that stay, the beliefs that folding made) of a segment with all its closures folded.
+
+    ``chosen``: only these rows, ascending.
+    """
+    rows = stored_rows(files, segment, chosen)
     if segment.closures:
         rows = FoldedRows(rows.row, rows.start, rows.end.copy(), rows.added, *_copies(rows), rows.dropped)
     kept = np.ones(len(rows), bool)
@@ -61,18 +66,19 @@ def _copies(rows: FoldedRows) -> tuple[Ints, Bools]:
     return rows.closed.copy(), rows.split.copy()
 
 
-def stored_rows(files: SegmentFiles, segment: SegmentWithClosures) -> FoldedRows:
-    """Return all rows of a segment as stored; the arrays are views of its file where that is possible."""
+def stored_rows(files: SegmentFiles, segment: SegmentWithClosures, chosen: Numbers | None = None) -> FoldedRows:
+    """Return all or the ``chosen`` rows of a segment as stored; all are views of its file where that is possible."""
     file = files.open_segment(segment.meta)
-    count = segment.meta.rows
+    count = segment.meta.rows if chosen is None else len(chosen)
+    rows = slice(None) if chosen is None else chosen
     return FoldedRows(
-        np.arange(count, dtype=np.int32),
-        file.int64("valid_from"),
-        file.int64("valid_to"),
-        file.int64("_added"),
-        file.int64("_closed"),
-        file.bools("_split"),
-        file.int64("_dropped") if segment.meta.role == "belief" else never(count),
+        np.arange(count, dtype=np.int32) if chosen is None else chosen,
+        file.int64("valid_from")[rows],
+        file.int64("valid_to")[rows],
+        file.int64("_added")[rows],
+        file.int64("_closed")[rows],
+        file.bools("_split")[rows],
+        file.int64("_dropped")[rows] if segment.meta.role == "belief" else never(count),
     )
 
 
@@ -89,6 +95,8 @@ def _apply(
     beliefs = []
     for piece in segment.closures:
         closed, ends = files.closures(piece, segment.meta.rows)
+        if len(rows) < segment.meta.rows:
+            closed, ends = _among(rows.row, closed, ends)
         before = log_state.versions.stream_time_before(np.array([piece.version]))[0]
         replaced = ends <= rows.start[closed]
         punctual = (rows.end[closed] == OPEN) & (ends >= before) & ~replaced
@@ -102,6 +110,14 @@ def _apply(
         rows.closed[closed] = piece.version
         kept[closed[replaced]] = False
     return beliefs
+
+
+def _among(row: Numbers, closed: Ints, ends: Ints) -> tuple[Ints, Ints]:
+    """Return the closures of the rows in ``row``, which ascends, by their positions there."""
+    at = np.searchsorted(row, closed)
+    found = at < len(row)
+    found[found] = row[at[found]] == closed[found]
+    return at[found], ends[found]
 
 
 def _expired(rows: FoldedRows, horizon: Horizon, tombstone: bool) -> Bools:

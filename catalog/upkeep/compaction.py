@@ -58,7 +58,7 @@ def _rewrite(
     moves = [(np.full(v.meta.rows, -1, np.int32), np.full(v.meta.rows, -1, np.int32)) for v in segments]
     inputs = (*segments, *rewriting.beliefs)
     output = Output(files, log_state, rewrite.new, inputs, segments[0].meta.tombstone)
-    for role, blocks, cold in _outputs(rows, rewriting, live, rules):
+    for role, blocks, cold in outputs(rows, rewriting, live, rules):
         number = len(rewrite.new.segments)
         write_output(output, rows, role, blocks, cold)
         begin = 0
@@ -66,7 +66,7 @@ def _rewrite(
             _record_moves(moves, rows, block, number, begin)
             begin += len(block)
     older = [stored_rows(files, segment) for segment in rewriting.beliefs]
-    beliefs = RowsOfInputs.of([*map(_joined, made), *older])
+    beliefs = RowsOfInputs.of([*map(joined, made), *older])
     if len(beliefs):
         write_output(output, beliefs, "belief", [in_order(beliefs.start)], False)
     rewrite.removed += [segment.meta for segment in rewriting.beliefs]
@@ -82,7 +82,7 @@ def _rewrite_beliefs(files: SegmentFiles, log_state: LogState, rewrite: Rewrite,
     rewrite.removed += [segment.meta for segment in rewriting.segments]
 
 
-def _outputs(
+def outputs(
     rows: RowsOfInputs, rewriting: Rewriting, live: int, rules: Rules
 ) -> Iterator[tuple[Role, list[Numbers], bool]]:
     """Yield (role, blocks of positions in ``rows``, whether to compress) of each segment to write."""
@@ -128,7 +128,7 @@ def in_order(times: Ints) -> Numbers:
     return sorted_with_positions((times - times.min()).astype(np.uint64))[1].astype(np.int32)
 
 
-def _joined(parts: Sequence[FoldedRows]) -> FoldedRows:
+def joined(parts: Sequence[FoldedRows]) -> FoldedRows:
     if len(parts) == 1:
         return parts[0]
     if not parts:

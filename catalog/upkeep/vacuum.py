@@ -31,7 +31,7 @@ from statestore.formats.segments.segment_meta import FileRef
 STAGING = "staging"
 KEPT_US = 7 * 86_400_000_000  # age of files that are removed by default
 LEFT_BEHIND = re.compile(
-    rf"segments/[0-9a-f]{{32}}(\.index|\.closures)?\.arrow|{STAGING}/.*|(.*/)?{re.escape(TEMPORARY)}\w+"
+    rf"segments/[0-9a-f]{{32}}(\.index|\.closures|\.moves)?\.arrow|{STAGING}/.*|(.*/)?{re.escape(TEMPORARY)}\w+"
 )
 
 
