@@ -17,7 +17,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import ipc
 
+from statestore.catalog.upkeep.segment_output import COLD
 from statestore.formats.segments.compressed_write import Compression
 from statestore.formats.segments.ipc_file import Batches, encode_file
 from statestore.formats.segments.key_index import encode_index
@@ -40,6 +41,7 @@ from statestore.formats.values.key_hash import hash_keys
 VERSIONS = 10
 COMMIT_ROWS = 100_000
 SYSTEM = ["_added", "_closed", "_split"]
+UNCODED = replace(COLD, level=3, coded=False)  # as releases wrote that knew no coded numbers
 Ints = npt.NDArray[np.int64]
 
 
@@ -137,7 +139,7 @@ def write(folder: Path, blocks: list[pa.Table], compression: Compression | None)
         (folder / name).write_bytes(data)
         return ref
 
-    name = f"{'plain' if compression is None else compression.level}.arrow"
+    name = f"{len(list(folder.iterdir()))}.arrow"
     rows = [RowsOfBlock(table, np.zeros(table.num_rows, np.bool_)) for table in blocks]
     schema = blocks[0].schema
     meta: SegmentMeta = write_blocks(
@@ -269,7 +271,7 @@ def measure_columns(folder: Path, load: Load, blocks: list[pa.Table], compressio
         seconds = time.process_time() - begin
         stored = sum(batch.stored_bytes(segment.schema.get_field_index(name)) for batch in segment._batches)
         plain = sum(block.column(name).nbytes for block in blocks)
-        report("column", load=load.name, column=name, level=compression.level, plain=plain / segment.rows,
+        report("column", load=load.name, column=name, coded=compression.coded, plain=plain / segment.rows,
                compressed=stored / segment.rows, ns=1e9 * seconds / segment.rows)  # fmt: skip
 
 
@@ -285,10 +287,12 @@ def main() -> None:
         blocks = closed_blocks(load, keys)
         with tempfile.TemporaryDirectory() as folder:
             segments = {"plain": write(Path(folder), blocks, None)}
-            segments["zstd"] = write(Path(folder), blocks, Compression())
+            segments["zstd"] = write(Path(folder), blocks, UNCODED)
+            segments["coded"] = write(Path(folder), blocks, COLD)
             measure_bytes(load, blocks, segments)
             if options.columns:
-                measure_columns(Path(folder), load, blocks, Compression())
+                for compression in (UNCODED, COLD):
+                    measure_columns(Path(folder), load, blocks, compression)
             measure_reads(Path(folder), load, segments, options.runs)
 
 

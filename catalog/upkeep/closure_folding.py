@@ -8,7 +8,8 @@ row.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -18,25 +19,30 @@ from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.row_ends import SegmentWithClosures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Bools, Ints
+from statestore.formats.segments.decoded_columns import DecodedColumns
+from statestore.formats.segments.segment import Segment
 from statestore.formats.segments.segment_meta import OPEN
 
 Numbers = npt.NDArray[np.int32]
+Versions = npt.NDArray[np.int32 | np.int64]
 
 
 @dataclass(frozen=True)
 class FoldedRows:
-    """The system columns of rows of one segment, after folding; ``row`` is the row's number in the segment.
+    """Rows of several segments: the number of the segment, the row in it, and the system columns after folding.
 
-    ``dropped`` is the commit that dropped a belief; 0 for other rows. Times are epoch microseconds.
+    ``dropped`` is the commit that dropped a belief; 0 for other rows. Times are epoch microseconds. Numbers of versions
+    take four bytes where these suffice.
     """
 
+    source: npt.NDArray[np.int16 | np.int32]
     row: Numbers
     start: Ints
     end: Ints
-    added: Ints
-    closed: Ints
+    added: Versions
+    closed: Versions
     split: Bools
-    dropped: Ints
+    dropped: Versions
 
     def __len__(self) -> int:
         return len(self.row)
@@ -44,47 +50,108 @@ class FoldedRows:
     def take(self, rows: Ints | Bools) -> FoldedRows:
         return FoldedRows(*(column[rows] for column in vars(self).values()))
 
+    @staticmethod
+    def joined(parts: Sequence[FoldedRows]) -> FoldedRows:
+        """Return the rows of at least one part, one after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        names = [field.name for field in fields(FoldedRows)]
+        return FoldedRows(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
+
+class Inputs:
+    """The segments that a rewriting reads, opened for it alone.
+
+    What it decompresses displaces no column that readers use, and goes with it. ``kept_bytes`` bounds that memory.
+    ``chosen``: only these rows of each segment are read, which ascend; None for all.
+    """
+
+    def __init__(
+        self,
+        files: SegmentFiles,
+        segments: Sequence[SegmentWithClosures],
+        kept_bytes: int,
+        chosen: Sequence[Numbers] | None = None,
+    ) -> None:
+        kept = DecodedColumns(kept_bytes)
+        self.segments = segments
+        self._chosen = chosen
+        self._files = files
+        self._opened = [files.open_apart(segment.meta, kept) for segment in segments]
+
+    def opened(self, number: int) -> Segment:
+        """Return an input; the length of its file is checked at each use, because it is mapped."""
+        self._files.check_length(self.segments[number].meta.file)
+        return self._opened[number]
+
+    def count(self, number: int) -> int:
+        """Return the number of rows that are read of an input."""
+        return self.segments[number].meta.rows if self._chosen is None else len(self._chosen[number])
+
+    def stored(self, numbers: range, newest: int) -> FoldedRows:
+        """Return the rows of the segments of these numbers as stored; ``newest`` is the greatest version."""
+        metas = [self.segments[number].meta for number in numbers]
+        counts = [self.count(number) for number in numbers]
+        total = sum(counts)
+        version = np.int32 if newest < 1 << 31 else np.int64
+        beliefs = any(meta.role == "belief" for meta in metas)
+        rows = FoldedRows(
+            np.repeat(np.array(numbers, np.int16 if numbers.stop < 1 << 15 else np.int32), counts),
+            np.empty(total, np.int32),
+            np.empty(total, np.int64),
+            np.empty(total, np.int64),
+            np.empty(total, version),
+            np.empty(total, version),
+            np.empty(total, bool),
+            np.zeros(total, version) if beliefs else never(total),
+        )
+        begin = 0
+        for number, meta in zip(numbers, metas, strict=True):
+            file, mine = self.opened(number), slice(begin, begin + self.count(number))
+            chosen = None if self._chosen is None else self._chosen[number]
+            taken = slice(None) if chosen is None else chosen
+            rows.row[mine] = np.arange(meta.rows, dtype=np.int32) if chosen is None else chosen
+            rows.start[mine] = file.int64_rows("valid_from", 0, meta.rows)[taken]
+            rows.end[mine] = file.int64_rows("valid_to", 0, meta.rows)[taken]
+            rows.added[mine] = file.int64_rows("_added", 0, meta.rows)[taken]
+            rows.closed[mine] = file.int64_rows("_closed", 0, meta.rows)[taken]
+            rows.split[mine] = file.bools_rows("_split", 0, meta.rows)[taken]
+            if meta.role == "belief":
+                rows.dropped[mine] = file.int64_rows("_dropped", 0, meta.rows)[taken]
+            begin = mine.stop
+        return rows
+
 
 def fold(
-    files: SegmentFiles, log_state: LogState, segment: SegmentWithClosures, chosen: Numbers | None = None
+    files: SegmentFiles, log_state: LogState, inputs: Inputs, numbers: range
 ) -> tuple[FoldedRows, list[FoldedRows]]:
-    """Return (the rows that stay, the beliefs that folding made) of a segment with all its closures folded.
-
-    ``chosen``: only these rows, ascending.
-    """
-    rows = stored_rows(files, segment, chosen)
-    if segment.closures:
-        rows = FoldedRows(rows.row, rows.start, rows.end.copy(), rows.added, *_copies(rows), rows.dropped)
+    """Return (the rows that stay, the beliefs that folding made) of these inputs with all their closures folded."""
+    rows = inputs.stored(numbers, log_state.version)
     kept = np.ones(len(rows), bool)
-    beliefs = _apply(files, log_state, segment, rows, kept)
-    if log_state.horizon is not None:
-        kept &= ~_expired(rows, log_state.horizon, segment.meta.tombstone)
-    return rows if kept.all() else rows.take(kept), beliefs
+    beliefs, begin = [], 0
+    for number in numbers:
+        segment = inputs.segments[number]
+        mine = slice(begin, begin + inputs.count(number))
+        part = FoldedRows(*(column[mine] for column in vars(rows).values()))
+        beliefs += _apply(files, log_state, segment, part, kept[mine])
+        if log_state.horizon is not None:
+            kept[mine] &= ~_expired(part, log_state.horizon, segment.meta.tombstone)
+        begin = mine.stop
+    return rows if kept.all() else _compacted(rows, kept), beliefs
 
 
-def _copies(rows: FoldedRows) -> tuple[Ints, Bools]:
-    return rows.closed.copy(), rows.split.copy()
+def _compacted(rows: FoldedRows, kept: Bools) -> FoldedRows:
+    """Return the rows of a mask, in the memory of all rows."""
+    count = int(np.count_nonzero(kept))
+    for column in vars(rows).values():
+        if column.strides != (0,):
+            column[:count] = column[kept]
+    return FoldedRows(*(column[:count] for column in vars(rows).values()))
 
 
-def stored_rows(files: SegmentFiles, segment: SegmentWithClosures, chosen: Numbers | None = None) -> FoldedRows:
-    """Return all or the ``chosen`` rows of a segment as stored; all are views of its file where that is possible."""
-    file = files.open_segment(segment.meta)
-    count = segment.meta.rows if chosen is None else len(chosen)
-    rows = slice(None) if chosen is None else chosen
-    return FoldedRows(
-        np.arange(count, dtype=np.int32) if chosen is None else chosen,
-        file.int64("valid_from")[rows],
-        file.int64("valid_to")[rows],
-        file.int64("_added")[rows],
-        file.int64("_closed")[rows],
-        file.bools("_split")[rows],
-        file.int64("_dropped")[rows] if segment.meta.role == "belief" else never(count),
-    )
-
-
-def never(count: int) -> Ints:
+def never(count: int) -> Versions:
     """Return zeros that take no memory."""
-    zeros: Ints = np.broadcast_to(np.int64(0), count)
+    zeros: Versions = np.broadcast_to(np.int32(0), count)
     return zeros
 
 
@@ -103,8 +170,8 @@ def _apply(
         revised = closed[~punctual]
         if len(revised):
             was = rows.take(revised)
-            dropped = np.full(len(revised), piece.version)
-            beliefs.append(FoldedRows(was.row, was.start, was.end, was.added, was.closed, was.split, dropped))
+            dropped = np.full(len(revised), piece.version, rows.added.dtype)
+            beliefs.append(replace(was, dropped=dropped))
             rows.split[revised] = True
         rows.end[closed] = ends
         rows.closed[closed] = piece.version

@@ -12,20 +12,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from statestore.catalog.commits.new_files import NewFiles
 from statestore.catalog.log.log_state import LogState
+from statestore.catalog.reads.row_ends import SegmentWithClosures
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.catalog.upkeep.closure_folding import FoldedRows, fold, stored_rows
+from statestore.catalog.upkeep.closure_folding import FoldedRows, Inputs, Numbers, fold
 from statestore.catalog.upkeep.compaction_plan import Rewriting, Step
 from statestore.catalog.upkeep.compaction_rules import Rules
-from statestore.catalog.upkeep.segment_output import Output, RowsOfInputs, write_output
+from statestore.catalog.upkeep.segment_output import Output, write_output
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.segments.segment_meta import OPEN, ClosureSlice, Role, SegmentMeta
-from statestore.formats.values.packed_sort import sorted_with_positions
-
-Numbers = npt.NDArray[np.int32]
+from statestore.formats.values.packed_sort import positions_in_order
 
 
 @dataclass
@@ -42,7 +40,7 @@ def run_step(files: SegmentFiles, log_state: LogState, step: Step, rules: Rules,
     rewrite = Rewrite(new)
     for rewriting in step.rewritings:
         if rewriting.segments[0].meta.role == "belief":
-            _rewrite_beliefs(files, log_state, rewrite, rewriting)
+            _rewrite_beliefs(files, log_state, rewrite, rewriting, rules)
         else:
             _rewrite(files, log_state, rewrite, rewriting, step.live, rules)
     return rewrite
@@ -52,38 +50,55 @@ def _rewrite(
     files: SegmentFiles, log_state: LogState, rewrite: Rewrite, rewriting: Rewriting, live: int, rules: Rules
 ) -> None:
     segments = rewriting.segments
-    mains, made = zip(*(fold(files, log_state, segment) for segment in segments), strict=True)
-    rows = RowsOfInputs.of(mains)
-    del mains
-    moves = [(np.full(v.meta.rows, -1, np.int32), np.full(v.meta.rows, -1, np.int32)) for v in segments]
-    inputs = (*segments, *rewriting.beliefs)
+    inputs = Inputs(files, (*segments, *rewriting.beliefs), rules.kept_bytes)
+    rows, beliefs = fold(files, log_state, inputs, range(len(segments)))
+    number, place = np.full(len(rows), -1, np.int32), np.full(len(rows), -1, np.int32)
     output = Output(files, log_state, rewrite.new, inputs, segments[0].meta.tombstone)
     for role, blocks, cold in outputs(rows, rewriting, live, rules):
-        number = len(rewrite.new.segments)
-        write_output(output, rows, role, blocks, cold)
         begin = 0
         for block in blocks:
-            _record_moves(moves, rows, block, number, begin)
+            number[block] = len(rewrite.new.segments)
+            place[block] = np.arange(begin, begin + len(block), dtype=np.int32)
             begin += len(block)
-    older = [stored_rows(files, segment) for segment in rewriting.beliefs]
-    beliefs = RowsOfInputs.of([*map(joined, made), *older])
-    if len(beliefs):
-        write_output(output, beliefs, "belief", [in_order(beliefs.start)], False)
-    rewrite.removed += [segment.meta for segment in rewriting.beliefs]
-    for segment, moved in zip(segments, moves, strict=True):
-        rewrite.moved[segment.meta.name] = moved
-        rewrite.removed.append(segment.meta)
+        write_output(output, rows, role, blocks, cold)
+    rewrite.moved |= _moves(segments, rows, number, place)
+    del number, place
+    if rewriting.beliefs:
+        beliefs.append(inputs.stored(range(len(segments), len(inputs.segments)), log_state.version))
+    if beliefs:
+        made = FoldedRows.joined(beliefs)
+        write_output(output, made, "belief", [in_order(made.start)], False)
+    rewrite.removed += [segment.meta for segment in (*rewriting.beliefs, *segments)]
 
 
-def _rewrite_beliefs(files: SegmentFiles, log_state: LogState, rewrite: Rewrite, rewriting: Rewriting) -> None:
-    rows = RowsOfInputs.of([stored_rows(files, segment) for segment in rewriting.segments])
-    output = Output(files, log_state, rewrite.new, rewriting.segments, rewriting.segments[0].meta.tombstone)
+def _moves(
+    segments: Sequence[SegmentWithClosures], rows: FoldedRows, number: Numbers, place: Numbers
+) -> dict[str, tuple[Numbers, Numbers]]:
+    """Return the new location of each row of the segments; ``rows`` went to ``place`` of the output ``number``."""
+    bounds = np.searchsorted(rows.source, np.arange(len(segments) + 1))
+    moves = {}
+    for segment, begin, end in zip(segments, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        moved = number[begin:end], place[begin:end]
+        if end - begin < segment.meta.rows:
+            kept, moved = moved, (np.full(segment.meta.rows, -1, np.int32), np.full(segment.meta.rows, -1, np.int32))
+            for all_rows, those in zip(moved, kept, strict=True):
+                all_rows[rows.row[begin:end]] = those
+        moves[segment.meta.name] = moved
+    return moves
+
+
+def _rewrite_beliefs(
+    files: SegmentFiles, log_state: LogState, rewrite: Rewrite, rewriting: Rewriting, rules: Rules
+) -> None:
+    inputs = Inputs(files, rewriting.segments, rules.kept_bytes)
+    rows = inputs.stored(range(len(rewriting.segments)), log_state.version)
+    output = Output(files, log_state, rewrite.new, inputs, rewriting.segments[0].meta.tombstone)
     write_output(output, rows, "belief", [in_order(rows.start)], False)
     rewrite.removed += [segment.meta for segment in rewriting.segments]
 
 
 def outputs(
-    rows: RowsOfInputs, rewriting: Rewriting, live: int, rules: Rules
+    rows: FoldedRows, rewriting: Rewriting, live: int, rules: Rules
 ) -> Iterator[tuple[Role, list[Numbers], bool]]:
     """Yield (role, blocks of positions in ``rows``, whether to compress) of each segment to write."""
     per_row = max(v.meta.file.bytes / v.meta.rows for v in rewriting.segments)
@@ -125,28 +140,7 @@ def in_order(times: Ints) -> Numbers:
     """Return the positions of times in ascending order, equal times in the order of their positions."""
     if not len(times):
         return np.empty(0, np.int32)
-    return sorted_with_positions((times - times.min()).astype(np.uint64))[1].astype(np.int32)
-
-
-def joined(parts: Sequence[FoldedRows]) -> FoldedRows:
-    if len(parts) == 1:
-        return parts[0]
-    if not parts:
-        none = np.empty(0, np.int64)
-        return FoldedRows(np.empty(0, np.int32), none, none, none, none, np.empty(0, bool), none)
-    return FoldedRows(*(np.concatenate(columns) for columns in zip(*(vars(p).values() for p in parts), strict=True)))
-
-
-def _record_moves(
-    moves: Sequence[tuple[Numbers, Numbers]], rows: RowsOfInputs, written: Numbers, number: int, begin: int
-) -> None:
-    """Record where the rows ``written``, from row ``begin`` of the output segment ``number`` on, came from."""
-    source, row = rows.source[written], rows.row[written]
-    place = np.arange(begin, begin + len(written), dtype=np.int32)
-    for index, (segment_index, new_row) in enumerate(moves):
-        mine = source == index
-        segment_index[row[mine]] = number
-        new_row[row[mine]] = place[mine]
+    return positions_in_order((times - times.min()).view(np.uint64))
 
 
 def moved_closures(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-ROW_BYTES = 170  # memory that a step takes for each row it reads, as measured
+ROW_BYTES = 120  # memory that a step takes for each row it reads, as measured, its columns and buffers included
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,9 @@ class Rules:
     """A merge of deltas with fewer ended rows leaves these in the delta."""
     fold_share: float = 0.25
     """Pending closures of a closed segment, in units of its rows, that make a rewrite due."""
+    fold_lists: int = 64
+    """Lists of pending closures of a segment that make a rewrite due; one more for each ``list_rows`` of its rows."""
+    list_rows: int = 128
     block_share: float = 0.125
     block_rows: int = 32_768
     """Rows of a block of ended rows: ``block_share`` of the live rows, but at least ``block_rows``."""
@@ -43,6 +46,11 @@ class Rules:
     def file_rows(self) -> int:
         """Return the number of rows of a closed segment that is merged no further."""
         return self.step_rows // 2
+
+    @property
+    def kept_bytes(self) -> int:
+        """Return the bytes of decompressed columns of its inputs that a step keeps at most."""
+        return self.memory // 8
 
     @property
     def open_bytes(self) -> int:

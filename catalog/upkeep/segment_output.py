@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +13,9 @@ from statestore.catalog.commits import new_files
 from statestore.catalog.commits.new_files import NewFiles, RowBlock, block_table, late_rows
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import LocalStorage
-from statestore.catalog.reads.row_ends import SegmentWithClosures
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.catalog.upkeep.closure_folding import FoldedRows, never
-from statestore.formats.kernels.arrays import Bools, Hashes, Ints
+from statestore.catalog.upkeep.closure_folding import FoldedRows, Inputs, Numbers
+from statestore.formats.kernels.arrays import Hashes, Ints
 from statestore.formats.segments.compressed_write import Compression
 from statestore.formats.segments.ipc_file import Batches, encode_file, write_file
 from statestore.formats.segments.key_index import KeyIndex, entries_batch
@@ -26,45 +24,17 @@ from statestore.formats.segments.segment_meta import FileRef, Role, SegmentMeta
 from statestore.formats.segments.segment_write import RowsOfBlock, write_blocks, write_segment
 from statestore.formats.values.key_hash import hash_keys, key_groups_of
 
-Numbers = npt.NDArray[np.int32]
-COLD = Compression(plain=("valid_from", "valid_to"))  # by these every read judges rows
-
-
-@dataclass(frozen=True)
-class RowsOfInputs:
-    """Rows of several segments: the number of the segment, the row in it, and the system columns as folded."""
-
-    source: Numbers
-    row: Numbers
-    start: Ints
-    end: Ints
-    added: Ints
-    closed: Ints
-    split: Bools
-    dropped: Ints
-
-    def __len__(self) -> int:
-        return len(self.row)
-
-    @staticmethod
-    def of(parts: Sequence[FoldedRows]) -> RowsOfInputs:
-        source = np.repeat(np.arange(len(parts), dtype=np.int32), [len(part) for part in parts])
-        names = ("row", "start", "end", "added", "closed", "split")
-        columns = [np.concatenate([getattr(part, name) for part in parts]) for name in names]
-        drops = any(part.dropped.strides != (0,) for part in parts)
-        dropped = np.concatenate([part.dropped for part in parts]) if drops else never(len(source))
-        arrays: list[Any] = [source, *columns, dropped]
-        return RowsOfInputs(*arrays)
+COLD = Compression(level=1, plain=("valid_from", "valid_to"), coded=True)  # every read judges rows by their times
 
 
 @dataclass(frozen=True)
 class Output:
-    """The inputs of a rewriting, opened, and the place where its files are recorded."""
+    """The inputs of a rewriting, and the place where its files are recorded."""
 
     files: SegmentFiles
     log_state: LogState
     new: NewFiles
-    inputs: Sequence[SegmentWithClosures]
+    inputs: Inputs
     tombstone: bool
 
     @property
@@ -73,7 +43,7 @@ class Output:
         return spec.key_names if self.tombstone else (*spec.key_names, *spec.value_names)
 
 
-def write_output(output: Output, rows: RowsOfInputs, role: Role, blocks: Sequence[Numbers], cold: bool) -> None:
+def write_output(output: Output, rows: FoldedRows, role: Role, blocks: Sequence[Numbers], cold: bool) -> None:
     """Write one segment of ``blocks``, positions in ``rows`` sorted by start each, and its key index; record both."""
     spec, new = output.files.spec, output.new
     name = new.new_name(".arrow")
@@ -144,16 +114,16 @@ def _create(output: Output, name: str, schema: pa.Schema, batches: Batches) -> F
     return ref
 
 
-def _block(output: Output, rows: RowsOfInputs, role: Role, chosen: Numbers) -> RowBlock:
-    gather = _Gather.of(output, rows.source[chosen], rows.row[chosen])
+def _block(output: Output, rows: FoldedRows, role: Role, chosen: Numbers) -> RowBlock:
+    gather = _Gather.of(output.inputs, rows.source[chosen], rows.row[chosen])
     return RowBlock(
         [gather.column(name) for name in output.column_names],
         rows.start[chosen],
         rows.end[chosen],
-        rows.added[chosen],
-        rows.closed[chosen],
+        rows.added[chosen].astype(np.int64),
+        rows.closed[chosen].astype(np.int64),
         rows.split[chosen],
-        rows.dropped[chosen] if role == "belief" else None,
+        rows.dropped[chosen].astype(np.int64) if role == "belief" else None,
     )
 
 
@@ -165,19 +135,20 @@ class _Gather:
     position: pa.Array | None
 
     @staticmethod
-    def of(output: Output, source: Numbers, row: Numbers) -> _Gather:
-        narrow = source.astype(np.int16) if len(output.inputs) < 1 << 15 else source  # 16 bits are sorted fastest
-        order = np.argsort(narrow, kind="stable")
+    def of(inputs: Inputs, source: npt.NDArray[np.int16 | np.int32], row: Numbers) -> _Gather:
         is_sorted = bool((source[1:] >= source[:-1]).all())
-        numbers, first = np.unique(source[order], return_index=True)
+        order = slice(None) if is_sorted else np.argsort(source, kind="stable")  # 16 bits are sorted fastest
+        ordered = source[order]
+        first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+        numbers = ordered[first].tolist()
         parts = [
-            (output.files.open_segment(output.inputs[number].meta), rows.astype(np.int64))
-            for number, rows in zip(numbers.tolist(), np.split(row[order], first[1:]), strict=True)
+            (inputs.opened(number), rows.astype(np.int64))
+            for number, rows in zip(numbers, np.split(row[order], first[1:]), strict=True)
         ]
         if is_sorted:
             return _Gather(parts, None)
-        position = np.empty(len(order), np.int64)
-        position[order] = np.arange(len(order))
+        position = np.empty(len(source), np.int32)
+        position[order] = np.arange(len(source), dtype=np.int32)
         return _Gather(parts, pa.array(position))
 
     def column(self, name: str) -> pa.Array:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
 from pyarrow import ipc
 
@@ -23,7 +24,9 @@ from statestore.formats.segments.batch_message import (
     read_batch_message,
     vector_at,
 )
+from statestore.formats.segments.coded_numbers import encode
 from statestore.formats.segments.stored_batch import (
+    CODED,
     MAX_UNPACKED_BYTES,
     STORED_AS_IS,
     ColumnPlace,
@@ -45,12 +48,14 @@ class Compression:
     """How columns are compressed: by Zstandard of this level, where a column gets smaller by ``least_saving``.
 
     A column that did not save enough in one batch is stored as it is in the next seven. Columns named in ``plain`` are
-    never compressed.
+    never compressed. With ``coded``, numbers are stored in fewer bytes before that (`coded_numbers`), also those of
+    ``plain`` columns; only this reader reads such files.
     """
 
     level: int = 3
     least_saving: float = 0.25
     plain: tuple[str, ...] = ()
+    coded: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,6 +113,7 @@ class _Compressor:
         self._places = column_places(schema)
         self._plain = {schema.get_field_index(name) for name in compression.plain}
         self._resting = [0] * len(self._places)  # batches for which a column is not tried
+        self._kinds = [_number_kind(field.type) if compression.coded else None for field in schema]
 
     def compress(self, batch: pa.RecordBatch) -> tuple[bytes, list[bytes | pa.Buffer]]:
         """Return the framing of the message and the pieces of its body."""
@@ -115,38 +121,59 @@ class _Compressor:
         end = message_end(plain, 0)
         message = read_batch_message(plain.slice(PREFIX_BYTES, end - PREFIX_BYTES))
         body = plain.slice(end)
-        stored: list[tuple[int, pa.Buffer]] = []
+        stored: list[tuple[int, pa.Buffer | bytes]] = []
         for number, place in enumerate(self._places):
             buffers = message.buffers[place.buffer : place.buffer + place.buffers].tolist()
-            stored += self._column(number, place, [body.slice(offset, length) for offset, length in buffers])
+            stored += self._column(
+                number, place, [body.slice(offset, length) for offset, length in buffers], message.rows
+            )
         pieces: list[bytes | pa.Buffer] = []
         entries, offset = [], 0
         for size, data in stored:
             length = 0
-            if data.size:
-                padding = -data.size % _ALIGNMENT
-                length = _ALIGNMENT + data.size
+            if len(data):
+                padding = -len(data) % _ALIGNMENT
+                length = _ALIGNMENT + len(data)
                 pieces += [struct.pack("<q", size), data, bytes(padding)]
             entries.append((offset, length))
             offset += -(-length // _ALIGNMENT) * _ALIGNMENT
         return self._framing(message, entries, offset), pieces
 
-    def _column(self, number: int, place: ColumnPlace, buffers: list[pa.Buffer]) -> list[tuple[int, pa.Buffer]]:
-        """Return (length before compression, or STORED_AS_IS; bytes) of each buffer of a column."""
-        plain = [(STORED_AS_IS, buffer) for buffer in buffers]
+    def _column(
+        self, number: int, place: ColumnPlace, buffers: list[pa.Buffer], rows: int
+    ) -> list[tuple[int, pa.Buffer | bytes]]:
+        """Return (length before compression, STORED_AS_IS or CODED; bytes) of each buffer of a column."""
+        if sum(buffer.size for buffer in buffers) > MAX_UNPACKED_BYTES:
+            return [(STORED_AS_IS, buffer) for buffer in buffers]
+        kind = self._kinds[number]
+        is_text = place.buffers == 3
+        coded = None
+        if kind is not None:
+            coded = encode(np.frombuffer(buffers[1], kind, rows + is_text), is_text or number not in self._plain)
+        if coded is None:
+            return self._packed(number, buffers)
+        if is_text:
+            validity, values = self._packed(number, [buffers[0], buffers[2]])
+            return [validity, (CODED, coded.header(False) + coded.data), values]
+        validity, data = self._packed(number, [buffers[0], pa.py_buffer(coded.data)])
+        return [validity, (CODED, coded.header(data[0] != STORED_AS_IS) + bytes(data[1]))]
+
+    def _packed(self, number: int, buffers: list[pa.Buffer]) -> list[tuple[int, pa.Buffer | bytes]]:
+        """Return buffers of a column as `_column` does, compressed if that saves enough."""
+        plain: list[tuple[int, pa.Buffer | bytes]] = [(STORED_AS_IS, buffer) for buffer in buffers]
         size = sum(buffer.size for buffer in buffers)
-        if number in self._plain or size > MAX_UNPACKED_BYTES:
+        if number in self._plain:
             return plain
         if self._resting[number]:
             self._resting[number] -= 1
             return plain
         packed = [self._buffer(buffer) for buffer in buffers]
-        if sum(data.size for _, data in packed) > self._most * size:
+        if sum(len(data) for _, data in packed) > self._most * size:
             self._resting[number] = _BATCHES_UNTIL_TRIED - 1 if size >= _JUDGED_BYTES else 0
             return plain
         return packed
 
-    def _buffer(self, buffer: pa.Buffer) -> tuple[int, pa.Buffer]:
+    def _buffer(self, buffer: pa.Buffer) -> tuple[int, pa.Buffer | bytes]:
         if not buffer.size:
             return STORED_AS_IS, buffer
         packed = self._codec.compress(buffer)
@@ -163,6 +190,16 @@ class _Compressor:
             flat = [number for pair in pairs for number in pair]
             struct.pack_into(f"<{len(flat)}q", framing, PREFIX_BYTES + begin, *flat)
         return bytes(framing)
+
+
+def _number_kind(kind: pa.DataType) -> type[np.generic] | None:
+    """Return the numpy type of the numbers of a column that can be coded: its values, or the offsets of its text."""
+    if pa.types.is_float64(kind):
+        return np.float64
+    if pa.types.is_int64(kind) or pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
+        return np.int64
+    offsets = pa.types.is_string(kind) or pa.types.is_binary(kind)
+    return np.int32 if offsets or pa.types.is_int32(kind) or pa.types.is_date32(kind) else None
 
 
 def _footer(schema: pa.Schema, places: list[tuple[int, int, int]]) -> bytes:

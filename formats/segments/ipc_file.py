@@ -137,11 +137,15 @@ def open_file(
 
 
 def open_batches(
-    verified: VerifiedBytes, check: Callable[[pa.Schema], None], rows: Sequence[tuple[int, int]]
+    verified: VerifiedBytes,
+    check: Callable[[pa.Schema], None],
+    rows: Sequence[tuple[int, int]],
+    may_be_coded: Callable[[pa.Schema], bool] = lambda schema: False,
 ) -> tuple[pa.Schema, list[StoredBatch]]:
     """Schema and batches of a file, of which only the schema and the footer are read and checked yet.
 
-    ``rows``: (rows, rows of each batch but the last) of each block, by the commit. Otherwise as `open_file`.
+    ``rows``: (rows, rows of each batch but the last) of each block, by the commit. ``may_be_coded`` says whether files
+    of a schema may have coded numbers. Otherwise as `open_file`.
     """
     ref, ranges = verified.ref, verified.ref.metadata_ranges
     if not rows or any(block < 1 or each < 1 for block, each in rows):
@@ -154,9 +158,9 @@ def open_batches(
         verified.verify(offset, length)
     try:
         schema = _read_schema(verified, check)
-        places = column_places(schema)
+        places, coded = column_places(schema), may_be_coded(schema)
         return schema, [
-            StoredBatch(verified, schema, places, count, start, length, end)
+            StoredBatch(verified, schema, places, count, start, length, end, coded)
             for count, (start, length, end) in zip(counts, _messages(verified), strict=True)
         ]
     except StateStoreError:

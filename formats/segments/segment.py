@@ -17,7 +17,7 @@ import pyarrow as pa
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, UnsupportedError
 from statestore.formats.kernels.arrays import Bools, Ints
-from statestore.formats.segments.decoded_columns import decoded
+from statestore.formats.segments.decoded_columns import DecodedColumns, decoded
 from statestore.formats.segments.ipc_file import (
     open_batches,
     open_file,
@@ -32,6 +32,7 @@ from statestore.formats.segments.segment_write import (
     FORMAT,
     FORMAT_KEY,
     FORMAT_OF_BLOCKS,
+    FORMAT_OF_NUMBERS,
     ROLE_KEY,
     TOMBSTONE_KEY,
 )
@@ -44,19 +45,22 @@ _AS_ARRAY, _AS_NUMPY = -1, -2  # in place of the number of a batch: all batches 
 class Segment:
     """One immutable segment file over a mapped (or fetched) buffer. Safe to share between threads.
 
-    ``schema`` is the columns that the store declares. Raises CorruptError if length, checksums, format or schema
+    ``schema`` is the columns that the store declares. Columns that have to be made are kept in ``kept``, else in the
+    memory that all readers of the process share. Raises CorruptError if length, checksums, format or schema
     disagree, UnsupportedError UNSUPPORTED_FORMAT for a later format version. A column's bytes are checked when it is
     first read, so any method that reads a column may raise CorruptError SEGMENT_CORRUPT.
     """
 
-    def __init__(self, meta: SegmentMeta, data: pa.Buffer, schema: pa.Schema) -> None:
+    def __init__(
+        self, meta: SegmentMeta, data: pa.Buffer, schema: pa.Schema, kept: DecodedColumns | None = None
+    ) -> None:
         self.meta = meta
         self.schema = schema
         self._verified = VerifiedBytes(meta.file, data)
         self._batches: Sequence[pa.RecordBatch | StoredBatch]
         if meta.blocks:
             rows = [(block.rows, block.batch_rows) for block in meta.blocks]
-            _, self._batches = open_batches(self._verified, self._check_schema, rows)
+            _, self._batches = open_batches(self._verified, self._check_schema, rows, _may_be_coded)
         else:
             _, self._batches = open_file(self._verified, self._check_schema)
         self._starts = [0, *np.cumsum([batch.num_rows for batch in self._batches]).tolist()]
@@ -65,7 +69,8 @@ class Segment:
         self._arrays: dict[tuple[int, int], pa.Array] = {}  # views of the file
         self._whole: dict[str, pa.Array] = {}
         self._numpy: dict[str, npt.NDArray[Any]] = {}
-        self._owner = decoded.keep_for(self) if meta.blocks else -1
+        self._kept = decoded if kept is None else kept
+        self._owner = self._kept.keep_for(self) if meta.blocks else -1
 
     @property
     def rows(self) -> int:
@@ -75,6 +80,19 @@ class Segment:
     def is_compressed(self) -> bool:
         """Whether columns may be compressed, so that reading them makes copies."""
         return any(isinstance(batch, StoredBatch) and batch.is_compressed for batch in self._batches[:1])
+
+    @property
+    def batch_starts(self) -> list[int]:
+        """The first row of each batch."""
+        return self._starts[:-1]
+
+    def batch_columns(self, number: int, names: Sequence[str]) -> tuple[list[pa.Array], int]:
+        """Columns of one batch, and the size of those that are not views of the file."""
+        columns = [self._array(number, name) for name in names]
+        copies = [
+            c for c, name in zip(columns, names, strict=True) if (number, self._position(name)) not in self._arrays
+        ]
+        return columns, sum(column.nbytes for column in copies)
 
     def column(self, name: str) -> pa.Array | pa.ChunkedArray:
         """A column: one Array if the file has one batch, else a ChunkedArray with a chunk per batch.
@@ -95,7 +113,7 @@ class Segment:
             return whole, whole.nbytes
 
         if self.meta.blocks:
-            return decoded.get((self._owner, _AS_ARRAY, self._position(name)), joined)
+            return self._kept.get((self._owner, _AS_ARRAY, self._position(name)), joined)
         if name not in self._whole:
             self._whole[name] = joined()[0]
         return self._whole[name]
@@ -139,8 +157,7 @@ class Segment:
     def bools_rows(self, name: str, start: int, stop: int) -> Bools:
         """Rows [start, stop) of `bools`; only their batches are read."""
         parts = [
-            self._array(number, name).slice(low, high - low).to_numpy(zero_copy_only=False)
-            for number, low, high in self._parts(start, stop)
+            _bits(self._array(number, name).slice(low, high - low)) for number, low, high in self._parts(start, stop)
         ]
         return _frozen(np.concatenate([np.empty(0, np.bool_), *parts]))  # type: ignore[return-value]
 
@@ -177,7 +194,7 @@ class Segment:
 
     def forget_decoded(self) -> None:
         """Drop the columns that were decompressed or copied and are kept in memory."""
-        decoded.forget(self._owner)
+        self._kept.forget(self._owner)
 
     def verify_all(self) -> None:
         """Check every byte and every value, and the rules of docs/format.md that checksums do not imply."""
@@ -240,7 +257,7 @@ class Segment:
             return array
         batch = self._batches[number]
         if isinstance(batch, StoredBatch):
-            return decoded.get((self._owner, number, position), partial(self._stored_array, batch, number, position))
+            return self._kept.get((self._owner, number, position), partial(self._stored_array, batch, number, position))
         array = self._arrays[(number, position)] = verify_column(self._verified, batch, position)
         return array
 
@@ -259,7 +276,7 @@ class Segment:
                 numbers = read(name, 0, self.rows)
                 return numbers, numbers.nbytes
 
-            kept: npt.NDArray[Any] = decoded.get((self._owner, _AS_NUMPY, self._position(name)), whole)
+            kept: npt.NDArray[Any] = self._kept.get((self._owner, _AS_NUMPY, self._position(name)), whole)
             return kept
         numbers = self._numpy.get(name)
         if numbers is None:
@@ -272,6 +289,15 @@ def _int64_view(array: pa.Array) -> Ints:
     if not len(array):
         return np.empty(0, np.int64)
     return np.frombuffer(data, dtype=np.int64, count=len(array), offset=array.offset * 8)
+
+
+def _bits(array: pa.Array) -> Bools:
+    """Return booleans without nulls as numpy; Arrow's own way there loads pandas, which takes a third of a second."""
+    if not len(array):
+        return np.empty(0, np.bool_)
+    data, first = np.frombuffer(array.buffers()[1], np.uint8), array.offset
+    bits = np.unpackbits(data[first // 8 :], count=first % 8 + len(array), bitorder="little")
+    return bits[first % 8 :].view(np.bool_)
 
 
 def _no_columns(rows: int) -> pa.RecordBatch:
@@ -289,8 +315,9 @@ def _names(schema: pa.Schema) -> str:
 
 def _check_format(meta: SegmentMeta, schema: pa.Schema) -> None:
     stored = schema.metadata or {}
+    of_blocks = FORMAT_OF_NUMBERS if _may_be_coded(schema) else FORMAT_OF_BLOCKS
     expected = {
-        FORMAT_KEY: (FORMAT_OF_BLOCKS if meta.blocks else FORMAT).encode(),
+        FORMAT_KEY: (of_blocks if meta.blocks else FORMAT).encode(),
         ROLE_KEY: meta.role.encode(),
         TOMBSTONE_KEY: b"true" if meta.tombstone else b"false",
     }
@@ -300,12 +327,16 @@ def _check_format(meta: SegmentMeta, schema: pa.Schema) -> None:
             raise _wrong_format(meta.file, key, actual, value)
 
 
+def _may_be_coded(schema: pa.Schema) -> bool:
+    return bool((schema.metadata or {}).get(FORMAT_KEY) == FORMAT_OF_NUMBERS.encode())
+
+
 def _wrong_format(ref: FileRef, key: bytes, actual: bytes | None, expected: bytes) -> CorruptError | UnsupportedError:
-    known = (FORMAT.encode(), FORMAT_OF_BLOCKS.encode())
+    known = (FORMAT.encode(), FORMAT_OF_BLOCKS.encode(), FORMAT_OF_NUMBERS.encode())
     if key == FORMAT_KEY and actual is not None and actual.startswith(b"segment/") and actual not in known:
         return UnsupportedError(
             ErrorCode.UNSUPPORTED_FORMAT,
-            f"{ref.name}: format {actual.decode(errors='replace')}, this release reads up to {FORMAT_OF_BLOCKS}; "
+            f"{ref.name}: format {actual.decode(errors='replace')}, this release reads up to {FORMAT_OF_NUMBERS}; "
             "upgrade statestore",
         )
     return corrupt(ref, f"{key.decode()} is {actual!r}, expected {expected!r}")

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.formats.segments.batch_message import PREFIX_BYTES, BatchMessage, read_batch_message
+from statestore.formats.segments.coded_numbers import decode
 from statestore.formats.segments.regions import VerifiedBytes, corrupt
 
 UNREADABLE = (
@@ -30,8 +31,10 @@ UNREADABLE = (
 )  # fmt: skip - errors that pyarrow, numpy and struct raise for malformed bytes
 LENGTH_BYTES = 8  # before each buffer of a compressed batch
 STORED_AS_IS = -1  # in place of the length before compression
+CODED = -2  # likewise: the numbers are coded (`coded_numbers`)
 MAX_UNPACKED_BYTES = 1 << 26  # of the compressed buffers of one column in one batch
 _PADDING = 64  # Arrow may store that many bytes more than the values need
+_OFFSET = pa.int32()
 _ZSTD = pa.Codec("zstd")
 _NOTHING, _NO_OFFSETS = pa.py_buffer(b""), pa.py_buffer(bytes(4))
 
@@ -59,7 +62,8 @@ def column_places(schema: pa.Schema) -> tuple[ColumnPlace, ...]:
 class StoredBatch:
     """One record batch between ``start`` and ``end`` of a file; its message is read when a column is first asked for.
 
-    ``metadata_bytes``: the length of its framing by the commit. ``rows``: its rows by the commit.
+    ``metadata_bytes``: the length of its framing by the commit. ``rows``: its rows by the commit. ``coded``: its
+    buffers may be coded.
     """
 
     def __init__(
@@ -71,7 +75,9 @@ class StoredBatch:
         start: int,
         metadata_bytes: int,
         end: int,
+        coded: bool = False,
     ) -> None:
+        self._may_be_coded = coded
         self.schema = schema
         self.num_rows = rows
         self._verified = verified
@@ -120,6 +126,8 @@ class StoredBatch:
             if nodes[0][0] != self.num_rows:
                 raise ValueError(f"{nodes[0][0]} values for {self.num_rows} rows")
             array = _ArrayBuilder(nodes, stored).array(self.schema.field(position).type)
+            if any(buffer.coded for buffer in stored):
+                unpacked += array.nbytes
         except UNREADABLE as error:
             raise corrupt(self._verified.ref, f"column {self.schema.names[position]!r}: {error}") from error
         return array, unpacked
@@ -139,6 +147,8 @@ class StoredBatch:
         data = data.slice(LENGTH_BYTES)
         if size == STORED_AS_IS:
             return _Stored(data, data.size, 0)
+        if size == CODED and self._may_be_coded:
+            return _Stored(data, data.size, 0, coded=True)
         if size < 0:
             raise ValueError(f"a buffer has {size} bytes before compression")
         return _Stored(data, size, size)
@@ -146,11 +156,24 @@ class StoredBatch:
 
 @dataclass(frozen=True)
 class _Stored:
-    """A checked buffer; ``unpacked``: the bytes to which it is to be decompressed, 0 if it is stored as it is."""
+    """A checked buffer; ``unpacked``: the bytes to which it is to be decompressed, 0 if it is stored as it is.
+
+    ``coded``: it has coded numbers.
+    """
 
     data: pa.Buffer
     size: int
     unpacked: int
+    coded: bool = False
+
+    def numbers(self, kind: pa.DataType, count: int, what: str) -> pa.Buffer:
+        """Return the buffer of ``count`` values of a type of fixed width. Raises ValueError as `read` does."""
+        needed = -(-count * kind.bit_width // 8)
+        if not self.coded or not count:
+            return self.read(needed, what)
+        if needed > MAX_UNPACKED_BYTES:
+            raise ValueError(f"{what} have {needed} bytes before coding, at most {MAX_UNPACKED_BYTES} are allowed")
+        return decode(self.data, kind, count)
 
     def read(self, needed: int, what: str) -> pa.Buffer:
         """Return its bytes, of which the rows need ``needed``; nothing is read if they need none.
@@ -159,6 +182,8 @@ class _Stored:
         """
         if not needed:
             return _NOTHING
+        if self.coded:
+            raise ValueError(f"{what} are coded")
         most = -(-needed // _PADDING) * _PADDING if self.unpacked else self.size
         if not needed <= self.size <= most:
             raise ValueError(f"{what} have {self.size} bytes, expected {needed}")
@@ -192,7 +217,7 @@ class _ArrayBuilder:
             offsets, last = self._offsets(length)
             buffers += [offsets, next(self._buffers).read(last, "values")]
         else:
-            buffers.append(next(self._buffers).read(-(-length * kind.bit_width // 8), "values"))
+            buffers.append(next(self._buffers).numbers(kind, length, "values"))
         return pa.Array.from_buffers(kind, length, buffers, nulls, children=children)
 
     def _validity(self, length: int, nulls: int) -> pa.Buffer | None:
@@ -206,7 +231,7 @@ class _ArrayBuilder:
         stored = next(self._buffers)
         if not length:
             return _NO_OFFSETS, 0
-        offsets = stored.read(4 * (length + 1), "offsets")
+        offsets = stored.numbers(_OFFSET, length + 1, "offsets")
         last = int(np.frombuffer(offsets, "<i4", 1, 4 * length)[0])
         if last < 0:
             raise ValueError(f"its last offset is {last}")

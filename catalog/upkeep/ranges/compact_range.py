@@ -23,13 +23,13 @@ from statestore.catalog.log.storage import LocalStorage
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.row_ends import SegmentWithClosures, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.catalog.upkeep.closure_folding import FoldedRows, fold, stored_rows
-from statestore.catalog.upkeep.compaction import in_order, joined, outputs
+from statestore.catalog.upkeep.closure_folding import FoldedRows, Inputs, fold
+from statestore.catalog.upkeep.compaction import in_order, outputs
 from statestore.catalog.upkeep.compaction_plan import Rewriting
 from statestore.catalog.upkeep.compaction_rules import Rules
 from statestore.catalog.upkeep.ranges.key_ranges import KeyRange, rows_in_range
 from statestore.catalog.upkeep.ranges.moved_rows import GONE, MovedRows, write_moves
-from statestore.catalog.upkeep.segment_output import Output, RowsOfInputs, write_output
+from statestore.catalog.upkeep.segment_output import Output, write_output
 from statestore.formats.segments.segment_meta import (
     OPEN,
     FileRef,
@@ -126,20 +126,22 @@ class _RangeTask:
             self._rewrite([], older)
 
     def _rewrite(self, parts: Sequence[Part], older: Sequence[Part]) -> None:
-        segments = tuple(segment for segment, _ in parts)
-        made: list[list[FoldedRows]] = []
-        inputs = (*segments, *(segment for segment, _ in older))
-        output = Output(self._files, self._log_state, self._new, inputs, inputs[0].meta.tombstone)
+        """Rewrite rows of segments, and beliefs in ``older`` with those that folding makes."""
+        whole = [*parts, *older]
+        segments = tuple(segment for segment, _ in whole)
+        inputs = Inputs(self._files, segments, self._rules.kept_bytes, [rows for _, rows in whole])
+        output = Output(self._files, self._log_state, self._new, inputs, segments[0].meta.tombstone)
+        beliefs: list[FoldedRows] = []
         if parts:
-            mains, folded = zip(*(fold(self._files, self._log_state, s, rows) for s, rows in parts), strict=True)
-            made = list(folded)
-            self._write(output, segments, RowsOfInputs.of(mains))
-        believed = [*map(joined, made), *(stored_rows(self._files, segment, rows) for segment, rows in older)]
-        beliefs = RowsOfInputs.of(believed)
-        if len(beliefs):
-            write_output(output, beliefs, "belief", [in_order(beliefs.start)], False)
+            rows, beliefs = fold(self._files, self._log_state, inputs, range(len(parts)))
+            self._write(output, segments[: len(parts)], rows)
+        if older:
+            beliefs.append(inputs.stored(range(len(parts), len(whole)), self._log_state.version))
+        if beliefs:
+            made = FoldedRows.joined(beliefs)
+            write_output(output, made, "belief", [in_order(made.start)], False)
 
-    def _write(self, output: Output, segments: tuple[SegmentWithClosures, ...], rows: RowsOfInputs) -> None:
+    def _write(self, output: Output, segments: tuple[SegmentWithClosures, ...], rows: FoldedRows) -> None:
         """Write the rows that stay, and where they went."""
         live = int(np.count_nonzero(rows.end == OPEN))
         new, place = np.full(len(rows), GONE, np.int32), np.full(len(rows), GONE, np.int32)
@@ -152,7 +154,7 @@ class _RangeTask:
                 begin += len(block)
         if len(rows):
             old = np.array([self._numbers[s.meta.name] for s in segments], np.int32)[rows.source]
-            order = np.argsort(old, kind="stable")
+            order = np.argsort(old, kind="stable")  # rows of one segment ascend
             moved = MovedRows(old[order], rows.row[order], new[order], place[order])
             self._moves.append(write_moves(self._files.storage, self._new, moved))
 

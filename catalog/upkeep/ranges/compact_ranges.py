@@ -15,7 +15,6 @@ from functools import partial
 
 from statestore.catalog.commits.claims import claim
 from statestore.catalog.commits.new_files import NewFiles
-from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import local_root
 from statestore.catalog.reads.segment_files import SegmentFiles
@@ -43,7 +42,7 @@ def compact_ranges(files: SegmentFiles, base: LogState, runs: TaskRuns, choose: 
     """
     log_state = base
     for _ in range(MAX_ATTEMPTS):
-        log_state = load_log_state(files.storage, base=log_state)
+        log_state, _lease = files.leased(log_state)  # what tasks read stays, whoever vacuums
         inputs = choose(log_state, rules)
         if not inputs:
             return log_state

@@ -116,7 +116,7 @@ def test_a_task_that_fails_at_first(
         return run(tasks, _failing_at_first(work), count)
 
     monkeypatch.setattr(UpkeepTasks, "run", dying)
-    if spark.sparkContext.master.startswith("local-cluster"):
+    if str(spark.sparkContext.master).startswith("local-cluster"):
         assert store.compact(full=True, spark=spark) == COMMITS + 1
     else:
         with pytest.raises(PySparkException):

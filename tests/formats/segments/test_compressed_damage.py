@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import ipc
-from support.processes.forged_segments import COMPRESSED, compressed, forged
+from support.processes.forged_segments import CODED, COMPRESSED, coded, compressed, forged
 from support.processes.scripts import command
 from support.stores.segment_tables import random_table, segment_table, store_schema, write_in_blocks
 
@@ -24,13 +24,13 @@ from statestore.formats.segments.segment_meta import OPEN, FileRef, SegmentMeta
 from statestore.formats.segments.stored_batch import MAX_UNPACKED_BYTES, column_places
 
 ANY_SAVING = Compression(least_saving=0.0)
-NAMES = COMPRESSED.column_names
 
 
 class Places:
     """The byte positions of the numbers of the only record batch of a file."""
 
     def __init__(self, meta: SegmentMeta, content: bytes, table: pa.Table) -> None:
+        self.names = table.column_names
         start, length = meta.file.metadata_ranges[1]
         self.base = start + PREFIX_BYTES
         self.body = start + length
@@ -39,11 +39,11 @@ class Places:
         self.content = content
 
     def node(self, name: str) -> int:
-        place: int = self.base + self.fields.nodes + 16 * self.columns[NAMES.index(name)].node
+        place: int = self.base + self.fields.nodes + 16 * self.columns[self.names.index(name)].node
         return place
 
     def buffer(self, name: str, number: int) -> int:
-        place: int = self.base + self.fields.buffers + 16 * (self.columns[NAMES.index(name)].buffer + number)
+        place: int = self.base + self.fields.buffers + 16 * (self.columns[self.names.index(name)].buffer + number)
         return place
 
     def prefix(self, name: str, number: int) -> int:
@@ -181,9 +181,55 @@ def test_damage_of_a_large_file(damage: str) -> None:
         segment.verify_all()
 
 
+@pytest.mark.parametrize("kind", ["compressed", "coded"])
 @pytest.mark.parametrize("step", [41, pytest.param(1, marks=pytest.mark.slow)])
-def test_forged_bytes_never_crash(step: int) -> None:
+def test_forged_bytes_never_crash(step: int, kind: str) -> None:
     """Change each byte in turn, with checksums that match: an error or readable rows after a full check, no crash."""
-    done = subprocess.run(command("forged_segments", step, "compressed"), capture_output=True, text=True)
+    done = subprocess.run(command("forged_segments", step, kind), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     assert int(done.stdout) > 1000 // step
+
+
+CODED_PLACES = Places(coded()[1], coded()[0], CODED)
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "place", "value", "message"),
+    [
+        ("price", 1, 0, -3, "has -3 bytes before compression"),
+        ("price", 1, 0, -1, "column 'price'"),
+        ("price", 1, 8, 9, "9 bytes, flags"),
+        ("price", 1, 8, 1 | 4 << 8, "flags 4"),
+        ("valid_from", 1, 24, 0, "unit 0 cannot be those of timestamp"),
+        ("valid_from", 1, 8, 7, "coded numbers have"),
+        ("k", 2, 0, -2, "values are coded"),
+        ("valid_to", 0, 0, -2, "validity bits are coded"),
+        ("k", 1, 16, -5, "its last offset is|offsets"),
+        ("k", 1, 16, 10**6, "values have .* bytes, expected"),
+        ("k", 1, 16, 2**40, "base 1099511627776"),
+    ],
+)
+def test_forged_codes(name: str, number: int, place: int, value: int, message: str) -> None:
+    """A prefix, or a number of the header of coded numbers, that this writer does not write."""
+    content, meta = coded()
+    damaged = bytearray(content)
+    struct.pack_into("<q", damaged, CODED_PLACES.prefix(name, number) + place, value)
+    segment = Segment(forged(bytes(damaged), meta), pa.py_buffer(damaged), store_schema(CODED))
+    with pytest.raises(CorruptError, match=f"(?s){message}"):
+        segment.column_array(name)
+
+
+def test_coded_numbers_in_a_file_of_the_format_before_are_refused() -> None:
+    content, meta = coded()
+    older = content.replace(b"segment/3", b"segment/2")
+    segment = Segment(forged(older, meta), pa.py_buffer(older), store_schema(CODED))
+    with pytest.raises(CorruptError, match="has -2 bytes before compression"):
+        segment.column_array("price")
+
+
+def test_coded_numbers_of_children_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers of no bytes could be as many as a forged length says."""
+    monkeypatch.setattr(stored_batch, "MAX_UNPACKED_BYTES", 1599)
+    content, meta = coded()
+    with pytest.raises(CorruptError, match="values have 1600 bytes before coding, at most 1599 are allowed"):
+        Segment(meta, pa.py_buffer(content), store_schema(CODED)).column_array("price")

@@ -1,7 +1,7 @@
 """Segments whose bytes are changed under right checksums, each read in full: run as a process, whose crash is seen.
 
-Every nth byte is changed, n being the first argument; the second may be ``compressed``. Prints how many of the segments
-were refused.
+Every nth byte is changed, n being the first argument; the second may be ``compressed`` or ``coded``. Prints how many of
+the segments were refused.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ def _compressible(rows: int) -> pa.Table:
 
 
 COMPRESSED = _compressible(200)
+CODED = COMPRESSED.add_column(1, "price", pa.array([None if n % 9 == 0 else n / 100 for n in range(200)]))
 
 
 @cache
@@ -50,6 +51,13 @@ def small() -> tuple[bytes, SegmentMeta]:
 @cache
 def compressed() -> tuple[bytes, SegmentMeta]:
     data, meta = write_in_blocks([COMPRESSED], compression=Compression(least_saving=0.0))
+    return data.to_pybytes(), meta
+
+
+@cache
+def coded() -> tuple[bytes, SegmentMeta]:
+    """Compressed rows whose numbers are coded: times, versions, prices and offsets of text."""
+    data, meta = write_in_blocks([CODED], compression=Compression(least_saving=0.0, plain=("valid_to",), coded=True))
     return data.to_pybytes(), meta
 
 
@@ -83,5 +91,6 @@ def _is_refused(content: bytes, meta: SegmentMeta, table: pa.Table) -> bool:
 
 
 if __name__ == "__main__":
-    chosen = (COMPRESSED, *compressed()) if "compressed" in sys.argv else (SMALL, *small())
-    print(_try_forgeries(int(sys.argv[1]), *chosen))
+    kinds = {"small": (SMALL, small), "compressed": (COMPRESSED, compressed), "coded": (CODED, coded)}
+    table, made = kinds[(*sys.argv[2:], "small")[0]]
+    print(_try_forgeries(int(sys.argv[1]), table, *made()))
