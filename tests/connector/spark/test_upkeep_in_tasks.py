@@ -12,6 +12,7 @@ from pyspark.errors import PySparkException
 from support.stores.versioned_checks import as_table, create, rows_of
 
 import statestore
+from statestore.catalog.stores.versioned import replay_in_tasks
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
 from statestore.catalog.upkeep.ranges import compact_ranges, task_runs
 from statestore.connector.spark.upkeep_tasks import UpkeepTasks
@@ -86,6 +87,20 @@ def test_compaction_then_expiry(spark: SparkSession, store: VersionedStore, trut
 def _versions(folder: Path) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = statestore.inspect(folder).table("s$versions").scan().read_all().to_pylist()
     return sorted(found, key=lambda row: row["version"])
+
+
+def test_a_rebuild(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay_in_tasks, "MIN_RANGE_ROWS", 100)
+    rows = [(f"k{n % 90}", None if n % 17 == 0 else n, n) for n in range(1_000)]
+    with create(statestore.connect(tmp_path)) as made:
+        for start in range(0, 1_000, 250):
+            made.write(as_table(rows[start : start + 250]))
+    with statestore.connect(tmp_path).rebuild("s", key_groups=16, spark=spark) as store:
+        for time in range(0, 1_000, 83):
+            newest = {key: value for key, value, moment in rows if moment <= time}
+            expected = {(key, value) for key, value in newest.items() if value is not None}
+            assert set(rows_of(store.scan(as_of=time), "k", "v")) == expected, f"as of {time}"
+    assert unnamed(tmp_path) == [] and [path.name for path in tmp_path.iterdir()] == ["s"]
 
 
 def test_a_writer_goes_on_meanwhile(
