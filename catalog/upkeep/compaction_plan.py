@@ -170,12 +170,13 @@ def _fold_many_lists(recent: Sequence[SegmentWithClosures], rules: Rules, mode: 
     Every log checkpoint names all lists, and every plan and commit looks through those of the segments that it opens.
     """
     for segment in recent:
-        if _has_many_lists(segment, rules):
+        if has_many_lists(segment, rules):
             return Rewriting((segment,), mixed=ended_rows(segment) < rules.mixed_rows)
     return None
 
 
-def _has_many_lists(segment: SegmentWithClosures, rules: Rules) -> bool:
+def has_many_lists(segment: SegmentWithClosures, rules: Rules) -> bool:
+    """Return whether a segment has so many lists of pending closures that a rewrite is due."""
     return len(segment.closures) >= rules.fold_lists + segment.meta.rows // rules.list_rows
 
 
@@ -224,7 +225,7 @@ def _merge_closed(closed: Sequence[SegmentWithClosures], rules: Rules) -> Rewrit
         return Rewriting(tuple(group), cold=True)
     for segment in closed:
         pending = segment.pending >= max(rules.fold_share * segment.meta.rows, rules.tier_rows)
-        if pending or _has_many_lists(segment, rules):
+        if pending or has_many_lists(segment, rules):
             return Rewriting((segment,), cold=True)
     return None
 

@@ -7,7 +7,7 @@ from itertools import combinations
 
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.row_ends import SegmentWithClosures, with_closures
-from statestore.catalog.upkeep.compaction_plan import ended_rows, next_step, overlap
+from statestore.catalog.upkeep.compaction_plan import ended_rows, has_many_lists, next_step, overlap
 from statestore.catalog.upkeep.compaction_rules import Rules
 
 Inputs = Sequence[SegmentWithClosures]
@@ -48,7 +48,8 @@ def _is_worth(segment: SegmentWithClosures, rules: Rules) -> bool:
     meta = segment.meta
     if meta.role in ("open", "delta", "late") or meta.rows < rules.file_rows // 2:
         return True
-    return sum(piece.count for piece in segment.closures) >= rules.fold_share * meta.rows
+    pending = sum(piece.count for piece in segment.closures)
+    return pending >= rules.fold_share * meta.rows or has_many_lists(segment, rules)
 
 
 def _is_compact(segments: Inputs, rules: Rules) -> bool:
