@@ -39,7 +39,9 @@ from statestore.catalog.stores.live.join_window import JoinWindowStore
 from statestore.catalog.stores.live.key_value import KeyValueStore
 from statestore.catalog.stores.live.session import SessionStore
 from statestore.catalog.stores.live.window import WindowStore
+from statestore.catalog.stores.versioned.replay_in_tasks import replay_in_tasks
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
+from statestore.catalog.upkeep.ranges.task_runs import runs_of
 from statestore.catalog.upkeep.rebuild import check_rebuild, replay
 from statestore.catalog.upkeep.store_folders import (
     rebuilt_folder,
@@ -213,6 +215,7 @@ class Catalog:
         *,
         serde: str | None = None,
         key_groups: int | None = None,
+        spark: Any = None,
         **options: Any,
     ) -> Any:
         """Recreate a store by replaying its changes, with another kind, retention, segment interval or serde; return
@@ -223,9 +226,13 @@ class Catalog:
         unversioned store becomes versioned with the time of each commit as the time of its versions. A versioned store
         becomes unversioned in the order of commits: the last write of a key wins, even if it is older.
 
+        With ``spark``, a SparkSession, its tasks replay ranges of keys, and one commit takes all of them in. A new
+        store with a hot tier or a retention is replayed in this process, because there the order of all writes counts.
+
         Raises ConflictError STORE_LOCKED, UnsupportedError REBUILD_KIND, and InvalidInputError as ``create_store``
         does.
         """
+        runs = None if spark is None else runs_of(spark)
         old_kind = self.locate(name)[1].kind
         new_kind = kind or old_kind
         check_rebuild(name, old_kind, new_kind)
@@ -236,7 +243,10 @@ class Catalog:
                 rebuilt = _spec(name, new_kind, schemas, options, serde or spec.serde, key_groups or spec.key_groups)
                 version = old.commit()
                 with self._create(folder, rebuilt) as new:
-                    replay(old.table, new)
+                    if runs is None:
+                        replay(old.table, new)
+                    else:
+                        replay_in_tasks(runs, old.table, new)
             replace_store(self.root, name, folder, spec.store_id, version)
         return self.open_store(name)
 

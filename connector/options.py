@@ -99,6 +99,14 @@ OPTIONS = (
         "commit(transaction=)",
     ),
     Option("txnVersion", ("write",), "int", "batch of the transaction id", "commit(transaction=)"),
+    Option(
+        "byKeyGroups",
+        ("write",),
+        "bool",
+        "move rows to tasks by ranges of key groups first, so that no key is left to the driver; the history is the "
+        "same. For bulk imports into versioned stores without a retention; default false",
+        "",
+    ),
 )
 
 
@@ -248,6 +256,11 @@ def transaction_of(written: Mapping[str, str]) -> tuple[str, int] | None:
             ErrorCode.INVALID_OPTION, "txnAppId and txnVersion make one transaction id; give both or none"
         )
     return None if application is None or batch is None else (application, batch)
+
+
+def is_by_key_groups(written: Mapping[str, str]) -> bool:
+    """Return whether a write moves its rows by ranges of key groups first."""
+    return _bool(checked_options(written, "write"), "byKeyGroups")
 
 
 def _engine_options(options: Mapping[str, str]) -> list[EngineOption]:

@@ -23,7 +23,9 @@ from statestore.formats.places.file_presence import names_in
 FOLDER = "claims"
 DIGITS = 16
 CLAIM = re.compile(rf"{FOLDER}/[0-9a-f]{{{DIGITS}}}")
-CLAIMED_FILE = re.compile(rf"segments/([0-9a-f]{{{DIGITS}}})[0-9a-f]{{{32 - DIGITS}}}(?:\.index|\.closures)?\.arrow")
+CLAIMED_FILE = re.compile(
+    rf"segments/([0-9a-f]{{{DIGITS}}})[0-9a-f]{{{32 - DIGITS}}}(?:\.index|\.closures|\.moves)?\.arrow"
+)
 
 
 @contextlib.contextmanager

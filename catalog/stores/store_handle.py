@@ -15,9 +15,13 @@ from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.segment_files import shared_files
 from statestore.catalog.reads.table import Reads
 from statestore.catalog.reads.versioned_table import VersionedTable
+from statestore.catalog.upkeep import compaction_rules
 from statestore.catalog.upkeep.background_compaction import background_of, compaction_lock
 from statestore.catalog.upkeep.expiry import run_expiry
 from statestore.catalog.upkeep.publish_compaction import run_compaction
+from statestore.catalog.upkeep.ranges.compact_ranges import compact_ranges, waiting_for_turn
+from statestore.catalog.upkeep.ranges.range_inputs import Choice, due, everything, expired
+from statestore.catalog.upkeep.ranges.task_runs import runs_of
 from statestore.catalog.upkeep.vacuum import Unneeded, remove_replaced, run_vacuum
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError, shown
@@ -71,26 +75,35 @@ class StoreHandle(Reads):
 
     # Upkeep
 
-    def compact(self, full: bool = False) -> int:
+    def compact(self, full: bool = False, *, spark: Any = None) -> int:
         """Run the compaction that is due (``full``: fold everything that can be folded); return the newest version.
 
         Compaction changes no answer at any kept version and time. Files that it replaced are removed as soon as no read
         under way needs them, by this call or a later one (with ``auto_compact=False``: by `vacuum`).
+
+        With ``spark``, a SparkSession, its tasks compact ranges of keys, and the result is one commit. Other writers go
+        on meanwhile. Raises ConflictError COMPACTION_OVERTAKEN if other compactions or expiries keep removing the same
+        segments.
         """
         self._check_writable()
+        if spark is not None:
+            return self._compact_ranges(spark, everything if full else due)
         with compaction_lock(self._files):  # held or not: a thread or process that compacts too can only be overtaken
             version = self._advance(run_compaction(self._files, self._log_state, full))
         if self.auto_compact:
             remove_replaced(self._files, self._log_state)
         return version
 
-    def expire(self, before: Moment | None = None) -> int:
+    def expire(self, before: Moment | None = None, *, spark: Any = None) -> int:
         """Expire history older than the retention (or ``before``): refuse these moments and drop files that hold only
         them.
 
-        Returns the newest version.
+        Returns the newest version. With ``spark``, a SparkSession, its tasks then write the files anew that hold such
+        rows beside others, by ranges of keys, as `compact` does.
         """
         self._check_writable()
+        if spark is not None:
+            runs_of(spark)  # refuses what is no session before anything expires
         if before is not None:
             horizon = moment_us(before, "before")
         elif self.spec.history_retention is None:
@@ -101,7 +114,8 @@ class StoreHandle(Reads):
             )
         else:
             horizon = self._observed_us - self.spec.history_retention * 1000
-        return self._advance(run_expiry(self._files, self._log_state, horizon))
+        version = self._advance(run_expiry(self._files, self._log_state, horizon))
+        return version if spark is None else self._compact_ranges(spark, expired)
 
     def vacuum(self, older_than: int | timedelta | str | None = None, dry_run: bool = False) -> list[Unneeded]:
         """Remove files that are no longer needed and return them; ``dry_run`` only lists them.
@@ -174,6 +188,14 @@ class StoreHandle(Reads):
             "observed_stream_time": self.observed_stream_time,
             "failed_compaction": background_of(self._files).failed,
         }
+
+    def _compact_ranges(self, spark: Any, choose: Choice) -> int:
+        runs, rules = runs_of(spark), compaction_rules.DEFAULT
+        with waiting_for_turn(self._files):
+            version = self._advance(compact_ranges(self._files, self._log_state, runs, choose, rules))
+        if self.auto_compact:
+            remove_replaced(self._files, self._log_state)
+        return version
 
     @property
     def _observed_us(self) -> int:

@@ -63,11 +63,19 @@ class Inputs:
     """The segments that a rewriting reads, opened for it alone.
 
     What it decompresses displaces no column that readers use, and goes with it. ``kept_bytes`` bounds that memory.
+    ``chosen``: only these rows of each segment are read, which ascend; None for all.
     """
 
-    def __init__(self, files: SegmentFiles, segments: Sequence[SegmentWithClosures], kept_bytes: int) -> None:
+    def __init__(
+        self,
+        files: SegmentFiles,
+        segments: Sequence[SegmentWithClosures],
+        kept_bytes: int,
+        chosen: Sequence[Numbers] | None = None,
+    ) -> None:
         kept = DecodedColumns(kept_bytes)
         self.segments = segments
+        self._chosen = chosen
         self._files = files
         self._opened = [files.open_apart(segment.meta, kept) for segment in segments]
 
@@ -76,10 +84,14 @@ class Inputs:
         self._files.check_length(self.segments[number].meta.file)
         return self._opened[number]
 
+    def count(self, number: int) -> int:
+        """Return the number of rows that are read of an input."""
+        return self.segments[number].meta.rows if self._chosen is None else len(self._chosen[number])
+
     def stored(self, numbers: range, newest: int) -> FoldedRows:
-        """Return all rows of the segments of these numbers as stored; ``newest`` is the greatest version."""
+        """Return the rows of the segments of these numbers as stored; ``newest`` is the greatest version."""
         metas = [self.segments[number].meta for number in numbers]
-        counts = [meta.rows for meta in metas]
+        counts = [self.count(number) for number in numbers]
         total = sum(counts)
         version = np.int32 if newest < 1 << 31 else np.int64
         beliefs = any(meta.role == "belief" for meta in metas)
@@ -95,16 +107,18 @@ class Inputs:
         )
         begin = 0
         for number, meta in zip(numbers, metas, strict=True):
-            file, mine = self.opened(number), slice(begin, begin + meta.rows)
-            rows.row[mine] = np.arange(meta.rows, dtype=np.int32)
-            rows.start[mine] = file.int64_rows("valid_from", 0, meta.rows)
-            rows.end[mine] = file.int64_rows("valid_to", 0, meta.rows)
-            rows.added[mine] = file.int64_rows("_added", 0, meta.rows)
-            rows.closed[mine] = file.int64_rows("_closed", 0, meta.rows)
-            rows.split[mine] = file.bools_rows("_split", 0, meta.rows)
+            file, mine = self.opened(number), slice(begin, begin + self.count(number))
+            chosen = None if self._chosen is None else self._chosen[number]
+            taken = slice(None) if chosen is None else chosen
+            rows.row[mine] = np.arange(meta.rows, dtype=np.int32) if chosen is None else chosen
+            rows.start[mine] = file.int64_rows("valid_from", 0, meta.rows)[taken]
+            rows.end[mine] = file.int64_rows("valid_to", 0, meta.rows)[taken]
+            rows.added[mine] = file.int64_rows("_added", 0, meta.rows)[taken]
+            rows.closed[mine] = file.int64_rows("_closed", 0, meta.rows)[taken]
+            rows.split[mine] = file.bools_rows("_split", 0, meta.rows)[taken]
             if meta.role == "belief":
-                rows.dropped[mine] = file.int64_rows("_dropped", 0, meta.rows)
-            begin += meta.rows
+                rows.dropped[mine] = file.int64_rows("_dropped", 0, meta.rows)[taken]
+            begin = mine.stop
         return rows
 
 
@@ -117,12 +131,12 @@ def fold(
     beliefs, begin = [], 0
     for number in numbers:
         segment = inputs.segments[number]
-        mine = slice(begin, begin + segment.meta.rows)
+        mine = slice(begin, begin + inputs.count(number))
         part = FoldedRows(*(column[mine] for column in vars(rows).values()))
         beliefs += _apply(files, log_state, segment, part, kept[mine])
         if log_state.horizon is not None:
             kept[mine] &= ~_expired(part, log_state.horizon, segment.meta.tombstone)
-        begin += segment.meta.rows
+        begin = mine.stop
     return rows if kept.all() else _compacted(rows, kept), beliefs
 
 
@@ -148,6 +162,8 @@ def _apply(
     beliefs = []
     for piece in segment.closures:
         closed, ends = files.closures(piece, segment.meta.rows)
+        if len(rows) < segment.meta.rows:
+            closed, ends = _among(rows.row, closed, ends)
         before = log_state.versions.stream_time_before(np.array([piece.version]))[0]
         replaced = ends <= rows.start[closed]
         punctual = (rows.end[closed] == OPEN) & (ends >= before) & ~replaced
@@ -161,6 +177,14 @@ def _apply(
         rows.closed[closed] = piece.version
         kept[closed[replaced]] = False
     return beliefs
+
+
+def _among(row: Numbers, closed: Ints, ends: Ints) -> tuple[Ints, Ints]:
+    """Return the closures of the rows in ``row``, which ascends, by their positions there."""
+    at = np.searchsorted(row, closed)
+    found = at < len(row)
+    found[found] = row[at[found]] == closed[found]
+    return at[found], ends[found]
 
 
 def _expired(rows: FoldedRows, horizon: Horizon, tombstone: bool) -> Bools:

@@ -54,7 +54,7 @@ def _rewrite(
     rows, beliefs = fold(files, log_state, inputs, range(len(segments)))
     number, place = np.full(len(rows), -1, np.int32), np.full(len(rows), -1, np.int32)
     output = Output(files, log_state, rewrite.new, inputs, segments[0].meta.tombstone)
-    for role, blocks, cold in _outputs(rows, rewriting, live, rules):
+    for role, blocks, cold in outputs(rows, rewriting, live, rules):
         begin = 0
         for block in blocks:
             number[block] = len(rewrite.new.segments)
@@ -97,7 +97,7 @@ def _rewrite_beliefs(
     rewrite.removed += [segment.meta for segment in rewriting.segments]
 
 
-def _outputs(
+def outputs(
     rows: FoldedRows, rewriting: Rewriting, live: int, rules: Rules
 ) -> Iterator[tuple[Role, list[Numbers], bool]]:
     """Yield (role, blocks of positions in ``rows``, whether to compress) of each segment to write."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal
 
 from statestore.catalog.log.log_state import LogState
@@ -24,6 +25,7 @@ Mode = Literal["due", "idle", "full"]
 MIN_DELTA_SHARE = 0.2  # share of ended rows from which a rewrite for them takes a delta, and an open segment
 MIN_OPEN_SHARE = 0.35
 FAR_BEHIND = 3
+MIN_RANGE_ROWS = 1 << 14  # a range of keys with fewer rows does not get segments of its own
 
 
 @dataclass(frozen=True)
@@ -168,12 +170,13 @@ def _fold_many_lists(recent: Sequence[SegmentWithClosures], rules: Rules, mode: 
     Every log checkpoint names all lists, and every plan and commit looks through those of the segments that it opens.
     """
     for segment in recent:
-        if _has_many_lists(segment, rules):
+        if has_many_lists(segment, rules):
             return Rewriting((segment,), mixed=ended_rows(segment) < rules.mixed_rows)
     return None
 
 
-def _has_many_lists(segment: SegmentWithClosures, rules: Rules) -> bool:
+def has_many_lists(segment: SegmentWithClosures, rules: Rules) -> bool:
+    """Return whether a segment has so many lists of pending closures that a rewrite is due."""
     return len(segment.closures) >= rules.fold_lists + segment.meta.rows // rules.list_rows
 
 
@@ -185,11 +188,20 @@ def _crowded(segments: Sequence[SegmentWithClosures], rules: Rules) -> list[Segm
     for tier, group in sorted(tiers.items()):
         rows = sum(v.meta.rows for v in group)
         is_small = tier == 0 and rows < rules.fan_in * rules.tier_rows // 2
-        if len(group) >= (rules.small_fan_in if is_small else rules.fan_in):
+        if _layers(group) >= (rules.small_fan_in if is_small else rules.fan_in):
             chosen = _within(sorted(group, key=lambda v: v.meta.max_added), rules.step_rows)
             if len(chosen) > 1:
                 return chosen
     return None
+
+
+def _layers(group: Sequence[SegmentWithClosures]) -> int:
+    """Return how many of the segments a key can be in: those that tasks wrote by ranges of keys count as one."""
+    if any(v.meta.rows < MIN_RANGE_ROWS for v in group):
+        return len(group)  # few rows have few key groups by chance
+    borders = [(first, 1) for first, _ in (v.meta.key_groups for v in group)]
+    borders += [(last + 1, -1) for _, last in (v.meta.key_groups for v in group)]
+    return max(accumulate(change for _, change in sorted(borders)))
 
 
 def _within(segments: Iterable[SegmentWithClosures], rows: int) -> list[SegmentWithClosures]:
@@ -213,7 +225,7 @@ def _merge_closed(closed: Sequence[SegmentWithClosures], rules: Rules) -> Rewrit
         return Rewriting(tuple(group), cold=True)
     for segment in closed:
         pending = segment.pending >= max(rules.fold_share * segment.meta.rows, rules.tier_rows)
-        if pending or _has_many_lists(segment, rules):
+        if pending or has_many_lists(segment, rules):
             return Rewriting((segment,), cold=True)
     return None
 
@@ -262,7 +274,7 @@ def _stored_ended(segment: SegmentWithClosures) -> int:
 def _untangle(closed: Sequence[SegmentWithClosures], rules: Rules, until: int) -> Rewriting | None:
     """Return a rewriting of closed segments that overlap in time, have pending closures, or are small neighbours."""
     ordered = sorted(closed, key=lambda v: (v.meta.min_valid_to, v.meta.max_valid_to))
-    pairs = [(a, b) for n, a in enumerate(ordered) for b in ordered[n + 1 :] if _overlap(a, b)]
+    pairs = [(a, b) for n, a in enumerate(ordered) for b in ordered[n + 1 :] if overlap(a, b)]
     if pairs:
         pair = min(pairs, key=lambda pair: sum(v.meta.rows for v in pair))
         if sum(v.meta.rows for v in pair) <= rules.step_rows:
@@ -285,7 +297,7 @@ def _with_overlapping(
     """Return a pair of segments with others that overlap one of them, the smallest first, as many as a step reads."""
     group, rows = list(pair), sum(v.meta.rows for v in pair)
     for segment in sorted(closed, key=lambda v: v.meta.rows):
-        if segment not in group and any(_overlap(segment, other) for other in group):
+        if segment not in group and any(overlap(segment, other) for other in group):
             rows += segment.meta.rows
             if rows > rules.step_rows:
                 break
@@ -293,5 +305,6 @@ def _with_overlapping(
     return tuple(group)
 
 
-def _overlap(left: SegmentWithClosures, right: SegmentWithClosures) -> bool:
+def overlap(left: SegmentWithClosures, right: SegmentWithClosures) -> bool:
+    """Return whether the ends of two closed segments overlap in time."""
     return left.meta.min_valid_to < right.meta.max_valid_to and right.meta.min_valid_to < left.meta.max_valid_to

@@ -113,42 +113,55 @@ def _attempt(
 
 def _publish_rewrite(files: SegmentFiles, base: LogState, rewrite: Rewrite) -> LogState | None:
     """Publish a rewrite; return None if another compaction or an expiry removed a segment that it read."""
-    storage = files.storage
     removed = tuple(m.name for m in rewrite.removed)
-    at, carried = base, NewFiles(rewrite.new.claim)
+    published = publish_rewrite(files, base, rewrite.new, removed, lambda at: _carry(files, base, at, rewrite))
+    if published is not None:
+        with contextlib.suppress(Exception):  # the compaction exists, whether or not an index follows it
+            names = tuple(m.name for m in rewrite.new.segments)
+            note_moves(files, published, {name: Moves(names, *to) for name, to in rewrite.moved.items()})
+    return published
+
+
+def publish_rewrite(
+    files: SegmentFiles,
+    base: LogState,
+    new: NewFiles,
+    removed: tuple[str, ...],
+    carry: Callable[[LogState], NewFiles],
+) -> LogState | None:
+    """Publish ``new`` in place of the segments ``removed``; return None if one of them is not there any more.
+
+    ``carry`` writes the closures that commits between ``base`` and a later log state put on the removed segments, at
+    the rows' new locations.
+    """
+    storage = files.storage
+    at, carried = base, NewFiles(new.claim)
     try:
         while True:
-            entry = _rewrite_entry(at, rewrite, carried, removed)
+            entry = _rewrite_entry(at, new, carried, removed)
             try:
                 write_entry(storage, entry)
-                published = after_publish(storage, at, entry)
-                with contextlib.suppress(Exception):  # the compaction exists, whether or not an index follows it
-                    names = tuple(m.name for m in rewrite.new.segments)
-                    note_moves(files, published, {name: Moves(names, *to) for name, to in rewrite.moved.items()})
-                return published
+                return after_publish(storage, at, entry)
             except ConflictError:
                 remove_files(storage, carried)
             at = load_log_state(storage, base=at)
             if not set(removed) <= {m.name for m in at.segments}:
-                remove_files(storage, rewrite.new)
+                remove_files(storage, new)
                 return None
-            carried = _carry(files, base, at, rewrite)
+            carried = carry(at)
     except CommitUnknownError:
         raise
     except StateStoreError:
-        remove_files(storage, rewrite.new)
+        remove_files(storage, new)
         remove_files(storage, carried)
         raise
 
 
-def _rewrite_entry(at: LogState, rewrite: Rewrite, carried: NewFiles, removed: tuple[str, ...]) -> CommitEntry:
-    new = NewFiles(
-        rewrite.new.claim,
-        segments=rewrite.new.segments,
-        closures=carried.closures,
-        written={**rewrite.new.written, **carried.written},
+def _rewrite_entry(at: LogState, new: NewFiles, carried: NewFiles, removed: tuple[str, ...]) -> CommitEntry:
+    both = NewFiles(
+        new.claim, segments=new.segments, closures=carried.closures, written={**new.written, **carried.written}
     )
-    return new_entry(at, "compact", new, removed=removed)
+    return new_entry(at, "compact", both, removed=removed)
 
 
 def _carry(files: SegmentFiles, base: LogState, at: LogState, rewrite: Rewrite) -> NewFiles:

@@ -46,12 +46,12 @@ def check_rebuild(name: str, old: str, new: str) -> None:
 
 def replay(table: VersionedTable, target: Any) -> None:
     """Put all writes that the table's commits recorded into ``target``, in their order, and commit."""
-    for batch in _writes(table):
+    for batch in writes_of(table):
         target.put_all(batch)
     target.commit()
 
 
-def _writes(table: VersionedTable) -> Iterator[pa.Table]:
+def writes_of(table: VersionedTable) -> Iterator[pa.Table]:
     """Yield key, value, ``timestamp`` and ``_change_type`` of every recorded write that is kept."""
     names = [n for n in (*table.spec.key_names, *table.spec.value_names) if n not in ADDED]
     log_state, first = table.files().log_state(), 0

@@ -32,7 +32,7 @@ from statestore.formats.places.local_directory import remove_abandoned
 STAGING = "staging"
 KEPT_US = 7 * 86_400_000_000  # how long files stay for which there are no leases
 LEFT_BEHIND = re.compile(
-    rf"segments/[0-9a-f]{{32}}(\.index|\.closures)?\.arrow|{STAGING}/.*|(.*/)?{re.escape(TEMPORARY)}\w+"
+    rf"segments/[0-9a-f]{{32}}(\.index|\.closures|\.moves)?\.arrow|{STAGING}/.*|(.*/)?{re.escape(TEMPORARY)}\w+"
 )
 
 

@@ -11,6 +11,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
+from statestore.catalog.upkeep.ranges.task_runs import TaskRuns, offer_runs
 from statestore.formats.errors import (
     CommitUnknownError,
     ConflictError,
@@ -135,6 +136,19 @@ __all__ = [
     "verify",
     "write_report",
 ]
+
+
+def _upkeep_tasks(session: Any) -> TaskRuns:
+    """Return the tasks that a Spark session runs for upkeep."""
+    from statestore.connector.supported_spark import check_session
+
+    check_session(session)
+    from statestore.connector.spark.upkeep_tasks import UpkeepTasks
+
+    return UpkeepTasks(session)
+
+
+offer_runs(_upkeep_tasks)
 
 
 def __getattr__(name: str) -> Any:

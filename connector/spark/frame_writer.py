@@ -18,9 +18,10 @@ from pyspark.errors import AnalysisException
 from pyspark.serializers import FramedSerializer
 
 from statestore.catalog.stores.versioned.task_writes import TaskWrite, task_write
-from statestore.connector.options import transaction_of
+from statestore.connector.options import is_by_key_groups, transaction_of
 from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.location import checked_path
+from statestore.connector.spark.rows_by_key import moved_by_key
 from statestore.connector.spark.s3a import session_settings, with_settings
 from statestore.connector.spark.schema import arrow_schema
 from statestore.connector.spark.staging import STAGING, Staged, checked_target, commit_staged, remove_folder, stage
@@ -29,6 +30,7 @@ from statestore.formats.errors import InvalidInputError, StateStoreError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+IMPORT_TASKS = 4  # for each core
 LARGE_TYPES_CONF = "spark.sql.execution.arrow.useLargeVarTypes"
 
 
@@ -42,6 +44,9 @@ def write_frame(rows: DataFrame, path: str, options: Mapping[str, str], *, overw
     transaction = transaction_of(options)
     root = Path(path).absolute()
     write = None if overwrite else task_write(root, spec)
+    if is_by_key_groups(options) and write is not None and spec.history_retention is None:
+        # Elsewhere the order of all rows decides which of them are too late.
+        rows = moved_by_key(rows, spec, IMPORT_TASKS * rows.sparkSession.sparkContext.defaultParallelism)
     is_large = str(rows.sparkSession.conf.get(LARGE_TYPES_CONF, "false")).lower() == "true"
     sent = arrow_schema(rows.schema, large=True) if is_large else None
     folder = root / STAGING / uuid.uuid4().hex

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from statestore.catalog.stores.versioned.task_writes import task_write
-from statestore.connector.options import transaction_of
+from statestore.connector.options import is_by_key_groups, transaction_of
 from statestore.connector.spark.staging import STAGING, Staged, checked_target, commit_staged, remove_folder, stage
 
 
@@ -28,6 +28,7 @@ class StateStoreWriter(DataSourceArrowWriter):
         self._path = Path(path).absolute()
         self._overwrite = overwrite
         self._transaction = transaction_of(options)
+        is_by_key_groups(options)  # Spark has placed the rows already; a wrong value is refused as elsewhere
         self._write = None if overwrite else task_write(self._path, spec)
         self._folder = self._path / STAGING / uuid.uuid4().hex
         # Not made by the tasks: one that still runs after an abort must not make the folder again.

@@ -1,0 +1,179 @@
+"""The compaction of one range of keys, in any process that sees the store's files.
+
+A task reads the rows of its range from all segments that are compacted, folds them, and writes segments that have no
+other keys. It shares nothing with the process that publishes the compaction but the store's files: the log says which
+segments there are, and the names of new files begin with the claim that the other process holds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from statestore.catalog.commits.new_files import NewFiles
+from statestore.catalog.commits.publish_commit import remove_files
+from statestore.catalog.log.log_checkpoint import load_log_state
+from statestore.catalog.log.log_state import LogState
+from statestore.catalog.log.storage import LocalStorage
+from statestore.catalog.log.store_spec import StoreSpec
+from statestore.catalog.reads.row_ends import SegmentWithClosures, with_closures
+from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.catalog.upkeep.closure_folding import FoldedRows, Inputs, fold
+from statestore.catalog.upkeep.compaction import in_order, outputs
+from statestore.catalog.upkeep.compaction_plan import Rewriting
+from statestore.catalog.upkeep.compaction_rules import Rules
+from statestore.catalog.upkeep.ranges.key_ranges import KeyRange, rows_in_range
+from statestore.catalog.upkeep.ranges.moved_rows import GONE, MovedRows, write_moves
+from statestore.catalog.upkeep.segment_output import Output, write_output
+from statestore.formats.segments.segment_meta import (
+    OPEN,
+    FileRef,
+    SegmentMeta,
+    file_ref_from_json,
+    segment_meta_from_json,
+    to_json,
+)
+
+Numbers = npt.NDArray[np.int32]
+Part = tuple[SegmentWithClosures, Numbers]  # a segment, and its rows in the range
+
+
+@dataclass(frozen=True)
+class RangePlan:
+    """A compaction of the segments ``inputs`` of a version, by ranges of keys; can be pickled."""
+
+    root: str
+    spec: StoreSpec
+    version: int
+    claim: str
+    inputs: tuple[str, ...]
+    ranges: tuple[KeyRange, ...]
+    rules: Rules
+
+
+@dataclass(frozen=True)
+class RangeResult:
+    """The files of one range: its segments, where rows moved to, the bytes written and the number of rows read.
+
+    The numbers of new segments in ``moves`` are positions in ``segments``, those of old ones positions in the plan's
+    ``inputs``.
+    """
+
+    segments: tuple[SegmentMeta, ...]
+    moves: tuple[FileRef, ...]
+    rows: int
+
+    def to_json(self) -> str:
+        segments, moves = ([to_json(each) for each in several] for several in (self.segments, self.moves))
+        return json.dumps({"segments": segments, "moves": moves, "rows": self.rows})
+
+
+def result_from_json(text: str) -> RangeResult:
+    """Return the result that a task sent."""
+    found = json.loads(text)
+    segments = tuple(segment_meta_from_json(each) for each in found["segments"])
+    return RangeResult(segments, tuple(file_ref_from_json(each) for each in found["moves"]), int(found["rows"]))
+
+
+def compact_range(plan: RangePlan, number: int) -> str:
+    """Write the files of one range and return its result as a text. A task that fails removes its files."""
+    files = SegmentFiles(LocalStorage(Path(plan.root)), plan.spec)
+    new = NewFiles(plan.claim)
+    try:
+        return _RangeTask(files, plan, new).run(plan.ranges[number]).to_json()
+    except BaseException:
+        remove_files(files.storage, new)
+        raise
+
+
+class _RangeTask:
+    """The work of one attempt of a task."""
+
+    def __init__(self, files: SegmentFiles, plan: RangePlan, new: NewFiles) -> None:
+        self._files = files
+        self._rules = plan.rules
+        self._new = new
+        self._log_state = load_log_state(files.storage, version=plan.version, store=plan.spec.store_id)
+        self._inputs = _named(self._log_state, plan.inputs)
+        self._numbers = {name: number for number, name in enumerate(plan.inputs)}
+        self._moves: list[FileRef] = []
+
+    def run(self, keys: KeyRange) -> RangeResult:
+        total = 0
+        for tombstone in (False, True):
+            parts = [
+                (segment, rows)
+                for segment in self._inputs
+                if segment.meta.tombstone == tombstone and len(rows := rows_in_range(self._files, segment.meta, keys))
+            ]
+            total += sum(len(rows) for _, rows in parts)
+            self._rewrite_all(parts)
+        return RangeResult(tuple(self._new.segments), tuple(self._moves), total)
+
+    def _rewrite_all(self, parts: Sequence[Part]) -> None:
+        """Rewrite the rows of values or of tombstones, as many at a time as a step of a compaction reads."""
+        main = sorted((p for p in parts if p[0].meta.role != "belief"), key=lambda p: p[0].meta.min_valid_to)
+        beliefs = list(_within((p for p in parts if p[0].meta.role == "belief"), self._rules.step_rows))
+        groups = list(_within(main, self._rules.step_rows))
+        for number, group in enumerate(groups):
+            self._rewrite(group, beliefs.pop() if beliefs and number == len(groups) - 1 else [])
+        for older in beliefs:
+            self._rewrite([], older)
+
+    def _rewrite(self, parts: Sequence[Part], older: Sequence[Part]) -> None:
+        """Rewrite rows of segments, and beliefs in ``older`` with those that folding makes."""
+        whole = [*parts, *older]
+        segments = tuple(segment for segment, _ in whole)
+        inputs = Inputs(self._files, segments, self._rules.kept_bytes, [rows for _, rows in whole])
+        output = Output(self._files, self._log_state, self._new, inputs, segments[0].meta.tombstone)
+        beliefs: list[FoldedRows] = []
+        if parts:
+            rows, beliefs = fold(self._files, self._log_state, inputs, range(len(parts)))
+            self._write(output, segments[: len(parts)], rows)
+        if older:
+            beliefs.append(inputs.stored(range(len(parts), len(whole)), self._log_state.version))
+        if beliefs:
+            made = FoldedRows.joined(beliefs)
+            write_output(output, made, "belief", [in_order(made.start)], False)
+
+    def _write(self, output: Output, segments: tuple[SegmentWithClosures, ...], rows: FoldedRows) -> None:
+        """Write the rows that stay, and where they went."""
+        live = int(np.count_nonzero(rows.end == OPEN))
+        new, place = np.full(len(rows), GONE, np.int32), np.full(len(rows), GONE, np.int32)
+        for role, blocks, cold in outputs(rows, Rewriting(segments, cold=True), live, self._rules):
+            number, begin = len(self._new.segments), 0
+            write_output(output, rows, role, blocks, cold)
+            for block in blocks:
+                new[block] = number
+                place[block] = np.arange(begin, begin + len(block), dtype=np.int32)
+                begin += len(block)
+        if len(rows):
+            old = np.array([self._numbers[s.meta.name] for s in segments], np.int32)[rows.source]
+            order = np.argsort(old, kind="stable")  # rows of one segment ascend
+            moved = MovedRows(old[order], rows.row[order], new[order], place[order])
+            self._moves.append(write_moves(self._files.storage, self._new, moved))
+
+
+def _named(log_state: LogState, names: Iterable[str]) -> list[SegmentWithClosures]:
+    """Return the segments with these names."""
+    chosen = set(names)
+    return [v for v in with_closures(log_state.segments, log_state.closures) if v.meta.name in chosen]
+
+
+def _within(parts: Iterable[Part], limit: int) -> Iterator[list[Part]]:
+    """Yield parts in groups of at most ``limit`` rows, but of at least one part each."""
+    group: list[Part] = []
+    room = limit
+    for part in parts:
+        if group and len(part[1]) > room:
+            yield group
+            group, room = [], limit
+        group.append(part)
+        room -= len(part[1])
+    if group:
+        yield group

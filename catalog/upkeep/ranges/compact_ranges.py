@@ -1,0 +1,147 @@
+"""A compaction in many tasks, one for each range of keys, and its publication as one commit.
+
+The tasks write their files beside the store's; nothing names them before the one log entry that puts all of them in the
+place of the segments they were made of. Commits that come meanwhile are undisturbed: the closures they put on replaced
+segments move along. A task may fail, die, or run twice: only the files in the answer that counts are published, and the
+others are removed here, or by vacuum where a task wrote them later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from statestore.catalog.commits.claims import claim
+from statestore.catalog.commits.new_files import NewFiles
+from statestore.catalog.log.log_state import LogState
+from statestore.catalog.log.storage import local_root
+from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.catalog.upkeep.background_compaction import compaction_lock
+from statestore.catalog.upkeep.compaction_rules import Rules
+from statestore.catalog.upkeep.publish_compaction import publish_rewrite
+from statestore.catalog.upkeep.ranges.compact_range import RangePlan, RangeResult, compact_range, result_from_json
+from statestore.catalog.upkeep.ranges.key_ranges import key_ranges
+from statestore.catalog.upkeep.ranges.moved_rows import moved_closures
+from statestore.catalog.upkeep.ranges.range_inputs import Choice, Inputs
+from statestore.catalog.upkeep.ranges.task_runs import TaskRuns
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import CommitUnknownError, ConflictError, CorruptError, StateStoreError
+
+MAX_ATTEMPTS = 3
+MIN_RANGE_ROWS = 1 << 17  # fewer rows are not worth a task
+LOCK_WAIT = 60.0  # seconds
+LOCK_POLL = 0.02
+
+
+def compact_ranges(files: SegmentFiles, base: LogState, runs: TaskRuns, choose: Choice, rules: Rules) -> LogState:
+    """Compact the segments that ``choose`` takes of the newest log state; return the newest log state afterwards.
+
+    Raises ConflictError COMPACTION_OVERTAKEN if other compactions or expiries keep removing the same segments.
+    """
+    log_state = base
+    for _ in range(MAX_ATTEMPTS):
+        log_state, _lease = files.leased(log_state)  # what tasks read stays, whoever vacuums
+        inputs = choose(log_state, rules)
+        if not inputs:
+            return log_state
+        with claim(files.storage) as claimed:
+            published = _attempt(files, log_state, runs, inputs, rules, claimed)
+        if published is not None:
+            return published
+    raise ConflictError(
+        ErrorCode.COMPACTION_OVERTAKEN,
+        f"store {files.spec.name!r}: other compactions or expiries removed the same segments {MAX_ATTEMPTS} times; "
+        "let one process compact a store",
+    )
+
+
+@contextlib.contextmanager
+def waiting_for_turn(files: SegmentFiles) -> Iterator[None]:
+    """Hold the lock of compactions, so that none in the background overtakes this one.
+
+    A holder that keeps it for a minute is not waited for any longer: this compaction can then be overtaken.
+    """
+    deadline = time.monotonic() + LOCK_WAIT
+    while True:
+        with compaction_lock(files) as is_ours:
+            if is_ours or time.monotonic() > deadline:
+                yield
+                return
+        time.sleep(LOCK_POLL)
+
+
+def range_count(rows: int, runs: TaskRuns, rules: Rules) -> int:
+    """Return the number of tasks: none reads more rows than a step may, and no core is idle if it pays."""
+    return max(1, -(-rows * 9 // (rules.step_rows * 8)), min(runs.parallelism, rows // MIN_RANGE_ROWS))
+
+
+def _attempt(
+    files: SegmentFiles, base: LogState, runs: TaskRuns, inputs: Inputs, rules: Rules, claimed: str
+) -> LogState | None:
+    """Return the log state with the compaction; None if a segment that it read was removed meanwhile."""
+    removed = [segment.meta for segment in inputs]
+    names = tuple(meta.name for meta in removed)
+    rows = sum(meta.rows for meta in removed)
+    ranges = key_ranges(range_count(rows, runs, rules), files.spec.key_groups)
+    root = local_root(files.storage)
+    assert root is not None  # stores are local
+    plan = RangePlan(str(root), files.spec, base.version, claimed, names, ranges, rules)
+    try:
+        results = [result_from_json(text) for text in runs.run(partial(compact_range, plan), len(ranges))]
+        _check_complete(files, results, len(ranges), rows)
+    except BaseException:
+        _remove_unnamed(files, claimed, set())
+        raise
+    metas = [meta for result in results for meta in result.segments]
+    new = NewFiles(claimed, segments=metas)
+    new.written = {ref.name: ref.bytes for meta in metas for ref in (meta.file, meta.index) if ref is not None}
+
+    def carry(at: LogState) -> NewFiles:
+        carried = NewFiles(claimed)
+        pieces = [piece for name in names for piece in at.closures.get(name, ()) if piece.version > base.version]
+        if pieces:
+            moves = ((result.segments, ref) for result in results for ref in result.moves)
+            carried.add_closures(moved_closures(files, removed, pieces, moves))
+            carried.write(files.storage)
+        return carried
+
+    try:
+        with files.publishing:
+            published = publish_rewrite(files, base, new, names, carry)
+    except CommitUnknownError:
+        raise
+    except StateStoreError:  # any other exception (such as an interrupt) leaves the outcome unknown
+        _remove_unnamed(files, claimed, set())
+        raise
+    _remove_unnamed(files, claimed, set() if published is None else _names_of(published, claimed))
+    return published
+
+
+def _check_complete(files: SegmentFiles, results: Sequence[RangeResult], count: int, rows: int) -> None:
+    """Raise CorruptError SEGMENT_CORRUPT unless the tasks together read each row once."""
+    found = sum(result.rows for result in results)
+    if len(results) != count or found != rows:
+        raise CorruptError(
+            ErrorCode.SEGMENT_CORRUPT,
+            f"store {files.spec.name!r}: {len(results)} tasks of {count} found {found} rows in segments that have "
+            f"{rows}; nothing was changed. Run verify, and restore the files that it names from a copy",
+        )
+
+
+def _names_of(log_state: LogState, claimed: str) -> set[str]:
+    """Return the files of a claim that a log state names."""
+    refs = [ref for meta in log_state.segments for ref in (meta.file, meta.index) if ref is not None]
+    refs += [piece.file for pieces in log_state.closures.values() for piece in pieces]
+    return {ref.name for ref in refs if claimed in ref.name}
+
+
+def _remove_unnamed(files: SegmentFiles, claimed: str, named: set[str]) -> None:
+    """Remove the files of a claim but those in ``named``: moved rows, and files of attempts that do not count."""
+    if not claimed:
+        return
+    with contextlib.suppress(StateStoreError, OSError):  # vacuum removes what is left
+        for item in files.storage.list("segments/"):
+            if item.name.startswith(f"segments/{claimed}") and item.name not in named:
+                files.storage.delete(item.name)
