@@ -9,7 +9,7 @@ from statestore.catalog.keyed.snapshots.unneeded_files import remove_unneeded
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import KEYED, StoreSpec
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.catalog.upkeep.vacuum import Unneeded, run_vacuum
+from statestore.catalog.upkeep.vacuum import KEPT_US, Unneeded, run_vacuum
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 
@@ -22,8 +22,10 @@ class Upkeep(Protocol):
         store.
         """
 
-    def vacuum(self, older_than_us: int, dry_run: bool) -> list[Unneeded]:
-        """Remove, or only list, files that are not needed and were not changed for so many microseconds."""
+    def vacuum(self, older_than_us: int | None, dry_run: bool) -> list[Unneeded]:
+        """Remove, or only list, files that are not needed and were not changed for so many microseconds (None: what is
+        safe, see `run_vacuum`).
+        """
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class StoreUpkeep:
     def files(self) -> SegmentFiles:
         return SegmentFiles(self.storage, self.spec)
 
-    def vacuum(self, older_than_us: int, dry_run: bool) -> list[Unneeded]:
+    def vacuum(self, older_than_us: int | None, dry_run: bool) -> list[Unneeded]:
         files = self.files()
         return run_vacuum(files, files.log_state(), older_than_us, dry_run)
 
@@ -56,10 +58,10 @@ class SnapshotsUpkeep:
             "removes files that tasks left behind",
         )
 
-    def vacuum(self, older_than_us: int, dry_run: bool) -> list[Unneeded]:
+    def vacuum(self, older_than_us: int | None, dry_run: bool) -> list[Unneeded]:
         root = local_root(self.storage)
         assert root is not None  # keyed stores are local
-        return remove_unneeded(root, self.spec.store_id, older_than_us, dry_run)
+        return remove_unneeded(root, self.spec.store_id, KEPT_US if older_than_us is None else older_than_us, dry_run)
 
 
 def upkeep_of(storage: Storage, spec: StoreSpec) -> Upkeep:

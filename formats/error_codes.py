@@ -225,7 +225,9 @@ class ErrorCode(StrEnum):
     # Damage and unknown formats
 
     FILE_NOT_FOUND = "FILE_NOT_FOUND"
-    """A file of a store is missing. Restore it from a copy; a reader whose version was vacuumed reads a newer one."""
+    """A file of a store is missing. Restore it from a copy."""
+    FILES_REPLACED = "FILES_REPLACED"
+    """Files of a planned read were replaced by a compaction and removed since. Run the read again: no row is lost."""
     FILE_DAMAGED = "FILE_DAMAGED"
     """A file that an engine wrote is not what it wrote, or larger than any such file. Restore it from a copy."""
     FILE_TOO_LARGE = "FILE_TOO_LARGE"

@@ -171,6 +171,22 @@ class MarksDeadRows(Protocol):
 
 
 @runtime_checkable
+class KeepsFiles(Protocol):
+    """A table whose splits keep their files from being removed, as long as they exist in the process that made them."""
+
+    def released(self, splits: Sequence[Split]) -> Sequence[Split]:
+        """The splits without their hold on the files, so that they can be kept for a later read."""
+
+    def held(self, splits: Sequence[Split]) -> Sequence[Split] | None:
+        """Splits of `released` with a new hold on their files; None if some may be gone, and the read has to be planned
+        again.
+        """
+
+    def entrust(self, splits: Sequence[Split]) -> None:
+        """Keep the files for readers in other processes for a while, although this process may end before."""
+
+
+@runtime_checkable
 class SplitsByHash(Protocol):
     """A table whose rows can be read by ranges of key hashes (docs/key-hash.md).
 

@@ -22,9 +22,9 @@ from statestore.catalog.commits.writer_lock import LOCK_FILE
 from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.log_names import LOG_CHECKPOINTS
+from statestore.catalog.log.log_state import file_names
 from statestore.catalog.log.storage import LocalStorage, ObjectInfo, Storage
 from statestore.catalog.log.store_spec import KEYED, STORE_FILE, StoreSpec, decode_spec
-from statestore.catalog.upkeep.vacuum import file_names
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, StateStoreError, shown
 from statestore.formats.places.disk_errors import disk_errors

@@ -16,12 +16,11 @@ import xxhash
 from statestore.catalog.checks.invariants import closure_violations, segment_violations
 from statestore.catalog.checks.verify_log import LogFindings, Reference
 from statestore.catalog.checks.verify_report import Problem, Report, problem_of
-from statestore.catalog.log.log_state import LogState
+from statestore.catalog.log.log_state import LogState, file_names
 from statestore.catalog.log.storage import ObjectInfo, Storage
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.row_ends import SegmentWithClosures, ends_at, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.catalog.upkeep.vacuum import file_names
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, StateStoreError
 from statestore.formats.segments.regions import CHECKSUM_DIGITS, REGION_BYTES

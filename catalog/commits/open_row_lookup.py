@@ -35,17 +35,17 @@ class OpenRows:
     start: Ints
     names: list[str]
     _directory: npt.NDArray[np.int32] | None = None
+    _room: tuple[Hashes, Addresses, Ints] | None = None
 
     def find(self, hashes: Hashes) -> tuple[Ints, Ints]:
         """Return (position in ``hashes``, entry) of the hashes that the index has; ``hashes`` ascend."""
         if not len(self.hashes) or not len(hashes):
             return np.empty(0, np.int64), np.empty(0, np.int64)
-        if self._directory is not None and is_loaded():
+        if is_loaded():
             from statestore.formats.kernels.key_kernels import find_hashes
 
             entries = np.empty(len(hashes), np.int64)
-            shift = int(_directory_shift(len(self.hashes)))
-            if find_hashes(self.hashes, self._directory, shift, hashes, entries) == len(hashes):
+            if find_hashes(self.hashes, hashes, entries) == len(hashes):
                 return np.arange(len(hashes)), entries
             hits = np.flatnonzero(entries >= 0)
             return hits, entries[hits]
@@ -76,17 +76,39 @@ class OpenRows:
         position, entry = indexed
         if len(position) == len(hashes):
             self.address[entry], self.start[entry] = address, start
-            if self._directory is None:
+            if self._directory is None and not is_loaded():
                 self._directory = _directory(self.hashes)
             return
         self.address[entry], self.start[entry] = address[position], start[position]
         new = np.ones(len(hashes), bool)
         new[position] = False
+        if is_loaded():
+            self._insert(hashes[new], address[new], start[new])
+            return
         positions = np.searchsorted(self.hashes, hashes[new])
         self.address = np.insert(self.address, positions, address[new])
         self.start = np.insert(self.start, positions, start[new])
         self.hashes = np.insert(self.hashes, positions, hashes[new])
         self._directory = None  # new keys arrive in series: the directory is built when a series has ended
+
+    def _insert(self, hashes: Hashes, address: Addresses, start: Ints) -> None:
+        """Insert entries by a compiled loop, into arrays with room for more, because few commits bring no new key."""
+        from statestore.formats.kernels.key_kernels import insert_entries
+
+        count = len(self.hashes)
+        total = count + len(hashes)
+        room = self._room
+        if room is None or len(room[0]) < total or not self._is_in(room):
+            spare = total + total // 8
+            room = np.empty(spare, np.uint64), np.empty(spare, np.uint64), np.empty(spare, np.int64)
+            room[0][:count], room[1][:count], room[2][:count] = self.hashes, self.address, self.start
+            self._room = room
+        insert_entries(count, *room, hashes, address, start)
+        self.hashes, self.address, self.start = room[0][:total], room[1][:total], room[2][:total]
+        self._directory = None
+
+    def _is_in(self, room: tuple[Hashes, Addresses, Ints]) -> bool:
+        return self.hashes.base is room[0] and self.address.base is room[1] and self.start.base is room[2]
 
     def remove(self, hashes: Hashes) -> None:
         """Remove the keys with these hashes (ascending), as far as the index has them."""

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +26,7 @@ from statestore.catalog.commits.record_timelines import Closure, Resolution, res
 from statestore.catalog.commits.sorted_records import Records
 from statestore.catalog.commits.version_ends import NewRows
 from statestore.catalog.log.entries import CommitEntry, Horizon, write_entry
-from statestore.catalog.log.log_checkpoint import LOG_CHECKPOINT_INTERVAL, load_log_state, write_log_checkpoint
+from statestore.catalog.log.log_checkpoint import LOG_CHECKPOINT_INTERVAL, write_log_checkpoint
 from statestore.catalog.log.log_state import LogState, advance
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import Windowing
@@ -33,6 +34,7 @@ from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CommitUnknownError, ConflictError, StateStoreError
 from statestore.formats.kernels.arrays import Hashes, Ints
+from statestore.formats.kernels.compiled_use import is_loaded
 from statestore.formats.segments.key_index import KeyIndex
 from statestore.formats.segments.segment_meta import OPEN
 
@@ -40,11 +42,34 @@ MAX_ATTEMPTS = 100
 
 
 @dataclass(frozen=True)
+class WrittenRows:
+    """Files of new rows and closures, which exist, how many values and tombstones they have, and the effect on the open
+    rows."""
+
+    new: NewFiles
+    values: int
+    tombstones: int
+    opened: OpenRowsChange
+
+
+class ManyRecords(Protocol):
+    """Records that are too many to be resolved at once (`statestore.catalog.commits.ranges.divided_records`)."""
+
+    def __len__(self) -> int: ...
+
+    def all(self) -> Records:
+        """Return them at once, for a commit that cannot be divided."""
+
+    def write(self, files: SegmentFiles, log_state: LogState, claimed: str) -> WrittenRows:
+        """Write them as rows of the version after ``log_state``; leave no file if that fails."""
+
+
+@dataclass(frozen=True)
 class Change:
     """The content of one commit, independent of the version that it gets."""
 
     operation: str
-    records: Records
+    records: Records | ManyRecords
     stream_time: int | None = None  # of the writer, epoch microseconds; None if it has no record
     dropped: int = 0
     transaction: tuple[str, int] | None = None
@@ -64,7 +89,7 @@ def commit_change(files: SegmentFiles, base: LogState, change: Callable[[LogStat
     files.settle()
     with files.publishing:
         for _ in range(MAX_ATTEMPTS):
-            log_state = load_log_state(files.storage, base=log_state)
+            log_state, _lease = files.leased(log_state)
             attempted = change(log_state)
             if attempted is None or is_committed(log_state, attempted.transaction):
                 return log_state
@@ -206,19 +231,26 @@ class _Prepared:
 
 
 def _prepare(files: SegmentFiles, log_state: LogState, change: Change, claimed: str) -> _Prepared:
-    resolution = resolve(files, log_state, change.records, checked=False)
+    records = change.records
+    if not isinstance(records, Records):
+        if change.expiring is None:
+            written = records.write(files, log_state, claimed)
+            entry = _entry(log_state, change, (written.values, written.tombstones), written.new)
+            return _Prepared(written.new, entry, written.opened, written=True)
+        records = records.all()
+    resolution = resolve(files, log_state, records, checked=False)
     if resolution.unchecked is not None:
-        prepared = _prepare_at_once(files, log_state, change, resolution, resolution.unchecked, claimed)
+        prepared = _prepare_at_once(files, log_state, change, records, resolution, resolution.unchecked, claimed)
         if prepared is not None:
             return prepared
         give_back(files, resolution.index)
-        resolution = resolve(files, log_state, change.records, indexed=False)
+        resolution = resolve(files, log_state, records, indexed=False)
     if change.expiring is not None:
         stream_time = max(change.stream_time or log_state.stream_time_us, log_state.stream_time_us)
         resolution = end_expired(files, log_state, resolution, change.expiring, stream_time)
     new = NewFiles(claimed)
-    opened = _add_rows(files, log_state, change.records, resolution, new)
-    new.add_closures(_closure_parts(log_state, resolution.closures))
+    opened = add_rows(files, log_state, records, resolution, new)
+    new.add_closures(closure_parts(log_state, resolution.closures))
     return _prepared(log_state, change, resolution, new, opened, written=False)
 
 
@@ -226,6 +258,7 @@ def _prepare_at_once(
     files: SegmentFiles,
     log_state: LogState,
     change: Change,
+    records: Records,
     resolution: Resolution,
     check: Callable[[], list[Closure] | None],
     claimed: str,
@@ -241,7 +274,7 @@ def _prepare_at_once(
         closures = check()
         if closures is None:
             return False
-        closing.add_closures(_closure_parts(log_state, closures))
+        closing.add_closures(closure_parts(log_state, closures))
         files.storage.create_many(closing.buffers)
         return True
 
@@ -249,7 +282,7 @@ def _prepare_at_once(
     try:
         with ThreadPoolExecutor(1) as other:  # one for each commit: a permanent thread would not survive a fork
             closed_rows = other.submit(close_rows)
-            opened = _add_rows(files, log_state, change.records, resolution, new)
+            opened = add_rows(files, log_state, records, resolution, new)
             files.storage.create_many(new.buffers)
         closed = closed_rows.result()
     finally:
@@ -271,27 +304,40 @@ def _prepared(
     opened: tuple[NewOpenRows, ...],
     written: bool,
 ) -> _Prepared:
-    entry = new_entry(
+    counts = len(resolution.values.record), len(resolution.tombstones.record)
+    emptied = np.empty(0, np.uint64) if resolution.emptied is None else resolution.emptied
+    change_of_open = OpenRowsChange(resolution.index, opened, resolution.ended, resolution.known, emptied)
+    return _Prepared(new, _entry(log_state, change, counts, new), change_of_open, written)
+
+
+def _entry(log_state: LogState, change: Change, counts: tuple[int, int], new: NewFiles) -> CommitEntry:
+    """Return the log entry of a change; ``counts``: values and tombstones that it adds."""
+    return new_entry(
         log_state,
         change.operation,
         new,
         transaction=change.transaction,
         stream_time=change.stream_time,
-        rows=len(resolution.values.record),
-        tombstones=len(resolution.tombstones.record),
+        rows=counts[0],
+        tombstones=counts[1],
         closed=sum(piece.count for piece in new.closures),
         dropped=change.dropped,
         changelogs=change.changelogs,
     )
-    emptied = np.empty(0, np.uint64) if resolution.emptied is None else resolution.emptied
-    change_of_open = OpenRowsChange(resolution.index, opened, resolution.ended, resolution.known, emptied)
-    return _Prepared(new, entry, change_of_open, written)
 
 
-def _add_rows(
-    files: SegmentFiles, log_state: LogState, records: Records, resolution: Resolution, new: NewFiles
+def add_rows(
+    files: SegmentFiles,
+    log_state: LogState,
+    records: Records,
+    resolution: Resolution,
+    new: NewFiles,
+    keep_indexes: bool = True,
 ) -> tuple[NewOpenRows, ...]:
-    """Add segments of the new rows; return the open rows among them, if there is an index to carry forward."""
+    """Add segments of the new rows; return the open rows among them, if there is an index to carry forward.
+
+    Without ``keep_indexes``, key indexes that have a file are not kept in memory.
+    """
     version, opened = log_state.version + 1, []
     for rows, tombstone in ((resolution.values, False), (resolution.tombstones, True)):
         if len(rows.record):
@@ -300,19 +346,29 @@ def _add_rows(
             late = rows.start <= log_state.stream_time_us
             hashes = resolution.hashes if everything else resolution.hashes[rows.record]
             meta = new.add_segment(files.spec, block, "delta", tombstone, late, hashes)
-            if rows.by_hash is not None:
+            if rows.by_hash is not None and (keep_indexes or meta.index is None):
                 files.know_index(meta, KeyIndex(hashes[rows.by_hash], rows.by_hash.astype(np.uint32)))
             if resolution.index is not None:
                 opened.append(_open_rows(meta.name, rows, hashes))
     return tuple(opened)
 
 
-def _closure_parts(log_state: LogState, closures: list[Closure]) -> list[tuple[str, int, Ints, Ints]]:
+def closure_parts(log_state: LogState, closures: list[Closure]) -> list[tuple[str, int, Ints, Ints]]:
     return [(segment, log_state.version + 1, rows, ends) for segment, rows, ends in closures]
 
 
 def _open_rows(segment_name: str, rows: NewRows, hashes: Hashes) -> NewOpenRows:
-    """Return the rows of a new segment that no version ends, in hash order where that order is known."""
+    """Return the rows of a new segment that no version ends, in hash order where that order is known.
+
+    ``hashes`` are those of the rows.
+    """
+    if rows.by_hash is not None and is_loaded():
+        from statestore.formats.kernels.key_kernels import open_in_order
+
+        count = len(rows.record)
+        opened, (found, start) = np.empty(count, np.uint64), np.empty((2, count), np.int64)
+        filled = open_in_order(rows.by_hash, rows.end, rows.start, hashes, opened, found, start)
+        return NewOpenRows(segment_name, opened[:filled], found[:filled], start[:filled])
     order = np.arange(len(rows.record)) if rows.by_hash is None else rows.by_hash
     still = order[rows.end[order] == OPEN]
     return NewOpenRows(segment_name, hashes[still], still, rows.start[still])

@@ -14,7 +14,7 @@ case are replayed one by one. Times are epoch microseconds.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from statestore.catalog.commits.sorted_records import (
     SortedRecords,
     by_start,
     last_of_each_time,
+    own,
     sort_records,
 )
 from statestore.catalog.commits.stored_rows import find_around, find_existing
@@ -34,7 +35,7 @@ from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.row_ends import SegmentWithClosures, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Bools, Hashes, Ints
-from statestore.formats.kernels.compiled_use import load_if_it_pays
+from statestore.formats.kernels.compiled_use import is_loaded, load_if_it_pays
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.key_hash import hash_keys
 
@@ -69,21 +70,49 @@ def resolve(
     if not len(records):
         nothing = NewRows(*(np.empty(0, np.int64) for _ in range(3)))
         return Resolution(nothing, nothing, [], np.empty(0, np.uint64))
+    hashes, segments, ordered = _made_ready(log_state, records)
+    index = take_index(files, log_state, len(ordered.first)) if indexed else None
+    if index is None or checked:
+        resolution = _checked(files, segments, records, hashes, ordered, index)
+        if resolution.index is not index:
+            give_back(files, index)
+        return resolution
+    return _go_on(files, segments, records, hashes, ordered, index)
+
+
+def resolve_with(files: SegmentFiles, log_state: LogState, records: Records, index: OpenRows | None) -> Resolution:
+    """Place ``records``, at least one, into the history of ``log_state``, with an index that the caller has taken.
+
+    The resolution has no index if a key is not the one that the index knows by its hash. Then the index is of no use
+    for this commit.
+    """
+    hashes, segments, ordered = _made_ready(log_state, records)
+    return _checked(files, segments, records, hashes, ordered, index)
+
+
+def _made_ready(log_state: LogState, records: Records) -> tuple[Hashes, list[SegmentWithClosures], SortedRecords]:
     if len(records) >= MIN_KEYS:
         load_if_it_pays(sum(column.nbytes for column in records.keys))
     hashes = hash_keys(records.keys)
     segments = [v for v in with_closures(log_state.segments, log_state.closures) if v.meta.role != "belief"]
-    ordered = sort_records(records, hashes)
-    index = take_index(files, log_state, len(ordered.first)) if indexed else None
+    return hashes, segments, sort_records(records, hashes)
+
+
+def _checked(
+    files: SegmentFiles,
+    segments: list[SegmentWithClosures],
+    records: Records,
+    hashes: Hashes,
+    ordered: SortedRecords,
+    index: OpenRows | None,
+) -> Resolution:
+    """Resolve with the index if there is one, or without it where a key is not the one that its hash suggested."""
     if index is not None:
         resolution = _go_on(files, segments, records, hashes, ordered, index)
-        if not checked:
-            return resolution
         assert resolution.unchecked is not None
         closures = resolution.unchecked()
         if closures is not None:
-            return Resolution(**{**vars(resolution), "closures": closures, "unchecked": None})
-        give_back(files, index)
+            return replace(resolution, closures=closures, unchecked=None)
     found = _search(files, segments, records, ordered, np.arange(len(ordered.first)), None)
     values, tombstones = _split(records, found.rows[1:])
     return Resolution(values, tombstones, _by_segment(segments, found.closures), hashes)
@@ -104,19 +133,9 @@ def _go_on(
     position, entry = index.find(ordered.hashes)
     newest = np.full(len(ordered.first), -1 << 63, np.int64)  # start of the open row
     newest[position] = index.start[entry]
-    kept = last_of_each_time(ordered)
-    rest, searched, late = _separated(records, ordered, newest, kept)
+    columns, earliest, searched, late = _following(records, ordered, newest)
     found = _search(files, segments, records, *searched, newest)
     placed = _search(files, segments, records, *late, newest, is_late=True)
-    kept = kept[rest[kept]]
-    group, time, record = ordered.group[kept], ordered.time[kept], ordered.record[kept]
-    is_first = np.ones(len(group), bool)
-    is_first[1:] = group[1:] != group[:-1]
-    ends = np.append(np.where(is_first[1:], OPEN, time[1:]), [OPEN])[: len(kept)]
-    first = np.flatnonzero(is_first)
-    earliest = np.full(len(ordered.first), OPEN, np.int64)  # of the records that follow the open row
-    earliest[group[first]] = time[first]
-    columns: tuple[Ints, ...] = (group, record, time, ends)
     for more in (found, placed):
         columns = _inserted(columns, np.searchsorted(columns[0], more.group), more.rows)
     values, tombstones = _split(records, columns[1:])
@@ -147,9 +166,41 @@ def _go_on(
     return Resolution(values, tombstones, [], hashes, ended, index, known, ordered.hashes[found.emptied], check)
 
 
-def _separated(
-    records: Records, ordered: SortedRecords, newest: Ints, kept: Ints
-) -> tuple[Bools, tuple[SortedRecords, Ints], tuple[SortedRecords, Ints]]:
+_Chosen = tuple[SortedRecords, Ints]  # records, and the numbers of their groups
+
+
+def _following(
+    records: Records, ordered: SortedRecords, newest: Ints
+) -> tuple[tuple[Ints, ...], Ints, _Chosen, _Chosen]:
+    """Return the rows (group, record, start, end) that follow the open row of their key, and the first start of each
+    group among them (OPEN where there is none); then the other records, as `_separated` does.
+    """
+    earliest = np.full(len(ordered.first), OPEN, np.int64)
+    if is_loaded():
+        from statestore.formats.kernels.key_kernels import follow_open_rows
+
+        rows, counts = np.empty((4, len(ordered.record)), np.int64), np.empty(3, np.int64)
+        whole, late = np.empty(len(ordered.first), np.int64), np.empty(len(ordered.record), np.int64)
+        tombstones = own(records.tombstones)
+        follow_open_rows(
+            ordered.record, ordered.first, ordered.time, tombstones, newest, rows, earliest, whole, late, counts
+        )
+        filled, odd, before = counts.tolist()
+        searched = ordered.positions_of(whole[:odd])
+        return tuple(rows[:, :filled]), earliest, ordered.chosen(searched), ordered.chosen(late[:before])
+    kept = last_of_each_time(ordered)
+    rest, others, late_ones = _separated(records, ordered, newest, kept)
+    kept = kept[rest[kept]]
+    group, time, record = ordered.group[kept], ordered.time[kept], ordered.record[kept]
+    is_first = np.ones(len(group), bool)
+    is_first[1:] = group[1:] != group[:-1]
+    ends = np.append(np.where(is_first[1:], OPEN, time[1:]), [OPEN])[: len(kept)]
+    first = np.flatnonzero(is_first)
+    earliest[group[first]] = time[first]
+    return (group, record, time, ends), earliest, others, late_ones
+
+
+def _separated(records: Records, ordered: SortedRecords, newest: Ints, kept: Ints) -> tuple[Bools, _Chosen, _Chosen]:
     """Separate the records that follow their key's open row, which are most, from the others.
 
     Returns a mask of their positions, and twice (records, numbers of their groups): all records of the keys that have a

@@ -7,6 +7,7 @@ microseconds.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +15,11 @@ import pyarrow as pa
 
 from statestore.catalog.commits.version_ends import NewRows
 from statestore.formats.kernels.arrays import Bools, Hashes, Ints
+from statestore.formats.kernels.compiled_use import is_loaded
 from statestore.formats.values.key_equality import keys_equal
-from statestore.formats.values.packed_sort import sorted_with_positions
+from statestore.formats.values.packed_sort import packed_with_positions, sorted_with_positions
+
+Number = TypeVar("Number", bound=np.generic)
 
 FEW = 8  # one of so many rows, or fewer, are few
 
@@ -64,6 +68,13 @@ class SortedRecords:
 
 def sort_records(records: Records, hashes: Hashes) -> SortedRecords:
     in_order = bool(np.all(records.times[1:] >= records.times[:-1]))
+    if is_loaded() and len(records):
+        ordered = _grouped(records, hashes, in_order)
+        if ordered is not None:
+            touching = np.flatnonzero(ordered.group[1:] == ordered.group[:-1])
+            order = ordered.record
+            equal = keys_equal(records.keys, order[touching], records.keys, order[touching + 1])
+            return ordered if equal.all() else _sort_colliding(records, hashes)
     sorted_hashes, order = sorted_with_positions(hashes)
     if not in_order:
         order = by_time_within(sorted_hashes, order, records.times)
@@ -81,6 +92,26 @@ def sort_records(records: Records, hashes: Hashes) -> SortedRecords:
     return SortedRecords(
         order, np.cumsum(starts_group) - 1, first, records.times[order], sorted_hashes[first], in_order
     )
+
+
+def _grouped(records: Records, hashes: Hashes, in_order: bool) -> SortedRecords | None:
+    """Return the records by hash and time, made by a compiled loop; None where it does not pay."""
+    from statestore.formats.kernels.key_kernels import group_records
+
+    packed, bits = packed_with_positions(hashes)
+    count = len(packed)
+    record, group, first, time = np.empty((4, count), np.int64)
+    group_hashes = np.empty(count, np.uint64)
+    times = own(records.times)
+    groups = group_records(packed, bits, own(hashes), times, record, group, first, time, group_hashes)
+    if groups < 0:
+        return None
+    return SortedRecords(record, group, first[:groups], time, group_hashes[:groups], in_order)
+
+
+def own(array: npt.NDArray[Number]) -> npt.NDArray[Number]:
+    """Return an array that may be written: each kernel is compiled once more for those that may not."""
+    return array if array.flags.writeable else array.copy()
 
 
 def _sort_colliding(records: Records, hashes: Hashes) -> SortedRecords:
@@ -144,6 +175,11 @@ def by_start(rows: NewRows, chosen: Bools, records: int, hash_order: bool) -> Ne
     ``hash_order``: ``rows`` are in order of hash and start.
     """
     positions = np.flatnonzero(chosen)
+    if is_loaded() and len(positions) * FEW >= records:
+        columns = [c if len(positions) == len(chosen) else c[positions] for c in (rows.record, rows.start, rows.end)]
+        placed = _placed(NewRows(*columns), records)
+        if placed is not None:
+            return placed if hash_order else NewRows(placed.record, placed.start, placed.end)
     if len(positions) * FEW < records:
         picked = positions[np.argsort(rows.record[positions])]
     else:
@@ -160,6 +196,22 @@ def by_start(rows: NewRows, chosen: Bools, records: int, hash_order: bool) -> Ne
         rank[picked] = np.arange(len(picked))
         by_hash = rank[positions]
     return NewRows(rows.record[picked], rows.start[picked], rows.end[picked], by_hash)
+
+
+def _placed(rows: NewRows, records: int) -> NewRows | None:
+    """Return rows in order of hash by start, made by compiled loops; None if two rows have one record."""
+    from statestore.formats.kernels.key_kernels import rows_by_record, rows_by_start
+
+    count = len(rows.record)
+    others, late, by_hash = np.empty((3, count), np.int64)
+    counts = np.empty(2, np.int64)
+    if rows_by_record(rows.record, rows.start, np.full(records, -1, np.int64), others, late, counts):
+        return None
+    others, late = others[: counts[0]], late[: counts[1]]
+    late = late[np.argsort(rows.start[late], kind="stable")]
+    columns = np.empty((3, count), np.int64)
+    rows_by_start(rows.record, rows.start, rows.end, others, late, columns, by_hash)
+    return NewRows(columns[0], columns[1], columns[2], by_hash)
 
 
 def order_of_starts(starts: Ints) -> Ints | slice:

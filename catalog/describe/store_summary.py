@@ -7,7 +7,6 @@ unknown without them.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -18,13 +17,13 @@ from statestore.catalog.commits.changelog_ownership import FOLDER as CHANGELOGS
 from statestore.catalog.commits.changelog_ownership import OURS
 from statestore.catalog.commits.consumed_changelogs import consumed_ends
 from statestore.catalog.describe.table_summary import TableSummary
-from statestore.catalog.log.log_state import LogState
+from statestore.catalog.log.log_state import LogState, file_names
 from statestore.catalog.log.storage import ObjectInfo, Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.row_ends import SegmentWithClosures, newest_ends, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.publish_compaction import is_due
-from statestore.catalog.upkeep.vacuum import KEPT_US, LEFT_BEHIND, file_names, run_vacuum
+from statestore.catalog.upkeep.vacuum import LEFT_BEHIND, run_vacuum
 from statestore.formats.changelogs.changelog import read_changelog
 from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.places.disk_errors import storage_error
@@ -148,8 +147,5 @@ def _size(path: Path) -> int:
 
 
 def _removable(files: SegmentFiles, log_state: LogState, spare: list[ObjectInfo]) -> int:
-    """Return the bytes that `vacuum` would free; the log is read only if a file is old enough."""
-    cutoff = time.time_ns() // 1000 - KEPT_US
-    if not any(item.modified_us <= cutoff for item in spare):
-        return 0
-    return sum(item.bytes for item in run_vacuum(files, log_state, KEPT_US, dry_run=True))
+    """Return the bytes that `vacuum` would free."""
+    return sum(item.bytes for item in run_vacuum(files, log_state, None, dry_run=True)) if spare else 0

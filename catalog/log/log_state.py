@@ -13,7 +13,7 @@ from statestore.catalog.log.version_chunks import NO_TIME, NUMBERS, TEXTS
 from statestore.catalog.log.versions import NO_VERSIONS, Versions
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError
-from statestore.formats.segments.segment_meta import ClosureSlice, SegmentMeta
+from statestore.formats.segments.segment_meta import ClosureSlice, FileRef, SegmentMeta
 
 # A consumed changelog is deleted right after its commit. Its name only matters if a crash came between, and then only
 # until the next handle opens the store.
@@ -47,6 +47,13 @@ class LogState:
 
 
 EMPTY = LogState(-1, NO_VERSIONS)
+
+
+def file_names(log_state: LogState) -> set[str]:
+    """Return the data files of a log state: segments, key indexes and closure lists."""
+    refs: list[FileRef | None] = [ref for m in log_state.segments for ref in (m.file, m.index)]
+    refs += [c.file for slices in log_state.closures.values() for c in slices]
+    return {ref.name for ref in refs if ref is not None}
 
 
 def advance(log_state: LogState, entry: CommitEntry) -> LogState:

@@ -130,7 +130,7 @@ def check_folder(prefix: str) -> str:
 def missing(where: str) -> NotFoundError:
     return NotFoundError(
         ErrorCode.FILE_NOT_FOUND,
-        f"{where} does not exist; it was removed (by vacuum, if a reader was older than its limit) or never written",
+        f"{where} does not exist; it was removed or never written; restore it from a copy",
     )
 
 
@@ -195,12 +195,20 @@ class LocalStorage:
 
     def create_many(self, files: Mapping[str, Data]) -> None:
         folders = set()
-        for name, data in files.items():
-            path = self._path(name)
-            with disk_errors("write", path):
-                self._make_folder(path.parent)
-                _write_synced(path, data)
-            folders.add(path.parent)
+        with contextlib.ExitStack() as opened:
+            written: list[tuple[Path, int]] = []
+            for name, data in files.items():
+                path = self._path(name)
+                with disk_errors("write", path):
+                    self._make_folder(path.parent)
+                    file = _create(path)
+                    opened.callback(os.close, file)
+                    _write_all(file, data)
+                written.append((path, file))
+                folders.add(path.parent)
+            for path, file in written:  # the first sync often takes the later files to the disk, too
+                with disk_errors("write", path):
+                    os.fsync(file)
         for folder in folders:
             with disk_errors("sync", folder):
                 sync_folder(folder)
@@ -342,16 +350,24 @@ def _is_in(folder: int, name: str) -> bool:
     return True
 
 
-def _write_synced(path: Path | str, data: Data, folder: int | None = None) -> None:
-    """Write a new file, below the directory ``folder`` if it is given, and force its bytes to the disk."""
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=folder)
+def _write_synced(name: str, data: Data, folder: int) -> None:
+    """Write a new file below the directory ``folder``, and force its bytes to the disk."""
+    file = _create(name, folder)
     try:
-        view = memoryview(data)
-        while len(view):
-            view = view[os.write(file, view) :]
+        _write_all(file, data)
         os.fsync(file)
     finally:
         os.close(file)
+
+
+def _create(path: Path | str, folder: int | None = None) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=folder)
+
+
+def _write_all(file: int, data: Data) -> None:
+    view = memoryview(data)
+    while len(view):
+        view = view[os.write(file, view) :]
 
 
 def sync_folder(folder: Path) -> None:

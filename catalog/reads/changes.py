@@ -18,10 +18,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from dataclasses import field as with_default
 
 import numpy as np
 import pyarrow as pa
 
+from statestore.catalog.log.leases import Lease
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.replaced_rows import NOWHERE, Events, StoredRows, related
 from statestore.catalog.reads.row_ends import SegmentWithClosures, ends_between, pair_ends, with_closures
@@ -55,7 +57,10 @@ CHANGE_TYPES = (
 
 @dataclass(frozen=True)
 class ChangeSplit:
-    """The events of commits [first, last], or (``by_time``) of state times [first, last] at version ``version``."""
+    """The events of commits [first, last], or (``by_time``) of state times [first, last] at version ``version``.
+
+    ``lease`` keeps the files from vacuum as long as the split exists; None in a process that did not plan it.
+    """
 
     segments: tuple[SegmentWithClosures, ...]
     first: int
@@ -66,6 +71,7 @@ class ChangeSplit:
     base: int
     rows: int
     after: int  # an expiry removed events at or before this state time, so none of them is returned
+    lease: Lease | None = with_default(default=None, repr=False, compare=False)
 
 
 def plan_changes(files: SegmentFiles, log_state: LogState, query: Query) -> list[ChangeSplit]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from statestore.catalog.log.leases import holding
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.row_comparison import Side, counted_rows, differences, others, pairs
 from statestore.catalog.reads.scan import CHUNK_ROWS, Piece, TimeRange, live_mask, plan
@@ -159,18 +160,19 @@ def _of_store(
 ) -> Iterator[pa.RecordBatch]:
     """Check the points at once, and return an iterator that reads lazily."""
     files = table.files()
-    log_state = files.log_state()
+    log_state, lease = files.leased()
     windows = [window_of(table.name, log_state, Query(version=p.version, as_of=p.as_of)) for p in (old, new)]
     before, after = _only(files, log_state, windows)
     total = sum(len(item.rows) for item in (*before, *after))
     bits = max(-(-total // PART_ROWS) - 1, 0).bit_length()
-    return (
+    batches = (
         batch
         for part in range(1 << bits)
         for batch in _compared(
             _gather(files, before, names, part, bits), _gather(files, after, names, part, bits), names, schema
         )
     )
+    return holding(lease, batches)
 
 
 def _only(files: SegmentFiles, log_state: LogState, windows: list[TimeRange]) -> tuple[list[_Rows], list[_Rows]]:

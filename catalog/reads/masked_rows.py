@@ -68,7 +68,7 @@ def _of(split: StoreSplit, pieces: list[Piece]) -> StoreSplit:
             joined[-1] = Piece(piece.segment, last.start, piece.stop, piece.cut)
         else:
             joined.append(piece)
-    return StoreSplit(tuple(joined), split.window, sum(p.rows for p in joined))
+    return StoreSplit(tuple(joined), split.window, sum(p.rows for p in joined), lease=split.lease)
 
 
 def _marks(live: Bools) -> pa.Array:

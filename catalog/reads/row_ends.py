@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from operator import attrgetter
 
 import numpy as np
@@ -30,6 +31,11 @@ class SegmentWithClosures:
 
     meta: SegmentMeta
     closures: tuple[ClosureSlice, ...] = ()
+
+    @cached_property
+    def pending(self) -> int:
+        """Number of its closures."""
+        return sum(piece.count for piece in self.closures)
 
     def until(self, version: int) -> SegmentWithClosures:
         if not self.closures or self.closures[-1].version <= version:

@@ -8,11 +8,12 @@ prefix. The prefix is passed uncut where the statistics show that every end lies
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
+from statestore.catalog.log.leases import Lease
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.carried_closures import OpenMarks
 from statestore.catalog.reads.live_batches import joined, live_batches
@@ -80,13 +81,20 @@ class Piece:
 class StoreSplit:
     """Pieces that one task reads, pinned to a version. Small and picklable.
 
-    ``hashes``: only rows whose key hash lies between these numbers, the second excluded; None: all rows.
+    ``hashes``: only rows whose key hash lies between these numbers, the second excluded; None: all rows. ``lease``
+    keeps the files of the pieces from vacuum as long as the split exists; None in a process that did not plan it.
     """
 
     pieces: tuple[Piece, ...]
     window: TimeRange
     rows: int
     hashes: tuple[int, int] | None = None
+    lease: Lease | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def segments(self) -> list[SegmentWithClosures]:
+        """The segments of the pieces; some come several times."""
+        return [piece.segment for piece in self.pieces]
 
 
 def plan(files: SegmentFiles, log_state: LogState, window: TimeRange, filters: tuple[Filter, ...]) -> list[Piece]:
@@ -159,7 +167,9 @@ def _keys_may_match(files: SegmentFiles, meta: SegmentMeta, filters: tuple[Filte
     return True
 
 
-def splits_of(pieces: list[Piece], window: TimeRange, rows_per_split: int = SPLIT_ROWS) -> list[StoreSplit]:
+def splits_of(
+    pieces: list[Piece], window: TimeRange, rows_per_split: int = SPLIT_ROWS, lease: Lease | None = None
+) -> list[StoreSplit]:
     """Cut and pack pieces into splits of about ``rows_per_split`` rows; uncut and cut pieces are packed separately."""
     splits = []
     for cut in (False, True):
@@ -173,14 +183,16 @@ def splits_of(pieces: list[Piece], window: TimeRange, rows_per_split: int = SPLI
                 room -= stop - start
                 start = stop
                 if room == 0:
-                    splits.append(_split(pack, window))
+                    splits.append(_split(pack, window, lease))
                     pack, room = [], rows_per_split
         if pack:
-            splits.append(_split(pack, window))
+            splits.append(_split(pack, window, lease))
     return splits
 
 
-def hashed_splits(pieces: list[Piece], window: TimeRange, ranges: int) -> list[tuple[int, StoreSplit]]:
+def hashed_splits(
+    pieces: list[Piece], window: TimeRange, ranges: int, lease: Lease | None = None
+) -> list[tuple[int, StoreSplit]]:
     """Return splits for each of ``ranges`` equal ranges of key hashes, with the number of the range.
 
     A split holds about SPLIT_ROWS rows of its range, if the hashes are even.
@@ -190,12 +202,12 @@ def hashed_splits(pieces: list[Piece], window: TimeRange, ranges: int) -> list[t
         hashes = (number << 64) // ranges, ((number + 1) << 64) // ranges
         for split in splits_of(pieces, window, SPLIT_ROWS * ranges):
             rows = -(-split.rows // ranges)
-            found.append((number, StoreSplit(split.pieces, window, rows, hashes)))
+            found.append((number, StoreSplit(split.pieces, window, rows, hashes, lease)))
     return found
 
 
-def _split(pieces: list[Piece], window: TimeRange) -> StoreSplit:
-    return StoreSplit(tuple(pieces), window, sum(p.rows for p in pieces))
+def _split(pieces: list[Piece], window: TimeRange, lease: Lease | None) -> StoreSplit:
+    return StoreSplit(tuple(pieces), window, sum(p.rows for p in pieces), lease=lease)
 
 
 def read_split(

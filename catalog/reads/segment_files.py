@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import TypeVar
@@ -18,12 +19,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.catalog.log.entries import entry_name
+from statestore.catalog.log.leases import Lease, take_lease
 from statestore.catalog.log.log_checkpoint import load_log_state
-from statestore.catalog.log.log_state import LogState
+from statestore.catalog.log.log_state import LogState, file_names
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_identity import replaced, stored_identity
 from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec
 from statestore.catalog.reads.carried_closures import BoundedCache, OpenMarks, PendingClosures, Slices, begins_with
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import NotFoundError
 from statestore.formats.kernels.arrays import Ints, U32s
 from statestore.formats.places.rocksdb_forks import leave_in_forks
 from statestore.formats.segments.closures import ClosureFile
@@ -60,6 +64,7 @@ class SegmentFiles:
         self._carried = BoundedCache(CARRIED_BYTES)
         self._marks = BoundedCache(MARKS_BYTES)
         self._newest: LogState | None = None
+        self._leases: weakref.WeakValueDictionary[int, Lease] = weakref.WeakValueDictionary()
         self._identity: Hashable = None  # state of the store's description at the last comparison of its identity
         self._settled = False
         # Kept here for bulk writers (``open_rows``): one index for all handles of the process.
@@ -81,6 +86,35 @@ class SegmentFiles:
         newest = self._newest = load_log_state(self.storage, base=self._newest, store=self.spec.store_id)
         self.check_identity()
         return newest
+
+    def leased(self, base: LogState | None = None) -> tuple[LogState, Lease | None]:
+        """Return the newest log state with a lease, which keeps its files from vacuum as long as the object exists.
+
+        The lease is None where the storage has none (`statestore.catalog.log.leases`). ``base`` is a log state that the
+        caller knows.
+        """
+        root, known = local_root(self.storage), self._newest
+        if base is not None and base.version >= 0 and (known is None or known.version < base.version):
+            self._newest = base
+        log_state = self.log_state()
+        if root is None:
+            return log_state, None
+        while True:
+            with self._lock:
+                lease = self._leases.get(log_state.version)
+            if lease is None:
+                lease = take_lease(root, log_state.version)
+                if lease is None:
+                    return log_state, None
+                with self._lock:
+                    self._leases[log_state.version] = lease
+            if lease.is_sure:
+                return log_state, lease
+            again = self.log_state()
+            if again.version == log_state.version:
+                lease.is_sure = True
+                return again, lease
+            log_state = again
 
     def settle(self) -> None:
         """Make the store's directories survive a power failure, once for each process that commits to the store.
@@ -111,7 +145,7 @@ class SegmentFiles:
         """
         if self._folder is None:
             return self.open_segment(meta)
-        return Segment(meta, self.storage.map(meta.name), self._schema(meta), kept)
+        return Segment(meta, self._map(meta.name), self._schema(meta), kept)
 
     def index(self, meta: SegmentMeta) -> KeyIndex:
         """Return the key index of a segment: its file if it has one, else an index built in memory from the key
@@ -192,7 +226,7 @@ class SegmentFiles:
         with self._lock:
             file: ClosureFile | None = self._carried.get(ref)
         if file is None:
-            data = self.storage.map(ref.name)
+            data = self._map(ref.name)
             small = data.size < COPIED_FILE_BYTES
             file = ClosureFile(ref, pa.py_buffer(data.to_pybytes()) if small else data)
             with self._lock:
@@ -214,7 +248,20 @@ class SegmentFiles:
             self._current = None
 
     def _map_segment(self, meta: SegmentMeta) -> Segment:
-        return Segment(meta, self.storage.map(meta.name), self._schema(meta))
+        return Segment(meta, self._map(meta.name), self._schema(meta))
+
+    def _map(self, name: str) -> pa.Buffer:
+        """Return the bytes of a data file. Raises NotFoundError FILES_REPLACED if a compaction replaced the file."""
+        try:
+            return self.storage.map(name)
+        except NotFoundError as error:
+            if error.code != ErrorCode.FILE_NOT_FOUND or name in file_names(self.log_state()):
+                raise
+            raise NotFoundError(
+                ErrorCode.FILES_REPLACED,
+                f"{name} of store {self.spec.name!r} was replaced by a compaction after this read was planned, and "
+                "vacuum removed it; run the read again, which finds the same rows in other files",
+            ) from error
 
     def _schema(self, meta: SegmentMeta) -> pa.Schema:
         return self.spec.segment_schema(meta.tombstone, meta.role == "belief")
@@ -222,7 +269,7 @@ class SegmentFiles:
     def _open_index(self, meta: SegmentMeta) -> KeyIndex:
         ref: FileRef | None = meta.index
         if ref is not None:
-            index = KeyIndex.open(ref, self.storage.map(ref.name))
+            index = KeyIndex.open(ref, self._map(ref.name))
             if index.entries != meta.rows:
                 raise corrupt(ref, f"it has {index.entries} entries, the segment has {meta.rows} rows")
             return index

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from statestore.catalog.log.leases import leave_lease
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
@@ -35,6 +36,8 @@ from statestore.formats.state_table import MaskedSplit, Query
 from statestore.formats.table_columns import check_filter_columns, chosen_columns, narrowed
 from statestore.formats.values.times import format_time
 from statestore.formats.values.types import TIME
+
+ENTRUSTED_SECONDS = 3_600.0  # for which files are kept for readers whose planner may have ended
 
 
 @dataclass(frozen=True)
@@ -120,11 +123,11 @@ class VersionedTable:
         fields = pa.schema([field for part in self._fields(query) for field in part])
         check_filter_columns(query.filters, fields, query, f"store {self.name!r}")
         files = self.files()
-        log_state = files.log_state()
+        log_state, lease = files.leased()
         if query.mode == "changes":
-            return plan_changes(files, log_state, query)
+            return [replace(split, lease=lease) for split in plan_changes(files, log_state, query)]
         window = window_of(self.name, log_state, query)
-        return splits_of(plan(files, log_state, window, query.filters), window)
+        return splits_of(plan(files, log_state, window, query.filters), window, lease=lease)
 
     def count(self, query: Query) -> int | None:
         """Return the number of rows of a state or history without filters, from statistics and ends of rows."""
@@ -132,7 +135,7 @@ class VersionedTable:
             return None
         self.schema(query)
         files = self.files()
-        log_state = files.log_state()
+        log_state, _lease = files.leased()
         window = window_of(self.name, log_state, query)
         return sum(live_rows(files, piece, window) for piece in plan(files, log_state, window, ()))
 
@@ -142,7 +145,7 @@ class VersionedTable:
             return None
         self.schema(query)
         files = self.files()
-        log_state = files.log_state()
+        log_state, _lease = files.leased()
         window = window_of(self.name, log_state, query)
         return extremes(files, plan(files, log_state, window, ()), window, name)
 
@@ -186,9 +189,9 @@ class VersionedTable:
             return None
         self.splits(query)
         files = self.files()
-        log_state = files.log_state()
+        log_state, lease = files.leased()
         window = window_of(self.name, log_state, query)
-        return hashed_splits(plan(files, log_state, window, query.filters), window, ranges)
+        return hashed_splits(plan(files, log_state, window, query.filters), window, ranges, lease)
 
     def read(self, split: StoreSplit | ChangeSplit, query: Query) -> Iterator[pa.RecordBatch]:
         schema = self.schema(query)
@@ -201,6 +204,26 @@ class VersionedTable:
         for batch in read_split(self.files(), split, tuple(schema.names), query.filters):
             rows = pa.RecordBatch.from_arrays(batch.columns, schema=whole)
             yield narrowed(rows, schema) if query.fields else rows
+
+    def released(self, splits: Sequence[StoreSplit | ChangeSplit]) -> Sequence[StoreSplit | ChangeSplit]:
+        """Return the splits without their leases."""
+        return [replace(split, lease=None) for split in splits]
+
+    def held(self, splits: Sequence[StoreSplit | ChangeSplit]) -> Sequence[StoreSplit | ChangeSplit] | None:
+        """Return splits that were planned before with a new lease, if no file of theirs was replaced; else None."""
+        log_state, lease = self.files().leased()
+        present = {meta.name for meta in log_state.segments}
+        if not all(segment.meta.name in present for split in splits for segment in split.segments):
+            return None
+        return [replace(split, lease=lease) for split in splits]
+
+    def entrust(self, splits: Sequence[StoreSplit | ChangeSplit]) -> None:
+        """Leave a timed lease for the readers of the splits in other processes."""
+        root = local_root(self.storage)
+        leases = {split.lease for split in splits if split.lease is not None}
+        for version in {lease.version for lease in leases}:
+            if root is not None:
+                leave_lease(root, version, ENTRUSTED_SECONDS)
 
     def kept_versions(self) -> tuple[int, int]:
         """Return (oldest, newest) version that can be read now."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
+from statestore.formats.values.key_codec import KeyCodec
 
 
 def many_keys(keys: Any) -> Iterable[Any]:
@@ -22,3 +23,13 @@ def many_keys(keys: Any) -> Iterable[Any]:
             "array; for one key call get",
         )
     return keys
+
+
+def key_columns(keys: Sequence[Any], codec: KeyCodec) -> list[pa.Array]:
+    """Return keys as users give them as Arrow columns. Raises InvalidInputError as `KeyCodec.normalize` does."""
+    if len(codec.schema) == 1 and codec.schema.field(0).type == pa.string() and set(map(type, keys)) == {str}:
+        try:
+            return [pa.array(keys, pa.string())]
+        except UnicodeEncodeError:  # a lone surrogate, which is refused with its name below
+            pass
+    return codec.to_columns(list(map(codec.normalize, keys)))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore.catalog.commits.ranges.divided_records import DividedRecords, whole_or_divided
 from statestore.catalog.commits.sorted_records import Records
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.formats.segments.key_index import KeyIndex
@@ -124,11 +126,9 @@ class Pending:
                 puts += self._bulk_puts(part, key, key_hash)
         return puts
 
-    def records(self) -> Records:
+    def records(self) -> Records | DividedRecords:
         """Return all pending writes, in order, as one set of records."""
-        batches = list(self._batches())
-        table = pa.Table.from_batches(batches, schema=self._spec.record_schema())
-        return records_of(self._spec, table)
+        return records_of_batches(self._spec, list(self._batches()))
 
     def _bulk_puts(self, part: _Bulk, key: Key, key_hash: int) -> Iterator[Put]:
         width = len(self._spec.key)
@@ -171,6 +171,11 @@ def records_from_rows(spec: StoreSpec, serde: RowSerde, rows: pa.RecordBatch) ->
         value.is_null(),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=spec.record_schema())
+
+
+def records_of_batches(spec: StoreSpec, batches: Sequence[pa.RecordBatch]) -> Records | DividedRecords:
+    """Return batches of the record schema as Records, or divided where they are many."""
+    return whole_or_divided(batches, spec.record_schema(), len(spec.key), partial(records_of, spec))
 
 
 def records_of(spec: StoreSpec, table: pa.Table) -> Records:

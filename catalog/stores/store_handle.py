@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 from statestore.catalog.log.entries import was_committed
 from statestore.catalog.log.log_state import LogState
@@ -19,9 +20,11 @@ from statestore.catalog.upkeep.expiry import run_expiry
 from statestore.catalog.upkeep.publish_compaction import run_compaction
 from statestore.catalog.upkeep.vacuum import Unneeded, run_vacuum
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, ReadOnlyError, shown
+from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError, shown
 from statestore.formats.state_table import StateTable
 from statestore.formats.values.times import Moment, duration_ms, from_us, moment_us
+
+Answer = TypeVar("Answer")
 
 NO_STREAM_TIME = -1_000  # Kafka's observed stream time starts at -1 ms
 
@@ -97,12 +100,16 @@ class StoreHandle(Reads):
             horizon = self._observed_us - self.spec.history_retention * 1000
         return self._advance(run_expiry(self._files, self._log_state, horizon))
 
-    def vacuum(self, older_than: int | timedelta | str = "7 days", dry_run: bool = False) -> list[Unneeded]:
-        """Remove files that no version of the last ``older_than`` needs and return them; ``dry_run`` only lists
-        them."""
+    def vacuum(self, older_than: int | timedelta | str | None = None, dry_run: bool = False) -> list[Unneeded]:
+        """Remove files that are no longer needed and return them; ``dry_run`` only lists them.
+
+        Data files go as soon as neither the newest version nor a read that is under way needs them, in any process.
+        What else writers left behind goes when it is seven days old. With ``older_than``, all files that a version of
+        that time needs stay, and all that are younger.
+        """
         self._check_writable()
-        milliseconds = duration_ms(older_than, "older_than")
-        return run_vacuum(self._files, self._log_state, (milliseconds or 0) * 1000, dry_run)
+        milliseconds = None if older_than is None else duration_ms(older_than, "older_than") or 0
+        return run_vacuum(self._files, self._log_state, None if milliseconds is None else milliseconds * 1000, dry_run)
 
     def refresh(self) -> int:
         """Look for commits of other writers; return the newest version."""
@@ -180,6 +187,18 @@ class StoreHandle(Reads):
         if compaction is not None:
             compaction.committed(log_state)
         return version
+
+    def _repeated(self, read: Callable[[], Answer]) -> Answer:
+        """Return what a read of keys returns. It is repeated if files were replaced which it had not opened yet."""
+        while True:
+            try:
+                return read()
+            except NotFoundError as error:
+                if error.code != ErrorCode.FILES_REPLACED:
+                    raise
+                known = self._log_state.version
+                if self.refresh() == known:
+                    raise
 
     def _asked(self) -> StateTable:
         self._check_open()

@@ -3,8 +3,9 @@
 A store has at most one such thread in a process. It lives while steps are due, and a little longer: when no commit came
 for a while, it makes the open rows denser than a store under load has them. A commit only starts the thread; it waits
 for it, at most `SLICE_SECONDS`, where compaction has fallen far behind the commits. Among processes, the holder of a
-lock on the store's folder ``segments/`` compacts. The thread also vacuums: when it first runs, and then once an hour,
-it removes what no version of the last seven days needs.
+lock on the store's folder ``segments/`` compacts. The thread also vacuums: after its steps it removes the files that
+they replaced and no reader has leased. When it first runs, and then once an hour, it also removes old remains of
+writers that died, and trims the log.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep import compaction_rules
 from statestore.catalog.upkeep.compaction_plan import Mode, is_behind, is_idle_work, next_step
 from statestore.catalog.upkeep.publish_compaction import run_one_step
-from statestore.catalog.upkeep.vacuum import KEPT_US, run_vacuum
+from statestore.catalog.upkeep.vacuum import remove_replaced, run_vacuum
 from statestore.formats.places.disk_errors import storage_error
 from statestore.formats.places.rocksdb_forks import leave_in_forks
 
@@ -141,6 +142,7 @@ class Background:
                 if not self._giving_up and is_idle_work(log_state, compaction_rules.DEFAULT, self._rows):
                     log_state = self._steps(files, log_state, "idle")
                     self._rows = self._judged = 0
+                    self._vacuum(files, log_state)
                 with self._lock:
                     if not self._news.is_set() or self._stopping:
                         self._thread = None
@@ -185,10 +187,13 @@ class Background:
         return log_state
 
     def _vacuum(self, files: SegmentFiles, log_state: LogState) -> None:
-        if self._giving_up or time.monotonic() < self._next_vacuum:
+        if self._giving_up:
+            return
+        if time.monotonic() < self._next_vacuum:
+            remove_replaced(files, log_state)
             return
         self._next_vacuum = time.monotonic() + VACUUM_SECONDS
-        run_vacuum(files, log_state, KEPT_US, dry_run=False)
+        run_vacuum(files, log_state, None, dry_run=False)
 
     def _is_given_up(self) -> bool:
         return self._giving_up

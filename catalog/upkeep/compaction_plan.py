@@ -4,7 +4,8 @@ The layout is kept by three rules. (1) *Open rows are kept dense*: where ended r
 have open rows, those with the largest share of them are rewritten. (2) *Segments of one size are merged*: no tier of
 sizes holds more than `Rules.fan_in` segments, so their number grows with the logarithm of the history, whatever the
 share of late records. (3) *Pending closures are folded* by every rewrite, and a closed segment is rewritten for them
-alone when they are many. A step is bounded by `Rules.step_rows`; what it leaves is the next step's.
+alone when they are many; so is any segment when they lie in many lists. A step is bounded by `Rules.step_rows`; what it
+leaves is the next step's.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def open_rows(segment: SegmentWithClosures) -> int:
     if meta.max_valid_to != OPEN:
         return 0
     stored = meta.open_rows if meta.open_rows is not None else meta.rows
-    return max(stored - sum(piece.count for piece in segment.closures), 0)
+    return max(stored - segment.pending, 0)
 
 
 def ended_rows(segment: SegmentWithClosures) -> int:
@@ -119,7 +120,7 @@ def ended_rows(segment: SegmentWithClosures) -> int:
 
 def _rewrite_main(main: Sequence[SegmentWithClosures], rules: Rules, mode: Mode) -> Rewriting | None:
     recent, closed = _divided(main)
-    for choose in (_make_dense, _merge_recent):
+    for choose in (_make_dense, _merge_recent, _fold_many_lists):
         rewriting = choose(recent, rules, mode)
         if rewriting is not None:
             return rewriting
@@ -170,6 +171,21 @@ def _merge_recent(recent: Sequence[SegmentWithClosures], rules: Rules, mode: Mod
     return Rewriting(tuple(group), mixed=ended < rules.mixed_rows)
 
 
+def _fold_many_lists(recent: Sequence[SegmentWithClosures], rules: Rules, mode: Mode) -> Rewriting | None:
+    """Rewrite a segment whose closures lie in many lists, as after thousands of small commits.
+
+    Every log checkpoint names all lists, and every plan and commit looks through those of the segments that it opens.
+    """
+    for segment in recent:
+        if _has_many_lists(segment, rules):
+            return Rewriting((segment,), mixed=ended_rows(segment) < rules.mixed_rows)
+    return None
+
+
+def _has_many_lists(segment: SegmentWithClosures, rules: Rules) -> bool:
+    return len(segment.closures) >= rules.fold_lists + segment.meta.rows // rules.list_rows
+
+
 def _crowded(segments: Sequence[SegmentWithClosures], rules: Rules, mode: Mode) -> list[SegmentWithClosures] | None:
     """Return the segments of the lowest tier that holds too many, those that ended first; None if none does."""
     small_fan_in = rules.idle_fan_in if mode == "idle" else rules.small_fan_in
@@ -206,8 +222,8 @@ def _merge_closed(closed: Sequence[SegmentWithClosures], rules: Rules, mode: Mod
     if group is not None:
         return Rewriting(tuple(group), cold=True)
     for segment in closed:
-        pending = sum(piece.count for piece in segment.closures)
-        if pending >= max(rules.fold_share * segment.meta.rows, rules.tier_rows):
+        pending = segment.pending >= max(rules.fold_share * segment.meta.rows, rules.tier_rows)
+        if pending or _has_many_lists(segment, rules):
             return Rewriting((segment,), cold=True)
     return None
 

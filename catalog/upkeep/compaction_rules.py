@@ -35,6 +35,9 @@ class Rules:
     """A merge of deltas with fewer ended rows leaves these in the delta."""
     fold_share: float = 0.25
     """Pending closures of a closed segment, in units of its rows, that make a rewrite due."""
+    fold_lists: int = 64
+    """Lists of pending closures of a segment that make a rewrite due; one more for each ``list_rows`` of its rows."""
+    list_rows: int = 128
     block_share: float = 0.125
     block_rows: int = 32_768
     """Rows of a block of ended rows: ``block_share`` of the live rows, but at least ``block_rows``."""

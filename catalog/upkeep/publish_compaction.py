@@ -45,8 +45,8 @@ def run_compaction(
     """Run the steps that are due (``full``: until all is folded); return the newest log state, which is unchanged if
     nothing is due.
 
-    ``progress`` is called with (rows done, rows that are done or to do) before each step. Raises ConflictError
-    COMPACTION_OVERTAKEN if other compactions keep removing the same segments.
+    ``progress`` is called with (rows done, rows that are done or to do) before and after each step. Raises
+    ConflictError COMPACTION_OVERTAKEN if other compactions keep removing the same segments.
     """
     rules = rules or compaction_rules.DEFAULT
     mode: Mode = "full" if full else "due"
@@ -60,6 +60,7 @@ def run_compaction(
         progress(done, done + max(rest, step.rows))
         log_state = run_one_step(files, log_state, rules, mode, until)
         done += step.rows
+        progress(done, done + max(rest - step.rows, 0))
     return log_state
 
 
@@ -78,7 +79,7 @@ def run_one_step(
     """
     log_state = base
     for _ in range(MAX_ATTEMPTS):
-        log_state = load_log_state(files.storage, base=log_state)
+        log_state, _lease = files.leased(log_state)
         step = next_step(log_state, rules, mode, until)
         if step is None:
             return log_state

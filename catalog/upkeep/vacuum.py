@@ -7,6 +7,7 @@ import fcntl
 import os
 import re
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,22 +15,22 @@ from statestore.catalog.commits.changelog_ownership import FOLDER as CHANGELOGS
 from statestore.catalog.commits.changelog_ownership import OURS
 from statestore.catalog.commits.claims import CLAIMED_FILE, held_claims, remove_abandoned_claims
 from statestore.catalog.log.entries import entry_name
+from statestore.catalog.log.leases import leased_versions, remove_expired_leases
 from statestore.catalog.log.log_checkpoint import load_log_state
-from statestore.catalog.log.log_state import LogState
-from statestore.catalog.log.storage import TEMPORARY, local_root
+from statestore.catalog.log.log_state import LogState, file_names
+from statestore.catalog.log.storage import TEMPORARY, ObjectInfo, local_root
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.log_trimming import data_files_since, trim_log
 from statestore.formats.changelogs.changelog import store_of
 from statestore.formats.changelogs.changelog_writer import try_adopt
-from statestore.formats.errors import StateStoreError
+from statestore.formats.errors import NotFoundError, StateStoreError
 from statestore.formats.places.file_presence import names_in
 from statestore.formats.places.local_directory import remove_abandoned
-from statestore.formats.segments.segment_meta import FileRef
 
 # Files that writers create and may leave behind when they die. Vacuum considers no other file, so it never removes a
 # foreign file from the directory.
 STAGING = "staging"
-KEPT_US = 7 * 86_400_000_000  # age of files that are removed by default
+KEPT_US = 7 * 86_400_000_000  # how long files stay for which there are no leases
 LEFT_BEHIND = re.compile(
     rf"segments/[0-9a-f]{{32}}(\.index|\.closures)?\.arrow|{STAGING}/.*|(.*/)?{re.escape(TEMPORARY)}\w+"
 )
@@ -37,34 +38,26 @@ LEFT_BEHIND = re.compile(
 
 @dataclass(frozen=True)
 class Unneeded:
-    """A file to which no version after the cutoff refers."""
+    """A file that no version needs any more."""
 
     name: str
     bytes: int
 
 
-def run_vacuum(files: SegmentFiles, base: LogState, older_than_us: int, dry_run: bool) -> list[Unneeded]:
+def run_vacuum(files: SegmentFiles, base: LogState, older_than_us: int | None, dry_run: bool) -> list[Unneeded]:
     """Remove (or only list) files that were unneeded for ``older_than_us`` microseconds and are at least that old.
 
-    Regardless of the clock, no file is removed that a commit under way may still name (`claims`).
+    None: data files go as soon as no version needs them which a reader has leased, all others after KEPT_US. Where
+    readers cannot take leases, all files stay for KEPT_US. In any case no file is removed that a commit under way may
+    still name (`claims`), or that a reader has leased (`leases`), whatever the clock says.
     """
-    storage = files.storage
-    cutoff = time.time_ns() // 1000 - older_than_us
-    # The order matters: a claim that is not held after its file was listed belongs to a commit that is in the log by
-    # now or never will be.
-    listed = [item for item in storage.list("") if LEFT_BEHIND.fullmatch(item.name) and item.modified_us <= cutoff]
-    root = local_root(storage)
-    claimed = set() if root is None else held_claims(root, {c for item in listed if (c := _claim_of(item.name))})
-    newest = load_log_state(storage, base=base)
-    files.check_identity()  # the listed files belong to this store, not to one that replaced it
+    storage, root = files.storage, local_root(files.storage)
+    cutoff = time.time_ns() // 1000 - (KEPT_US if older_than_us is None else older_than_us)
+    listed = [item for item in storage.list("") if LEFT_BEHIND.fullmatch(item.name)]
+    found = _unneeded(files, listed, base, cutoff, at_once=older_than_us is None)
+    unneeded = found.unneeded
     if not dry_run:
-        storage.settle(entry_name(newest.version))  # a log that a power failure leaves must not need removed files
-    needed = _needed_since(files, newest, cutoff, {item.name for item in listed})
-    unneeded = [
-        Unneeded(item.name, item.bytes)
-        for item in listed
-        if item.name not in needed and _claim_of(item.name) not in claimed and not _is_locked(root, item.name)
-    ]
+        storage.settle(entry_name(found.newest.version))  # a log that a power failure leaves needs no removed file
     if root is not None:
         unneeded += _of_other_stores(files, root, cutoff, dry_run)
     if not dry_run:
@@ -73,11 +66,83 @@ def run_vacuum(files: SegmentFiles, base: LogState, older_than_us: int, dry_run:
             storage.delete(item.name)
         if root is not None:
             remove_abandoned_claims(root)
+            remove_expired_leases(root)
             remove_abandoned()  # copies of the state that killed readers left in the temporary folder
             for folder in folders:
                 with contextlib.suppress(OSError):  # not empty: a write is staged there
                     folder.rmdir()
-    return unneeded + [Unneeded(item.name, item.bytes) for item in trim_log(files, newest, cutoff, dry_run)]
+    return unneeded + [Unneeded(item.name, item.bytes) for item in trim_log(files, found.newest, cutoff, dry_run)]
+
+
+def remove_replaced(files: SegmentFiles, base: LogState) -> int:
+    """Remove the data files that neither the newest version needs, nor one that a reader has leased; return the bytes.
+
+    These are the files that compactions replaced. Where readers cannot take leases, nothing is removed.
+    """
+    listed = files.storage.list("segments/")
+    names = file_names(base)
+    if all(item.name in names for item in listed):
+        return 0
+    listed = [item for item in listed if CLAIMED_FILE.fullmatch(item.name)]
+    found = _unneeded(files, listed, base, cutoff=-(2**63), at_once=True)
+    if found.unneeded:
+        files.storage.settle(entry_name(found.newest.version))
+    for item in found.unneeded:
+        files.storage.delete(item.name)
+    return sum(item.bytes for item in found.unneeded)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The listed files that are not needed, and the log state that decided."""
+
+    unneeded: list[Unneeded]
+    newest: LogState
+
+
+def _unneeded(files: SegmentFiles, listed: Sequence[ObjectInfo], base: LogState, cutoff: int, at_once: bool) -> _Found:
+    """Return those of the listed files that no commit under way, no version since ``cutoff`` (epoch microseconds) and
+    no reader with a lease needs, and that are as old.
+
+    ``at_once``: the age of data files and versions does not matter where readers can take leases.
+    """
+    root = local_root(files.storage)
+    # The order matters: a claim that is not held after its file was listed belongs to a commit that is in the log by
+    # now or never will be. A lease that is not there after the log was read is one on a version that is not older.
+    claims = {claim for item in listed if (claim := _claim_of(item.name)) is not None}
+    claimed = set() if root is None else held_claims(root, claims)
+    newest = load_log_state(files.storage, base=base)
+    files.check_identity()  # the listed files belong to this store, not to one that replaced it
+    leased = None if root is None else leased_versions(root)
+    at_once = at_once and leased is not None
+    names = {item.name for item in listed if item.modified_us <= cutoff or (at_once and _claim_of(item.name))}
+    needed = file_names(newest)
+    if not names <= needed:
+        if not at_once:
+            needed |= _needed_since(files, newest, cutoff, names - needed)
+        needed |= _leased(files, newest, leased or (), names - needed)
+    unneeded = [
+        Unneeded(item.name, item.bytes)
+        for item in listed
+        if item.name in names
+        and item.name not in needed
+        and _claim_of(item.name) not in claimed
+        and not _is_locked(root, item.name)
+    ]
+    return _Found(unneeded, newest)
+
+
+def _leased(files: SegmentFiles, newest: LogState, versions: Iterable[int], names: set[str]) -> set[str]:
+    """Return those of the files that a leased version needs; all of them if such a version cannot be loaded."""
+    needed: set[str] = set()
+    log_state = None
+    for version in sorted(version for version in versions if version < newest.version):
+        try:
+            log_state = load_log_state(files.storage, version=version, base=log_state, store=files.spec.store_id)
+        except NotFoundError:
+            return names
+        needed |= names & file_names(log_state)
+    return needed
 
 
 def _of_other_stores(files: SegmentFiles, root: Path, cutoff: int, dry_run: bool) -> list[Unneeded]:
@@ -154,18 +219,10 @@ def _old_folders(staging: Path, cutoff: int) -> list[Path]:
     return folders
 
 
-def _needed_since(files: SegmentFiles, newest: LogState, cutoff: int, listed: set[str]) -> set[str]:
-    """Return those of the listed files that a version needs which was the newest at some moment since ``cutoff``."""
+def _needed_since(files: SegmentFiles, newest: LogState, cutoff: int, names: set[str]) -> set[str]:
+    """Return those of the files that a version needs which was the newest at some moment since ``cutoff``."""
     first = max(0, newest.versions.last_until("timestamp", cutoff))
-    needed = file_names(newest)
-    if first < newest.version and not listed <= needed:
-        needed |= file_names(load_log_state(files.storage, version=first, store=files.spec.store_id))
-        needed |= data_files_since(files.storage, first, newest.version, listed - needed)
-    return needed
-
-
-def file_names(log_state: LogState) -> set[str]:
-    """Return the data files of a log state: segments, key indexes and closure lists."""
-    refs: list[FileRef | None] = [ref for m in log_state.segments for ref in (m.file, m.index)]
-    refs += [c.file for slices in log_state.closures.values() for c in slices]
-    return {ref.name for ref in refs if ref is not None}
+    if first == newest.version:
+        return set()
+    needed = names & file_names(load_log_state(files.storage, version=first, store=files.spec.store_id))
+    return needed | data_files_since(files.storage, first, newest.version, names - needed)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.store_upkeep import Upkeep
 from statestore.catalog.upkeep.expiry import run_expiry
-from statestore.catalog.upkeep.publish_compaction import run_compaction
+from statestore.catalog.upkeep.publish_compaction import Progress, run_compaction
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.terminal.output import say, say_error
 from statestore.connector.terminal.progress import progress
@@ -29,8 +30,12 @@ class Failures(Exception):
     """Raised when some stores failed; the failure of each was already reported."""
 
 
-def each_store(path: str | Path, store: str | None, what: str, work: Callable[[str, Upkeep], list[Row]]) -> list[Row]:
-    """The rows of all stores, or of the named one, with a progress bar.
+Work = Callable[[str, Upkeep, Progress], list[Row]]
+"""Work on the store of a name, which may report (amount done, total)."""
+
+
+def each_store(path: str | Path, store: str | None, what: str, work: Work) -> list[Row]:
+    """The rows of all stores, or of the named one, with a progress bar: of the stores, or of the work on one of them.
 
     A store that fails is reported and does not stop the others, nor does one that has nothing to do. If a store failed,
     ``Failures`` is raised at the end with the rows of the others as its argument.
@@ -43,7 +48,7 @@ def each_store(path: str | Path, store: str | None, what: str, work: Callable[[s
         for number, name in enumerate(names):
             advance(f"{what} {name}", number, len(names))
             try:
-                rows += work(name, warehouse.upkeep(name))
+                rows += work(name, warehouse.upkeep(name), partial(advance, f"{what} {name}"))
             except InvalidInputError:
                 raise
             except (StateStoreError, OSError) as error:
@@ -59,12 +64,15 @@ def each_store(path: str | Path, store: str | None, what: str, work: Callable[[s
     return rows
 
 
-def compact(upkeep: Upkeep, full: bool) -> list[Row]:
-    """Compact a store and report the result; the version stays the same if nothing was due."""
+def compact(upkeep: Upkeep, full: bool, progress: Progress = lambda done, total: None) -> list[Row]:
+    """Compact a store and report the result; the version stays the same if nothing was due.
+
+    ``progress`` is called with (rows done, rows that are done or to do).
+    """
     files = upkeep.files()
     started = time.perf_counter()
     before = files.log_state()
-    after = run_compaction(files, before, full)
+    after = run_compaction(files, before, full, progress=progress)
     row: Row = {"store": files.spec.name, "version": after.version, "compacted": after.version != before.version}
     for name, log_state in (("before", before), ("after", after)):
         row |= {f"{key}_{name}": value for key, value in _layout(log_state).items()}
@@ -105,9 +113,10 @@ def expire(upkeep: Upkeep, before_us: int | None) -> list[Row]:
     ]
 
 
-def vacuum(store: str, upkeep: Upkeep, older_than: str, dry_run: bool) -> list[Row]:
-    """Remove the files that no version of the last ``older_than`` needs, and list them."""
-    given = int(older_than) if older_than.isdigit() else older_than
-    milliseconds = duration_ms(given, "--older-than") or 0
-    found = upkeep.vacuum(milliseconds * 1000, dry_run)
+def vacuum(store: str, upkeep: Upkeep, older_than: str | None, dry_run: bool) -> list[Row]:
+    """Remove the files that are no longer needed, or that no version of the last ``older_than`` needs, and list
+    them."""
+    given = int(older_than) if older_than is not None and older_than.isdigit() else older_than
+    milliseconds = duration_ms(given, "--older-than")
+    found = upkeep.vacuum(None if milliseconds is None else milliseconds * 1000, dry_run)
     return [{"store": store, "file": item.name, "bytes": item.bytes, "removed": not dry_run} for item in found]

@@ -53,7 +53,7 @@ def compact(
         raise InvalidInputError(
             ErrorCode.UNKNOWN_OPTION, "compact has no option --all; write --full, as compact(full=True)"
         )
-    _upkeep(path, store, "compact", lambda _, of: upkeep.compact(of, full), as_json, full=True)
+    _upkeep(path, store, "compact", lambda _, of, progress: upkeep.compact(of, full, progress), as_json, full=True)
 
 
 def expire(
@@ -73,23 +73,26 @@ def expire(
     from statestore.connector.cli.reading import moment
 
     horizon = moment(before, "--before")
-    _upkeep(path, store, "expire", lambda _, of: upkeep.expire(of, horizon), as_json, full)
+    _upkeep(path, store, "expire", lambda _, of, progress: upkeep.expire(of, horizon), as_json, full)
 
 
 def vacuum(
     path: args.Path_,
     store: args.AnyStore = None,
     older_than: Annotated[
-        str, typer.Option("--older-than", help="Keep what a reader of this age may need: 7 days, 12h, or milliseconds.")
-    ] = "7 days",
+        str | None,
+        typer.Option("--older-than", help="Keep what versions of this age need: 7 days, 12h, or milliseconds."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the files.")] = False,
     as_json: args.Json = False,
     full: args.Full = False,
 ) -> None:
-    """Remove files that no version of the last days needs."""
+    """Remove files that neither the newest version nor a read under way needs, and old remains of dead writers."""
     from statestore.connector.cli import upkeep
 
-    rows = _upkeep(path, store, "vacuum", lambda name, of: upkeep.vacuum(name, of, older_than, dry_run), as_json, full)
+    rows = _upkeep(
+        path, store, "vacuum", lambda name, of, progress: upkeep.vacuum(name, of, older_than, dry_run), as_json, full
+    )
     size = human_bytes(sum(row["bytes"] for row in rows))
     say(f"{len(rows)} files, {size} {'would be removed' if dry_run else 'removed'}")
 
@@ -98,7 +101,12 @@ COMMANDS = (verify, compact, expire, vacuum)
 
 
 def _upkeep(
-    path: Any, store: str | None, what: str, work: Callable[[str, Any], list[dict[str, Any]]], as_json: bool, full: bool
+    path: Any,
+    store: str | None,
+    what: str,
+    work: Callable[[str, Any, Any], list[dict[str, Any]]],
+    as_json: bool,
+    full: bool,
 ) -> list[dict[str, Any]]:
     from statestore.connector.cli.upkeep import Failures, each_store
 

@@ -21,6 +21,7 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import StateStoreError, UnsupportedError
 from statestore.formats.state_table import (
     MARK_TYPE,
+    KeepsFiles,
     MarksDeadRows,
     MaskedSplit,
     Query,
@@ -36,6 +37,7 @@ KEPT_PINS = 4096  # transactions whose plans are kept; an older one that reads a
 COUNTED_ROWS = 1 << 20  # rows of a batch of which nothing is read
 SMALL_ROWS = 2048  # batches up to this size, a vector of DuckDB, are joined
 KEPT_PLANS = 64  # of one version
+HELD_PLANS = 8  # versions whose plans of changes hold their files, which cannot be planned again for a version
 KEPT_ROWS = 1 << 16  # rows of copies that are kept, or joined
 KEPT_READS = 16  # sets of columns whose batches are kept
 ONE_BATCH_ROWS = 1 << 17  # kept rows that are handed over at once, as a store would read them in one batch
@@ -46,25 +48,40 @@ CHECK_SECONDS = 0.05
 _Read = Callable[[Any, Query], Iterator[pa.RecordBatch]]
 
 
-@dataclass
+@dataclass(eq=False)
 class _Pinned:
-    """The table, the query with its version, and the plans made so far, as transactions of one version read them."""
+    """The table, the query with its version, and the plans made so far, as transactions of one version read them.
+
+    Plans whose query states a version are kept without a hold on their files, because a connection may be idle for
+    days. If files were removed meanwhile, the same version is planned again.
+    """
 
     table: StateTable
     query: Query
     kept: tuple[int, int] | None
     plans: OrderedDict[tuple[Filter, ...], Sequence[Split]] = field(default_factory=OrderedDict)
 
-    def planned(self, filters: tuple[Filter, ...]) -> Sequence[Split]:
-        """The splits for these filters. Plans for different filters agree on the version only where it is stated."""
+    def planned(self, filters: tuple[Filter, ...]) -> tuple[Sequence[Split], Sequence[Split]]:
+        """The splits for these filters, and the kept plan that they are, an object that is the same for the next scan.
+
+        Plans for different filters agree on the version only where it is stated.
+        """
         planned = () if self.query.version is None else filters
-        splits = self.plans.pop(planned, None)
-        if splits is None:
+        kept = self.plans.pop(planned, None)
+        keeper = self.table if self.query.version is not None and isinstance(self.table, KeepsFiles) else None
+        splits = kept if kept is None or keeper is None else keeper.held(kept)
+        if kept is None or splits is None:
             splits = self.table.splits(replace(self.query, filters=planned))
-        self.plans[planned] = splits
+            kept = splits if keeper is None else keeper.released(splits)
+        self.plans[planned] = kept
         if len(self.plans) > KEPT_PLANS:
             self.plans.popitem(last=False)
-        return splits
+        return splits, kept
+
+    def release(self) -> None:
+        """Give up the hold on the files of all plans."""
+        if isinstance(self.table, KeepsFiles):
+            self.plans = OrderedDict((filters, self.table.released(kept)) for filters, kept in self.plans.items())
 
 
 @dataclass
@@ -84,7 +101,7 @@ class _Kept:
 class _Marked:
     """The rows of one version with their marks, and the batches of columns that were read before."""
 
-    state: _Pinned
+    plan: Sequence[Split]
     table: MarksDeadRows
     parts: Sequence[MaskedSplit]
     kept: OrderedDict[tuple[str, ...], _Kept] = field(default_factory=OrderedDict)
@@ -159,6 +176,7 @@ class Reading:
         self._column_of = dict(zip(self.source_names, self.schema.names, strict=True))
         self._pins: OrderedDict[int, _Pinned] = OrderedDict()
         self._newest: _Pinned | None = None
+        self._holding: list[_Pinned] = []
         self._last_marked: _Marked | None = None
         self._forgotten = -1
         self._lock = threading.Lock()
@@ -195,8 +213,8 @@ class Reading:
         named = tuple(replace(f, column=self._column_of[f.column]) for f in filters)
         with self._lock:
             state = self._pin(pin)
-            splits = state.planned(named)
-            marked = self._marks(state, splits) if self._marks_dead and not named else None
+            splits, plan = state.planned(named)
+            marked = self._marks(state, splits, plan) if self._marks_dead and not named else None
         columns = tuple(asked)
         usable = marked is not None and (marked.is_uncut or (dead_allowed and MARKS in columns))
         kept = marked.kept.get(columns) if marked is not None and usable else None
@@ -214,7 +232,7 @@ class Reading:
         else:
             parts = [MaskedSplit(split, None, None) for split in splits]
             batches = self._batches(self.table.read, parts, query, schema, pin)
-        return pa.RecordBatchReader.from_batches(schema, self._watched(batches))
+        return pa.RecordBatchReader.from_batches(schema, self._watched(batches, splits))
 
     def _pin(self, pin: int) -> _Pinned:
         if pin in self._pins:
@@ -227,6 +245,10 @@ class Reading:
                 "commit and read again",
             )
         self._newest = self._pins[pin] = self._pinned_now()
+        if self._newest not in self._holding:
+            self._holding.append(self._newest)
+            if len(self._holding) > HELD_PLANS:
+                self._holding.pop(0).release()
         if len(self._pins) > KEPT_PINS:
             oldest, _ = self._pins.popitem(last=False)
             self._forgotten = max(self._forgotten, oldest)
@@ -242,12 +264,17 @@ class Reading:
             query = replace(query, version=(kept or table.kept_versions())[1])
         return _Pinned(table, query, kept)
 
-    def _marks(self, state: _Pinned, splits: Sequence[Split]) -> _Marked:
-        """The splits with the marks of their dead rows. Those of the last version that was read are kept."""
+    def _marks(self, state: _Pinned, splits: Sequence[Split], plan: Sequence[Split]) -> _Marked:
+        """The splits with the marks of their dead rows. Those of the last plan that was read are kept."""
         last = self._last_marked
-        if last is None or last.state is not state:
-            assert isinstance(state.table, MarksDeadRows)
-            last = self._last_marked = _Marked(state, state.table, state.table.masked_splits(splits))
+        if last is None or last.plan is not plan:
+            table = state.table
+            assert isinstance(table, MarksDeadRows)
+            parts = table.masked_splits(splits)
+            if isinstance(table, KeepsFiles) and splits is not plan:
+                released = table.released([part.split for part in parts])
+                parts = [replace(part, split=split) for part, split in zip(parts, released, strict=True)]
+            last = self._last_marked = _Marked(plan, table, parts)
         self.passes_uncut = last.is_uncut
         return last
 
@@ -268,13 +295,14 @@ class Reading:
         if read:
             marked.keep(asked, read)
 
-    def _watched(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Keep the error that a read raises, which DuckDB would only pass on as text."""
+    def _watched(self, batches: Iterator[pa.RecordBatch], splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
+        """Keep the error that a read raises, which DuckDB would only pass on as text; hold the files of the splits."""
         try:
             yield from batches
         except StateStoreError as error:
             self.error = error
             raise
+        del splits
 
     def _batches(
         self, read: _Read, parts: Sequence[MaskedSplit], query: Query, schema: pa.Schema, pin: int

@@ -24,7 +24,7 @@ from statestore.connector.spark.stream_writer import StateStoreStreamWriter
 from statestore.connector.spark.writer import StateStoreWriter
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError
-from statestore.formats.state_table import Query, StateTable
+from statestore.formats.state_table import KeepsFiles, Query, StateTable
 from statestore.formats.values.filters import Filter
 
 SOURCE_NAME = "arrow_statestore"
@@ -83,8 +83,10 @@ class TableReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        # Spark asks for at least one partition.
-        return partitions_of(self._table, self._query) or [TablePartition((), self._query)]
+        found = partitions_of(self._table, self._query)
+        if isinstance(self._table, KeepsFiles):  # this process ends before the tasks begin
+            self._table.entrust([split for partition in found for split in partition.splits])
+        return found or [TablePartition((), self._query)]  # Spark asks for at least one partition
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(self._table, partition, self._schema)

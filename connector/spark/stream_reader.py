@@ -68,6 +68,7 @@ class StateStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         self._start = start
         self._last: Offset | None = None  # planned or returned last, for releases that do not pass the start
         self._target: int | None = None  # the version at which an availableNow run ends
+        self._held: tuple[Sequence[InputPartition], ...] = ()  # of the last two batches, which keep their files
 
     def initialOffset(self) -> Offset:
         with message_only():
@@ -117,7 +118,13 @@ class StateStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         if start["version"] >= end["version"]:
             return []
         query = replace(self._query, start_version=start["version"] + 1, end_version=end["version"])
-        return partitions_of(self._table, query)
+        found = partitions_of(self._table, query)
+        self._held = (*self._held[-1:], found)
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What tasks need of the reader, which Spark pickles with each batch."""
+        return {**self.__dict__, "_held": ()}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(self._table, partition, self._schema)

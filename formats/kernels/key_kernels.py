@@ -1,7 +1,7 @@
-"""Compiled loops over the keys of bulk commits: XXH64 of strings, equality of strings, search among sorted hashes.
+"""Compiled loops over the keys and records of bulk commits: hashes, equality, order, ends, search among sorted hashes.
 
 Each has the result of the numpy code that calls it (`statestore.formats.values.xxh64`,
-`statestore.formats.values.key_equality`, `statestore.catalog.commits.open_rows`).
+`statestore.formats.values.key_equality`, `statestore.catalog.commits`).
 """
 
 from __future__ import annotations
@@ -110,21 +110,242 @@ def strings_equal(
     return True
 
 
-@kernel
-def find_hashes(hashes: Hashes, directory: Whole, shift: int, probes: Hashes, entries: Ints) -> int:
-    """Fill in the entry of each probe in ``hashes`` (ascending), -1 where it has none; return how many it has.
+@inlined
+def _first_of(hashes: Hashes, wanted: Any, low: int) -> int:
+    """First entry from ``low`` on whose hash is not less than ``wanted``; the steps of the search double."""
+    count, step, high = len(hashes), 1, low
+    while high < count and hashes[high] < wanted:
+        low = high + 1
+        high += step
+        step += step
+    high = min(high, count)
+    while low < high:
+        middle = (low + high) >> 1
+        if hashes[middle] < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
-    ``directory`` has, for each value of the upper bits of the hashes, the number of hashes before it.
+
+@kernel
+def find_hashes(hashes: Hashes, probes: Hashes, entries: Ints) -> int:
+    """Fill in the entry of each probe (ascending) in ``hashes`` (ascending), -1 where it has none; return how many it
+    has.
+
+    Each search begins where the last one ended, so that many probes cost one pass over both.
     """
-    found, last = 0, len(hashes) - 1
+    found, low, count = 0, 0, len(hashes)
     for i in range(len(probes)):
         wanted = probes[i]
-        at = I64(directory[I64(wanted >> U64(shift))])
-        while at <= last and hashes[at] < wanted:
-            at += 1
-        if at <= last and hashes[at] == wanted:
-            entries[i] = at
+        low = _first_of(hashes, wanted, low)
+        if low < count and hashes[low] == wanted:
+            entries[i] = low
             found += 1
         else:
             entries[i] = -1
     return found
+
+
+@kernel
+def last_started(
+    hashes: Hashes, rows: Whole, starts: Ints, probes: Hashes, times: Ints, found: Ints, chosen: Ints
+) -> int:
+    """Fill in (number of the probe, row) of each probe that has a row which starts by its time, the last such row;
+    return their number.
+
+    ``hashes`` ascend, ``rows`` are their rows, which ascend within a hash and have these ``starts``. Returns -1 if a
+    row lies outside.
+    """
+    filled, low, before, count = 0, 0, U64(0), len(hashes)
+    for i in range(len(probes)):
+        wanted = probes[i]
+        low = _first_of(hashes, wanted, low if wanted >= before else 0)
+        before = wanted
+        if low == count or hashes[low] != wanted:
+            continue
+        begin = low
+        stop = count if wanted == U64(0xFFFFFFFFFFFFFFFF) else _first_of(hashes, wanted + U64(1), low)
+        while begin < stop:
+            middle = (begin + stop) >> 1
+            row = I64(rows[middle])
+            if row < 0 or row >= len(starts):
+                return -1
+            if starts[row] <= times[i]:
+                begin = middle + 1
+            else:
+                stop = middle
+        if begin > low:
+            found[filled], chosen[filled] = i, I64(rows[begin - 1])
+            filled += 1
+    return filled
+
+
+@kernel
+def insert_entries(
+    count: int, hashes: Hashes, address: Hashes, start: Ints, new: Hashes, new_address: Hashes, new_start: Ints
+) -> None:
+    """Merge new entries, by hash, into the first ``count`` of the arrays, which have room for all."""
+    last = count - 1
+    to = count + len(new) - 1
+    for i in range(len(new) - 1, -1, -1):
+        while last >= 0 and hashes[last] > new[i]:
+            hashes[to], address[to], start[to] = hashes[last], address[last], start[last]
+            last -= 1
+            to -= 1
+        hashes[to], address[to], start[to] = new[i], new_address[i], new_start[i]
+        to -= 1
+
+
+@kernel
+def group_records(
+    packed: Hashes,
+    bits: int,
+    hashes: Hashes,
+    times: Ints,
+    record: Ints,
+    group: Ints,
+    first: Ints,
+    time: Ints,
+    group_hashes: Hashes,
+) -> int:
+    """Fill in the records by hash, time and position, and return the number of different hashes.
+
+    ``packed`` (ascending) has the upper bits of each hash and, in the lower ``bits``, its position. Returns -1 if these
+    do not determine the order, or if the times of a hash are so far from sorted that they have to be sorted otherwise.
+    """
+    mask = (U64(1) << U64(bits)) - U64(1)
+    groups, begin, moves, most = 0, 0, 0, 8 * len(packed)
+    before = U64(0)
+    for i in range(len(packed)):
+        position = I64(packed[i] & mask)
+        hash = hashes[position]
+        if i == 0 or hash != before:
+            if i > 0 and hash < before:
+                return -1
+            first[groups], group_hashes[groups] = i, hash
+            groups += 1
+            begin, before = i, hash
+        moment, at = times[position], i
+        while at > begin and time[at - 1] > moment:
+            time[at], record[at] = time[at - 1], record[at - 1]
+            at -= 1
+            moves += 1
+        if moves > most:
+            return -1
+        time[at], record[at], group[i] = moment, position, groups - 1
+    return groups
+
+
+@kernel
+def follow_open_rows(
+    record: Ints,
+    first: Ints,
+    time: Ints,
+    tombstones: Bools,
+    newest: Ints,
+    rows: Ints,
+    earliest: Ints,
+    whole: Ints,
+    late: Ints,
+    counts: Ints,
+) -> None:
+    """Separate the records of each key by the start of its open row, ``newest``, and end those that follow it.
+
+    ``rows`` (group, record, start, end; a column each) gets the rows that follow, ``earliest`` the first of them for
+    each group. ``whole`` gets the groups with a record at the start of the open row, or with a value that is taken
+    back, which have no other result; ``late`` the positions of the records before the open row. ``counts``: how many
+    rows, groups and positions these are.
+    """
+    filled, odd, before = 0, 0, 0
+    for group in range(len(first)):
+        begin = first[group]
+        stop = first[group + 1] if group + 1 < len(first) else len(record)
+        opened = newest[group]
+        undo_filled, undo_before = filled, before
+        is_whole = False
+        at = begin
+        while at < stop and not is_whole:
+            moment, last, values = time[at], at, False
+            while last + 1 < stop and time[last + 1] == moment:
+                values = values or not tombstones[record[last]]
+                last += 1
+            if moment == opened or (values and tombstones[record[last]]):
+                is_whole = True
+            elif moment < opened:
+                for position in range(at, last + 1):
+                    late[before] = position
+                    before += 1
+            else:
+                if filled > undo_filled:
+                    rows[3, filled - 1] = moment
+                else:
+                    earliest[group] = moment
+                rows[0, filled], rows[1, filled], rows[2, filled] = group, record[last], moment
+                rows[3, filled] = I64(0x7FFFFFFFFFFFFFFF)
+                filled += 1
+            at = last + 1
+        if is_whole:
+            filled, before = undo_filled, undo_before
+            earliest[group] = I64(0x7FFFFFFFFFFFFFFF)
+            whole[odd] = group
+            odd += 1
+    counts[0], counts[1], counts[2] = filled, odd, before
+
+
+@kernel
+def rows_by_record(record: Ints, start: Ints, slots: Ints, others: Ints, late: Ints, counts: Ints) -> int:
+    """Separate rows, taken in order of their records, into those that start in order and those that start earlier.
+
+    ``slots`` has -1 for each record and is used up. ``counts``: how many of both. Returns the number of rows of which
+    two have one record; then nothing else is filled in.
+    """
+    for i in range(len(record)):
+        if slots[record[i]] >= 0:
+            return 1
+        slots[record[i]] = i
+    in_order, before = 0, 0
+    greatest = I64(-0x7FFFFFFFFFFFFFFF) - I64(1)
+    for i in range(len(slots)):
+        row = slots[i]
+        if row < 0:
+            continue
+        if start[row] < greatest:
+            late[before] = row
+            before += 1
+        else:
+            greatest = start[row]
+            others[in_order] = row
+            in_order += 1
+    counts[0], counts[1] = in_order, before
+    return 0
+
+
+@kernel
+def rows_by_start(record: Ints, start: Ints, end: Ints, others: Ints, late: Ints, columns: Ints, by_hash: Ints) -> None:
+    """Fill in record, start and end, a column each, by start, and the place of each row; ``others`` and ``late`` are
+    rows by start."""
+    at, taken = 0, 0
+    for place in range(len(record)):
+        if taken < len(late) and (at == len(others) or start[late[taken]] < start[others[at]]):
+            row = late[taken]
+            taken += 1
+        else:
+            row = others[at]
+            at += 1
+        columns[0, place], columns[1, place], columns[2, place] = record[row], start[row], end[row]
+        by_hash[row] = place
+
+
+@kernel
+def open_in_order(
+    by_hash: Ints, end: Ints, start: Ints, hashes: Hashes, opened: Hashes, rows: Ints, starts: Ints
+) -> int:
+    """Fill in hash, row and start of the rows without an end in the order ``by_hash``, and return their number."""
+    filled = 0
+    for i in range(len(by_hash)):
+        row = by_hash[i]
+        if end[row] == I64(0x7FFFFFFFFFFFFFFF):
+            opened[filled], rows[filled], starts[filled] = hashes[row], row, start[row]
+            filled += 1
+    return filled

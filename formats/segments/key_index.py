@@ -157,6 +157,11 @@ class KeyIndex:
         self._verify_bytes()
         return self._rows
 
+    @property
+    def is_grouped(self) -> bool:
+        """Return whether `hashes` has to be made from a shorter form, which `ranges` does not need."""
+        return self._groups is not None
+
     def find(self, hash: int) -> list[int]:
         """Rows whose keys have this hash, ascending."""
         if self._groups is not None:

@@ -81,6 +81,19 @@ class Segment:
         """Whether columns may be compressed, so that reading them makes copies."""
         return any(isinstance(batch, StoredBatch) and batch.is_compressed for batch in self._batches[:1])
 
+    @property
+    def batch_starts(self) -> list[int]:
+        """The first row of each batch."""
+        return self._starts[:-1]
+
+    def batch_columns(self, number: int, names: Sequence[str]) -> tuple[list[pa.Array], int]:
+        """Columns of one batch, and the size of those that are not views of the file."""
+        columns = [self._array(number, name) for name in names]
+        copies = [
+            c for c, name in zip(columns, names, strict=True) if (number, self._position(name)) not in self._arrays
+        ]
+        return columns, sum(column.nbytes for column in copies)
+
     def column(self, name: str) -> pa.Array | pa.ChunkedArray:
         """A column: one Array if the file has one batch, else a ChunkedArray with a chunk per batch.
 

@@ -15,7 +15,7 @@ from statestore.formats.kernels.compiled_use import is_loaded
 
 Rows = npt.NDArray[np.integer[Any]]
 
-COMPILED_ROWS = 64  # so many strings are compared by a compiled loop where this process has loaded it
+COMPILED_ROWS = 8  # so many strings are compared by a compiled loop where this process has loaded it
 _MAX_WIDTH = 64  # strings of at most so many bytes are compared as items of a numpy array
 _TAKE_BYTES = 1 << 28  # Arrow's take cannot make a string array of 2 GiB or more
 

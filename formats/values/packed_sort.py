@@ -16,16 +16,25 @@ def sorted_with_positions(values: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[n
     """
     if not len(values):
         return values, np.empty(0, np.int64)
-    mask = np.uint64((1 << (len(values) - 1).bit_length()) - 1)
-    unused = np.uint64(64 - int(values.max()).bit_length()) if values.max() else np.uint64(0)
-    packed = ((values << unused) & ~mask) | np.arange(len(values), dtype=np.uint64)
-    packed.sort()
-    position = (packed & mask).astype(np.int64)
+    packed, bits = packed_with_positions(values)
+    position = (packed & np.uint64((1 << bits) - 1)).astype(np.int64)
     ordered = values[position]
     if bool((ordered[1:] >= ordered[:-1]).all()):
         return ordered, position
     position = np.argsort(values, kind="stable")
     return values[position], position
+
+
+def packed_with_positions(values: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint64], int]:
+    """Return sorted numbers with the upper bits of a value and, in their lower bits, its position; and how many bits
+    positions have."""
+    bits = (len(values) - 1).bit_length()
+    mask = np.uint64((1 << bits) - 1)
+    greatest = int(values.max())
+    unused = np.uint64(64 - greatest.bit_length()) if greatest else np.uint64(0)
+    packed = ((values << unused) & ~mask) | np.arange(len(values), dtype=np.uint64)
+    packed.sort()
+    return packed, bits
 
 
 def positions_in_order(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 from support.checkpoints.spark_state_fixtures import checkpoint_path, index, multiset, truth
 from support.command_line import run
+from support.parameters import mostly_slow
 
 import statestore
 from statestore.catalog.warehouse import open_table
@@ -75,7 +76,7 @@ def test_the_doors_of_python(name: str) -> None:
     assert multiset(statestore.attach(path, **arguments).sql(f'SELECT * FROM "{table}"').to_arrow_table()) == rows
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", mostly_slow(NAMES, 3))
 def test_flags(name: str) -> None:
     checkpoint, options, _ = READS[name]
     path, count = checkpoint_path(checkpoint), expected(name).num_rows

@@ -19,6 +19,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
+from support.parameters import mostly_slow
 
 import statestore
 from statestore import StateStoreError, UnsupportedError
@@ -272,7 +273,8 @@ def _command(root: Path, arguments: list[str]) -> subprocess.CompletedProcess[st
 
 
 @pytest.mark.parametrize(
-    "arguments", [["get", "{}", "s", "\udcff"], ["inspect", "\udcff"], ["sql", "{}", "SELECT '\udcff'"]]
+    "arguments",
+    mostly_slow([["get", "{}", "s", "\udcff"], ["inspect", "\udcff"], ["sql", "{}", "SELECT '\udcff'"]], 3),
 )
 def test_bytes_that_are_no_text_on_a_command_line(root: Path, arguments: list[str]) -> None:
     """Python hands them over as halves of surrogate pairs."""

@@ -82,4 +82,4 @@ def test_the_process_may_be_killed_at_any_call_and_moment(kind: str) -> None:
 @pytest.mark.parametrize("kind", mostly_slow(["versioned", "key_value"], ["versioned"]))
 def test_the_process_may_be_killed_now_and_then(kind: str) -> None:
     """A few of the trials above, for every run of the tests."""
-    sweep_kind(kind, most=4)
+    sweep_kind(kind, most=2)

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+PARAM = type(pytest.param())  # its class has no public name
+
 
 def mostly_slow(cases: Iterable[Any], quick: Container[Any] | int) -> list[Any]:
     """The cases, all but the ``quick`` ones marked slow, or but each of that many; a tuple has several parameters."""
@@ -16,4 +18,6 @@ def mostly_slow(cases: Iterable[Any], quick: Container[Any] | int) -> list[Any]:
 
 
 def _slow(case: Any) -> Any:
+    if isinstance(case, PARAM):
+        return case._replace(marks=[*case.marks, pytest.mark.slow])
     return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow)

@@ -26,7 +26,6 @@ from statestore.catalog.commits.publish_commit import (
     remove_files,
     too_many_conflicts,
 )
-from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import LocalStorage
 from statestore.catalog.log.store_identity import replaced
@@ -70,7 +69,7 @@ def commit_parts(
     files.settle()
     with files.publishing:
         for _ in range(MAX_ATTEMPTS):
-            log_state = load_log_state(storage, base=log_state)
+            log_state, _lease = files.leased(log_state)
             if is_committed(log_state, transaction):
                 return log_state
             judged = judge(log_state, parts)

@@ -2,16 +2,14 @@
 
 The function that reads a row is written as source, one expression a column, and compiled once for the types of a
 store's columns. The source holds numbers of columns only, and never a name of a user. Columns of nested types are still
-read through Arrow scalars.
+read through Arrow scalars. Files of several batches have readers for each batch (`batch_readers`).
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
-from itertools import accumulate
-from typing import Any, TypeAlias
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +17,6 @@ import pyarrow as pa
 from statestore.formats.serdes.numbers import as_number, number_bytes
 from statestore.formats.values.canonical import from_arrow
 
-Column: TypeAlias = "pa.Array | pa.ChunkedArray"
 ReadRow = Callable[[int], tuple[Any, ...]]
 ReadCell = Callable[[int], Any]
 
@@ -33,56 +30,26 @@ _NUMBERS = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
 _DECIMAL_BYTES = 16
 
 
-def row_reader(columns: Sequence[Column]) -> ReadRow:
+def row_reader(columns: Sequence[pa.Array]) -> ReadRow:
     """Return a function from a row of these columns to the tuple of its canonical values."""
-    return _reader_of(columns, partial(_reader, None))
+    return _reader(None, columns)
 
 
-def user_reader(columns: Sequence[Column], names: Sequence[str]) -> ReadCell:
+def user_reader(columns: Sequence[pa.Array], names: Sequence[str]) -> ReadCell:
     """Return a function from a row of these columns, none of them nested, to the value as users see it."""
-    return _reader_of(columns, partial(_reader, tuple(names)))
+    return _reader(tuple(names), columns)
 
 
-def cell_reader(column: Column) -> ReadCell:
-    """Return a function from a row to the canonical value of this column."""
-    read = row_reader([column])
-    return lambda row: read(row)[0]
-
-
-def bytes_test(column: Column) -> Callable[[int, bytes], bool]:
+def bytes_test(column: pa.Array) -> Callable[[int, bytes], bool]:
     """Return a function that tests whether a row of a column of text or binary without nulls holds these bytes."""
-    if isinstance(column, pa.ChunkedArray):
-        read = _reader_of([column], _bytes_reader)
-        return lambda row, expected: bool(read(row) == expected)
     _, offsets, data = _parts(column)
     return lambda row, expected: data[offsets[row] : offsets[row + 1]] == expected
 
 
-def _reader_of(columns: Sequence[Column], make: Callable[[list[pa.Array]], Any]) -> Callable[[int], Any]:
-    """Return the function of the only batch, or one that first finds the batch of a row."""
-    chunks = [[column] if isinstance(column, pa.Array) else column.chunks for column in columns]
-    if not chunks or len(chunks[0]) == 1:
-        return make([chunk[0] for chunk in chunks])  # type: ignore[no-any-return]
-    starts = [0, *accumulate(len(chunk) for chunk in chunks[0])]
-    readers = [make(list(batch)) for batch in zip(*chunks, strict=True)]
-
-    def read(row: int) -> Any:
-        number = bisect_right(starts, row) - 1
-        return readers[number](row - starts[number])
-
-    return read
-
-
-def _reader(names: tuple[str, ...] | None, columns: list[pa.Array]) -> Callable[[int], Any]:
+def _reader(names: tuple[str, ...] | None, columns: Sequence[pa.Array]) -> Callable[[int], Any]:
     kinds = tuple((column.type, column.null_count > 0) for column in columns)
     parts = [part for column in columns for part in _parts(column)]
     return _maker(kinds, names)(*parts)
-
-
-def _bytes_reader(columns: list[pa.Array]) -> ReadCell:
-    (column,) = columns
-    _, offsets, data = _parts(column)
-    return lambda row: data[offsets[row] : offsets[row + 1]]
 
 
 @lru_cache(maxsize=256)

@@ -9,27 +9,30 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from statestore.catalog.log.log_state import LogState
+from statestore.catalog.reads.points.lookup_table import HALF, NOT_FOUND, LookupTable, reads_pay
+from statestore.catalog.reads.points.many_keys_at import FoundRows, entries_of, rows_at
 from statestore.catalog.reads.points.segment_filter import SegmentFilter
 from statestore.catalog.reads.points.segment_probe import OpenedSegment, SegmentProbe, key_form
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Hashes, Ints
 from statestore.formats.segments.segment_meta import SegmentMeta
 from statestore.formats.values.key_codec import KeyCodec, ValueCodec
+from statestore.formats.values.key_hash import hash_keys
 
 Key = tuple[Any, ...]
 Version = tuple[int, int, tuple[Any, ...] | None]
-_of_bytes = int.from_bytes
 
 CHECKPOINTS = 64  # of the segments in order of time, for which the slots before and behind them are kept
-ROWS_A_LOOK = 64  # rows of a segment that are entered into the filter in the time of one look into the segment
+ROWS_A_LOOK = 128  # rows of a segment that are entered into the filter in the time of one look into the segment
 KEYS_AT_ONCE = 1 << 14
-LONG_RUN = 16  # rows of one hash; longer runs are searched by their starts
+ROW_BITS = (1 << 32) - 1
+FEW = 3  # rows that are looked at sooner than the key of one row is compared
 
 
 class Found(NamedTuple):
@@ -68,7 +71,7 @@ class PointLookup:
         rows = {meta.name: meta.rows for meta in metas}
         self._filter: SegmentFilter = SegmentFilter(rows) if previous is None else previous._filter.following(rows)
         slots = self._filter.slots
-        count = 8 * self._filter.width
+        count = 64 * self._filter.width
         self._metas: list[SegmentMeta | None] = [None] * count
         # Looks in vain since the last attempt to enter the segment.
         self._vain: list[int] = [0] * count
@@ -76,12 +79,21 @@ class PointLookup:
             self._vain = previous._vain
         self._probes: list[SegmentProbe | None] = [None] * count
         self._opened: dict[str, OpenedSegment] = {}
+        self.is_compiled: bool = previous is not None and previous.is_compiled  # single keys are found by compiled code
+        self._table: LookupTable | None = None
+        self._reads: int = 0 if previous is None else previous._reads
         for meta in metas:
             self._metas[slots[meta.name]] = meta
             if previous is not None and meta.name in previous._opened:
                 self._opened[meta.name] = previous._opened[meta.name]
         self._all = _Times(metas, slots)
         self._values = _Times([meta for meta in metas if not meta.tombstone], slots)
+
+    def count_reads(self, reads: int) -> None:
+        """Count reads of single keys; after many of them, rows are found by compiled code."""
+        self._reads += reads
+        if not self.is_compiled and reads_pay(self._reads, reads):
+            self.is_compiled = True
 
     def following(self, log_state: LogState) -> PointLookup:
         """Return the lookup of another log state, which takes over opened segments and the filter."""
@@ -99,15 +111,24 @@ class PointLookup:
         """Return (segment, row, end) of the value version with start <= moment < end."""
         key_hash = self._hash(key)
         form = key if self._form is None else self._form(key)
+        if self.is_compiled:
+            table = self._table or self._new_table()
+            place = table.find(key_hash - HALF, moment)
+            if place == NOT_FOUND:
+                return None
+            if place >= 0:
+                row = place & ROW_BITS
+                probe = self._probes[place >> 32]
+                assert probe is not None
+                if probe.is_key(row, form):  # else another key has the hash
+                    end = probe.ends[row]
+                    return probe, row, end if probe.new_end is None else probe.new_end(row, end)
         # Written out, like the look into a segment below: calls would cost a third of the read.
-        found, times = self._filter, self._values
+        found, times, probes = self._filter, self._values, self._probes
         every = found.every  # before the bits: another thread may enter a segment meanwhile
-        view, width = found.view, found.width
-        first, second = (key_hash >> found.shift) * width, (key_hash & found.mask) * width
-        slots = _of_bytes(view[first : first + width], "little") & _of_bytes(view[second : second + width], "little")
+        slots = found.view[key_hash >> found.shift] if found.width == 1 else found.slots_of(key_hash)
         slots = (slots | every) & times.from_end[bisect_right(times.ends, moment) // times.step]
         slots &= times.to_start[-(-bisect_right(times.starts, moment) // times.step)]
-        probes = self._probes
         while slots:  # at most one segment has the version, so their order does not matter
             lowest = slots & -slots
             slots ^= lowest
@@ -116,48 +137,55 @@ class PointLookup:
             hashes, rows, directory, shift, starts, ends, new_end, is_key, _, _ = probe
             bucket = key_hash >> shift
             stop = directory[bucket + 1]
-            at = bisect_left(hashes, key_hash, directory[bucket], stop)
-            if at == stop or hashes[at] != key_hash:
+            first = bisect_left(hashes, key_hash, directory[bucket], stop)
+            if first == stop or hashes[first] != key_hash:
                 if every & lowest:
                     self._count_vain(slot, probe)
                 continue
-            if at + LONG_RUN < stop and hashes[at + LONG_RUN] == key_hash:
-                in_run = _in_long_run(probe, at, key_hash, form, moment)
-                if in_run is not None:
-                    return in_run
-                continue
-            while at < stop and hashes[at] == key_hash:
+            at = first
+            if first + 1 < stop and hashes[first + 1] == key_hash:
+                at = _last_started(probe, key_hash, first, stop, moment)
+            # The versions of a key do not overlap: one that has ended leaves none of the older ones.
+            while at >= first:
                 row = rows[at]
-                if starts[row] <= moment < (end := ends[row]) and is_key(row, form):
-                    if new_end is not None:
-                        end = new_end(row, end)
+                start = starts[row]
+                if start <= moment:
+                    end = ends[row]
                     if moment < end:
-                        return probe, row, end
-                at += 1
+                        if is_key(row, form):
+                            if new_end is not None:
+                                end = new_end(row, end)
+                            if moment < end:
+                                return probe, row, end
+                            if start < end:
+                                break
+                    elif at - first > FEW and start < end and is_key(row, form):
+                        break
+                at -= 1
         return None
 
-    def locate_many(self, keys: Sequence[Key], moment: int) -> Iterator[tuple[int, SegmentProbe, int, int]]:
-        """Yield (number of the key, segment, row, end) of each key that `locate` finds.
+    def locate_many(self, keys: Sequence[pa.Array], moment: int) -> list[FoundRows]:
+        """Return the rows of the keys of these columns that `locate` finds, by segment.
 
         Each segment is looked into once, in order of hashes.
         """
-        hashes = np.array(list(map(self._hash, keys)), np.uint64)
-        forms = keys if self._form is None else list(map(self._form, keys))
-        missing = np.ones(len(keys), bool)
+        hashes = hash_keys(keys)
+        missing = np.ones(len(hashes), bool)
+        found: list[FoundRows] = []
         for slot, numbers in self._by_slot(hashes, moment):
             numbers = numbers[missing[numbers]]
             if not len(numbers):
                 continue
             probe = self._probes[slot] or self._open(slot)
-            asked = hashes[numbers]
-            entries = np.frombuffer(probe.hashes, np.uint64)
-            at = entries.searchsorted(asked)
-            hits = np.flatnonzero(entries.take(at, mode="clip") == asked)
+            opened = self._opened[self._metas[slot].name]  # type: ignore[union-attr]
+            hits, first = entries_of(opened, hashes[numbers])
             if self._filter.every >> slot & 1:
                 self._count_vain(slot, probe, len(numbers) - len(hits))
-            for number, row, end in _valid_among(probe, entries, at[hits], numbers[hits], forms, moment):
-                missing[number] = False
-                yield number, probe, row, end
+            rows = rows_at(self._files, opened, first, numbers[hits], keys, moment)
+            if rows is not None:
+                missing[rows.numbers] = False
+                found.append(rows)
+        return found
 
     def _by_slot(self, hashes: Hashes, moment: int) -> Iterator[tuple[int, Ints]]:
         """Yield (slot, numbers of the hashes that its segment may have at a moment, by hash), slots ascending."""
@@ -169,16 +197,18 @@ class PointLookup:
         for start in range(0, len(hashes), KEYS_AT_ONCE):
             some = ordered[start : start + KEYS_AT_ONCE]
             every = found.every  # before the bits, as in `locate`
-            words = found.common(some)
-            words |= np.frombuffer(every.to_bytes(found.width, "little"), np.uint64)
-            words &= np.frombuffer(slots.to_bytes(found.width, "little"), np.uint64)
-            bits = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")
-            in_slot, at = np.nonzero(bits.T)
-            numbers = order[start + at]
-            slots_found, first = np.unique(in_slot, return_index=True)
-            bounds = [*first.tolist(), len(numbers)]
-            for slot, (low, high) in zip(slots_found.tolist(), pairwise(bounds), strict=True):
-                yield slot, numbers[low:high]
+            words = found.words_of(some)
+            left = slots
+            while left:
+                lowest = left & -left
+                left ^= lowest
+                slot = lowest.bit_length() - 1
+                if every & lowest:
+                    yield slot, order[start : start + KEYS_AT_ONCE]
+                else:
+                    at = np.flatnonzero(words[:, slot // 64] & np.uint64(1 << slot % 64))
+                    if len(at):
+                        yield slot, order[start + at]
 
     def ending_from(self, key: Key, moment: int) -> list[Found]:
         """Return all versions and tombstones of the key that end at or after ``moment``, by start, without replaced
@@ -195,15 +225,15 @@ class PointLookup:
         key_hash = self._hash(key)
         form = key if self._form is None else self._form(key)
         found, times = self._filter, self._all
-        number = bisect_left(times.ends, moment)
-        slots = self._candidates(key_hash) & times.from_end[number // times.step]
+        every = found.every  # before the bits: another thread may enter a segment meanwhile
+        slots = (found.slots_of(key_hash) | every) & times.from_end[bisect_left(times.ends, moment) // times.step]
         while slots:
             lowest = slots & -slots
             slots ^= lowest
             slot = lowest.bit_length() - 1
             probe = self._probes[slot] or self._open(slot)
             entries = _entries(probe, key_hash)
-            if not entries and found.every & lowest:
+            if not entries and every & lowest:
                 self._count_vain(slot, probe)
             for at in entries:
                 row = probe.rows[at]
@@ -217,15 +247,6 @@ class PointLookup:
             self._places = {segment.name: place for place, segment in enumerate(self._segments)}
         return self._places[meta.name]
 
-    def _candidates(self, key_hash: int) -> int:
-        """Return the slots of the segments that may have the key, as one integer."""
-        found = self._filter
-        every = found.every  # before the bits: another thread may enter a segment meanwhile
-        view, width = found.view, found.width
-        first, second = (key_hash >> found.shift) * width, (key_hash & found.mask) * width
-        slots: int = _of_bytes(view[first : first + width], "little")
-        return slots & _of_bytes(view[second : second + width], "little") | every
-
     def _count_vain(self, slot: int, probe: SegmentProbe, looks: int = 1) -> None:
         """Count looks that found no row of the hash; enter the segment once they have cost as much as that."""
         vain = self._vain
@@ -235,6 +256,8 @@ class PointLookup:
             meta = self._metas[slot]
             if meta is not None:
                 self._filter.enter(meta.name, np.frombuffer(probe.hashes, np.uint64))
+                if self._table is not None:
+                    self._table.set_every(self._filter.every)
 
     def _open(self, slot: int) -> SegmentProbe:
         meta = self._metas[slot]
@@ -247,7 +270,16 @@ class PointLookup:
         opened = opened.with_closures(self._files, self._closures.get(meta.name, ()))
         self._opened[meta.name] = opened
         self._probes[slot] = opened.probe
+        if self._table is not None:
+            self._table.describe(slot, opened)
         return opened.probe
+
+    def _new_table(self) -> LookupTable:
+        table = self._table = LookupTable(self._filter, self._metas)
+        for slot, (meta, probe) in enumerate(zip(self._metas, self._probes, strict=True)):
+            if meta is not None and probe is not None:
+                table.describe(slot, self._opened[meta.name])
+        return table
 
 
 class _Times:
@@ -277,62 +309,21 @@ def _sums(slots: Sequence[int], offset: int, step: int) -> list[int]:
     return [*sums, bits]
 
 
+def _last_started(probe: SegmentProbe, key_hash: int, first: int, stop: int, moment: int) -> int:
+    """Return the entry of the last row with a hash that had started at a moment; less than ``first`` if none had.
+
+    Rows of one hash are in order of their starts (docs/format.md).
+    """
+    end = bisect_right(probe.hashes, key_hash, first, stop)
+    return bisect_right(probe.rows, moment, first, end, key=probe.starts.__getitem__) - 1
+
+
 def _entries(probe: SegmentProbe, key_hash: int) -> range:
     """Return the entries of a hash in the key index of a segment."""
     bucket = key_hash >> probe.shift
     low, high = probe.directory[bucket], probe.directory[bucket + 1]
     first = bisect_left(probe.hashes, key_hash, low, high)
     return range(first, bisect_right(probe.hashes, key_hash, first, high))
-
-
-def _valid_among(
-    probe: SegmentProbe, entries: Hashes, at: Ints, numbers: Ints, forms: Sequence[Any], moment: int
-) -> Iterator[tuple[int, int, int]]:
-    """Yield (number, row, end) of the keys that have a version at a moment in a segment.
-
-    Key ``number`` has the hash of the entry ``at``, which is the first of that hash.
-    """
-    rows_of, starts_of, ends_of = (
-        np.frombuffer(view, kind)
-        for view, kind in ((probe.rows, np.uint32), (probe.starts, np.int64), (probe.ends, np.int64))
-    )
-    for _ in range(LONG_RUN):
-        if not len(at):
-            return
-        rows = rows_of[at]
-        starts, ends = starts_of[rows], ends_of[rows]
-        going_on = np.ones(len(at), bool)
-        for place in np.flatnonzero((starts <= moment) & (moment < ends)).tolist():
-            number, row, end = int(numbers[place]), int(rows[place]), int(ends[place])
-            if probe.is_key(row, forms[number]):
-                if probe.new_end is not None:
-                    end = probe.new_end(row, end)
-                if moment < end:
-                    going_on[place] = False
-                    yield number, row, end
-        going_on &= entries.take(at + 1, mode="clip") == entries[at]
-        going_on &= at + 1 < len(entries)
-        at, numbers = at[going_on] + 1, numbers[going_on]
-    for first, number in zip(at.tolist(), numbers.tolist(), strict=True):
-        found = _in_long_run(probe, first, int(entries[first]), forms[number], moment)
-        if found is not None:
-            yield number, found[1], found[2]
-
-
-def _in_long_run(
-    probe: SegmentProbe, first: int, key_hash: int, form: Any, moment: int
-) -> tuple[SegmentProbe, int, int] | None:
-    """Return the version valid at a moment from a segment with many rows of the hash."""
-    stop = bisect_right(probe.hashes, key_hash, first, probe.directory[(key_hash >> probe.shift) + 1])
-    rows = np.frombuffer(probe.rows, np.uint32, stop - first, 4 * first)
-    starts = np.frombuffer(probe.starts, np.int64)[rows]
-    ends = np.frombuffer(probe.ends, np.int64)[rows]
-    for at in np.flatnonzero((starts <= moment) & (moment < ends)).tolist():
-        row = int(rows[at])
-        end = probe.ends[row] if probe.new_end is None else probe.new_end(row, probe.ends[row])
-        if moment < end and probe.is_key(row, form):
-            return probe, row, end
-    return None
 
 
 def _start(found: Found) -> int:

@@ -1,9 +1,10 @@
 """A filter that names, for a key hash, the segments that may have the key, with one look for all segments.
 
-Each segment has a slot, which is one bit of every bucket. A hash has two buckets, and the bits that both have in common
-are the slots of the segments that may have it. So the cost of a look does not grow with the number of segments, beyond
-the width of a bucket. A segment is entered when looks into it have been in vain often enough. Until then its slot is
-set for every hash, and always in a segment that is too large for the number of buckets.
+Each segment has a slot, which is one bit of every bucket. The first bits of a hash are the number of its bucket, whose
+bits are the slots of the segments that may have it. So a look touches one line of the processor's cache, and costs the
+same however many segments there are, beyond the width of a bucket. Buckets are in the order of hashes, as the key
+indexes are, so a segment is entered from front to back. It is entered when looks into it have been in vain often
+enough. Until then its slot is set for every hash, and always in a segment that is too large for the number of buckets.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ import numpy.typing as npt
 
 from statestore.formats.kernels.arrays import Hashes
 
-SPARE_SLOTS = 48
-BITS_A_ROW = 8
+SPARE_SLOTS = 16
+BUCKETS_A_ROW = 16
 MAX_BYTES = 64 << 20
-AT_ONCE = 1 << 18
+AT_ONCE = 1 << 14  # hashes, which stay in the processor's cache
 
 Words = npt.NDArray[np.uint64]
 
@@ -28,64 +29,67 @@ class SegmentFilter:
     """The slots of segments, by name, and the bits of their hashes: a few bytes a row, at most MAX_BYTES.
 
     Threads may read while others `enter`, because bits are only added, and because a slot is used again only in a copy
-    (`following`). ``every``: the slots that are set for every hash, as one integer.
+    (`following`). ``every``: the slots that are set for every hash, as one integer. ``view`` has ``width`` words of 64
+    slots for each bucket, and ``shift`` makes the bucket of a hash.
     """
 
     def __init__(self, rows: Mapping[str, int]) -> None:
         """Make the filter of segments with so many ``rows``; no segment is entered yet."""
         words = -(-(len(rows) + SPARE_SLOTS) // 64)
         self._mean = _mean(rows)
-        buckets = min(self._mean * BITS_A_ROW, MAX_BYTES // (8 * words))
+        buckets = min(self._mean * BUCKETS_A_ROW, MAX_BYTES // (8 * words))
         bits = max(buckets.bit_length() - 1, 1)
-        self._use(np.zeros((1 << bits, words), np.uint64), {name: slot for slot, name in enumerate(rows)})
-        self._next = len(rows)
+        slots = {name: slot for slot, name in enumerate(rows)}
+        self._use(np.zeros((1 << bits, words), np.uint64), slots, (1 << 64 * words) - 1)
 
-    def _use(self, words: Words, slots: dict[str, int]) -> None:
+    def _use(self, words: Words, slots: dict[str, int], every: int) -> None:
         self._words = words
-        self.slots = slots
-        self.width: int = 8 * words.shape[1]
-        self.mask = len(words) - 1
+        self.width: int = words.shape[1]
         self.shift = 65 - len(words).bit_length()
-        self.view = memoryview(words).cast("B")  # type: ignore[arg-type]
-        self.every: int = (1 << 8 * self.width) - 1
+        self.view = words.reshape(-1).data
+        self.slots = slots
+        self.every = every
+        taken = set(slots.values())
+        self._free = [slot for slot in range(64 * self.width) if slot not in taken]
         # Never waited for: whoever finds it taken leaves the segment for later. So a fork cannot inherit it held.
         self._entering = threading.Lock()
 
     def following(self, rows: Mapping[str, int]) -> SegmentFilter:
         """Return the filter of the segments of another log state; what was entered of those in both is kept."""
         new = [name for name in rows if name not in self.slots]
-        if self._next + len(new) <= 8 * self.width:
-            for name in new:
-                self.slots[name] = self._next
-                self._next += 1
+        if len(new) <= len(self._free):
+            self.slots |= zip(new, self._free)  # noqa: B905 - as many as there are new ones
+            del self._free[: len(new)]
             return self
-        if not self._mean // 2 <= _mean(rows) <= self._mean * 2:
+        if len(rows) + SPARE_SLOTS > 64 * self.width or not self._mean // 2 <= _mean(rows) <= self._mean * 2:
             return SegmentFilter(rows)
-        return self._renewed(rows)
+        return self._renewed(rows).following(rows)
 
     def _renewed(self, rows: Mapping[str, int]) -> SegmentFilter:
         """Return a copy in which the slots of segments that are gone are free."""
-        kept = [name for name in self.slots if name in rows]
-        others = [name for name in rows if name not in self.slots]
-        renewed = SegmentFilter(dict.fromkeys([*kept, *others], self._mean))
-        every = self.every  # before the copy: what is entered meanwhile counts as not entered
-        for name in kept:
-            slot = self.slots[name]
-            if not every >> slot & 1 and len(renewed._words) == len(self._words):
-                bits = self._words[:, slot // 64] >> np.uint64(slot % 64) & np.uint64(1)
-                target = renewed.slots[name]
-                renewed._words[:, target // 64] |= bits << np.uint64(target % 64)
-                renewed.every &= ~(1 << target)
+        slots = {name: slot for name, slot in self.slots.items() if name in rows}
+        kept = sum(1 << slot for slot in slots.values())
+        every = self.every | ~kept & (1 << 64 * self.width) - 1  # before the copy, in which others may be half entered
+        renewed = SegmentFilter.__new__(SegmentFilter)
+        renewed._mean = self._mean
+        renewed._use(self._words & np.frombuffer(kept.to_bytes(8 * self.width, "little"), np.uint64), slots, every)
         return renewed
 
-    def common(self, hashes: Hashes) -> Words:
-        """Return the slots, in words of 64, of the segments that may have each hash; ``every`` is not among them."""
-        first, second = hashes >> np.uint64(self.shift), hashes & np.uint64(self.mask)
-        words: Words = self._words[first.astype(np.int64)] & self._words[second.astype(np.int64)]
+    def slots_of(self, key_hash: int) -> int:
+        """Return the slots of the segments that may have a hash, as one integer, without those of ``every``."""
+        at = (key_hash >> self.shift) * self.width
+        slots: int = self.view[at]
+        for number in range(1, self.width):
+            slots |= self.view[at + number] << 64 * number
+        return slots
+
+    def words_of(self, hashes: Hashes) -> Words:
+        """Return the slots of `slots_of` for each hash, in words of 64."""
+        words: Words = self._words[(hashes >> np.uint64(self.shift)).view(np.int64)]
         return words
 
     def enter(self, name: str, hashes: Hashes) -> None:
-        """Enter the hashes of a segment, unless it is too large, or another thread enters one at this moment."""
+        """Enter the ascending hashes of a segment, unless it is too large, or another thread enters one now."""
         slot = self.slots[name]
         if len(hashes) > len(self._words) // 2 or not self._entering.acquire(blocking=False):
             return
@@ -93,8 +97,7 @@ class SegmentFilter:
             bit, column = np.uint64(1 << slot % 64), self._words[:, slot // 64]
             for start in range(0, len(hashes), AT_ONCE):
                 some = hashes[start : start + AT_ONCE]
-                for buckets in (some >> np.uint64(self.shift), some & np.uint64(self.mask)):
-                    column[buckets.astype(np.int64)] |= bit
+                column[(some >> np.uint64(self.shift)).view(np.int64)] |= bit
             self.every &= ~(1 << slot)
         finally:
             self._entering.release()

@@ -8,12 +8,14 @@ the segment. So a few closures do not cost a copy of all ends.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from statestore.catalog.reads.points.batch_readers import BatchColumns
 from statestore.catalog.reads.points.cell_readers import bytes_test, row_reader, user_reader
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Ints
@@ -49,23 +51,30 @@ class OpenedSegment:
     def __init__(self, files: SegmentFiles, meta: SegmentMeta, to_user: Callable[[tuple[Any, ...]], Any]) -> None:
         self.meta = meta
         self.closures: Closures = ()
-        self._layers: tuple[Layer, ...] = ()
+        self.layers: tuple[Layer, ...] = ()
+        self.row_order: int | None = None  # of `point_kernels.order_of_rows`, where it was asked for
         self._added: memoryview | None = None
         file = files.open_segment(meta)
+        opened = partial(files.open_segment, meta)
         hashes, rows, directory, shift = files.index(meta).memory_views()
+        starts = file.int64("valid_from").data
+        if meta.role == "delta":
+            rows = _by_start(hashes, rows, starts)
         spec = files.spec
-        values = [] if meta.tombstone else [file.column(name) for name in spec.value_names]
+
+        self.keys = BatchColumns(opened, spec.key_names)
+        self.values = BatchColumns(opened, () if meta.tombstone else spec.value_names)
         self.probe = SegmentProbe(
             hashes=hashes,
             rows=rows,
             directory=directory,
             shift=shift,
-            starts=file.int64("valid_from").data,
+            starts=starts,
             ends=file.int64("valid_to").data,
             new_end=None,
-            is_key=_key_test([file.column(name) for name in spec.key_names]),
-            values=_no_values if meta.tombstone else row_reader(values),
-            shown=_no_values if meta.tombstone else _shown(values, spec.value_names, to_user),
+            is_key=self.keys.test(_key_test),
+            values=_no_values if meta.tombstone else self.values.reader(row_reader),
+            shown=_no_values if meta.tombstone else _shown(self.values, spec.value, to_user),
         )
 
     def added(self, files: SegmentFiles) -> memoryview:
@@ -80,15 +89,29 @@ class OpenedSegment:
             return self
         known = len(self.closures)
         is_further = closures[:known] == self.closures
-        layers = self._layers if is_further else ()
+        layers = self.layers if is_further else ()
         pieces = [files.closures(piece, self.meta.rows) for piece in (closures[known:] if is_further else closures)]
         if pieces:
             layers = _added(layers, _merged(pieces))
         opened = OpenedSegment.__new__(OpenedSegment)
-        opened.meta, opened.closures, opened._layers = self.meta, closures, layers
-        opened._added = self._added
+        opened.meta, opened.keys, opened.values = self.meta, self.keys, self.values
+        opened.closures, opened.layers = closures, layers
+        opened.row_order, opened._added = self.row_order, self._added
         opened.probe = self.probe._replace(new_end=_new_end(layers) if layers else None)
         return opened
+
+
+def _by_start(hashes: memoryview, rows: memoryview, starts: memoryview) -> memoryview:
+    """Return the rows of an index in order of hash and start.
+
+    The index of a commit may have the rows of two keys that share a hash one after the other.
+    """
+    entries, numbers = np.frombuffer(hashes, np.uint64), np.frombuffer(rows, np.uint32)
+    same = np.flatnonzero(entries[1:] == entries[:-1])
+    times = np.frombuffer(starts, np.int64)
+    if (times[numbers[same + 1]] >= times[numbers[same]]).all():
+        return rows
+    return numbers[np.lexsort((times[numbers], entries))].data
 
 
 def key_form(key: pa.Schema) -> Callable[[tuple[Any, ...]], Any] | None:
@@ -100,20 +123,22 @@ def key_form(key: pa.Schema) -> Callable[[tuple[Any, ...]], Any] | None:
     return None
 
 
-def _key_test(columns: list[pa.Array | pa.ChunkedArray]) -> Callable[[int, Any], bool]:
+def _key_test(columns: list[pa.Array]) -> Callable[[int, Any], bool]:
     if len(columns) == 1 and (pa.types.is_string(columns[0].type) or pa.types.is_binary(columns[0].type)):
         return bytes_test(columns[0])
     read = row_reader(columns)
     return lambda row, key: read(row) == key
 
 
-def _shown(
-    columns: list[pa.Array | pa.ChunkedArray], names: Sequence[str], to_user: Callable[[tuple[Any, ...]], Any]
-) -> Callable[[int], Any]:
-    if columns and not any(pa.types.is_nested(column.type) for column in columns):
-        return user_reader(columns, names)
-    read = row_reader(columns)
-    return lambda row: to_user(read(row))
+def _shown(columns: BatchColumns, schema: pa.Schema, to_user: Callable[[tuple[Any, ...]], Any]) -> Callable[[int], Any]:
+    if len(schema) and not any(pa.types.is_nested(field.type) for field in schema):
+        return columns.reader(partial(user_reader, names=schema.names))
+
+    def make(columns: list[pa.Array]) -> Callable[[int], Any]:
+        read = row_reader(columns)
+        return lambda row: to_user(read(row))
+
+    return columns.reader(make)
 
 
 def _no_values(row: int) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -20,6 +20,7 @@ import pyarrow as pa
 from statestore.catalog.commits.commit_attempt import CommitAttempt
 from statestore.catalog.commits.publish_commit import Change, commit_change, commit_time
 from statestore.catalog.log.log_state import LogState
+from statestore.catalog.stores.group_commit import Taken
 from statestore.catalog.stores.live.hot_tier import HotTier
 from statestore.catalog.stores.live.live_recovery import NO_TIME
 from statestore.catalog.stores.live.live_rows import apply_rows, binary_columns
@@ -52,7 +53,17 @@ class LiveStore(TierHandle):
         twice.
         """
         transaction = check_transaction(transaction)
+        if transaction is not None:
+            with self._commits.turn, self._mutex:
+                return self._commit(transaction)
         with self._mutex:
+            self._own_log()
+            self._before_commit()
+            written = self._changelogs.position()
+        return self._commits.version_with(written, partial(self._commit, None))
+
+    def _commit(self, transaction: tuple[str, int] | None) -> int:
+        def take() -> Taken[tuple[str, int]] | int:
             self._own_log()
             self._before_commit()
             self._finish_attempt()
@@ -64,24 +75,26 @@ class LiveStore(TierHandle):
                 self._discard_own()
                 return repeated
             consumed = self._changelogs.consumed()
-            self._attempt = CommitAttempt(consumed, dropped=self._dropped)
-            try:
-                log_state = commit_change(
-                    self._files,
-                    self._log_state,
-                    lambda base: self._change("write", base, accepted, transaction, consumed),
-                )
-            except CommitUnknownError as error:
-                self._attempt = replace(self._attempt, commit_id=error.commit)
-                raise
-            self._attempt = None
-            self._dropped = 0
+            self._append = None  # later writes may go to another changelog
+
+            def change(base: LogState) -> Change:
+                return self._change("write", base, accepted, transaction, consumed)
+
+            return Taken(self._changelogs.position(), CommitAttempt(consumed, dropped=self._dropped), change)
+
+        def forget(taken: Taken[tuple[str, int]], log_state: LogState) -> None:
+            self._dropped -= taken.attempt.dropped
             self._after_commit(log_state)
-            return log_state.version
+
+        def commit(change: Callable[[LogState], Change | None]) -> LogState:
+            return commit_change(self._files, self._log_state, change)
+
+        log_state = self._commits.publish(self._mutex, self._changelogs, take, commit, forget)
+        return log_state if isinstance(log_state, int) else self._committed(log_state)
 
     def _finish_attempt(self) -> None:
         """Determine whether a commit that raised took place; if it did, its records are no longer uncommitted."""
-        attempt = self._attempt
+        attempt = self._commits.attempt
         if attempt is None:
             return
         self.refresh()
@@ -89,8 +102,10 @@ class LiveStore(TierHandle):
             self._dropped -= attempt.dropped
             self._changelogs.mark_committed(self._log_state.changelogs)
             if not any(batch.num_rows for batch in self._changelogs.uncommitted()):
+                self._changelogs.seal()
                 self._after_commit(self._log_state)
-        self._attempt = None
+                self._committed(self._log_state)
+        self._commits.attempt = None
 
     def write(self, data: Any, mode: str = "append", transaction: tuple[str, int] | None = None) -> int:
         """Commit a table (as for ``put_all``) at once, after pending writes; return the version.
@@ -100,7 +115,7 @@ class LiveStore(TierHandle):
         if mode not in ("append", "overwrite"):
             raise InvalidInputError(ErrorCode.INVALID_MODE, f"write mode {mode!r}; expected 'append' or 'overwrite'")
         transaction = check_transaction(transaction)
-        with self._mutex:
+        with self._commits.turn, self._mutex:
             self._own()
             self.commit()
             repeated = self._version_of(transaction)
@@ -120,10 +135,10 @@ class LiveStore(TierHandle):
                 self._make_anew()  # from the table, which may have these rows
                 raise
             self._observe(accepted.stream_time)
-            self._log_state = log_state
+            self._advance(log_state)
             self._take_written(operation, accepted)
             self._after_commit(log_state)
-            return log_state.version
+            return self._committed(log_state)
 
     def put_all(self, data: Any) -> PutAllResult:
         """Put an Arrow table, RecordBatchReader or pandas DataFrame with the table's key and value columns, in row
@@ -286,15 +301,11 @@ class LiveStore(TierHandle):
         whose position is older than the commit is not used. The log names a changelog that cannot be removed, so that
         its records are never applied again.
         """
-        self._log_state = log_state
+        self._advance(log_state)
         self._changelogs.version = log_state.version
         self._append = None
-        try:
-            self._changelogs.discard()
-        except OSError:
-            self._changelogs.leave()
+        self._changelogs.discard_sealed()
         self._save_tier()
-        self._committed(log_state)
 
     def _version_of(self, transaction: tuple[str, int] | None) -> int | None:
         """Return the version that a transaction has in the log; None if it is new."""

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from statestore.catalog.commits.changelog_ownership import Changelogs
-from statestore.catalog.commits.commit_attempt import CommitAttempt
 from statestore.catalog.commits.consumed_changelogs import consumed_ends
 from statestore.catalog.commits.writer_lock import take_writer_lock
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
+from statestore.catalog.stores.group_commit import SharedCommits
 from statestore.catalog.stores.latency import Latencies
 from statestore.catalog.stores.live.hot_tier import HotTier
 from statestore.catalog.stores.live.live_recovery import NO_TIME, Content, can_follow, catch_up, rows_content
@@ -61,7 +61,10 @@ class TierOwner(StoreHandle):
             )
         self._root: Path = root
         self._forms = row_forms(spec)
+        # Threads may share a handle. Writes and changes of the tier take turns by the mutex. A commit holds it only
+        # when it begins and ends; commits take turns by a lock of their own, which is taken before the mutex.
         self._mutex = threading.RLock()
+        self._commits: SharedCommits[tuple[str, int]] = SharedCommits()
         self._lock: int | None = None
         self._changelogs = Changelogs(root, ROW_SCHEMA, store=spec.store_id, check=self._files.check_identity)
         self._tier: HotTier | None = None
@@ -71,7 +74,6 @@ class TierOwner(StoreHandle):
         self._ost = NO_TIME  # observed stream time, epoch milliseconds
         self._sequence = 0
         self._latencies = Latencies()
-        self._attempt: CommitAttempt | None = None  # a commit whose outcome is unknown
         self._time_segment_name = time_segment_name_of(spec)
         # Bound methods of other objects only: a handle in a cycle would keep its lock until the next garbage
         # collection.
@@ -89,7 +91,7 @@ class TierOwner(StoreHandle):
         Raises StorageError DISK_FAILED if the end of the changelog cannot be forced to the disk. The handle and its
         lock are given up even then, and acknowledged writes belong to the next handle.
         """
-        with self._mutex:
+        with self._commits.turn, self._mutex:
             if self._closed:
                 return
             try:
@@ -107,11 +109,11 @@ class TierOwner(StoreHandle):
     def _leave(self) -> None:
         """Forget the parent's resources in a forked child; live methods are refused from now on, tables can be read."""
         self._mutex = threading.RLock()  # a thread that the child does not have may have held it
+        self._commits = SharedCommits()
         self._changelogs.leave()
         if self._tier is not None:
             self._tier.leave()
         self._remove_private = None
-        self._attempt = None
         self._release()
         leave_in_forks(self._leave)
 
@@ -148,7 +150,8 @@ class TierOwner(StoreHandle):
             self._lock = lock
             try:
                 with disk_errors("open the changelog", self._root):
-                    self._advance(self._files.log_state())  # others may have committed while they held the lock
+                    log_state, _lease = self._files.leased()  # others may have committed while they held the lock
+                    self._advance(log_state)
                     self._changelogs.version = self._log_state.version
                     self._changelogs.take_over(self._committed_changelogs)
                 return self._open_tier(first=True)
@@ -216,7 +219,7 @@ class TierOwner(StoreHandle):
     def _follow_commits(self) -> HotTier:
         """Return a private tier with the newest committed state."""
         writing_rocksdb()
-        log_state = self._files.log_state()
+        log_state, _lease = self._files.leased()
         if self._tier is not None and self._tier_version == log_state.version:
             return self._tier
         for _ in range(ATTEMPTS):
@@ -319,6 +322,12 @@ class TierOwner(StoreHandle):
             lock, self._lock = self._lock, None
             if lock is not None:
                 os.close(lock)
+
+    def _advance(self, log_state: LogState) -> int:
+        with self._mutex:
+            if log_state.version >= self._log_state.version:  # another thread may have seen a later one already
+                self._log_state = log_state
+        return log_state.version
 
     def _committed_changelogs(self, names: Collection[str]) -> Mapping[str, int]:
         self._advance(self._files.log_state())

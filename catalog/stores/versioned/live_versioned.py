@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from statestore.catalog.commits.publish_commit import Change
+from statestore.catalog.commits.sorted_records import Records
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
@@ -252,4 +253,5 @@ class LiveVersionedStore(LiveStore, VersionedStore):
         change = super()._change(operation, base, accepted, transaction, changelogs)
         if operation != "overwrite":
             return change
-        return Change(operation, overwrite_records(self._files, base, change.records), change.stream_time)
+        records = change.records if isinstance(change.records, Records) else change.records.all()
+        return Change(operation, overwrite_records(self._files, base, records), change.stream_time)

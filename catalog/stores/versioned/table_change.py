@@ -10,7 +10,7 @@ from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.stores.overwrite_mode import overwrite_records
-from statestore.catalog.stores.pending_writes import records_of
+from statestore.catalog.stores.pending_writes import BEFORE, records_of, records_of_batches
 from statestore.catalog.stores.record_input import latest_time
 from statestore.catalog.stores.retention import Retention
 
@@ -27,14 +27,15 @@ def append_change(
     spec: StoreSpec, retention: Retention, stream_time: int, table: pa.Table, transaction: Transaction
 ) -> Change:
     """Return the change that adds the rows which are not older than the retention at their turn."""
-    kept, refused = [], 0
+    kept, refused, greatest = [], 0, None
     for batch in table.to_batches():
         accepted, late = retention.without_late(batch, stream_time)
         kept.append(accepted)
         refused += late
         stream_time = latest_time(accepted, stream_time)
-    records = records_of(spec, pa.Table.from_batches(kept, schema=table.schema))
-    return Change("write", records, _greatest(records), refused, transaction)
+        if accepted.num_rows:
+            greatest = latest_time(accepted, BEFORE if greatest is None else greatest)
+    return Change("write", records_of_batches(spec, kept), greatest, refused, transaction)
 
 
 def _greatest(records: Records) -> int | None:

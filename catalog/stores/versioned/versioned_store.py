@@ -7,12 +7,13 @@ read committed versions, as every other door does. Times are epoch milliseconds 
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.commits.changelog_ownership import Changelogs
@@ -27,15 +28,16 @@ from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.argument_names import one_spelling
 from statestore.catalog.reads.points.key_history import key_history
+from statestore.catalog.reads.points.many_keys_at import values_of
 from statestore.catalog.reads.points.point_lookup import PointLookup, Version
 from statestore.catalog.reads.versioned_table import window_of
+from statestore.catalog.stores.group_commit import SharedCommits, Taken
 from statestore.catalog.stores.latency import SAMPLE, Latencies
-from statestore.catalog.stores.many_keys import many_keys
+from statestore.catalog.stores.many_keys import key_columns, many_keys
 from statestore.catalog.stores.pending_writes import Pending, records_from_rows
 from statestore.catalog.stores.record_input import batches_of, latest_time, record_batch
 from statestore.catalog.stores.retention import retention_of
 from statestore.catalog.stores.store_handle import NO_STREAM_TIME, PutAllResult, check_transaction
-from statestore.catalog.stores.versioned.group_commit import CommitTurns
 from statestore.catalog.stores.versioned.live_state import LiveState
 from statestore.catalog.stores.versioned.records import PutResult, Record, record_of
 from statestore.catalog.stores.versioned.table_change import append_change, overwrite_change
@@ -43,7 +45,7 @@ from statestore.catalog.stores.versioned.task_writes import judge_parts
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
 from statestore.catalog.upkeep.compaction_choice import AutoCompact
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import CommitUnknownError, InvalidInputError, shown
+from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.places.rocksdb_forks import leave_in_forks
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.serdes.row_serde import row_serde
@@ -53,6 +55,8 @@ from statestore.formats.values.times import MAX_MS, MIN_MS, Moment, Time, from_u
 
 Key = tuple[Any, ...]
 NEWEST_PUT = PutResult(True, None)
+FEW_KEYS = 100  # fewer are looked up one by one, which costs less than arrays
+KEYS_AT_ONCE = 1 << 16
 
 _new_tuple = tuple.__new__  # of a Record, which every point read makes
 
@@ -73,7 +77,7 @@ class NaturalVersionedStore(VersionedStore):
         # reads see. No commit holds them for long: commits take turns by a lock of their own, which is taken before
         # these two. A write is pending until the log state that has it is there.
         self._mutex = threading.RLock()
-        self._commits = CommitTurns()
+        self._commits: SharedCommits[int] = SharedCommits()
         self._view = threading.RLock()
         self._latencies = Latencies()
         self._puts, self._gets = self._latencies["put"], self._latencies["get"]
@@ -100,7 +104,6 @@ class NaturalVersionedStore(VersionedStore):
             for batch in self._changelogs.adopt(self._committed_changelogs):
                 self._take_in(batch)
         self._adopted_parts = len(self._pending.parts)
-        self._attempt: CommitAttempt | None = None
         leave_in_forks(self._leave)
 
     def _leave(self) -> None:
@@ -110,10 +113,9 @@ class NaturalVersionedStore(VersionedStore):
         """
         self._mutex = threading.RLock()  # a thread that the child does not have may have held it
         self._view = threading.RLock()
-        self._commits = CommitTurns()
+        self._commits = SharedCommits()
         self._changelogs.leave()
         self._pending.forget(0)
-        self._attempt = None
         self._live.forget()
         self._adopted_parts = self._dropped = 0
         self._stream_time = NO_STREAM_TIME
@@ -156,7 +158,7 @@ class NaturalVersionedStore(VersionedStore):
         is_newest = moment > self._committed_us and pending.is_newest(name, moment) and not live.has_timeline(name)
         if not is_newest:
             with self._view:
-                timeline = live.timeline_for_put(name, moment)
+                timeline = self._repeated(lambda: live.timeline_for_put(name, moment))
         if self._changelogs.is_local:
             self._changelogs.writer().append_row(self._serde.key_row_bytes(name), cells, moment // 1000)
         with self._view:
@@ -225,54 +227,48 @@ class NaturalVersionedStore(VersionedStore):
         """
         self._check_writable()
         transaction = check_transaction(transaction)
-        newest = self._pending.taken
-        is_pending = newest > self._commits.through
-        with self._commits.turn:
-            if transaction is not None:
-                with self._mutex:
-                    return self._commit(transaction)
-            version = self._commits.version_of(newest) if is_pending else None
-            return self._commit(None) if version is None else version
+        if transaction is None:
+            return self._commits.version_with(self._pending.taken, partial(self._commit, None))
+        with self._commits.turn, self._mutex:
+            return self._commit(transaction)
 
     def _commit(self, transaction: tuple[str, int] | None) -> int:
-        with self._mutex:
+        repeated = False
+
+        def take() -> Taken[int] | int:
             self._finish_attempt()
             if not self._pending.parts and not self._dropped and transaction is None:
                 return self.refresh()
             newest, records = self._pending.taken, self._pending.records()
             consumed = self._changelogs.consumed()
             change = Change("write", records, self._stream_time_of(), self._dropped, transaction, consumed)
-            self._changelogs.seal()
-            attempt = self._attempt = CommitAttempt(consumed, self._pending.seal(), self._dropped)
-        repeated = False
 
-        def unless_repeated(base: LogState) -> Change:
-            nonlocal repeated
-            repeated = is_committed(base, transaction)
-            return change
+            def unless_repeated(base: LogState) -> Change:
+                nonlocal repeated
+                repeated = is_committed(base, transaction)
+                return change
 
-        try:
-            log_state = commit_change(self._files, self._log_state, unless_repeated)
-        except BaseException as error:
-            if isinstance(error, CommitUnknownError):
-                self._attempt = replace(attempt, commit_id=error.commit)
-            with self._mutex:
-                self._changelogs.unseal()
-            raise
-        with self._mutex:
-            self._attempt = None
+            return Taken(newest, CommitAttempt(consumed, self._pending.seal(), self._dropped), unless_repeated)
+
+        def forget(taken: Taken[int], log_state: LogState) -> None:
             with self._view:
                 self._advance(log_state)
-                self._forget_pending(self._adopted_parts if repeated else 0, attempt.parts)
-            self._dropped -= attempt.dropped
-            self._commits.note(newest, log_state.version)
+                self._forget_pending(self._adopted_parts if repeated else 0, taken.attempt.parts)
+            self._dropped -= taken.attempt.dropped
+
+        def commit(change: Callable[[LogState], Change | None]) -> LogState:
+            return commit_change(self._files, self._log_state, change)
+
+        log_state = self._commits.publish(self._mutex, self._changelogs, take, commit, forget)
+        if isinstance(log_state, int):
+            return log_state
         version = self._committed(log_state)
         committed = None if transaction is None else log_state.versions.find_transaction(*transaction)
         return version if committed is None else committed
 
     def _finish_attempt(self) -> None:
         """Determine whether a commit that raised took place; if it did, its writes are no longer pending."""
-        attempt = self._attempt
+        attempt = self._commits.attempt
         if attempt is None:
             return
         self.refresh()
@@ -286,7 +282,7 @@ class NaturalVersionedStore(VersionedStore):
                 self._changelogs.mark_committed(self._log_state.changelogs)
             else:
                 self._changelogs.discard()
-        self._attempt = None
+        self._commits.attempt = None
 
     def write(self, data: Any, mode: str = "append", transaction: tuple[str, int] | None = None) -> int:
         """Commit a table (as for ``put_all``) at once, independent of this handle's pending writes; return the version.
@@ -326,6 +322,7 @@ class NaturalVersionedStore(VersionedStore):
         self._files.check_identity()
         if not self._storage.exists(entry_name(self._log_state.version)):  # vacuum has removed it, and later ones
             self._follow()
+        self._live.lookup.count_reads(SAMPLE + 1)
         begin = perf_counter_ns()
         record = self._get(key, as_of)
         gets.add(perf_counter_ns() - begin)
@@ -338,9 +335,12 @@ class NaturalVersionedStore(VersionedStore):
             self._follow()
         if self._pending.parts:
             with self._view:
-                version = self._live.valid_at(name, moment)
+                version = self._repeated(lambda: self._live.valid_at(name, moment))
             return None if version is None else self._shown(version, self._is_late(moment))
-        found = self._live.lookup.locate(name, moment)
+        try:
+            found = self._live.lookup.locate(name, moment)
+        except NotFoundError:
+            found = self._repeated(lambda: self._live.lookup.locate(name, moment))
         if found is None:
             return None
         probe, row, end = found
@@ -365,21 +365,40 @@ class NaturalVersionedStore(VersionedStore):
         columns). For a thousand keys this takes a fraction of the time of as many gets.
         """
         self._check_open()
-        names = [self._keys.normalize(key) for key in many_keys(keys)]
+        asked = list(many_keys(keys))
         moment = _asked_moment(as_of)
-        self._gets.count += len(names)
+        columns = [
+            key_columns(asked[first : first + KEYS_AT_ONCE], self._keys) for first in range(0, len(asked), KEYS_AT_ONCE)
+        ]
+        self._gets.count += len(asked)
         self._follow()
+        return self._repeated(lambda: self._many_at(asked, columns, moment))
+
+    def _many_at(self, asked: list[Any], columns: list[list[pa.Array]], moment: int) -> list[Record | None]:
         late = self._is_late(moment)
-        if self._pending.parts:
+        if self._pending.parts or len(asked) < FEW_KEYS:
             with self._view:
-                versions = [self._live.valid_at(name, moment) for name in names]
+                versions = [self._live.valid_at(self._keys.normalize(key), moment) for key in asked]
             return [None if version is None else self._shown(version, late) for version in versions]
-        records: list[Record | None] = [None] * len(names)
-        for number, probe, row, end in self._live.lookup.locate_many(names, moment):
-            if end == OPEN:
-                records[number] = _new_tuple(Record, (probe.shown(row), probe.starts[row] // 1000, None))
-            elif not late:
-                records[number] = _new_tuple(Record, (probe.shown(row), probe.starts[row] // 1000, end // 1000))
+        with self._view:
+            lookup = self._live.lookup
+        return [record for some in columns for record in self._records_at(lookup, some, moment, late)]
+
+    def _records_at(
+        self, lookup: PointLookup, keys: Sequence[pa.Array], moment: int, late: bool
+    ) -> list[Record | None]:
+        """Return the committed record of each key of these columns; ``late`` as in `_shown`."""
+        found = lookup.locate_many(keys, moment)
+        if late:
+            found = [part.open_only() for part in found]
+        records: list[Record | None] = [None] * len(keys[0])
+        if found:
+            starts, ends = (np.concatenate(times) for times in ([p.starts for p in found], [p.ends for p in found]))
+            ends_ms = [None if end == OPEN else end // 1000 for end in ends.tolist()]
+            values = values_of(self.spec.value, found, self._values.to_user)
+            made = map(partial(_new_tuple, Record), zip(values, (starts // 1000).tolist(), ends_ms, strict=True))
+            for number, record in zip(np.concatenate([p.numbers for p in found]).tolist(), made, strict=True):
+                records[number] = record
         return records
 
     def get_versions(
@@ -400,7 +419,8 @@ class NaturalVersionedStore(VersionedStore):
             return
         self._follow()
         with self._view:
-            versions, stream_time = self._live.versions_of(name), self._observed_us
+            versions = self._repeated(lambda: self._live.versions_of(name))
+            stream_time = self._observed_us
         matches = [
             f
             for f in versions
@@ -438,11 +458,14 @@ class NaturalVersionedStore(VersionedStore):
         query = Query(mode="history", start_time=low, end_time=high, columns=asked)
         schema = self.table.schema(query)
         self._follow()
+        batches = self._repeated(lambda: self._history_of(name, query, schema))
+        return pa.RecordBatchReader.from_batches(schema, batches)
+
+    def _history_of(self, name: Key, query: Query, schema: pa.Schema) -> list[pa.RecordBatch]:
         with self._view:
             lookup, log_state = self._live.lookup, self._log_state
         window = window_of(self.name, log_state, query)
-        batches = key_history(lookup, self._files, (self._keys, self._values), name, window, schema)
-        return pa.RecordBatchReader.from_batches(schema, batches)
+        return key_history(lookup, self._files, (self._keys, self._values), name, window, schema)
 
     def flush(self) -> None:
         """Make acknowledged writes survive the end of the machine, too."""
@@ -454,7 +477,8 @@ class NaturalVersionedStore(VersionedStore):
         """Close the handle; safe to call twice."""
         try:
             if not self._closed:
-                self._changelogs.close()
+                with self._commits.turn:  # the commit of another thread is still on its way
+                    self._changelogs.close()
         finally:
             super().close()
 

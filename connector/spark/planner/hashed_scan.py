@@ -43,8 +43,10 @@ class HashedScan(TaskScan):
 class HashedBatch(TaskBatch):
     """The partitions of a divided scan."""
 
+    _held: Sequence[tuple[int, TablePartition]] = ()
+
     def planInputPartitions(self) -> Any:
-        found = self._plan.hashed_partitions()
+        found = self._held = self._plan.hashed_partitions()  # they keep their files while the tasks run
         made = [
             HashedPartition(self._jvm, position, number, CloudPickle.dumps(partition))
             for position, (number, partition) in enumerate(found)

@@ -22,9 +22,9 @@ from statestore.catalog.checks.verify_report import Progress
 from statestore.catalog.commits import new_files
 from statestore.catalog.commits import publish_commit as write
 from statestore.catalog.log.log_checkpoint import load_log_state, write_log_checkpoint
+from statestore.catalog.log.log_state import file_names
 from statestore.catalog.log.storage import LocalStorage
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.catalog.upkeep.vacuum import file_names
 from statestore.formats.errors import NotFoundError
 from statestore.formats.segments.key_index import encode_index
 from statestore.formats.segments.regions import REGION_BYTES

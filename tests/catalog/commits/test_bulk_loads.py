@@ -26,6 +26,15 @@ from statestore.catalog.upkeep.publish_compaction import _attempt
 from statestore.formats.kernels import compiled_use
 
 KEYS, ROWS, COMMITS = 300, 900, 7
+USERS_OF_KERNELS = (
+    "catalog.commits.open_row_lookup",
+    "catalog.commits.publish_commit",
+    "catalog.commits.record_timelines",
+    "catalog.commits.sorted_records",
+    "catalog.commits.stored_rows",
+    "formats.values.key_equality",
+    "formats.values.xxh64",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -55,13 +64,13 @@ def as_table(rows: list[tuple[str, Any, int]]) -> pa.Table:
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_they_are_those_of_the_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, compiled: bool
 ) -> None:
     """With compactions of this process and of others between them; the index is built once."""
     loaded = compiled and importlib.import_module(compiled_use.COMPILED) is not None
-    for module in ("catalog.commits.open_row_lookup", "formats.values.xxh64", "formats.values.key_equality"):
+    for module in USERS_OF_KERNELS:
         monkeypatch.setattr(f"statestore.{module}.is_loaded", lambda: loaded)
     monkeypatch.setattr("statestore.formats.values.xxh64.COMPILED_ROWS", 1)
     monkeypatch.setattr("statestore.formats.values.key_equality.COMPILED_ROWS", 1)

@@ -330,7 +330,7 @@ def test_planned_splits(catalog: statestore.Catalog, rival: Rival, query: Query)
     assert found == expected
     assert rival.store.vacuum(older_than=0)
     _shared.clear()
-    with pytest.raises(statestore.NotFoundError, match=r"FILE_NOT_FOUND.*vacuum"):
+    with pytest.raises(statestore.NotFoundError, match=r"FILES_REPLACED.*vacuum"):
         for table, split in pickle.loads(planned):
             list(table.read(split, query))
 

@@ -26,11 +26,11 @@ import statestore
 from statestore.catalog import catalog as catalog_module
 from statestore.catalog.commits import open_rows as current_rows
 from statestore.catalog.commits import publish_commit as write
+from statestore.catalog.log.log_state import file_names
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
 from statestore.catalog.stores.versioned.versioned_store import NaturalVersionedStore
 from statestore.catalog.upkeep import compaction_rules
 from statestore.catalog.upkeep.compaction_rules import Rules
-from statestore.catalog.upkeep.vacuum import file_names
 
 TIMES = (None, 5, 9)
 MAX_STEPS = 200
@@ -244,7 +244,7 @@ FIRST, LAST = 2, 44
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [4, 2])
+@pytest.mark.parametrize("step", [2])
 def test_processes_that_kill_themselves(step: int, tmp_path: Path) -> None:
     """Processes that really die before system calls leave every acknowledged put and whole versions."""
     kept = OPERATIONS["full compaction"]

@@ -137,13 +137,11 @@ def test_a_difference_leads_from_one_version_to_another(subjects: list[Subject])
         names = subject.read.schema.names
         for old, new in [*pairwise(sorted(subject.states)), (subject.newest, min(subject.states))]:
             state = Counter(subject.states[old])
-            for row in subject.read.diff(old, new).read_all().to_pylist():
-                for side, mark in (("_old", -1), ("_new", 1)):
-                    if row[side] is not None:
-                        cells = {name: row[name] if name in row else row[side][name] for name in names}
-                        batch = pa.RecordBatch.from_pylist([cells], subject.read.schema)
-                        (one,) = rows_of(pa.Table.from_batches([batch]))
-                        state[one] += mark
+            found = subject.read.diff(old, new).read_all().to_pylist()
+            for side, count in (("_old", state.subtract), ("_new", state.update)):
+                there = [row for row in found if row[side] is not None]
+                cells = [{name: row[name] if name in row else row[side][name] for name in names} for row in there]
+                count(rows_of(pa.Table.from_pylist(cells, subject.read.schema)))
             assert placed(subject, +state) == placed(subject, subject.states[new])
 
 

@@ -11,6 +11,7 @@ import pytest
 from support.kafka.real_applications import APPLICATIONS, application, data, plain_rows
 from support.kafka.store_answers import cases, expected, missing, the_store
 from support.kafka.unpacked import is_on_disk, stores_file, unpack
+from support.parameters import mostly_slow
 
 import statestore
 
@@ -106,7 +107,7 @@ def test_an_offset_ends_the_log(folders: dict[str, Path], name: str, store: str)
     assert Counter((row["partition_id"], row["changelog_offset"]) for row in rows) == wanted
 
 
-@pytest.mark.parametrize(("name", "store"), LOGGED)
+@pytest.mark.parametrize(("name", "store"), mostly_slow(LOGGED, 3))
 def test_the_history_of_a_key_is_its_part_of_all_history(folders: dict[str, Path], name: str, store: str) -> None:
     states = table(folders, name, the_store(name, store)["changelog"])
     history = states.history().read_all()
@@ -145,7 +146,7 @@ def test_a_kind_is_guessed_from_keys(folders: dict[str, Path]) -> None:
             assert kind == "timestamped-key-value"
 
 
-@pytest.mark.parametrize(("name", "store"), COMPARED)
+@pytest.mark.parametrize(("name", "store"), mostly_slow(COMPARED, 3))
 def test_a_directory_and_its_changelog_differ_in_nothing(folders: dict[str, Path], name: str, store: str) -> None:
     """The answer to "is my local state right?": timestamps and headers that an old release did not keep differ."""
     found = the_store(name, store)

@@ -44,7 +44,7 @@ def user_keys(draw: st.DrawFn) -> tuple[pa.DataType, list[Any]]:
     return kind, draw(st.lists(values, min_size=1, max_size=3))
 
 
-@few_or_many(30, 120, key_tables(), key_tables() | NO_NAMESPACE, user_keys(), st.sampled_from(["value", "list", "map"]))
+@few_or_many(12, 120, key_tables(), key_tables() | NO_NAMESPACE, user_keys(), st.sampled_from(["value", "list", "map"]))
 def test_rows_by_columns_are_those_one_by_one(
     keys: Table, namespaces: Table, of_map: tuple[pa.DataType, list[Any]], kind: StateKind
 ) -> None:

@@ -204,20 +204,22 @@ def test_auto_compact_can_be_switched_off(tmp_path: Path, threads: list[str]) ->
 
 
 @pytest.mark.usefixtures("few_deltas")
-@pytest.mark.parametrize("kept_us", [0, 86_400_000_000])
-def test_the_background_removes_what_no_recent_version_needs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_us: int
-) -> None:
-    monkeypatch.setattr(background_compaction, "KEPT_US", kept_us)
+@pytest.mark.parametrize("leased", [False, True])
+def test_the_background_removes_what_it_replaced_and_no_reader_has_leased(tmp_path: Path, leased: bool) -> None:
     with create(statestore.connect(tmp_path)) as store:
-        for number in range(3):
+        store.put("a", 0, timestamp=0)
+        store.commit()
+        reader = store.scan() if leased else None
+        for number in range(1, 3):
             store.put("a", number, timestamp=number)
             store.commit()
+    if reader is not None:
+        assert rows_of(reader, "k", "v") == [("a", 0)]
     with statestore.connect(tmp_path).open_store("s", read_only=True) as reader:
         assert rows_of(reader.scan(), "k", "v") == [("a", 2)]
         needed = {meta.name for meta in reader._log_state.segments}
         found = {f"segments/{path.name}" for path in (tmp_path / "s" / "segments").iterdir()}
-        assert (found == needed) == (kept_us == 0)
+        assert (found == needed) == (not leased)
 
 
 @pytest.mark.usefixtures("few_deltas")
@@ -268,3 +270,27 @@ def test_a_process_that_ends_gives_a_step_up(
         background._giving_up = False
         assert {path.name for path in (tmp_path / "s" / "segments").iterdir()} == before
         assert store.refresh() == 3 and not caplog.records
+
+
+def test_closures_in_many_lists_are_folded_long_before_they_are_many_rows(tmp_path: Path) -> None:
+    """Small commits end a row or two of a large segment each, thousands of times; log and plans name each list."""
+    rules = Rules()
+    store = create(statestore.connect(tmp_path))
+    store.auto_compact = False
+    keys = 3 * rules.tier_rows
+    store.put_all(as_table([(f"k{number}", number, 1) for number in range(keys)]))
+    store.commit()
+    expected = {f"k{number}": number for number in range(keys)}
+    most = 0
+    for number in range(2 * rules.fold_lists + 2 * keys // rules.list_rows):
+        store.put(f"k{number}", -number, 2 + number)
+        expected[f"k{number}"] = -number
+        store.commit()
+        while next_step(store._log_state, rules, "due") is not None:
+            store.compact()
+        most = max(most, *map(len, store._log_state.closures.values()), 0)
+    assert most < rules.fold_lists + keys // rules.list_rows
+    assert dict(rows_of(store.scan(), "k", "v")) == expected
+    assert dict(rows_of(store.scan(as_of=1), "k", "v")) == {f"k{number}": number for number in range(keys)}
+    assert layout_violations(store._files, store._log_state) == []
+    store.close()

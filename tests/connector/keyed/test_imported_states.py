@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from support.engines.imported import made, one_operator, operator_engine
 from support.keyed.keyed_rows import OUTPUT, Model, emitted, followed, some_rows, state, versions
+from support.parameters import mostly_slow
 
 import statestore
 
@@ -36,7 +37,7 @@ def imported(folder: Path, model: Model) -> Path:
     return folder / "w" / "users"
 
 
-@pytest.mark.parametrize("tasks", [None, 3])
+@pytest.mark.parametrize("tasks", mostly_slow([None, 3], [3]))
 def test_batches_go_on_with_imported_states(spark: SparkSession, tmp_path: Path, tasks: int | None) -> None:
     model = Model()
     model.batch(some_rows(0))

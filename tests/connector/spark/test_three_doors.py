@@ -213,7 +213,7 @@ def plain_copy(spark: SparkSession, warehouse: str) -> DataFrame:
     return spark.createDataFrame(history.collect(), history.schema)
 
 
-@pytest.mark.parametrize("where", mostly_slow(WHERE, WHERE[1::5]))
+@pytest.mark.parametrize("where", mostly_slow(WHERE, WHERE[1::9]))
 def test_filters_keep_the_same_rows_pushed_or_not(
     spark: SparkSession, warehouse: str, plain_copy: DataFrame, where: str
 ) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.properties import few_or_many
 
 import statestore
 
@@ -48,8 +48,9 @@ def rows(reader: Any) -> dict[str, str]:
     return {row["key"]: row["value"] for row in reader.read_all().to_pylist()}
 
 
-@settings(max_examples=80, deadline=None)
-@given(
+@few_or_many(
+    20,
+    200,
     log=st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from("xyz") | st.none()), min_size=1, max_size=14),
     removed=st.dictionaries(st.sampled_from("abcd"), st.integers(0, 5)),
 )

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from support.checkpoints.spark_state_fixtures import QUICK, checkpoint_path
 from support.checkpoints.unsafe_row_model import row_bytes
+from support.parameters import mostly_slow
 from support.rocksdb.compiled_loops import compiled_or_not  # noqa: F401
 
 import statestore
@@ -77,7 +78,7 @@ def test_types_whose_pointers_are_not_checked_are_not_passed_on() -> None:
         unsafe_cells(spans([bytes(row)]), wide)
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", mostly_slow(QUICK, 3))
 def test_each_part_of_a_state_is_that_of_the_whole(name: str) -> None:
     """Fields, filters on fields and rows as stored, against a plain read of all columns."""
     chance = random.Random(name)
@@ -117,7 +118,7 @@ def rows_of(table: EngineTable, query: Query) -> pa.Table:
     return pa.Table.from_batches(batches, schema=batches[0].schema) if batches else table.schema(query).empty_table()
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", mostly_slow(QUICK, 3))
 def test_a_count_from_metadata_is_that_of_the_rows(name: str) -> None:
     for state in statestore.inspect(str(checkpoint_path(name))).tables():
         table = statestore.inspect(str(checkpoint_path(name))).table(state).table

@@ -16,16 +16,10 @@ def hashes_of(name: str, rows: int) -> Hashes:
 
 
 def named(found: SegmentFilter, key_hash: int) -> int:
-    """Return the slots that the view of bytes names for a hash, as point reads look them up."""
-    first, second = (key_hash >> found.shift) * found.width, (key_hash & found.mask) * found.width
-    view, width = found.view, found.width
-    bits = int.from_bytes(view[first : first + width], "little") & int.from_bytes(
-        view[second : second + width], "little"
-    )
-    common = int.from_bytes(found.common(np.array([key_hash], np.uint64)).tobytes(), "little")
-    assert bits == common
-    every: int = found.every
-    return bits | every
+    """Return the slots that are named for a hash, which are the same for one hash and for many."""
+    slots = found.slots_of(key_hash)
+    assert slots == int.from_bytes(found.words_of(np.array([key_hash], np.uint64)).tobytes(), "little")
+    return slots | found.every
 
 
 @given(

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from support.flink.fixtures import fixture, manifest, taken_us, truth
-from support.parameters import mostly_slow
 from support.reads_by_tasks import reads_by_tasks
 
 import statestore
@@ -76,7 +75,8 @@ def test_tasks_read_what_the_driver_reads_and_a_key_needs_one_partition(spark: S
 REFUSED = {"types-hashmap": "UNSUPPORTED_TYPE.*nanoseconds", "sql-types": "UNSUPPORTED_TYPE.*nanoseconds"}
 
 
-@pytest.mark.parametrize("run", mostly_slow(["types-hashmap", "sql-types", "rocksdb"], ["types-hashmap"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("run", ["types-hashmap", "sql-types", "rocksdb"])
 def test_every_type_of_value_arrives(spark: SparkSession, run: str) -> None:
     path = str(fixture(run) / manifest(run)["snapshots"][-1]["path"])
     opened = statestore.inspect(path)

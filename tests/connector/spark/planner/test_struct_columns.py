@@ -124,6 +124,7 @@ def test_only_the_fields_that_a_statement_names_are_read(spark: SparkSession, co
     assert rows(ours.groupBy(start).count()) == rows(theirs.groupBy(start).count())
 
 
+@pytest.mark.slow
 def test_a_field_after_one_of_its_name_is_still_itself(spark: SparkSession, tmp_path: Path) -> None:
     """Spark calls two buffers of maxima ``max``; the later one is ``max_1`` here."""
     source = spark.range(50).selectExpr("id % 7 AS k", "id", "IF(id % 3 = 0, NULL, concat('t', id)) AS t")

@@ -40,7 +40,7 @@ WITH_ROCKSDB = [
     for name, facts in snapshots()
     if "hashmap" not in name and name != "changelog" and facts["kind"] != "savepoint-canonical"
 ]
-QUICK = ("odd-names", "sql-1.20", "heap-timers")
+QUICK = ("odd-names", "sql-1.20")
 ODD_NAMES = [
     "sp ace",
     'quo"te',

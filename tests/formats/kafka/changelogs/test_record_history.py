@@ -8,6 +8,7 @@ import pytest
 from support.kafka.changelog_loops import changelog_loops
 from support.kafka.log_files import Logged
 from support.kafka.made_logs import MadeLog, random_records
+from support.parameters import mostly_slow
 
 from statestore.formats.kafka.changelogs.record_history import changes, history
 from statestore.formats.kafka.changelogs.record_log import END, LogMoment
@@ -102,7 +103,7 @@ def test_history_is_each_record_until_the_next_of_its_key(seed: int) -> None:
         assert found == history_model(records, moment)
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", mostly_slow(range(25), 4))
 @pytest.mark.usefixtures("changelog_loops")
 def test_changes_have_what_was_before(seed: int) -> None:
     records = random_records(seed, gaps=seed % 2 == 0)

@@ -13,6 +13,7 @@ from support.kafka.changelog_loops import changelog_loops
 from support.kafka.log_files import Logged, LogWriter
 from support.kafka.made_logs import MadeLog, changelog_log, random_records
 from support.kafka.real_applications import APPLICATIONS, Row, application, form_of, plain_rows
+from support.parameters import mostly_slow
 
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.kafka.changelogs import replay
@@ -45,7 +46,7 @@ def model(records: list[Logged], moment: LogMoment, partition: int = 0) -> list[
     return [record.row(partition) for record in sorted(rows, key=lambda record: record.offset)]
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", mostly_slow(range(30), 3))
 @pytest.mark.usefixtures("changelog_loops")
 def test_a_prefix_gives_the_newest_record_of_each_key(seed: int) -> None:
     records = random_records(seed, gaps=True)

@@ -10,6 +10,7 @@ from support.kafka.changelog_loops import changelog_loops
 from support.kafka.log_files import Logged
 from support.kafka.made_logs import MadeLog, changelog_log, random_records
 from support.kafka.real_applications import APPLICATIONS, Row, application, form_of, plain_rows
+from support.parameters import mostly_slow
 
 from statestore.formats.kafka.changelogs.record_log import END, LogMoment
 from statestore.formats.kafka.changelogs.version_history import KEEP_ALL, VersionedRules, versions, versions_at
@@ -105,7 +106,7 @@ def model(records: list[Logged], rules: VersionedRules, moment: LogMoment, *, ex
 RULES = (KEEP_ALL, VersionedRules(30, 10), VersionedRules(200, 50), VersionedRules(0, 2000))
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", mostly_slow(range(30), 5))
 @pytest.mark.usefixtures("changelog_loops")
 def test_puts_one_by_one_give_the_same_versions(seed: int) -> None:
     records = random_records(seed, gaps=seed % 2 == 0)

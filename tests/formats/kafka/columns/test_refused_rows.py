@@ -173,7 +173,7 @@ def edited(data: bytes, edit: tuple[int, int, bytes]) -> bytes:
 
 @pytest.mark.parametrize("name", KINDS)
 @few_or_many(
-    40,
+    12,
     300,
     edits=st.lists(st.tuples(EDITS, EDITS), min_size=1, max_size=12),
     mark=st.sampled_from([None, b"\1", b"\2", b"\3"]),

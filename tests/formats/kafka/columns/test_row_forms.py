@@ -77,7 +77,7 @@ def pairs(found: list[Header]) -> list[list[str | None]]:
 
 
 @pytest.mark.parametrize(("name", "family"), FAMILIES)
-@few_or_many(20, 100, rows=STORED)
+@few_or_many(8, 100, rows=STORED)
 def test_stored_rows_of_each_family(name: str, family: str, rows: list[Any]) -> None:
     """An older family leaves the timestamp unknown and headers empty."""
     kind = KINDS[name]

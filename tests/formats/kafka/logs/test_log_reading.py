@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from support.kafka.changelog_loops import changelog_loops
 from support.kafka.log_files import CODECS, START, Headers, Logged, LogWriter, batch_bytes, compressed, crc32c
+from support.parameters import mostly_slow
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError, CorruptError, InvalidInputError, UnsupportedError
@@ -66,7 +67,7 @@ def simple(count: int, codec: str = "none") -> LogWriter:
     return log
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", mostly_slow(range(40), 4))
 @pytest.mark.usefixtures("changelog_loops")
 def test_a_consumer_and_the_reader_agree(tmp_path: Path, seed: int) -> None:
     written, chance = random_log(seed), random.Random(seed)

@@ -1,0 +1,130 @@
+"""Columns of a segment's batches for point reads, and readers of their rows, made when a read first reaches a batch.
+
+A point read needs a few rows of a segment. Where columns are compressed, only the batches of these rows are
+decompressed. They are kept, up to `BATCH_BYTES` of all stores of the process; those that were made first go first.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from statestore.formats.segments.segment import Segment
+
+BATCH_BYTES = 1 << 30  # reads of any key at any moment touch all of a history, and a batch takes a millisecond
+
+OpenFile = Callable[[], Segment]  # opens the file again, and checks that it still has its length
+Make = Callable[[list[pa.Array]], Any]
+
+
+class _KeptBatches:
+    """The decompressed batches, oldest first, and their size together."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        # A weak reference: batches of closed stores are gone, but are counted until it is their turn.
+        self._kept: deque[tuple[weakref.ref[BatchColumns], int, int]] = deque()
+        self._lock = threading.Lock()
+
+    def keep(self, batches: BatchColumns, number: int, size: int) -> None:
+        """Count a batch of so many bytes; drop the oldest ones beyond the bound."""
+        with self._lock:
+            self._kept.append((weakref.ref(batches), number, size))
+            self.bytes += size
+            while self.bytes > BATCH_BYTES and len(self._kept) > 1:
+                reference, oldest, freed = self._kept.popleft()
+                self.bytes -= freed
+                others = reference()
+                if others is not None:
+                    others.drop(oldest)
+
+    def renew_lock(self) -> None:
+        """Replace the lock, which a thread that a forked child does not have may have held."""
+        self._lock = threading.Lock()
+
+
+kept_batches = _KeptBatches()
+os.register_at_fork(after_in_child=kept_batches.renew_lock)
+
+
+class BatchColumns:
+    """Some columns of a file by batch. ``firsts`` is the first row of each batch."""
+
+    def __init__(self, opened: OpenFile, names: Sequence[str]) -> None:
+        self.firsts = opened().batch_starts
+        self._opened = opened
+        self._names = names
+        self._columns: list[list[pa.Array] | None] = [None] * len(self.firsts)
+        self._readers: list[list[Any]] = []
+
+    def columns(self, number: int) -> list[pa.Array]:
+        """Return the columns of one batch."""
+        found = self._columns[number]
+        if found is None:
+            found, decompressed = self._opened().batch_columns(number, self._names)
+            self._columns[number] = found
+            if decompressed:
+                kept_batches.keep(self, number, decompressed)
+        return found
+
+    def drop(self, number: int) -> None:
+        """Drop a batch and all that was made of it."""
+        self._columns[number] = None
+        for readers in self._readers:
+            readers[number] = None
+
+    def reader(self, make: Make) -> Callable[[int], Any]:
+        """Return a function of the rows of the file; ``make`` makes that of one batch from its columns."""
+        if len(self.firsts) == 1:
+            return make(self.columns(0))  # type: ignore[no-any-return]
+        firsts = self.firsts
+        readers, load = self._made_by(make)
+
+        def read(row: int) -> Any:
+            number = bisect_right(firsts, row) - 1
+            return (readers[number] or load(number))(row - firsts[number])
+
+        return read
+
+    def test(self, make: Make) -> Callable[[int, Any], bool]:
+        """Return a function of a row and what it is compared with, as `reader` does."""
+        if len(self.firsts) == 1:
+            return make(self.columns(0))  # type: ignore[no-any-return]
+        firsts = self.firsts
+        readers, load = self._made_by(make)
+
+        def test(row: int, expected: Any) -> bool:
+            number = bisect_right(firsts, row) - 1
+            return (readers[number] or load(number))(row - firsts[number], expected)  # type: ignore[no-any-return]
+
+        return test
+
+    def _made_by(self, make: Make) -> tuple[list[Any], Callable[[int], Any]]:
+        """Return what was made of each batch, None where nothing was yet, and the function that makes it."""
+        readers: list[Any] = [None] * len(self.firsts)
+        self._readers.append(readers)
+
+        def load(number: int) -> Any:
+            reader = readers[number] = make(self.columns(number))
+            return reader
+
+        return readers, load
+
+    def take(self, rows: Any) -> list[pa.Array]:
+        """Return the cells of the columns at rows (a numpy array), which ascend; only their batches are read."""
+        self._opened()  # for its check of the length
+        bounds = [*rows.searchsorted(self.firsts).tolist(), len(rows)]
+        found: list[list[pa.Array]] = []
+        for number, start in enumerate(self.firsts):
+            low, high = bounds[number], bounds[number + 1]
+            if low < high:
+                here = pa.array(rows[low:high] - start if start else rows[low:high])
+                found.append([column.take(here) for column in self.columns(number)])
+        return found[0] if len(found) == 1 else [pa.concat_arrays(parts) for parts in zip(*found, strict=True)]
