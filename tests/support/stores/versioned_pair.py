@@ -28,7 +28,6 @@ def small_thresholds() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compaction_rules, "DEFAULT", TINY)
         patch.setattr(new_files, "INDEX_MIN_ROWS", 4)
-        patch.setattr(point_lookup, "LONG_RUN", 2)
         patch.setattr(point_lookup, "CHECKPOINTS", 2)
         yield
 
