@@ -5,8 +5,10 @@
     python benchmarks/small_commits.py --log 0          without the log alone
 
 CPU times are in milliseconds, of this process. The goals are ratios: the last commits and openings against those at
-100 commits. "The log alone" adds commits that hold a transaction and no rows, so that the layout of the segments stays
-as it is and only the length of the log differs.
+100 commits. Commits are compared by turns: one of the long store, one of a store that has about 100 commits. "The log
+alone" adds commits that hold a transaction and no rows, so that the layout of the segments stays as it is and only the
+length of the log differs. "Threads" commit at once, each a row of its own: the fewer versions a commit, the more
+threads shared one.
 """
 
 from __future__ import annotations
@@ -14,8 +16,10 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import shutil
 import statistics
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -32,6 +36,8 @@ from statestore.formats.segments.segment_meta import OPEN
 ROWS = 10
 KEYS = 5_000
 MARKS = (100, 1_000, 5_000, 20_000, 100_000)
+COPIES = 5
+THREAD_COMMITS = 50
 ROW_BYTES = 12 + 8 + 4 + 8  # key, two values, time
 
 
@@ -86,6 +92,57 @@ def ten_rows(store: statestore.VersionedStore, number: int, dice: random.Random)
     return (time.process_time() - begin) * 1000
 
 
+def compare(folder: Path, store: statestore.VersionedStore, number: int, dice: random.Random) -> None:
+    """Commit by turns to the long store and to copies of a store of 50 commits, until these have 150."""
+    young = create(folder / "young")
+    for early in range(50):
+        ten_rows(young, early, dice)
+    young.close()
+    times: tuple[list[float], list[float]] = [], []
+    for copy in range(COPIES):
+        shutil.copytree(folder / "young", folder / f"young-{copy}")
+        with statestore.connect(folder / f"young-{copy}").open_store("s") as other:
+            for early in range(50, 150):
+                number += 1
+                times[0].append(ten_rows(store, number, dice))
+                times[1].append(ten_rows(other, early, dice))
+    means, medians = [statistics.fmean(of) for of in times], [statistics.median(of) for of in times]
+    report("commit of 10 rows, by turns with a store of 100 commits", commits=number, cpu=round(means[0], 2),
+           against=round(means[1], 2), ratio=round(means[0] / means[1], 2), goal=1.5,
+           median_ratio=round(medians[0] / medians[1], 2), longest=round(max(times[0]), 1))  # fmt: skip
+
+
+def create(folder: Path) -> statestore.VersionedStore:
+    columns: dict[str, Any] = {"key": {"item": "string"}, "value": {"price": "double", "stock": "int"}}
+    store: statestore.VersionedStore = statestore.connect(folder).create_store("s", **columns)
+    return store
+
+
+def threads(folder: Path, kind: str, count: int) -> None:
+    """Report the versions and the times of commits that threads make at once."""
+    columns: dict[str, Any] = {"key": {"item": "string"}, "value": {"stock": "int"}}
+    with statestore.connect(folder).create_store(f"{kind}-{count}", kind=kind, **columns) as store:
+
+        def work(thread: int) -> None:
+            for number in range(THREAD_COMMITS):
+                moment = {"timestamp": number} if kind == "versioned" else {}
+                value = {"stock": number} if kind == "versioned" else number
+                store.put(f"key-{thread}", value, **moment)
+                store.commit()
+
+        workers = [threading.Thread(target=work, args=(thread,)) for thread in range(count)]
+        begin, cpu_begin = time.perf_counter(), time.process_time()
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        commits = count * THREAD_COMMITS
+        wall, spent = time.perf_counter() - begin, time.process_time() - cpu_begin
+        versions = sum(operation == "write" for operation in store._log_state.versions.operation)
+        report("threads", kind=kind, threads=count, commits=commits, versions=versions, a_second=round(commits / wall),
+               cpu=round(spent * 1000 / commits, 2))  # fmt: skip
+
+
 def grow(folder: Path, to: int, first: dict[str, float]) -> None:
     """Add commits without rows until the store has ``to``, measuring at the marks."""
     with statestore.connect(folder).open_store("s") as store:
@@ -108,9 +165,7 @@ def main() -> None:
     first: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        store = statestore.connect(folder).create_store(
-            "s", key={"item": "string"}, value={"price": "double", "stock": "int"}
-        )
+        store = create(folder)
         times: list[float] = []
         for number in range(1, options.commits + 1):
             times.append(ten_rows(store, number, dice))
@@ -119,12 +174,16 @@ def main() -> None:
                 median, mean = statistics.median(recent), statistics.fmean(recent)
                 base = first.setdefault("commit", mean)
                 report("commit of 10 rows, mean of 100", commits=number, cpu=round(mean, 2), median=round(median, 2),
-                       longest=round(max(times), 1), ratio=round(mean / base, 2), goal=1.5)  # fmt: skip
+                       longest=round(max(times[10:]), 1), ratio=round(mean / base, 2), goal=1.5)  # fmt: skip
                 measure(folder, number, first)
         entries = sorted(path.stat().st_size for path in (folder / "s/log").glob("*.json"))
         report("log entry", median_bytes=entries[len(entries) // 2], longest=entries[-1])
         report("disk", commits=options.commits, input=options.commits * ROWS * ROW_BYTES, stored=stored_bytes(folder))
+        compare(folder, store, options.commits, dice)
         store.close()
+        for kind in ("versioned", "key_value"):
+            for count in (1, 16):
+                threads(folder, kind, count)
         if options.log:
             grow(folder, options.log, first)
         for what, call in (("vacuum of the log", lambda: vacuum(folder)), ("again", lambda: vacuum(folder))):

@@ -20,10 +20,11 @@ from statestore.catalog.checks.verify_log import LogFindings, verify_log
 from statestore.catalog.checks.verify_report import Problem, Progress, Report, problem_of
 from statestore.catalog.commits.writer_lock import LOCK_FILE
 from statestore.catalog.log.entries import entry_name
+from statestore.catalog.log.leases import take_lease
 from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.log_names import LOG_CHECKPOINTS
 from statestore.catalog.log.log_state import file_names
-from statestore.catalog.log.storage import LocalStorage, ObjectInfo, Storage
+from statestore.catalog.log.storage import LocalStorage, ObjectInfo, Storage, local_root
 from statestore.catalog.log.store_spec import KEYED, STORE_FILE, StoreSpec, decode_spec
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, StateStoreError, shown
@@ -123,6 +124,8 @@ def _verified(storage: Storage, name: str, progress: Callable[[Progress], None])
     if spec.kind == KEYED if spec is not None else is_keyed(storage):
         return _keyed_verification(name, listed, verify_keyed(storage, spec, listed, report), report)
     log = verify_log(storage, listed, report, "" if spec is None else spec.store_id)
+    root = local_root(storage)
+    _lease = None if root is None or log.log_state is None else take_lease(root, log.log_state.version)
     verify_data(storage, spec, log, listed, report)
     uncommitted = verify_changelogs(storage, spec, log.log_state, report)
     _drop_overtaken(storage, log, report)

@@ -23,6 +23,7 @@ from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.row_ends import SegmentWithClosures, newest_ends, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Bools, Hashes, Ints
+from statestore.formats.kernels.compiled_use import is_loaded
 from statestore.formats.segments.segment_meta import OPEN, SegmentMeta
 
 MIN_KEYS = 4_096  # smaller commits search the segments: the index would cost them more than it saves
@@ -274,6 +275,11 @@ def _looked_up(index: OpenRows, tables: Sequence[npt.NDArray[Any] | None], defau
         return result
     items = np.concatenate([table for table in tables if table is not None])
     first, size = np.cumsum([0, *sizes[:-1]]), np.array(sizes)
+    if is_loaded():
+        from statestore.formats.kernels.key_kernels import look_up
+
+        if look_up(index.address, first, size, items, result):
+            return result
     number = (index.address >> ROW_BITS).astype(np.int64)
     entries = np.flatnonzero(size[number] > 0)
     number, row = number[entries], (index.address[entries] & ROW_MASK).astype(np.int64)

@@ -87,13 +87,15 @@ def commit_change(files: SegmentFiles, base: LogState, change: Callable[[LogStat
     log_state = base
     files.check_identity()
     files.settle()
-    with files.publishing:
+    # The claim is taken before the log is read, so that trimming of the log cannot overtake the commit, however long
+    # the process stops in between.
+    with files.publishing, claim(files.storage) as claimed:
         for _ in range(MAX_ATTEMPTS):
             log_state, _lease = files.leased(log_state)
             attempted = change(log_state)
             if attempted is None or is_committed(log_state, attempted.transaction):
                 return log_state
-            committed = _attempt(files, log_state, attempted)
+            committed = _attempt(files, log_state, attempted, claimed)
             if committed is not None:
                 return committed
     raise too_many_conflicts(files)
@@ -107,19 +109,18 @@ def too_many_conflicts(files: SegmentFiles) -> ConflictError:
     )
 
 
-def _attempt(files: SegmentFiles, log_state: LogState, change: Change) -> LogState | None:
+def _attempt(files: SegmentFiles, log_state: LogState, change: Change, claimed: str) -> LogState | None:
     """Return the log state with the change as the next version; None if another commit took the version."""
-    with claim(files.storage) as claimed:
-        prepared = _prepare(files, log_state, change, claimed)
-        try:
-            if not prepared.written:
-                files.storage.create_many(prepared.new.buffers)
-            published = publish(files.storage, prepared.new, prepared.entry)
-        except CommitUnknownError:
-            raise
-        except StateStoreError:  # any other exception (such as an interrupt) leaves the outcome unknown
-            remove_files(files.storage, prepared.new)
-            raise
+    prepared = _prepare(files, log_state, change, claimed)
+    try:
+        if not prepared.written:
+            files.storage.create_many(prepared.new.buffers)
+        published = publish(files.storage, prepared.new, prepared.entry)
+    except CommitUnknownError:
+        raise
+    except StateStoreError:  # any other exception (such as an interrupt) leaves the outcome unknown
+        remove_files(files.storage, prepared.new)
+        raise
     if not published:
         give_back(files, prepared.opened.index)
         return None
@@ -265,7 +266,8 @@ def _prepare_at_once(
 ) -> _Prepared | None:
     """Write the rows while another thread compares the keys of the ended rows and writes the closures.
 
-    Either task takes as long as the other. Returns None, and leaves no file, if the comparison failed.
+    Either task takes as long as the other. The tombstones have a thread, too, because each file waits for the disk.
+    Returns None, and leaves no file, if the comparison failed.
     """
 
     new, closing = NewFiles(claimed), NewFiles(claimed)
@@ -280,10 +282,13 @@ def _prepare_at_once(
 
     closed = False
     try:
-        with ThreadPoolExecutor(1) as other:  # one for each commit: a permanent thread would not survive a fork
-            closed_rows = other.submit(close_rows)
+        with ThreadPoolExecutor(2) as others:  # for each commit: permanent threads would not survive a fork
+            closed_rows = others.submit(close_rows)
             opened = add_rows(files, log_state, records, resolution, new)
-            files.storage.create_many(new.buffers)
+            buffers = list(new.buffers.items())
+            tombstones = others.submit(files.storage.create_many, dict(buffers[1:]))
+            files.storage.create_many(dict(buffers[:1]))
+        tombstones.result()
         closed = closed_rows.result()
     finally:
         if not closed:

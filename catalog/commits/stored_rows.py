@@ -24,7 +24,7 @@ from statestore.formats.segments.segment_meta import OPEN, SegmentMeta
 from statestore.formats.values.key_equality import keys_equal
 
 SMALL_ROWS = 1_024
-CARRIED_AT_ONCE = 8  # closures of so many commits are added to the state that is carried
+CARRIED_AT_ONCE = 4  # closures of so many commits are added to the state that is carried
 MIN_SMALL = 4  # fewer small segments are searched one by one
 
 

@@ -17,7 +17,6 @@ from statestore.formats.segments.segment_meta import (
     SegmentMeta,
     file_ref_from_json,
     segment_meta_from_json,
-    to_json,
 )
 
 _FILES = ("file", "index")
@@ -34,6 +33,7 @@ def _defaults() -> dict[str, Any]:
 
 
 _DEFAULTS = _defaults()
+_PLAIN = tuple(field.name for field in fields(SegmentMeta) if field.name not in (*_FILES, "blocks"))
 
 
 class FileTable:
@@ -53,8 +53,10 @@ class FileTable:
 
     def segment(self, meta: SegmentMeta) -> dict[str, Any]:
         """Return the JSON of a segment."""
-        data = {name: _listed(value) for name, value in to_json(meta).items() if name not in _FILES}
-        data = {name: value for name, value in data.items() if name not in _DEFAULTS or value != _DEFAULTS[name]}
+        values = ((name, _listed(getattr(meta, name))) for name in _PLAIN)
+        data = {name: value for name, value in values if name not in _DEFAULTS or value != _DEFAULTS[name]}
+        if meta.blocks:
+            data["blocks"] = [list(vars(block).values()) for block in meta.blocks]
         data["file"] = self.number(meta.file)
         if meta.index is not None:
             data["index"] = self.number(meta.index)

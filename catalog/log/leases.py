@@ -6,6 +6,9 @@ version, far behind the end of the file. So a lease needs no file of its own and
 one version share nothing, and a process that dies has none. Vacuum asks which of these bytes are locked, and takes no
 lock itself.
 
+A *hold* is a lease on a version and all later ones, for tools that copy the store's folder file by file. It locks a
+byte of its own, `HELD` plus the version.
+
 A process that plans a read for others may end before they have read. It leaves a *timed lease*, an empty file below
 ``leases/`` whose name says the version and until when. On object stores, which have no locks, all leases would be
 timed, and their readers would renew them.
@@ -41,6 +44,7 @@ from statestore.formats.places.file_presence import names_in
 Item = TypeVar("Item")
 
 FIRST = 1 << 62  # the byte whose lock is a lease on version 0; versions are smaller than 10^18
+HELD = FIRST + (1 << 60)
 FOLDER = "leases"
 LONGEST_US = 86_400_000_000  # a timed lease that claims to last longer is wrong, and ignored
 TIMED = re.compile(r"([0-9]{20})-([0-9]{20})-[0-9a-f]{16}")
@@ -76,8 +80,8 @@ def _none() -> None:
     """Return what a lease is in another process."""
 
 
-def take_lease(root: Path, version: int) -> Lease | None:
-    """Take a lease on a version of the store at ``root``; None where leases are not possible.
+def take_lease(root: Path, version: int, first: int = FIRST) -> Lease | None:
+    """Take a lease (``first`` = HELD: a hold) on a version of the store at ``root``; None where that is not possible.
 
     Raises StorageError if the system refuses for another reason, such as too many open files.
     """
@@ -93,7 +97,7 @@ def take_lease(root: Path, version: int) -> Lease | None:
             return None
         raise storage_error(error, "lease a version by", path) from error
     try:
-        fcntl.fcntl(file, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, FIRST + version, 1, 0))
+        fcntl.fcntl(file, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, first + version, 1, 0))
     except OSError as error:
         os.close(file)
         if error.errno in _NOT_POSSIBLE:
@@ -122,10 +126,15 @@ def leave_lease(root: Path, version: int, seconds: float) -> None:
 
 def leased_versions(root: Path) -> set[int] | None:
     """Return the versions on which there is a lease; None where readers cannot take leases."""
-    locked = _locked_versions(root)
+    locked = _locked_versions(root, FIRST)
     if locked is None:
         return None
     return locked | {version for version, expires in _timed(root).values() if _lasts(expires)}
+
+
+def held_from(root: Path) -> int | None:
+    """Return the least version with a hold, None if there is none."""
+    return min(_locked_versions(root, HELD) or (), default=None)
 
 
 def remove_expired_leases(root: Path) -> None:
@@ -147,7 +156,7 @@ def _timed(root: Path) -> dict[str, tuple[int, int]]:
     return {name: (int(match[1]), int(match[2])) for name, match in matches.items() if match is not None}
 
 
-def _locked_versions(root: Path) -> set[int] | None:
+def _locked_versions(root: Path, first: int) -> set[int] | None:
     if not _HAS_LOCKS:
         return None
     try:
@@ -155,7 +164,7 @@ def _locked_versions(root: Path) -> set[int] | None:
     except OSError:
         return None
     try:
-        return set(_locked_in(file, FIRST, _COUNT))
+        return {byte - first for byte in _locked_in(file, first, _COUNT)}
     except OSError:
         return None
     finally:
@@ -163,7 +172,7 @@ def _locked_versions(root: Path) -> set[int] | None:
 
 
 def _locked_in(file: int, first: int, count: int) -> Iterator[int]:
-    """Yield the versions of the locked bytes among ``count`` bytes; the system names one of them at a time."""
+    """Yield the locked bytes among ``count`` bytes; the system names one of them at a time."""
     ranges = [(first, count)]
     while ranges:
         first, count = ranges.pop()
@@ -173,5 +182,5 @@ def _locked_in(file: int, first: int, count: int) -> Iterator[int]:
             continue
         if length != 1:
             raise OSError(errno.EINVAL, "no lease of this release")  # so nothing is known
-        yield start - FIRST
+        yield start
         ranges += [(at, end - at) for at, end in ((first, start), (start + 1, first + count)) if at < end]

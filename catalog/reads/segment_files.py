@@ -19,13 +19,20 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.catalog.log.entries import entry_name
-from statestore.catalog.log.leases import Lease, take_lease
+from statestore.catalog.log.leases import HELD, Lease, take_lease
 from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.log_state import LogState, file_names
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_identity import replaced, stored_identity
 from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec
-from statestore.catalog.reads.carried_closures import BoundedCache, OpenMarks, PendingClosures, Slices, begins_with
+from statestore.catalog.reads.pieces.block_statistics import BlockStatistics
+from statestore.catalog.reads.pieces.carried_closures import (
+    BoundedCache,
+    OpenMarks,
+    PendingClosures,
+    Slices,
+    begins_with,
+)
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError
 from statestore.formats.kernels.arrays import Ints, U32s
@@ -64,6 +71,7 @@ class SegmentFiles:
         self._carried = BoundedCache(CARRIED_BYTES)
         self._marks = BoundedCache(MARKS_BYTES)
         self._newest: LogState | None = None
+        self._statistics = BlockStatistics()
         self._leases: weakref.WeakValueDictionary[int, Lease] = weakref.WeakValueDictionary()
         self._identity: Hashable = None  # state of the store's description at the last comparison of its identity
         self._settled = False
@@ -87,6 +95,13 @@ class SegmentFiles:
         self.check_identity()
         return newest
 
+    def block_statistics(self, segments: tuple[SegmentMeta, ...]) -> BlockStatistics:
+        """Return the statistics of the blocks of these segments of a log state; those of the last ones are kept."""
+        known = self._statistics
+        if known.segments is not segments:
+            known = self._statistics = known.of(segments)
+        return known
+
     def leased(self, base: LogState | None = None) -> tuple[LogState, Lease | None]:
         """Return the newest log state with a lease, which keeps its files from vacuum as long as the object exists.
 
@@ -106,6 +121,8 @@ class SegmentFiles:
                 lease = take_lease(root, log_state.version)
                 if lease is None:
                     return log_state, None
+                if len(self._opened) > 4 * len(log_state.segments) + 16:  # two files a segment, and as many replaced
+                    self.close_replaced(log_state)
                 with self._lock:
                     self._leases[log_state.version] = lease
             if lease.is_sure:
@@ -115,6 +132,12 @@ class SegmentFiles:
                 lease.is_sure = True
                 return again, lease
             log_state = again
+
+    def hold(self) -> tuple[LogState, Lease | None]:
+        """Return the newest log state with a hold: all files of this version and later ones stay while it exists."""
+        root = local_root(self.storage)
+        hold = None if root is None else take_lease(root, self.log_state().version, HELD)
+        return self.log_state(), hold
 
     def settle(self) -> None:
         """Make the store's directories survive a power failure, once for each process that commits to the store.
@@ -246,6 +269,17 @@ class SegmentFiles:
             self._marks.clear()
             self._newest = None
             self._current = None
+            self._statistics = BlockStatistics()
+
+    def close_replaced(self, log_state: LogState) -> None:
+        """Close the files that a log state does not name: a removed file takes its space on the disk until then.
+
+        Reads under way that still need one hold it, or open it again.
+        """
+        names = {meta.name for meta in log_state.segments}
+        with self._lock:
+            for key in [key for key in self._opened if key[1] not in names]:
+                del self._opened[key]
 
     def _map_segment(self, meta: SegmentMeta) -> Segment:
         return Segment(meta, self._map(meta.name), self._schema(meta))

@@ -71,11 +71,20 @@ class Reads:
         that its beginning is unknown.
         """
         start, end = _us(start_time, "start_time"), _us(end_time, "end_time")
+        asked = None if columns is None else column_names(columns, "columns")
         query = Query(mode="history", version=version, start_time=start, end_time=end)
+        if key is not None and version is None and filter is None:
+            found = self._history_of(key, replace(query, columns=asked))
+            if found is not None:
+                return found
         table, filters = self._asked(), parse_filters(filter)
         if key is not None:
             filters = (*filters, *_key_filters(table, key))
-        return read(table, query, columns, filters)
+        return read(table, query, asked, filters)
+
+    def _history_of(self, key: Any, query: Query) -> pa.RecordBatchReader | None:
+        """Return the history of one key by a shorter way than a scan; None where the table has none."""
+        return None
 
     @one_spelling()
     def changes(

@@ -25,10 +25,10 @@ from statestore.catalog.reads.scan import (
     hashed_splits,
     live_rows,
     plan,
-    read_split,
     splits_of,
 )
 from statestore.catalog.reads.segment_files import SegmentFiles, shared_files
+from statestore.catalog.reads.split_reading import read_split
 from statestore.catalog.reads.version_rows import versions_table
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
@@ -163,8 +163,7 @@ class VersionedTable:
             yield from self.read(split, query)
             return
         schema = self.schema(query)
-        for batch in read_split(self.files(), split, tuple(schema.names), in_order=True):
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+        yield from read_split(self.files(), split, tuple(schema.names), in_order=True, schema=schema)
 
     def is_mapped(self, split: StoreSplit | ChangeSplit, columns: Sequence[str]) -> bool:
         """Return whether batches of these columns are views of mapped files.
@@ -201,9 +200,8 @@ class VersionedTable:
                 yield narrowed(batch, schema)
             return
         whole = self.schema(replace(query, fields=())) if query.fields else schema
-        for batch in read_split(self.files(), split, tuple(schema.names), query.filters):
-            rows = pa.RecordBatch.from_arrays(batch.columns, schema=whole)
-            yield narrowed(rows, schema) if query.fields else rows
+        for batch in read_split(self.files(), split, tuple(schema.names), query.filters, schema=whole):
+            yield narrowed(batch, schema) if query.fields else batch
 
     def released(self, splits: Sequence[StoreSplit | ChangeSplit]) -> Sequence[StoreSplit | ChangeSplit]:
         """Return the splits without their leases."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
@@ -18,7 +19,7 @@ from statestore.catalog.upkeep.background_compaction import compaction_lock
 from statestore.catalog.upkeep.compaction_choice import AutoCompact, compaction_of
 from statestore.catalog.upkeep.expiry import run_expiry
 from statestore.catalog.upkeep.publish_compaction import run_compaction
-from statestore.catalog.upkeep.vacuum import Unneeded, run_vacuum
+from statestore.catalog.upkeep.vacuum import Unneeded, remove_replaced, run_vacuum
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError, shown
 from statestore.formats.state_table import StateTable
@@ -75,11 +76,15 @@ class StoreHandle(Reads):
     def compact(self, full: bool = False) -> int:
         """Run the compaction that is due (``full``: fold everything that can be folded); return the newest version.
 
-        Compaction changes no answer at any kept version and time.
+        Compaction changes no answer at any kept version and time. Files that it replaced are removed as soon as no read
+        under way needs them, by this call or a later one (with ``auto_compact=False``: by `vacuum`).
         """
         self._check_writable()
         with compaction_lock(self._files):  # held or not: a thread or process that compacts too can only be overtaken
-            return self._advance(run_compaction(self._files, self._log_state, full))
+            version = self._advance(run_compaction(self._files, self._log_state, full))
+        if self.auto_compact:
+            remove_replaced(self._files, self._log_state)
+        return version
 
     def expire(self, before: Moment | None = None) -> int:
         """Expire history older than the retention (or ``before``): refuse these moments and drop files that hold only
@@ -110,6 +115,17 @@ class StoreHandle(Reads):
         self._check_writable()
         milliseconds = None if older_than is None else duration_ms(older_than, "older_than") or 0
         return run_vacuum(self._files, self._log_state, None if milliseconds is None else milliseconds * 1000, dry_run)
+
+    @contextlib.contextmanager
+    def hold(self) -> Iterator[int]:
+        """Keep vacuum from removing any file of the newest version and later ones in the block; yield that version.
+
+        A folder that is copied meanwhile, ``log/`` first, is a whole store. Another process may write, compact and
+        vacuum.
+        """
+        self._check_open()
+        log_state, _hold = self._files.hold()
+        yield log_state.version
 
     def refresh(self) -> int:
         """Look for commits of other writers; return the newest version."""

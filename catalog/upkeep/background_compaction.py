@@ -36,6 +36,7 @@ SLICE_SECONDS = 0.02
 IDLE_SECONDS = 2.0
 LOOK_SECONDS = 0.1
 VACUUM_SECONDS = 3_600.0
+REMOVAL_PAUSE = 20.0  # between two removals of replaced files, in units of the time that the first one took
 
 _of_store: weakref.WeakKeyDictionary[SegmentFiles, Background] = weakref.WeakKeyDictionary()
 _making = threading.Lock()
@@ -53,7 +54,8 @@ class Background:
         self._rows = 0  # committed since the open rows were made dense
         self._judged = 0  # of these, when it was last asked whether a pause is worth while
         self._newest: LogState | None = None  # after the last step
-        self._next_vacuum = 0.0  # by the monotonic clock
+        self._next_vacuum = self._next_removal = 0.0  # by the monotonic clock
+        self._has_replaced = False  # steps were run since replaced files were last removed
         self._reset()
 
     def _reset(self) -> None:
@@ -142,7 +144,7 @@ class Background:
                 if not self._giving_up and is_idle_work(log_state, compaction_rules.DEFAULT, self._rows):
                     log_state = self._steps(files, log_state, "idle")
                     self._rows = self._judged = 0
-                    self._vacuum(files, log_state)
+                self._vacuum(files, log_state, at_once=True)
                 with self._lock:
                     if not self._news.is_set() or self._stopping:
                         self._thread = None
@@ -179,6 +181,7 @@ class Background:
                 stop = self._is_given_up
                 log_state = run_one_step(files, log_state, compaction_rules.DEFAULT, mode, stop=stop)
             self._newest = log_state
+            self._has_replaced |= log_state.version != before
             self._stepped.set()
             self.failed = None
             self._report()
@@ -186,14 +189,20 @@ class Background:
                 return log_state
         return log_state
 
-    def _vacuum(self, files: SegmentFiles, log_state: LogState) -> None:
+    def _vacuum(self, files: SegmentFiles, log_state: LogState, at_once: bool = False) -> None:
+        """Remove what the last steps replaced, not too often under load, and once an hour everything else."""
         if self._giving_up:
             return
-        if time.monotonic() < self._next_vacuum:
+        begin = time.monotonic()
+        if begin >= self._next_vacuum:
+            self._next_vacuum = begin + VACUUM_SECONDS
+            run_vacuum(files, log_state, None, dry_run=False)
+        elif self._has_replaced and (at_once or self._stopping or begin >= self._next_removal):
             remove_replaced(files, log_state)
+        else:
             return
-        self._next_vacuum = time.monotonic() + VACUUM_SECONDS
-        run_vacuum(files, log_state, None, dry_run=False)
+        self._has_replaced = False
+        self._next_removal = time.monotonic() + REMOVAL_PAUSE * (time.monotonic() - begin)
 
     def _is_given_up(self) -> bool:
         return self._giving_up

@@ -15,7 +15,7 @@ from statestore.catalog.commits.changelog_ownership import FOLDER as CHANGELOGS
 from statestore.catalog.commits.changelog_ownership import OURS
 from statestore.catalog.commits.claims import CLAIMED_FILE, held_claims, remove_abandoned_claims
 from statestore.catalog.log.entries import entry_name
-from statestore.catalog.log.leases import leased_versions, remove_expired_leases
+from statestore.catalog.log.leases import held_from, leased_versions, remove_expired_leases
 from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.log_state import LogState, file_names
 from statestore.catalog.log.storage import TEMPORARY, ObjectInfo, local_root
@@ -64,6 +64,7 @@ def run_vacuum(files: SegmentFiles, base: LogState, older_than_us: int | None, d
         folders = [] if root is None else _old_folders(root / STAGING, cutoff)
         for item in unneeded:  # changelogs are removed already
             storage.delete(item.name)
+        files.close_replaced(found.newest)
         if root is not None:
             remove_abandoned_claims(root)
             remove_expired_leases(root)
@@ -89,6 +90,7 @@ def remove_replaced(files: SegmentFiles, base: LogState) -> int:
         files.storage.settle(entry_name(found.newest.version))
     for item in found.unneeded:
         files.storage.delete(item.name)
+    files.close_replaced(found.newest)
     return sum(item.bytes for item in found.unneeded)
 
 
@@ -121,6 +123,9 @@ def _unneeded(files: SegmentFiles, listed: Sequence[ObjectInfo], base: LogState,
         if not at_once:
             needed |= _needed_since(files, newest, cutoff, names - needed)
         needed |= _leased(files, newest, leased or (), names - needed)
+        held = None if root is None else held_from(root)
+        if held is not None:
+            needed |= _needed_from(files, newest, held, names - needed)
     unneeded = [
         Unneeded(item.name, item.bytes)
         for item in listed
@@ -221,8 +226,12 @@ def _old_folders(staging: Path, cutoff: int) -> list[Path]:
 
 def _needed_since(files: SegmentFiles, newest: LogState, cutoff: int, names: set[str]) -> set[str]:
     """Return those of the files that a version needs which was the newest at some moment since ``cutoff``."""
-    first = max(0, newest.versions.last_until("timestamp", cutoff))
-    if first == newest.version:
+    return _needed_from(files, newest, max(0, newest.versions.last_until("timestamp", cutoff)), names)
+
+
+def _needed_from(files: SegmentFiles, newest: LogState, first: int, names: set[str]) -> set[str]:
+    """Return those of the files that a version from ``first`` on needs, and that the newest does not need."""
+    if first >= newest.version:
         return set()
     needed = names & file_names(load_log_state(files.storage, version=first, store=files.spec.store_id))
     return needed | data_files_since(files.storage, first, newest.version, names - needed)

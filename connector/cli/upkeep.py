@@ -6,8 +6,10 @@ first (see `catalog.upkeep.vacuum`). Acknowledged puts stay with their writer.
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.terminal.output import say, say_error
 from statestore.connector.terminal.progress import progress
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, StateStoreError
+from statestore.formats.errors import InvalidInputError, StateStoreError, UnsupportedError
 from statestore.formats.values.times import duration_ms, format_duration, format_time
 
 Row = dict[str, Any]
@@ -111,6 +113,25 @@ def expire(upkeep: Upkeep, before_us: int | None) -> list[Row]:
             "bytes_dropped": _layout(before)["bytes"] - _layout(after)["bytes"],
         }
     ]
+
+
+def hold(path: str | Path, command: Sequence[str]) -> int:
+    """Run a command while no file of any store that it may copy is removed; return its exit status.
+
+    Raises InvalidInputError INVALID_OPTION for a command that cannot be started.
+    """
+    warehouse = open_warehouse(path).pin()
+    holds = []
+    for name in warehouse.stores(None):
+        upkeep = warehouse.upkeep(name)
+        with contextlib.suppress(UnsupportedError):  # a keyed store, whose vacuum waits for days
+            holds.append(upkeep.files().hold())
+    try:
+        return subprocess.run(command, check=False).returncode
+    except OSError as error:
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION, f"{command[0]} cannot be run: {error.strerror}; give a command after --"
+        ) from error
 
 
 def vacuum(store: str, upkeep: Upkeep, older_than: str | None, dry_run: bool) -> list[Row]:

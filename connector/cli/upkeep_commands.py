@@ -1,4 +1,4 @@
-"""Commands that maintain stores: verify, compact, expire, vacuum."""
+"""Commands that maintain stores: verify, compact, expire, vacuum, hold."""
 
 from __future__ import annotations
 
@@ -97,7 +97,22 @@ def vacuum(
     say(f"{len(rows)} files, {size} {'would be removed' if dry_run else 'removed'}")
 
 
-COMMANDS = (verify, compact, expire, vacuum)
+def hold(
+    path: args.Path_,
+    command: Annotated[list[str], typer.Argument(help="The command and its arguments, after --.", metavar="COMMAND")],
+) -> None:
+    """Run a command, such as one that copies stores file by file, while vacuum removes no file that a copy needs.
+
+    Exit code: that of the command.
+    """
+    from statestore.connector.cli import upkeep
+
+    status = upkeep.hold(path, command)
+    if status:
+        raise typer.Exit(status)
+
+
+COMMANDS = (verify, compact, expire, vacuum, hold)
 
 
 def _upkeep(

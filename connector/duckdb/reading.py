@@ -7,9 +7,7 @@ Transactions that find the same version share its plans and marks.
 
 from __future__ import annotations
 
-import math
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from statestore.connector.duckdb.kept_rows import MARKS, KeptBatches, MarkedRows
+from statestore.connector.duckdb.live_columns import BATCH_ROWS
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import StateStoreError, UnsupportedError
 from statestore.formats.state_table import (
@@ -32,18 +32,13 @@ from statestore.formats.state_table import (
 from statestore.formats.values.filters import Filter
 
 PIN_COLUMN = "__pin"
-MARKS = "__live"
 KEPT_PINS = 4096  # transactions whose plans are kept; an older one that reads again is refused
 COUNTED_ROWS = 1 << 20  # rows of a batch of which nothing is read
 SMALL_ROWS = 2048  # batches up to this size, a vector of DuckDB, are joined
 KEPT_PLANS = 64  # of one version
 HELD_PLANS = 8  # versions whose plans of changes hold their files, which cannot be planned again for a version
-KEPT_ROWS = 1 << 16  # rows of copies that are kept, or joined
-KEPT_READS = 16  # sets of columns whose batches are kept
-ONE_BATCH_ROWS = 1 << 17  # kept rows that are handed over at once, as a store would read them in one batch
-READS_BEFORE_COPY = 3  # of one version and set of columns, after which live rows are copied
-COPIED_BYTES = 32 << 20  # for all copies of one view
-CHECK_SECONDS = 0.05
+JOINED_ROWS = 1 << 16  # of small batches, at most
+ONE_BATCH_ROWS = 1 << 20  # kept rows that are handed over at once, after one look at the lengths of their files
 
 _Read = Callable[[Any, Query], Iterator[pa.RecordBatch]]
 
@@ -84,83 +79,6 @@ class _Pinned:
             self.plans = OrderedDict((filters, self.table.released(kept)) for filters, kept in self.plans.items())
 
 
-@dataclass
-class _Kept:
-    """The batches of some columns that a query has read. They are views of files, or copies of the live rows alone."""
-
-    batches: list[pa.RecordBatch]  # not empty
-    reads: int = 1
-    copied: int = 0  # bytes
-
-    @property
-    def rows(self) -> int:
-        return sum(batch.num_rows for batch in self.batches)
-
-
-@dataclass
-class _Marked:
-    """The rows of one version with their marks, and the batches of columns that were read before."""
-
-    plan: Sequence[Split]
-    table: MarksDeadRows
-    parts: Sequence[MaskedSplit]
-    kept: OrderedDict[tuple[str, ...], _Kept] = field(default_factory=OrderedDict)
-
-    @property
-    def is_uncut(self) -> bool:
-        return all(part.marks is None for part in self.parts)
-
-    @property
-    def live(self) -> int | None:
-        """The number of live rows; None where only a read finds it."""
-        counts = [part.live for part in self.parts]
-        return None if None in counts else sum(count or 0 for count in counts)
-
-    def can_keep(self, columns: Sequence[str]) -> bool:
-        """Whether batches of these columns take next to no memory."""
-        made = [part.live for part in self.parts if not self.table.is_mapped(part.split, columns)]
-        return None not in made and sum(live or 0 for live in made) <= KEPT_ROWS
-
-    def keep(self, asked: tuple[str, ...], batches: list[pa.RecordBatch]) -> None:
-        """Keep batches for the next query that asks for these columns."""
-        self.kept[asked] = _Kept(batches)
-        while len(self.kept) > KEPT_READS:
-            self.kept.popitem(last=False)
-
-    def again(self, kept: _Kept) -> Iterator[pa.RecordBatch]:
-        """Batches that were kept. The lengths of their files are checked first, and then again and again."""
-        kept.reads += 1
-        if kept.reads == READS_BEFORE_COPY:
-            self._copy_live(kept)
-        checked = -math.inf
-        for batch in kept.batches:
-            if time.monotonic() - checked > CHECK_SECONDS:
-                for part in self.parts:
-                    self.table.check_files(part.split)
-                checked = time.monotonic()
-            yield batch
-
-    def _copy_live(self, kept: _Kept) -> None:
-        """Copy the live rows of batches with dead ones, if they are numbers and few enough."""
-        cut = [batch for batch in kept.batches if _has_dead(batch)]
-        if not cut or not all(pa.types.is_primitive(kind) for kind in cut[0].schema.types):
-            return
-        cost = sum(kind.bit_width for kind in cut[0].schema.types) // 8 * sum(batch.num_rows for batch in cut)
-        if cost + sum(other.copied for other in self.kept.values()) <= COPIED_BYTES:
-            kept.copied = cost
-            kept.batches = [_live_rows(batch) if _has_dead(batch) else batch for batch in kept.batches]
-
-
-def _has_dead(batch: pa.RecordBatch) -> bool:
-    return MARKS in batch.schema.names and batch.column(MARKS).null_count > 0
-
-
-def _live_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
-    marks = batch.schema.get_field_index(MARKS)
-    live = batch.filter(batch.column(marks).is_valid())
-    return live.set_column(marks, live.schema.field(marks), all_live(live.num_rows))
-
-
 class Reading:
     """One table with one query, as its view reads it."""
 
@@ -170,14 +88,14 @@ class Reading:
         self.schema = table.schema(query)
         self.source_names = _source_names(self.schema.names)
         self.error: Exception | None = None
-        # Whether no row had to be marked when rows were last read. It is a hint for the plan of the next query.
+        # Whether rows without marks cost nothing more when they were last read. It is a hint for the next query's plan.
         self._marks_dead = isinstance(table, MarksDeadRows)
         self.passes_uncut = not self._marks_dead
         self._column_of = dict(zip(self.source_names, self.schema.names, strict=True))
         self._pins: OrderedDict[int, _Pinned] = OrderedDict()
         self._newest: _Pinned | None = None
         self._holding: list[_Pinned] = []
-        self._last_marked: _Marked | None = None
+        self._last_marked: MarkedRows | None = None
         self._forgotten = -1
         self._lock = threading.Lock()
         self._marked = self.marked_schema()
@@ -211,22 +129,28 @@ class Reading:
                 "enable the optimizer again (PRAGMA enable_optimizer, SET disabled_optimizers = '')",
             )
         named = tuple(replace(f, column=self._column_of[f.column]) for f in filters)
+        columns = tuple(asked)
+        wanted = tuple(self._column_of[name] for name in columns if name in self._column_of)
+        schema = pa.schema([self._marked.field(name) for name in columns])
         with self._lock:
             state = self._pin(pin)
+            found = None if named else self._in_memory(state, wanted, schema, pin)
+            if found is not None:
+                return found
             splits, plan = state.planned(named)
             marked = self._marks(state, splits, plan) if self._marks_dead and not named else None
-        columns = tuple(asked)
-        usable = marked is not None and (marked.is_uncut or (dead_allowed and MARKS in columns))
+        live = marked is not None and self._copies_live(marked, columns, wanted)
+        usable = marked is not None and not live and (marked.is_uncut or (dead_allowed and MARKS in columns))
         kept = marked.kept.get(columns) if marked is not None and usable else None
         if marked is not None and kept is not None and kept.rows <= ONE_BATCH_ROWS:
             # Threads of DuckDB need not call Python for these.
             return pa.Table.from_batches(marked.again(kept)).to_reader()
-        schema = pa.schema([self._marked.field(name) for name in columns])
-        wanted = tuple(self._column_of[name] for name in columns if name in self._column_of)
         # A batch without any column would lose its number of rows.
         query = replace(state.query, filters=named, columns=wanted or (_cheapest(self.schema),))
         if marked is not None and not wanted and marked.live is not None:
             batches = _counted(schema, marked.live, pin)
+        elif marked is not None and live:
+            batches = self._live_batches(marked, marked.live_columns.kept(wanted), query, schema, pin)
         elif marked is not None and usable:
             batches = self._kept_batches(marked, kept, columns, query, schema, pin)
         else:
@@ -264,7 +188,7 @@ class Reading:
             query = replace(query, version=(kept or table.kept_versions())[1])
         return _Pinned(table, query, kept)
 
-    def _marks(self, state: _Pinned, splits: Sequence[Split], plan: Sequence[Split]) -> _Marked:
+    def _marks(self, state: _Pinned, splits: Sequence[Split], plan: Sequence[Split]) -> MarkedRows:
         """The splits with the marks of their dead rows. Those of the last plan that was read are kept."""
         last = self._last_marked
         if last is None or last.plan is not plan:
@@ -274,12 +198,18 @@ class Reading:
             if isinstance(table, KeepsFiles) and splits is not plan:
                 released = table.released([part.split for part in parts])
                 parts = [replace(part, split=split) for part, split in zip(parts, released, strict=True)]
-            last = self._last_marked = _Marked(plan, table, parts)
-        self.passes_uncut = last.is_uncut
+            last = self._last_marked = MarkedRows(plan, table, parts)
+        self.passes_uncut = last.is_uncut or not last.can_keep(())
         return last
 
     def _kept_batches(
-        self, marked: _Marked, kept: _Kept | None, asked: tuple[str, ...], query: Query, schema: pa.Schema, pin: int
+        self,
+        marked: MarkedRows,
+        kept: KeptBatches | None,
+        asked: tuple[str, ...],
+        query: Query,
+        schema: pa.Schema,
+        pin: int,
     ) -> Iterator[pa.RecordBatch]:
         if kept is not None:
             yield from marked.again(kept)
@@ -294,6 +224,55 @@ class Reading:
             yield batch
         if read:
             marked.keep(asked, read)
+
+    def _copies_live(self, marked: MarkedRows, asked: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
+        """Whether live rows are copied when they are read, for the queries to come."""
+        if not wanted or marked.live is None:
+            return False
+        return not marked.can_keep(wanted) or marked.copies(asked, [self.schema.field(name) for name in wanted])
+
+    def _in_memory(
+        self, state: _Pinned, wanted: tuple[str, ...], schema: pa.Schema, pin: int
+    ) -> pa.RecordBatchReader | None:
+        """The columns of live rows, if an earlier query of this version left all of them in memory.
+
+        No file is touched, so none has to be held. Threads of DuckDB need not call Python for them.
+        """
+        marked = self._last_marked
+        if marked is None or not wanted or marked.plan is not state.plans.get(()):
+            return None
+        kept = marked.live_columns.kept(wanted)
+        if len(kept) < len(set(wanted)):
+            return None
+        rows = len(kept[wanted[0]])
+        lengths = [min(BATCH_ROWS, rows - start) for start in range(0, rows, BATCH_ROWS)]
+        columns = [
+            kept[self._column_of[name]]
+            if name in self._column_of
+            else pa.chunked_array([_filled(name, length, pin, None) for length in lengths], schema.field(name).type)
+            for name in schema.names
+        ]
+        return pa.Table.from_arrays(columns, schema=schema).to_reader(max_chunksize=BATCH_ROWS)
+
+    def _live_batches(
+        self, marked: MarkedRows, kept: dict[str, pa.Array], query: Query, schema: pa.Schema, pin: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Batches of live rows only. The columns that are not ``kept`` are read, and kept for the next query."""
+        names = query.columns or ()
+
+        def read(missing: tuple[str, ...]) -> Iterator[Sequence[pa.Array]]:
+            narrow = pa.schema([self._marked.field(name) for name in (MARKS, *map(self.source_name, missing))])
+            named = replace(query, columns=missing)
+            for batch in _joined(self._batches(marked.table.read_marked, marked.parts, named, narrow, pin)):
+                marks = batch.column(0)
+                yield (batch.filter(marks.is_valid()) if marks.null_count else batch).columns[1:]
+
+        for rows, columns in marked.live_columns.read(names, kept, read):
+            arrays = [
+                columns[self._column_of[name]] if name in self._column_of else _filled(name, rows, pin, None)
+                for name in schema.names
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _watched(self, batches: Iterator[pa.RecordBatch], splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
         """Keep the error that a read raises, which DuckDB would only pass on as text; hold the files of the splits."""
@@ -340,7 +319,7 @@ def _joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             continue
         small.append(batch)
         rows += batch.num_rows
-        if rows > KEPT_ROWS:
+        if rows > JOINED_ROWS:
             yield from pa.Table.from_batches(small).combine_chunks().to_batches()
             small, rows = [], 0
     if small:

@@ -15,7 +15,8 @@ from typing import Any
 import duckdb
 
 from statestore.connector.duckdb.arrow_dataset import ReadingDataset
-from statestore.connector.duckdb.reading import MARKS, PIN_COLUMN, Reading
+from statestore.connector.duckdb.kept_rows import MARKS
+from statestore.connector.duckdb.reading import PIN_COLUMN, Reading
 from statestore.connector.identifiers import quoted
 from statestore.formats.state_table import Query, StateTable
 

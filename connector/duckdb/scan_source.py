@@ -16,7 +16,8 @@ import pyarrow as pa
 from duckdb._sources import ArrowScanSource
 from duckdb._sources.nodes import Binary, Col, In, Lit, Node, Postfix, exact_value
 
-from statestore.connector.duckdb.reading import MARKS, PIN_COLUMN, Reading
+from statestore.connector.duckdb.kept_rows import MARKS
+from statestore.connector.duckdb.reading import PIN_COLUMN, Reading
 from statestore.formats.errors import StateStoreError
 from statestore.formats.values.filters import Filter, Op
 

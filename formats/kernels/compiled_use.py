@@ -13,6 +13,10 @@ import sys
 
 COMPILED = "statestore.formats.kernels.compiled"
 _COLD_BYTES, _WARM_BYTES = 8 << 20, 1 << 20
+# Rows that Arrow copies before loops do. They take that much longer in Arrow as the loops take to load, those alone if
+# numba is loaded.
+_COPIED_ROWS, _COPIED_ROWS_WARM = 10_000_000, 1_000_000
+_copied_before = 0
 _read_before = 0  # compressed bytes that were read without the loops; threads may lose a few, which only delays loading
 
 
@@ -36,3 +40,17 @@ def load_if_it_pays(stored_bytes: int) -> None:
     if pays(stored_bytes):
         with contextlib.suppress(Exception):  # numba refuses versions of Python and numpy with errors of many kinds
             importlib.import_module(COMPILED)
+
+
+def copies_pay(rows: int) -> bool:
+    """Return whether compiled loops copy so many rows of a scan, which begins now; they are loaded if that pays."""
+    global _copied_before
+    _copied_before += rows
+    if is_loaded():
+        return _copied_before >= _COPIED_ROWS_WARM
+    if _copied_before >= _COPIED_ROWS and importlib.util.find_spec("numba") is not None:
+        _copied_before = 0  # numba may not work here, and is then tried seldom
+        with contextlib.suppress(Exception):
+            importlib.import_module(COMPILED)
+            _copied_before = _COPIED_ROWS
+    return is_loaded()

@@ -349,3 +349,22 @@ def open_in_order(
             opened[filled], rows[filled], starts[filled] = hashes[row], row, start[row]
             filled += 1
     return filled
+
+
+@kernel
+def look_up(address: Hashes, first: Ints, size: Ints, items: Any, found: Any) -> bool:
+    """Fill in the item of each address (table in the upper 32 bits, place in the lower ones) where its table has items.
+
+    The items of table ``n`` begin at ``first[n]``; a table of one item has it for every place. Returns False if an
+    address lies outside.
+    """
+    for i in range(len(address)):
+        number = I64(address[i] >> U64(32))
+        if number >= len(size):
+            return False
+        if size[number] > 0:
+            place = I64(address[i] & U64(0xFFFFFFFF)) if size[number] > 1 else I64(0)
+            if place >= size[number]:
+                return False
+            found[i] = items[first[number] + place]
+    return True

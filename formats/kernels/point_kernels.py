@@ -45,14 +45,23 @@ _u32: Callable[[Any], Any] = _loader(32)
 
 
 @kernel
-def find_row(table: Ints, key_hash: Any, moment: int) -> int:
+def find_row(table: Ints, key_hash: int, moment: int) -> Any:
     """Return slot << 32 | row of a row with a hash that is valid at a moment; NOT_FOUND or NOT_OPENED without one.
 
-    ``key_hash`` is the hash less HALF.
-
-    NOT_OPENED: a segment that may have the row is not described by the table.
+    ``key_hash`` is the hash less HALF. NOT_OPENED: a segment that may have the row is not described by the table.
     """
-    hash_ = U64(key_hash) + U64(HALF)
+    return _place(table, U64(key_hash) + U64(HALF), moment)
+
+
+@kernel
+def find_rows(table: Ints, hashes: Hashes, moment: int, places: Ints) -> None:
+    """Find a row for each hash as `find_row` does."""
+    for number in range(len(hashes)):
+        places[number] = _place(table, hashes[number], moment)
+
+
+@inlined
+def _place(table: Ints, hash_: Any, moment: int) -> Any:
     width = table[WIDTH]
     bucket = table[WORDS] + 8 * width * I64(hash_ >> U64(table[SHIFT]))
     for word in range(width):
@@ -73,10 +82,12 @@ def find_row(table: Ints, key_hash: Any, moment: int) -> int:
 
 
 @inlined
-def _row_in(table: Ints, at: int, hash_: Any, moment: int) -> int:
+def _row_in(table: Ints, at: int, hash_: Any, moment: int) -> Any:
     """Return the row of a hash that is valid at a moment, -1 without one; the segment's fields begin at ``at``."""
     hashes, rows, starts, ends = table[at + HASHES], table[at + ROWS], table[at + STARTS], table[at + ENDS]
-    bucket = table[at + DIRECTORY] + 4 * I64(hash_ >> U64(table[at + BUCKET_SHIFT]))
+    bucket = table[at + DIRECTORY]
+    if table[at + BUCKET_SHIFT] < 64:  # the processor shifts by 64 as by 0
+        bucket += 4 * I64(hash_ >> U64(table[at + BUCKET_SHIFT]))
     first, stop = I64(_u32(bucket)), I64(_u32(bucket + 4))
     first = _search(hashes, first, stop, hash_)
     if first == stop or _u64(hashes + 8 * first) != hash_:
@@ -129,7 +140,7 @@ def _has_started(hashes: int, rows: int, starts: int, entry: int, hash_: Any, mo
 
 
 @inlined
-def _new_end(layers: int, count: int, row: int, stored: int) -> int:
+def _new_end(layers: int, count: int, row: int, stored: int) -> Any:
     """Return the end that the closures of a segment give to a row, the newest first, else its stored end."""
     for layer in range(count):
         at = layers + 8 * LAYER_FIELDS * layer

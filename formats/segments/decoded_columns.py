@@ -9,7 +9,7 @@ import os
 import threading
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
@@ -59,6 +59,16 @@ class DecodedColumns:
                     _, (_, dropped) = self._kept.popitem(last=False)
                     self.bytes -= dropped
         return array
+
+    def get_kept(self, keys: Sequence[tuple[int, ...]]) -> list[Any]:
+        """Return the arrays of these keys, None for those that are not kept."""
+        kept = self._kept
+        with self._lock:
+            found = [kept.get(key) for key in keys]
+            for key, array in zip(keys, found, strict=True):
+                if array is not None:
+                    kept.move_to_end(key)
+        return [None if array is None else array[0] for array in found]
 
     def forget(self, owner: int) -> None:
         """Drop the arrays of an object that `keep_for` numbered."""

@@ -37,10 +37,12 @@ from statestore.formats.segments.segment_write import (
     TOMBSTONE_KEY,
 )
 from statestore.formats.segments.stored_batch import StoredBatch
+from statestore.formats.segments.stored_column import StoredColumn, stored_column
 from statestore.formats.table_columns import unknown_column
 from statestore.formats.values.arrow_numbers import arrow_numbers
 
 _AS_ARRAY, _AS_NUMPY = -1, -2  # in place of the number of a batch: all batches as one array
+_VERSIONS = ("_added", "_closed", "_dropped")
 
 
 class Segment:
@@ -67,7 +69,9 @@ class Segment:
         self._starts = [0, *np.cumsum([batch.num_rows for batch in self._batches]).tolist()]
         if self._starts[-1] != meta.rows:
             raise corrupt(meta.file, f"it has {self._starts[-1]} rows, the commit says {meta.rows}")
-        self._arrays: dict[tuple[int, int], pa.Array] = {}  # views of the file
+        # Views of the file, by column and batch.
+        self._columns: list[list[StoredColumn | None]] = [[None] * len(self._batches) for _ in schema]
+        self._views: dict[tuple[int, int], Ints] = {}
         self._whole: dict[str, pa.Array] = {}
         self._numpy: dict[str, npt.NDArray[Any]] = {}
         self._kept = decoded if kept is None else kept
@@ -91,7 +95,7 @@ class Segment:
         """Columns of one batch, and the size of those that are not views of the file."""
         columns = [self._array(number, name) for name in names]
         copies = [
-            c for c, name in zip(columns, names, strict=True) if (number, self._position(name)) not in self._arrays
+            c for c, name in zip(columns, names, strict=True) if self._columns[self._position(name)][number] is None
         ]
         return columns, sum(column.nbytes for column in copies)
 
@@ -148,7 +152,6 @@ class Segment:
             return _frozen(np.empty(0, np.int64))  # type: ignore[return-value]
         parts = [_int64_view(self._array(number, name))[low:high] for number, low, high in self._parts(start, stop)]
         found = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        self._check_versions(name, found)
         return _frozen(found)  # type: ignore[return-value]
 
     def bools(self, name: str) -> Bools:
@@ -167,16 +170,20 @@ class Segment:
 
         ``moment`` is in epoch microseconds. A binary search over the batches reads some of them only.
         """
-        parts = list(self._parts(start, stop))
-        found = bisect_right(
-            parts, moment, key=lambda part: int(_int64_view(self._array(part[0], "valid_from"))[part[1]])
-        )
-        if not found:
+        if start >= stop:
             return 0
-        number, low, high = parts[found - 1]
-        times = _int64_view(self._array(number, "valid_from"))[low:high]
-        before: int = self._starts[number] + low - start
-        return before + int(np.searchsorted(times, moment, side="right"))
+        starts, position = self._starts, self._position("valid_from")
+        first, last = bisect_right(starts, start) - 1, bisect_left(starts, stop) - 1
+        while first < last:  # the last batch that begins with such a row
+            middle = (first + last + 1) // 2
+            if self._times(middle, position)[0] <= moment:
+                first = middle
+            else:
+                last = middle - 1
+        low, high = max(start - starts[first], 0), min(stop - starts[first], starts[first + 1] - starts[first])
+        times = self._times(first, position)[low:high]
+        before: int = starts[first] + low - start
+        return before + int(times.searchsorted(moment, side="right"))
 
     def batches(
         self, columns: Sequence[str], start: int, stop: int, chunk_rows: int = BATCH_ROWS
@@ -192,6 +199,33 @@ class Segment:
             )
             for row in range(low, high, chunk_rows):
                 yield whole.slice(row, min(chunk_rows, high - row))
+
+    def stored(self, name: str, numbers: Sequence[int]) -> list[StoredColumn]:
+        """A column in these batches with the addresses of its buffers. Hold the arrays while the addresses are used."""
+        position = self._position(name)
+        mapped = self._columns[position]
+        found = [mapped[number] for number in numbers]
+        if None not in found:
+            return found  # type: ignore[return-value]
+        owner = self._owner
+        kept = self._kept.get_kept([(owner, number, position) for number in numbers]) if self.meta.blocks else found
+        return [
+            column or again or self._column(number, position)
+            for column, again, number in zip(found, kept, numbers, strict=True)
+        ]
+
+    def parts(self, start: int, stop: int) -> list[tuple[int, int, int]]:
+        """(batch, first, end) of the rows [start, stop), counted within each batch."""
+        starts = self._starts
+        number = bisect_right(starts, start) - 1
+        if 0 <= start < stop <= starts[-1] and stop <= starts[number + 1]:
+            return [(number, start - starts[number], stop - starts[number])]
+        return list(self._parts(start, stop))
+
+    def first_row(self, number: int) -> int:
+        """The row with which a batch begins."""
+        first: int = self._starts[number]
+        return first
 
     def forget_decoded(self) -> None:
         """Drop the columns that were decompressed or copied and are kept in memory."""
@@ -220,8 +254,6 @@ class Segment:
             "_closed": (0, max(meta.max_added, meta.last_closed, meta.split_closed)),
             "_dropped": (0, meta.max_dropped),
         }
-        if name not in bounds or not len(versions):
-            return
         low, high = bounds[name]
         least, most = int(versions.min()), int(versions.max())
         if least < low or most > high:
@@ -252,22 +284,47 @@ class Segment:
         return position
 
     def _array(self, number: int, name: str) -> pa.Array:
-        position = self._position(name)
-        array = self._arrays.get((number, position))
-        if array is not None:
-            return array
+        return self._column(number, self._position(name)).array
+
+    def _column(self, number: int, position: int) -> StoredColumn:
+        found = self._columns[position][number]
+        if found is not None:
+            return found
         batch = self._batches[number]
         if isinstance(batch, StoredBatch):
-            return self._kept.get((self._owner, number, position), partial(self._stored_array, batch, number, position))
-        array = self._arrays[(number, position)] = verify_column(self._verified, batch, position)
-        return array
+            column: StoredColumn = self._kept.get(
+                (self._owner, number, position), partial(self._stored, number, position)
+            )
+            return column
+        column = stored_column(verify_column(self._verified, batch, position))
+        self._check_batch(position, column)
+        self._columns[position][number] = column
+        return column
 
-    def _stored_array(self, batch: StoredBatch, number: int, position: int) -> tuple[pa.Array, int]:
+    def _times(self, number: int, position: int) -> Ints:
+        """Return a column of times of a batch; a view of the file is kept, because plans ask for it again and again."""
+        times = self._views.get((number, position))
+        if times is None:
+            times = _int64_view(self._column(number, position).array)
+            if self._columns[position][number] is not None:
+                self._views[(number, position)] = times
+        return times
+
+    def _stored(self, number: int, position: int) -> tuple[StoredColumn, int]:
         """Return a column of a batch and the size of what was decompressed; views of the file are kept with it."""
+        batch = self._batches[number]
+        assert isinstance(batch, StoredBatch)
         array, unpacked = verify_stored_column(self._verified, batch, position)
+        column = stored_column(array)
+        self._check_batch(position, column)
         if not unpacked:
-            self._arrays[(number, position)] = array
-        return array, unpacked
+            self._columns[position][number] = column
+        return column, unpacked
+
+    def _check_batch(self, position: int, column: StoredColumn) -> None:
+        name = self.schema.names[position]
+        if name in _VERSIONS:
+            self._check_versions(name, _int64_view(column.array))
 
     def _kept_numpy(self, name: str, read: Callable[[str, int, int], npt.NDArray[Any]]) -> npt.NDArray[Any]:
         """Return a whole column as numpy. It is kept with a segment of one block, else within a bound in bytes."""

@@ -14,11 +14,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.segments.segment import Segment
 
 BATCH_BYTES = 1 << 30  # reads of any key at any moment touch all of a history, and a batch takes a millisecond
+
+ROWS_A_TAKE = 12  # of a batch, which cost as much one by one
 
 OpenFile = Callable[[], Segment]  # opens the file again, and checks that it still has its length
 Make = Callable[[list[pa.Array]], Any]
@@ -117,8 +121,16 @@ class BatchColumns:
 
         return readers, load
 
-    def take(self, rows: Any) -> list[pa.Array]:
-        """Return the cells of the columns at rows (a numpy array), which ascend; only their batches are read."""
+    def is_scattered(self, rows: Ints) -> bool:
+        """Return whether it costs less to read these rows, which ascend, one by one than to `take` them."""
+        if len(self.firsts) == 1:
+            return len(rows) < ROWS_A_TAKE
+        bounds = rows.searchsorted(self.firsts)
+        batches = int(np.count_nonzero(bounds[1:] > bounds[:-1])) + int(bounds[-1] < len(rows))
+        return len(rows) < ROWS_A_TAKE * batches
+
+    def take(self, rows: Ints) -> list[pa.Array]:
+        """Return the cells of the columns at rows, which ascend; only their batches are read."""
         self._opened()  # for its check of the length
         bounds = [*rows.searchsorted(self.firsts).tolist(), len(rows)]
         found: list[list[pa.Array]] = []
@@ -126,5 +138,6 @@ class BatchColumns:
             low, high = bounds[number], bounds[number + 1]
             if low < high:
                 here = pa.array(rows[low:high] - start if start else rows[low:high])
-                found.append([column.take(here) for column in self.columns(number)])
+                columns = pa.RecordBatch.from_arrays(self.columns(number), names=self._names)
+                found.append(columns.take(here).columns)
         return found[0] if len(found) == 1 else [pa.concat_arrays(parts) for parts in zip(*found, strict=True)]

@@ -33,7 +33,8 @@ class LookupTable:
     """The table of `point_kernels.find_row`, and the arrays whose addresses it has.
 
     ``find`` takes a hash less HALF and a moment. It returns slot << 32 | row of a row of the hash that is valid then,
-    NOT_FOUND if there is none, or another negative number if that is unknown.
+    NOT_FOUND if there is none, or another negative number if that is unknown. The row may be that of another key, and
+    then nothing is known of the key that was asked for.
     """
 
     def __init__(self, found: SegmentFilter, metas: Sequence[SegmentMeta | None]) -> None:
@@ -43,25 +44,31 @@ class LookupTable:
         self._kernels = kernels
         self._every: Hashes = np.zeros(found.width, np.uint64)
         self._held: list[object] = [found, self._every]
-        numbers: Ints = np.zeros(kernels.HEAD + len(metas) * kernels.FIELDS, np.int64)
-        numbers[[kernels.WORDS, kernels.WIDTH, kernels.SHIFT, kernels.EVERY]] = (
+        self._numbers: Ints = np.zeros(kernels.HEAD + len(metas) * kernels.FIELDS, np.int64)
+        self._numbers[[kernels.WORDS, kernels.WIDTH, kernels.SHIFT, kernels.EVERY]] = (
             _address(found.view),
             found.width,
             found.shift,
             _address(self._every),
         )
         self.set_every(found.every)
-        fields = numbers[kernels.HEAD :].reshape(-1, kernels.FIELDS)
+        fields = self._numbers[kernels.HEAD :].reshape(-1, kernels.FIELDS)
         fields[:, [kernels.FIRST, kernels.LAST]] = 1, 0  # valid at no moment
         for slot, meta in enumerate(metas):
             if meta is not None and not meta.tombstone:
                 fields[slot, [kernels.FIRST, kernels.LAST]] = meta.min_valid_from, meta.max_valid_to
         self._fields = fields
-        self.find: Callable[[int, int], int] = partial(kernels.find_row, numbers)
+        self.find: Callable[[int, int], int] = partial(kernels.find_row, self._numbers)
 
     def set_every(self, every: int) -> None:
         """Set the slots that a look has to consider for every hash; more than necessary do no harm."""
         self._every[:] = np.frombuffer(every.to_bytes(8 * len(self._every), "little"), np.uint64)
+
+    def find_many(self, hashes: Hashes, moment: int) -> Ints:
+        """Return what ``find`` returns for each hash."""
+        places = np.empty(len(hashes), np.int64)
+        self._kernels.find_rows(self._numbers, hashes, moment, places)
+        return places
 
     def describe(self, slot: int, opened: OpenedSegment) -> None:
         """Describe the segment in a slot, unless the rows of its hashes are in no order."""

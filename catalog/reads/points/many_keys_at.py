@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.reads.points.segment_probe import OpenedSegment
-from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.catalog.reads.points.segment_probe import OpenedSegment, key_form
 from statestore.formats.kernels.arrays import Hashes, Ints
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.canonical import from_arrow
 from statestore.formats.values.key_equality import keys_equal
 
 Columns = Sequence[pa.Array]
+ROW_BITS = (1 << 32) - 1
 
 
 class FoundRows(NamedTuple):
@@ -41,9 +41,7 @@ def entries_of(opened: OpenedSegment, hashes: Hashes) -> tuple[Ints, Ints]:
     return hits, at[hits]
 
 
-def rows_at(
-    files: SegmentFiles, opened: OpenedSegment, first: Ints, numbers: Ints, keys: Columns, moment: int
-) -> FoundRows | None:
+def rows_at(opened: OpenedSegment, first: Ints, numbers: Ints, keys: Columns, moment: int) -> FoundRows | None:
     """Return the rows valid at a moment of the keys ``numbers`` of ``keys``; None if there are none.
 
     The entries of each key's hash begin at ``first``.
@@ -63,8 +61,7 @@ def rows_at(
             break
         rows = rows_of[at].astype(np.int64)
         starts, ends = starts_of[rows], ends_of[rows]
-        if opened.closures:
-            files.pending(opened.meta, opened.closures).update(ends, rows, len(opened.closures))
+        ends = _newest(opened, rows, ends)
         mine = _are_keys(opened, rows, keys, numbers)
         valid = mine & (moment < ends)
         found.append((numbers[valid], rows[valid], starts[valid], ends[valid]))
@@ -98,12 +95,40 @@ def _last_started(entries: Hashes, rows_of: Any, starts_of: Ints, first: Ints, m
     return at
 
 
+def rows_of_places(opened: OpenedSegment, places: Ints, numbers: Ints, keys: Columns) -> tuple[FoundRows, Ints]:
+    """Return the rows of one segment that compiled code found, and the numbers of the keys that are not theirs.
+
+    ``places`` ascend, and end with 32 bits for the row.
+    """
+    rows = places & ROW_BITS
+    mine = _are_keys(opened, rows, keys, numbers)
+    others = numbers[~mine]
+    if len(others):
+        rows, numbers = rows[mine], numbers[mine]
+    starts, ends = (np.frombuffer(view, np.int64)[rows] for view in (opened.probe.starts, opened.probe.ends))
+    return FoundRows(opened, numbers, rows, starts, _newest(opened, rows, ends)), others
+
+
+def _newest(opened: OpenedSegment, rows: Ints, ends: Ints) -> Ints:
+    """Return the newest ends of rows, in place of their stored ends."""
+    for layer_rows, layer_ends in opened.layers:
+        at = layer_rows.searchsorted(rows)
+        closed = np.flatnonzero(layer_rows.take(at, mode="clip") == rows)
+        ends[closed] = layer_ends[at[closed]]
+    return ends
+
+
 def _are_keys(opened: OpenedSegment, rows: Ints, keys: Columns, numbers: Ints) -> Any:
     """Return whether each row has the key of its number."""
     order = np.argsort(rows)
-    cells = opened.keys.take(rows[order])
+    ascending = rows[order]
     equal = np.empty(len(rows), np.bool_)
-    equal[order] = keys_equal(cells, np.arange(len(rows)), keys, numbers[order])
+    if opened.keys.is_scattered(ascending) and len(keys) == 1 and key_form(opened.key_schema) is not None:
+        forms = keys[0].cast(pa.binary()).take(pa.array(numbers)).to_pylist()
+        equal[:] = list(map(opened.probe.is_key, rows.tolist(), forms))
+    else:
+        cells = opened.keys.take(ascending)
+        equal[order] = keys_equal(cells, np.arange(len(rows)), keys, numbers[order])
     return equal
 
 
@@ -111,8 +136,16 @@ def values_of(schema: pa.Schema, parts: Sequence[FoundRows], to_user: Callable[[
     """Return the values of the rows of all parts as users see them, in the order of the parts and their rows."""
     if not len(schema):
         return [to_user(()) for part in parts for _ in part.rows]
-    cells = [part.opened.values.take(part.rows) for part in parts]
-    columns = [pa.concat_arrays(column) for column in zip(*cells, strict=True)]
+    values: list[Any] = []
+    for part in parts:
+        if part.opened.values.is_scattered(part.rows):
+            values += map(part.opened.probe.shown, part.rows.tolist())
+        else:
+            values += _shown(schema, part.opened.values.take(part.rows), to_user)
+    return values
+
+
+def _shown(schema: pa.Schema, columns: Columns, to_user: Callable[[tuple[Any, ...]], Any]) -> list[Any]:
     lists = [_python_values(column) for column in columns]
     if any(pa.types.is_nested(field.type) for field in schema):
         return list(map(to_user, zip(*lists, strict=True)))

@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from xxhash import xxh64_intdigest
 
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.points.lookup_table import HALF, NOT_FOUND, LookupTable, reads_pay
-from statestore.catalog.reads.points.many_keys_at import FoundRows, entries_of, rows_at
+from statestore.catalog.reads.points.many_keys_at import FoundRows, entries_of, rows_at, rows_of_places
 from statestore.catalog.reads.points.segment_filter import SegmentFilter
 from statestore.catalog.reads.points.segment_probe import OpenedSegment, SegmentProbe, key_form
 from statestore.catalog.reads.segment_files import SegmentFiles
@@ -109,8 +110,11 @@ class PointLookup:
 
     def locate(self, key: Key, moment: int) -> tuple[SegmentProbe, int, int] | None:
         """Return (segment, row, end) of the value version with start <= moment < end."""
-        key_hash = self._hash(key)
-        form = key if self._form is None else self._form(key)
+        if self._form is None:
+            form, key_hash = key, self._hash(key)
+        else:
+            form = self._form(key)
+            key_hash = xxh64_intdigest(form)  # the hash of text and of bytes
         if self.is_compiled:
             table = self._table or self._new_table()
             place = table.find(key_hash - HALF, moment)
@@ -170,9 +174,20 @@ class PointLookup:
         Each segment is looked into once, in order of hashes.
         """
         hashes = hash_keys(keys)
-        missing = np.ones(len(hashes), bool)
         found: list[FoundRows] = []
-        for slot, numbers in self._by_slot(hashes, moment):
+        missing = np.ones(len(hashes), bool)
+        if self.is_compiled:
+            table = self._table or self._new_table()
+            places = table.find_many(hashes, moment)
+            missing = (places < 0) & (places != NOT_FOUND)
+            for rows, others in self._found_by(places, keys):
+                found.append(rows)
+                missing[others] = True
+            if not missing.any():
+                return found
+        asked = np.flatnonzero(missing)
+        for slot, chosen in self._by_slot(hashes[asked], moment):
+            numbers = asked[chosen]
             numbers = numbers[missing[numbers]]
             if not len(numbers):
                 continue
@@ -181,11 +196,20 @@ class PointLookup:
             hits, first = entries_of(opened, hashes[numbers])
             if self._filter.every >> slot & 1:
                 self._count_vain(slot, probe, len(numbers) - len(hits))
-            rows = rows_at(self._files, opened, first, numbers[hits], keys, moment)
-            if rows is not None:
-                missing[rows.numbers] = False
-                found.append(rows)
+            part = rows_at(opened, first, numbers[hits], keys, moment)
+            if part is not None:
+                missing[part.numbers] = False
+                found.append(part)
         return found
+
+    def _found_by(self, places: Ints, keys: Sequence[pa.Array]) -> Iterator[tuple[FoundRows, Ints]]:
+        """Yield the rows that compiled code found, by segment, and the numbers of the keys that are not theirs."""
+        order = np.argsort(places)
+        order = order[int(places[order].searchsorted(0)) :]
+        slots, first = np.unique(places[order] >> 32, return_index=True)
+        for slot, numbers in zip(slots.tolist(), np.split(order, first[1:]), strict=False):
+            opened = self._opened[self._metas[slot].name]
+            yield rows_of_places(opened, places[numbers], numbers, keys)
 
     def _by_slot(self, hashes: Hashes, moment: int) -> Iterator[tuple[int, Ints]]:
         """Yield (slot, numbers of the hashes that its segment may have at a moment, by hash), slots ascending."""
@@ -222,8 +246,11 @@ class PointLookup:
 
     def rows_ending_from(self, key: Key, moment: int) -> Iterator[tuple[OpenedSegment, int, int]]:
         """Yield (segment, row, end) of all versions and tombstones of `ending_from`, in no order."""
-        key_hash = self._hash(key)
-        form = key if self._form is None else self._form(key)
+        if self._form is None:
+            form, key_hash = key, self._hash(key)
+        else:
+            form = self._form(key)
+            key_hash = xxh64_intdigest(form)  # the hash of text and of bytes
         found, times = self._filter, self._all
         every = found.every  # before the bits: another thread may enter a segment meanwhile
         slots = (found.slots_of(key_hash) | every) & times.from_end[bisect_left(times.ends, moment) // times.step]

@@ -19,6 +19,7 @@ from statestore.catalog.reads.points.batch_readers import BatchColumns
 from statestore.catalog.reads.points.cell_readers import bytes_test, row_reader, user_reader
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Ints
+from statestore.formats.segments.segment import Segment
 from statestore.formats.segments.segment_meta import ClosureSlice, SegmentMeta
 
 Closures = tuple[ClosureSlice, ...]
@@ -55,13 +56,18 @@ class OpenedSegment:
         self.row_order: int | None = None  # of `point_kernels.order_of_rows`, where it was asked for
         self._added: memoryview | None = None
         file = files.open_segment(meta)
-        opened = partial(files.open_segment, meta)
+
+        def opened() -> Segment:  # not from the cache of files: a file that was removed since stays mapped here
+            files.check_length(meta.file)
+            return file
+
         hashes, rows, directory, shift = files.index(meta).memory_views()
         starts = file.int64("valid_from").data
         if meta.role == "delta":
             rows = _by_start(hashes, rows, starts)
         spec = files.spec
 
+        self.key_schema = spec.key
         self.keys = BatchColumns(opened, spec.key_names)
         self.values = BatchColumns(opened, () if meta.tombstone else spec.value_names)
         self.probe = SegmentProbe(
@@ -94,7 +100,8 @@ class OpenedSegment:
         if pieces:
             layers = _added(layers, _merged(pieces))
         opened = OpenedSegment.__new__(OpenedSegment)
-        opened.meta, opened.keys, opened.values = self.meta, self.keys, self.values
+        opened.meta, opened.key_schema = self.meta, self.key_schema
+        opened.keys, opened.values = self.keys, self.values
         opened.closures, opened.layers = closures, layers
         opened.row_order, opened._added = self.row_order, self._added
         opened.probe = self.probe._replace(new_end=_new_end(layers) if layers else None)

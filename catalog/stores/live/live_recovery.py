@@ -14,8 +14,9 @@ from statestore.catalog.commits.changelog_ownership import Changelogs
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.changes import plan_changes, read_changes
-from statestore.catalog.reads.scan import NOW, TimeRange, plan, read_split, splits_of
+from statestore.catalog.reads.scan import NOW, TimeRange, plan, splits_of
 from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.catalog.reads.split_reading import read_split
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.stores.live.hot_tier import HotTier
 from statestore.catalog.stores.live.live_rows import RowForms, apply_rows

@@ -51,6 +51,9 @@ class LiveStore(TierHandle):
         After an error the commit was not made, the writes are still acknowledged, and the call can be repeated. After
         CommitUnknownError the commit may have been made; a repeated call first determines that, and commits nothing
         twice.
+
+        Threads that share the handle can go on writing during a commit (without ``transaction``). The next commit takes
+        all their writes, and each thread gets the version that has its own.
         """
         transaction = check_transaction(transaction)
         if transaction is not None:

@@ -28,6 +28,7 @@ from statestore.formats.kernels import compiled_use
 KEYS, ROWS, COMMITS = 300, 900, 7
 USERS_OF_KERNELS = (
     "catalog.commits.open_row_lookup",
+    "catalog.commits.open_rows",
     "catalog.commits.publish_commit",
     "catalog.commits.record_timelines",
     "catalog.commits.sorted_records",

@@ -25,6 +25,7 @@ from statestore.catalog.log import storage
 from statestore.catalog.log.entries import CommitEntry, write_entry
 from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.storage import LocalStorage, Storage
+from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
 from statestore.catalog.upkeep import publish_compaction, vacuum
 from statestore.catalog.upkeep.vacuum import LEFT_BEHIND
@@ -258,6 +259,7 @@ def test_vacuum_forces_the_log_to_the_disk_before_it_removes_anything(
     """Else a power failure could take back the entry that made a file unneeded, but not the removal."""
     store.put("b", 2, timestamp=2000)
     store.commit()
+    store.auto_compact = False  # so that the compaction leaves what it replaced
     store.compact(full=True)
     steps: list[str] = []
     settle, delete = LocalStorage.settle, LocalStorage.delete
@@ -350,3 +352,21 @@ def test_a_keyed_commit_whose_last_step_fails_is_not_repeated(tmp_path: Path, mo
             assert not found.was_committed("7-" + raised.value.commit.split("-")[1])
             assert found.commit([part]) == 2
     assert found.retained() == [1, 2]
+
+
+def test_a_commit_has_its_claim_before_it_reads_the_log(
+    store: VersionedStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log is not trimmed while a claim is held, so a commit that stops behind its look at the log loses nothing."""
+    held: list[bool] = []
+    leased = SegmentFiles.leased
+
+    def reads(files: SegmentFiles, *arguments: Any) -> Any:
+        held.append(any_claim_held(tmp_path / "s"))
+        return leased(files, *arguments)
+
+    monkeypatch.setattr(SegmentFiles, "leased", reads)
+    store.put("b", 2, timestamp=2000)
+    store.commit()
+    assert held == [True]
+    assert not any_claim_held(tmp_path / "s")

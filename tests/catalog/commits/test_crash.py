@@ -26,6 +26,7 @@ import statestore
 from statestore.catalog import catalog as catalog_module
 from statestore.catalog.commits import open_rows as current_rows
 from statestore.catalog.commits import publish_commit as write
+from statestore.catalog.commits.ranges import divided_records
 from statestore.catalog.log.log_state import file_names
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
 from statestore.catalog.stores.versioned.versioned_store import NaturalVersionedStore
@@ -95,6 +96,12 @@ OPERATIONS = {
         lambda s: s.write(as_table([("b", 1, 20), ("e", 2, 20)]), mode="overwrite"), [_overwrite], puts=False
     ),
     "bulk write": Operation(_bulk_write, [_bulk], puts=False, settings=((current_rows, "MIN_KEYS", 1),)),
+    "divided write": Operation(
+        _bulk_write, [_bulk], puts=False, settings=((current_rows, "MIN_KEYS", 1), (divided_records, "MEMORY", 1))
+    ),
+    "divided commit": Operation(
+        lambda s: s.commit(), [Model.commit], settings=((current_rows, "MIN_KEYS", 1), (divided_records, "MEMORY", 1))
+    ),
     "full compaction": Operation(lambda s: s.compact(full=True), [Model.same_again], settings=SMALL),
     "second compaction": Operation(lambda s: s.compact(full=True), [Model.same_again], settings=SMALL, compacted=True),
     "minor compaction": Operation(lambda s: s.compact(), [Model.same_again], settings=MINOR),

@@ -18,7 +18,7 @@ import statestore
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import local_root
 from statestore.catalog.reads import row_ends
-from statestore.catalog.reads.carried_closures import BoundedCache
+from statestore.catalog.reads.pieces.carried_closures import BoundedCache
 from statestore.catalog.reads.row_ends import ABSENT, SegmentWithClosures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.errors import CorruptError

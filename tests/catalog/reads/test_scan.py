@@ -8,15 +8,17 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from support.stores.scan_loops import WAYS, read_by
 
 import statestore
 from statestore.catalog.log.log_state import EMPTY, LogState
 from statestore.catalog.log.version_chunks import NUMBERS, TEXTS
-from statestore.catalog.reads import scan
+from statestore.catalog.reads import chosen_rows, split_reading
 from statestore.catalog.reads.extremes import extremes
 from statestore.catalog.reads.row_ends import ABSENT
-from statestore.catalog.reads.scan import NOW, TimeRange, live_rows, live_starts, plan, read_split, splits_of
+from statestore.catalog.reads.scan import NOW, TimeRange, live_rows, live_starts, plan, splits_of
 from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.catalog.reads.split_reading import read_split
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.segments.closures import encode_closures
 from statestore.formats.segments.ipc_file import Batches, encode_file
@@ -140,10 +142,13 @@ def _read(store: Stored, window: TimeRange) -> list[tuple[int, int, int | None]]
 
 
 @pytest.mark.parametrize(("seed", "closing"), [(1, (0, 1, 2, 3, 4, 5)), (2, (2,)), (3, ()), (4, (0, 5))])
+@pytest.mark.parametrize("way", WAYS)
 def test_rows_of_blocks_are_those_of_a_check_of_each_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, closing: tuple[int, ...]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, closing: tuple[int, ...], way: str
 ) -> None:
-    monkeypatch.setattr(scan, "CHUNK_ROWS", 30)
+    monkeypatch.setattr(split_reading, "CHUNK_ROWS", 30)
+    monkeypatch.setattr(chosen_rows, "GROUP_ROWS", 70)
+    read_by(monkeypatch, way)
     store = stored(tmp_path, seed, closing)
     random = np.random.default_rng(seed)
     for moment in [0, NOW, LAST_TIME, *random.integers(0, LAST_TIME, 12).tolist()]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import statestore
-from statestore.catalog.stores.versioned import versioned_store
+from statestore.catalog.stores.versioned import versioned_reads
 from statestore.formats.errors import InvalidInputError, NotFoundError
 
 KEYS = [f"k{number}" for number in range(60)]
@@ -37,7 +37,7 @@ def store(tmp_path: Path) -> Iterator[Any]:
 def test_it_is_get_of_each_key_at_every_time(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = [*KEYS[::-1], "none", KEYS[3], KEYS[3]]
     for few in (100, 0):
-        monkeypatch.setattr(versioned_store, "FEW_KEYS", few)
+        monkeypatch.setattr(versioned_reads, "FEW_KEYS", few)
         for moment in (None, *range(0, 1100, 37)):
             assert store.get_many(asked, as_of=moment) == [store.get(key, as_of=moment) for key in asked]
     assert any(record is not None for record in store.get_many(asked, as_of=500))

@@ -241,6 +241,26 @@ def test_a_planner_that_ends_leaves_a_lease_for_a_time(
             list(table.read(split, query))
 
 
+def test_a_held_store_can_be_copied_file_by_file(store: VersionedStore, model: Model, tmp_path: Path) -> None:
+    """Versions that come after the hold are copied, too, although their files are replaced before that."""
+    copy = tmp_path / "copy/s"
+    with statestore.connect(root(store).parent).open_store("s", read_only=True) as reader:
+        assert isinstance(reader, VersionedStore)
+        with reader.hold() as version:
+            assert version == 3
+            write(store, model, [("b", 9, 30)])
+            shutil.copytree(root(store) / "log", copy / "log")
+            replace_all(store, model)
+            assert store.vacuum() == [] == store.vacuum(older_than=0)
+            shutil.copytree(root(store) / "segments", copy / "segments")
+            shutil.copy(root(store) / "store.json", copy)
+        assert store.vacuum() != []
+    verification = statestore.verify(copy)[0]
+    assert verification.problems == () and verification.versions == (0, 4)
+    with statestore.connect(copy.parent).open_store("s", read_only=True) as copied:
+        assert set(rows_of(copied.scan(), "k", "v")) == {("a", 4), ("b", 9), ("c", 6)}
+
+
 def test_a_missing_file_that_is_needed_is_damage(store: VersionedStore) -> None:
     splits = store.table.splits(Query())
     for name in names(store):

@@ -30,8 +30,9 @@ def model() -> Model:
 
 @pytest.fixture
 def store(tmp_path: Path, model: Model) -> VersionedStore:
-    """Three commits and a compaction of all of them."""
+    """Three commits and a compaction of all of them, which leaves what it replaced."""
     found = create(statestore.connect(tmp_path))
+    found.auto_compact = False
     for rows in ROWS:
         write(found, model, rows)
     found.compact(full=True)

@@ -223,7 +223,7 @@ def test_help_names_every_command(run: Run) -> None:
     found = run("--help")
     assert found.code == 0
     reading = ("inspect", "sql", "get", "history", "scan", "diff", "changes", "versions")
-    upkeep = ("verify", "compact", "expire", "vacuum")
+    upkeep = ("verify", "compact", "expire", "vacuum", "hold")
     assert all(f"\n  {name} " in found.out for name in (*reading, *upkeep, "demo"))
 
 

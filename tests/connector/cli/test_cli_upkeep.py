@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,11 @@ import pytest
 from support.command_line import at_terminal, cells, run
 
 import statestore
+from statestore.catalog.log.log_state import file_names
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
+from statestore.connector.cli import upkeep
 from statestore.connector.terminal.output import cell, human_bytes
+from statestore.connector.terminal.progress import Advance
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
 SCRIPT = Path(sys.executable).parent / "statestore"
@@ -127,15 +132,16 @@ def test_expire(warehouse: Path) -> None:
 def test_vacuum_lists_before_it_removes(warehouse: Path) -> None:
     before = state(warehouse, "two")
     run("compact", warehouse, "--full")
-    assert run("vacuum", warehouse, "--json") == (0, "", "0 files, 0 B removed\n")
-    listed = run("vacuum", warehouse, "--dry-run", "--older-than", "0 s", "--json")
+    assert run("vacuum", warehouse, "--older-than", "1 day", "--json") == (0, "", "0 files, 0 B removed\n")
+    listed = run("vacuum", warehouse, "--dry-run", "--json")
     rows = listed.rows
+    assert rows == run("vacuum", warehouse, "--dry-run", "--older-than", "0 s", "--json").rows
     assert {row["store"] for row in rows} == {"one", "two"} and not any(row["removed"] for row in rows)
     size = sum(row["bytes"] for row in rows)
     assert listed.err == f"{len(rows)} files, {human_bytes(size)} would be removed\n"
     paths = [warehouse / row["store"] / row["file"] for row in rows]
     assert size == sum(path.stat().st_size for path in paths)
-    assert run("vacuum", warehouse, "two", "--older-than", "0").code == 0
+    assert run("vacuum", warehouse, "two").code == 0
     left = {path.parts[-3] for path in paths if path.exists()}
     assert left == {"one"} and state(warehouse, "two") == before
     assert run("verify", warehouse).code == 0
@@ -207,6 +213,37 @@ def test_a_bar_is_drawn_for_a_terminal_only(warehouse: Path) -> None:
         os.close(theirs)
     assert b"verify two" in drawn and b"\x1b[" in drawn
     assert watched.stdout == silent.stdout
+
+
+def test_the_bar_of_compact_counts_rows(warehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It grows from nothing to everything, for each store, and never beyond its total."""
+    calls: list[tuple[str, int, int | None]] = []
+
+    @contextlib.contextmanager
+    def watched() -> Iterator[Advance]:
+        yield lambda text, done, total: calls.append((text, done, total))
+
+    monkeypatch.setattr(upkeep, "progress", watched)
+    assert run("compact", warehouse, "--full").code == 0
+    for number, name in enumerate(("one", "two")):
+        first, *rest = [(done, total) for text, done, total in calls if text == f"compact {name}"]
+        assert first == (number, 2), "which of the stores, until its work reports rows"
+        assert rest[0][0] == 0 and rest[-1][0] == rest[-1][1] and (rest[-1][1] or 0) >= 8
+        assert all(total is not None and done <= total for done, total in rest)
+
+
+def test_hold_runs_a_command_while_files_stay(warehouse: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Whatever another process replaces and vacuums meanwhile."""
+    copy = tmp_path_factory.mktemp("copy") / "warehouse"
+    with statestore.connect(warehouse).open_store("two", read_only=True) as store:
+        needed = file_names(store._log_state)
+    others = f"{SCRIPT} compact {warehouse} two --full && {SCRIPT} vacuum {warehouse} two"
+    assert run("hold", warehouse, "--", "sh", "-c", f"{others} && cp -R {warehouse} {copy} && exit 7").code == 7
+    assert all((copy / "two" / name).exists() for name in needed)
+    assert run("verify", copy).code == 0
+    assert {row["file"] for row in run("vacuum", warehouse, "two", "--json").rows} == needed
+    wrong = run("hold", warehouse, "--", "no-such-command")
+    assert wrong.code == 2 and "no-such-command cannot be run" in wrong.err
 
 
 def test_interruption_is_130_without_a_traceback(warehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,9 @@ from support.stores.versioned_model import Model
 
 import statestore
 from statestore.catalog.reads import masked_rows
+from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
-from statestore.connector.duckdb import reading, relation
+from statestore.connector.duckdb import kept_rows, reading, relation
 
 SECOND = 1000
 
@@ -69,6 +70,18 @@ MOMENTS: list[dict[str, int]] = [
 ]
 
 
+@pytest.fixture(params=["batches", "columns", "few columns"])
+def kept(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept of rows that a query read: batches, or columns of live rows, as of compressed segments."""
+    if request.param != "batches":
+        monkeypatch.setattr(kept_rows, "KEPT_ROWS", -1)
+        monkeypatch.setattr(VersionedTable, "is_mapped", lambda *_: False)
+        monkeypatch.setattr(reading, "BATCH_ROWS", 16)
+    if request.param == "few columns":
+        monkeypatch.setattr(kept_rows, "COPIED_BYTES", 600)
+
+
+@pytest.mark.usefixtures("kept")
 @pytest.mark.parametrize("moment", MOMENTS, ids=str)
 def test_every_query_has_the_rows_of_the_model(
     scanned: str, history: tuple[str, Model], moment: dict[str, int]

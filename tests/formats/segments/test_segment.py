@@ -184,7 +184,7 @@ def test_taken_cells_are_those_of_the_whole_column(monkeypatch: pytest.MonkeyPat
     for rows in (shuffled, np.sort(shuffled), np.array([], np.int64), np.array([999]), np.array([700, 699, 1, 700])):
         segment = Segment(meta, data, store_schema(table))
         assert segment.take("k", rows).to_pylist() == table.column("k").take(pa.array(rows, pa.int64())).to_pylist()
-    touched = {number for number, _ in segment._arrays}
+    touched = {number for column in segment._columns for number, found in enumerate(column) if found}
     assert touched == ({0, 2} if batch_rows == 300 else {0})
 
 

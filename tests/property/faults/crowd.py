@@ -16,7 +16,7 @@ from faults.workload import OutsideLog
 from statestore import StateStoreError
 
 YEAR = 365 * 86_400
-GONE = ("FILE_NOT_FOUND", "VERSION_NOT_FOUND", "TIME_NOT_KEPT")  # what vacuum(older_than=0) may do to others
+GONE = ("VERSION_NOT_FOUND", "TIME_NOT_KEPT")  # what vacuum(older_than=0) may do to others
 
 
 def numbers_of(log: Path) -> tuple[list[int], list[int]]:

@@ -28,6 +28,7 @@ def small_thresholds() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compaction_rules, "DEFAULT", TINY)
         patch.setattr(new_files, "INDEX_MIN_ROWS", 4)
+        patch.setattr(point_lookup, "FEW", 1)
         patch.setattr(point_lookup, "CHECKPOINTS", 2)
         yield
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -232,3 +235,49 @@ def test_a_refused_transaction_takes_back_only_its_own_writes(
     assert repeated.result(WAIT) == 1
     assert store.commit() == 2
     assert values(store) == [("first", 0), ("k0", 0)]
+
+
+# Acknowledges each put and each commit of its threads by a line.
+WRITER = """
+import os, sys, threading, statestore
+root, kind = sys.argv[1:]
+store = statestore.connect(root).open_store("s")
+def work(thread):
+    for number in range(100_000):
+        key = f"{thread}-{number}"
+        store.put(key, number) if kind == "key_value" else store.put(key, number, number)
+        os.write(1, b"put %s\\n" % key.encode())
+        if number % 3 == 2:
+            store.commit()
+            os.write(1, b"commit %s\\n" % key.encode())
+for thread in range(5):
+    threading.Thread(target=work, args=(thread,)).start()
+"""
+
+
+@pytest.mark.parametrize("kind", ["key_value", "versioned"])
+def test_threads_that_are_killed_lose_nothing_that_was_acknowledged(tmp_path: Path, kind: str) -> None:
+    """What a commit acknowledged is in the table, what a put acknowledged is there for the next commit, all once."""
+    catalog = statestore.connect(tmp_path)
+    catalog.create_store("s", kind=kind, key={"k": "string"}, value={"v": "bigint"}).close()
+    command = [sys.executable, "-c", WRITER, str(tmp_path), kind]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        said = b""
+        while said.count(b"commit") < 40:
+            said += os.read(writer.stdout.fileno(), 65_536)
+        writer.kill()
+        said += writer.stdout.read()
+    lines = [line.split() for line in said.decode().rpartition("\n")[0].splitlines()]
+    put = {key for what, key in lines if what == "put"}
+    committed = set()
+    for key in (key for what, key in lines if what == "commit"):
+        thread, _, last = key.partition("-")
+        committed |= {f"{thread}-{number}" for number in range(int(last) + 1)}
+    with catalog.open_store("s") as store:
+        assert committed <= {key for key, _ in values(store)}
+        store.commit()
+        rows = values(store, version=store.version)
+        assert len(rows) == len(set(rows)) and put <= {key for key, _ in rows}
+        assert all(number == int(key.partition("-")[2]) for key, number in rows)
+        assert len(rows) - len(put) <= 5  # a put whose line was not written yet

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,11 @@ class PendingClosures:
     @property
     def nbytes(self) -> int:
         return _STATE_BYTES + sum(run.rows.nbytes + run.ends.nbytes + run.number.nbytes for run in self.runs)
+
+    @cached_property
+    def addresses(self) -> tuple[tuple[int, int, int, int], ...]:
+        """Where rows, ends and numbers of each run are in memory, and how many there are, for compiled loops."""
+        return tuple((_address(run.rows), _address(run.ends), _address(run.number), len(run.rows)) for run in self.runs)
 
     def extended(self, slices: Slices, read: ReadSlice) -> PendingClosures:
         """Return the state after ``slices``, which begin with those of this state."""
@@ -129,6 +135,11 @@ class OpenMarks:
     def nbytes(self) -> int:
         return _STATE_BYTES + self.bits.nbytes
 
+    @cached_property
+    def address(self) -> int:
+        """Where the bits are in memory, for compiled loops."""
+        return _address(self.bits)
+
     @staticmethod
     def of(ends: Ints) -> OpenMarks:
         """Return the marks by the stored ends alone."""
@@ -193,6 +204,13 @@ class BoundedCache:
     def clear(self) -> None:
         self._kept.clear()
         self.used = 0
+
+
+def _address(array: U32s | Ints | Bytes) -> int:
+    if not array.flags.c_contiguous:
+        raise ValueError("an array with gaps has no single address")
+    address: int = array.ctypes.data
+    return address
 
 
 def _merged(older: _Run, newer: _Run) -> _Run:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statestore.catalog.reads import live_batches as module
-from statestore.catalog.reads.live_batches import JOINED_ROWS, joined, live_batches
+from statestore.catalog.reads.pieces import live_batches as module
+from statestore.catalog.reads.pieces.live_batches import JOINED_ROWS, joined, live_batches
 
 ROWS = 6_000
 BATCH = pa.RecordBatch.from_pydict(

@@ -1,0 +1,312 @@
+"""The record batches of a split: the rows of its pieces that belong to the window and pass the filters.
+
+A batch costs its maker and its consumer some ten microseconds each, and a history has its rows in hundreds of pieces.
+So only long parts whose rows all belong to the answer are passed as views of the file. The rows of all others are
+judged together and copied together. Filters are applied piece by piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from statestore.catalog.reads.chosen_rows import (
+    ChosenRows,
+    Part,
+    all_chosen,
+    chosen_rows,
+    groups_of_parts,
+    stored_columns,
+)
+from statestore.catalog.reads.gathered_columns import GatheredColumn, TooMuchTextError, rows_between, usual_bytes
+from statestore.catalog.reads.pieces.live_batches import joined, live_batches
+from statestore.catalog.reads.row_ends import chosen_ends, pair_ends
+from statestore.catalog.reads.scan import CHUNK_ROWS, VERSION_COLUMN, Piece, StoreSplit, TimeRange, judged
+from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.formats.errors import StateStoreError
+from statestore.formats.kernels.arrays import Bools, Ints
+from statestore.formats.kernels.compiled_use import copies_pay
+from statestore.formats.segments.segment_write import end_column
+from statestore.formats.values.filters import Filter, key_lookups, mask
+from statestore.formats.values.key_codec import KeyCodec
+
+GATHERED_ROWS = 8_192  # where loops are not compiled, the rows of smaller pieces are gathered
+_LAST_HASH = (1 << 64) - 1
+VIEWED_BYTES = 1 << 17  # a part of so many bytes is passed as a view of the file
+BATCH_BYTES = 1 << 22  # of a batch of copied rows
+LEAST_ROWS = 1 << 10  # of such a batch, if there are enough
+END = "valid_to"
+
+
+def read_split(
+    files: SegmentFiles,
+    split: StoreSplit,
+    columns: tuple[str, ...],
+    filters: tuple[Filter, ...] = (),
+    in_order: bool = False,
+    schema: pa.Schema | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield record batches with ``columns`` (names of stored columns, VERSION_COLUMN for the writing commit).
+
+    Rows come in any order, unless they are to come ``in_order``. ``schema``: that of the batches, by default that of
+    the columns as they are stored, all of them nullable.
+    """
+    schema = schema or _schema(files, columns)
+    pieces: Sequence[Piece] = split.pieces
+    if columns and not filters and split.hashes is None and not in_order:
+        compiled = copies_pay(split.rows)
+        gathered = pieces if compiled else [piece for piece in pieces if piece.rows < GATHERED_ROWS]
+        yield from gathered_batches(files, gathered, split.window, schema, compiled)
+        if len(gathered) == len(pieces):
+            return
+        pieces = [piece for piece in pieces if piece.rows >= GATHERED_ROWS]
+    names = list(dict.fromkeys([*columns, *(f.column for f in filters)]))
+    lookups = _lookup_hashes(files, filters) if filters and split.hashes is None else None
+    batches = (
+        batch for piece in pieces for batch in _read_piece(files, piece, split, names, list(columns), filters, lookups)
+    )
+    for batch in batches if in_order else joined(batches):
+        yield pa.RecordBatch.from_arrays(batch.columns, schema=schema) if columns else batch
+
+
+def _schema(files: SegmentFiles, columns: Sequence[str]) -> pa.Schema:
+    stored = files.spec.segment_schema(False, False)
+    return pa.schema([pa.field(name, stored.field(_physical(name)).type) for name in columns])
+
+
+def gathered_batches(
+    files: SegmentFiles, pieces: Sequence[Piece], window: TimeRange, schema: pa.Schema, compiled: bool
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of pieces that belong to the window, in any order, with the columns of ``schema``.
+
+    VERSION_COLUMN is the commit that wrote a row.
+    """
+    reading = _Reading(files, window, schema, compiled)
+    waiting: list[ChosenRows] = []
+    rows = 0
+    for parts in groups_of_parts(files, pieces):
+        plain = [part for part in parts if reading.is_plain(part)]
+        yield from reading.views(plain, None)
+        others = parts if not plain else [part for part in parts if not reading.is_plain(part)]
+        if not others:
+            continue
+        chosen = chosen_rows(files, others, window, reading.shows_ends, compiled)
+        whole = reading.whole_parts(chosen)
+        if whole:
+            found = chosen.only(whole)
+            yield from reading.views(found.parts, found)
+            left = set(range(len(others))) - set(whole)
+            chosen = chosen.only(sorted(left))
+        waiting.append(chosen)
+        rows += chosen.count
+        if rows >= reading.kept_rows:
+            yield from reading.copies(all_chosen(waiting))
+            waiting, rows = [], 0
+    if rows:
+        yield from reading.copies(all_chosen(waiting))
+
+
+class _Reading:
+    """One read: its columns and how they are passed on."""
+
+    def __init__(self, files: SegmentFiles, window: TimeRange, schema: pa.Schema, compiled: bool) -> None:
+        self._files = files
+        self._compiled = compiled
+        self._window = window
+        self._stored = ["_added" if name == VERSION_COLUMN else name for name in schema.names]
+        self.shows_ends = END in schema.names
+        self._schema = schema
+        row_bytes = max(sum(usual_bytes(kind) for kind in schema.types), 1)
+        self._viewed_rows = VIEWED_BYTES / row_bytes
+        self.kept_rows = min(BATCH_BYTES / row_bytes, CHUNK_ROWS)  # so many are copied before more rows are judged
+
+    def is_plain(self, part: Part) -> bool:
+        """Return whether a part is passed as a view of the file, and no end need be computed."""
+        if part.cut or part.length < self._viewed_rows:
+            return False
+        return not self.shows_ends or (self._window.newest and not part.segment.closures)
+
+    def whole_parts(self, chosen: ChosenRows) -> list[int]:
+        """Return the numbers of parts that are passed as views, but for their ends."""
+        counts = (chosen.bounds[1:] - chosen.bounds[:-1]).tolist()
+        return [
+            number
+            for number, (part, count) in enumerate(zip(chosen.parts, counts, strict=True))
+            if count == part.length >= self._viewed_rows
+        ]
+
+    def views(self, parts: list[Part], chosen: ChosenRows | None) -> Iterator[pa.RecordBatch]:
+        """Yield all rows of each part as a view, with the ends of ``chosen`` if there are any."""
+        if not parts:
+            return
+        bounds = [] if chosen is None else chosen.bounds.tolist()
+        stored = [() if chosen and name == END else stored_columns(parts, name) for name in self._stored]
+        for number, part in enumerate(parts):
+            arrays = [
+                columns[number].array.slice(part.first, part.length)
+                if columns
+                else _ends(chosen, *bounds[number : number + 2])
+                for columns in stored
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def copies(self, chosen: ChosenRows) -> Iterator[pa.RecordBatch]:
+        """Yield copies of the chosen rows."""
+        for file in {id(part.file): part.file for part in chosen.parts}.values():
+            self._files.check_length(file.meta.file)  # the consumer may have taken its time
+        columns = [
+            None if name == END and self.shows_ends else GatheredColumn(chosen, name, self._compiled)
+            for name in self._stored
+        ]
+        row_bytes = sum(8.0 if column is None else column.row_bytes for column in columns)
+        most = int(min(max(BATCH_BYTES / row_bytes, LEAST_ROWS), CHUNK_ROWS))
+        batches = -(-chosen.count // most)
+        for number in range(batches):
+            first, stop = number * chosen.count // batches, (number + 1) * chosen.count // batches
+            yield from self._copied(columns, chosen, first, stop)
+
+    def _copied(
+        self, columns: list[GatheredColumn | None], chosen: ChosenRows, first: int, stop: int
+    ) -> Iterator[pa.RecordBatch]:
+        some = rows_between(chosen, first, stop, self._compiled)
+        try:
+            arrays = [_ends(chosen, first, stop) if column is None else column.rows(some) for column in columns]
+        except TooMuchTextError:
+            if stop - first == 1:
+                raise
+            middle = (first + stop) // 2
+            yield from self._copied(columns, chosen, first, middle)
+            yield from self._copied(columns, chosen, middle, stop)
+            return
+        yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def _ends(chosen: ChosenRows | None, first: int, stop: int) -> pa.Array:
+    assert chosen is not None
+    assert chosen.ends is not None
+    return end_column(chosen.ends[first:stop])
+
+
+def _read_piece(
+    files: SegmentFiles,
+    piece: Piece,
+    split: StoreSplit,
+    names: list[str],
+    columns: list[str],
+    filters: tuple[Filter, ...],
+    lookups: list[int] | None,
+) -> Iterator[pa.RecordBatch]:
+    found = (
+        _all_rows(files, piece, split.window, names)
+        if lookups is None
+        else _looked_up(files, piece, split.window, names, lookups)
+    )
+    chosen = _hashed_rows(files, piece, split.hashes)
+    for at, batch, alive in found:
+        live = alive if chosen is None else _and(alive, chosen[at : at + batch.num_rows])
+        selected = mask(filters, batch) if filters else None
+        keep = _and(live, None if selected is None else selected.to_numpy(zero_copy_only=False))
+        shown = batch.select(columns)
+        yield from [shown] if keep is None else live_batches(shown, keep)
+
+
+def _lookup_hashes(files: SegmentFiles, filters: tuple[Filter, ...]) -> list[int] | None:
+    """Return the hashes of the keys that the filters pin.
+
+    None if the filters pin no keys, or pin a key that no key of this type can be.
+    """
+    pinned = key_lookups(filters, files.spec.key_names)
+    if pinned is None:
+        return None
+    codec = KeyCodec(files.spec.key)
+    try:
+        return [codec.hash(codec.normalize(key)) for key in pinned]
+    except StateStoreError:
+        return None
+
+
+def _hashed_rows(files: SegmentFiles, piece: Piece, hashes: tuple[int, int] | None) -> Bools | None:
+    """Return a mask of the rows of a segment whose key hashes lie in a range; None for all rows."""
+    if hashes is None:
+        return None
+    index = files.index(piece.segment.meta)
+    bounds = np.array([min(bound, _LAST_HASH) for bound in hashes], np.uint64)
+    low, high = np.searchsorted(index.hashes, bounds)
+    if hashes[1] > _LAST_HASH:
+        high = index.entries
+    found = np.zeros(index.entries, bool)
+    found[index.rows[low:high]] = True
+    return found
+
+
+def _and(left: Bools | None, right: Bools | None) -> Bools | None:
+    if left is None or right is None:
+        return right if left is None else left
+    return left & right
+
+
+def _all_rows(
+    files: SegmentFiles, piece: Piece, window: TimeRange, names: list[str]
+) -> Iterator[tuple[int, pa.RecordBatch, Bools | None]]:
+    """Yield (first row, batch, mask of the rows that belong to the window or None for all)."""
+    meta = piece.segment.meta
+    file = files.open_segment(meta)
+    physical = [_physical(name) for name in names]
+    for start in range(piece.start, piece.stop, CHUNK_ROWS):
+        stop = min(start + CHUNK_ROWS, piece.stop)
+        live, ends = judged(files, piece, start, stop, window, "valid_to" in names)
+        if live is not None and not live.any():
+            continue
+        files.check_length(meta.file)  # a scan may take hours
+        at = start
+        for stored in file.batches(physical, start, stop, CHUNK_ROWS):
+            mine = slice(at - start, at - start + stored.num_rows)
+            shown = _with_ends(stored, names, None if ends is None else ends[mine])
+            yield at, shown, None if live is None else live[mine]
+            at += stored.num_rows
+
+
+def _looked_up(
+    files: SegmentFiles, piece: Piece, window: TimeRange, names: list[str], lookups: list[int]
+) -> Iterator[tuple[int, pa.RecordBatch, Bools | None]]:
+    """Yield only the rows that have a requested key hash; the caller's filters drop other keys of the same hash."""
+    meta = piece.segment.meta
+    probes = np.array(lookups, np.uint64)
+    _, matches = files.match(meta, np.unique(probes))
+    rows = np.sort(matches[(matches >= piece.start) & (matches < piece.stop)])
+    if not len(rows):
+        return
+    ends = _chosen_ends(files, piece, window, rows, "valid_to" in names)
+    live = None
+    file = files.open_segment(meta)
+    if ends is not None and piece.cut:
+        live = ends > window.low
+        if window.low < window.high:
+            live &= ends > file.int64("valid_from")[rows]
+    arrays = [file.take(_physical(name), rows) for name in names]
+    stored = pa.RecordBatch.from_arrays(arrays, names=[_physical(n) for n in names])
+    yield piece.start, _with_ends(stored, names, ends), live
+
+
+def _chosen_ends(files: SegmentFiles, piece: Piece, window: TimeRange, rows: Ints, shows_ends: bool) -> Ints | None:
+    """Return the ends of these rows; None if those of the answer are the stored ones."""
+    segment = piece.segment
+    if window.newest:
+        return chosen_ends(files, segment, rows) if piece.cut or (shows_ends and segment.closures) else None
+    if not piece.cut and not shows_ends:
+        return None
+    return pair_ends(files, segment, rows, np.full(len(rows), window.version))
+
+
+def _physical(name: str) -> str:
+    return "_added" if name == VERSION_COLUMN else name
+
+
+def _with_ends(stored: pa.RecordBatch, names: list[str], ends: Ints | None) -> pa.RecordBatch:
+    """Return the stored columns under their public names, with ``valid_to`` replaced by the ends of this version."""
+    arrays = list(stored.columns)
+    if ends is not None and "valid_to" in names:
+        arrays[names.index("valid_to")] = end_column(ends)
+    return pa.RecordBatch.from_arrays(arrays, names=names)

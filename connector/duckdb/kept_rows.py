@@ -1,0 +1,95 @@
+"""What is kept of the rows of one version for the next query: marks of dead rows, views of files, and copies.
+
+Batches of mapped files are kept as they are, with their dead rows. `LiveColumns` are copies without them: of columns
+that are compressed, or made for a read, when they are first read; of others when they are asked for again and again.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from statestore.connector.duckdb.live_columns import LiveColumns
+from statestore.formats.state_table import MarksDeadRows, MaskedSplit, Split
+
+MARKS = "__live"
+KEPT_ROWS = 1 << 16  # rows that take memory and are kept beside views of files
+KEPT_READS = 16  # sets of columns whose batches are kept
+READS_BEFORE_COPY = 3  # of one version and set of columns, after which live rows are copied
+COPIED_BYTES = 32 << 20  # for all copies of one view
+CHECK_SECONDS = 0.05
+
+
+@dataclass
+class KeptBatches:
+    """The batches of some columns that a query has read, which are views of files for the most part."""
+
+    batches: list[pa.RecordBatch]  # not empty
+    reads: int = 1
+
+    @property
+    def rows(self) -> int:
+        return sum(batch.num_rows for batch in self.batches)
+
+
+@dataclass
+class MarkedRows:
+    """The rows of one version with their marks, and the batches of columns that were read before."""
+
+    plan: Sequence[Split]
+    table: MarksDeadRows
+    parts: Sequence[MaskedSplit]
+    kept: OrderedDict[tuple[str, ...], KeptBatches] = field(default_factory=OrderedDict)
+    live_columns: LiveColumns = field(default_factory=lambda: LiveColumns(COPIED_BYTES))
+    _keeps: dict[tuple[str, ...], bool] = field(default_factory=dict)
+
+    @property
+    def is_uncut(self) -> bool:
+        return all(part.marks is None for part in self.parts)
+
+    @property
+    def live(self) -> int | None:
+        """The number of live rows; None where only a read finds it."""
+        counts = [part.live for part in self.parts]
+        return None if None in counts else sum(count or 0 for count in counts)
+
+    def can_keep(self, columns: tuple[str, ...]) -> bool:
+        """Whether batches of these columns take next to no memory: views of files, and few others."""
+        if columns not in self._keeps:
+            made = [part.live for part in self.parts if not self.table.is_mapped(part.split, columns)]
+            self._keeps[columns] = None not in made and sum(live or 0 for live in made) <= KEPT_ROWS
+        return self._keeps[columns]
+
+    def copies(self, asked: tuple[str, ...], columns: Sequence[pa.Field]) -> bool:
+        """Whether live rows are copied out of batches that are kept: they are numbers, few enough, and asked for
+        again."""
+        kept = self.kept.get(asked)
+        if kept is None or kept.reads + 1 < READS_BEFORE_COPY or self.is_uncut:
+            return False
+        new = [column for column in columns if column.name not in self.live_columns.kept([column.name])]
+        if not all(pa.types.is_primitive(column.type) for column in new):
+            return False
+        size = sum(column.type.bit_width for column in new) * (self.live or 0) // 8
+        return bool(size + self.live_columns.nbytes <= COPIED_BYTES)
+
+    def keep(self, asked: tuple[str, ...], batches: list[pa.RecordBatch]) -> None:
+        """Keep batches for the next query that asks for these columns."""
+        self.kept[asked] = KeptBatches(batches)
+        while len(self.kept) > KEPT_READS:
+            self.kept.popitem(last=False)
+
+    def again(self, kept: KeptBatches) -> Iterator[pa.RecordBatch]:
+        """Batches that were kept. The lengths of their files are checked first, and then again and again."""
+        kept.reads += 1
+        checked = -math.inf
+        for batch in kept.batches:
+            if time.monotonic() - checked > CHECK_SECONDS:
+                for part in self.parts:
+                    self.table.check_files(part.split)
+                checked = time.monotonic()
+            yield batch
