@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import statestore
+from statestore.catalog.upkeep.background_compaction import compaction_lock
 from statestore.catalog.upkeep.compaction_process import CompactionProcess, compaction_process_of
 from statestore.catalog.upkeep.compaction_rules import DEFAULT
 
@@ -72,12 +73,13 @@ def test_another_process_compacts_and_ends_with_the_handle(tmp_path: Path) -> No
 def test_a_killed_process_is_reported_and_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """No commit fails; the next one with due work starts another process."""
     with opened(tmp_path) as store, caplog.at_level(logging.WARNING, "statestore"):
-        commit_many(store)
         process = process_of(store)
-        worker = process._worker
-        assert worker is not None
-        os.kill(worker.process.pid, signal.SIGKILL)
-        worker.finished.wait()
+        with compaction_lock(store._files):  # so that it has published nothing
+            commit_many(store)
+            worker = process._worker
+            assert worker is not None
+            os.kill(worker.process.pid, signal.SIGKILL)
+            worker.finished.wait()
         assert store.metrics()["failed_compaction"] == "the process that compacts ended with status -9"
         assert "all commits are there" in caplog.text
         commit_many(store, MANY)
