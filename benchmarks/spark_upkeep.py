@@ -14,6 +14,7 @@ import shutil
 import statistics
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +37,7 @@ def main(commits: int, rows: int, runs: int, folder: Path) -> None:
             copy = folder / way
             shutil.copytree(folder / "made", copy)
             with statestore.connect(copy).open_store("s", auto_compact=False) as store:
-                cost = measured(lambda s=store, w=way: s.compact(full=True, spark=spark if w == "tasks" else None))
+                cost = measured(partial(store.compact, full=True, spark=spark if way == "tasks" else None))
                 answers.add(pa.compute.sum(store.scan(columns=["v"]).read_all()["v"]).as_py())
             shutil.rmtree(copy)
             if run:  # the first ones warm up
