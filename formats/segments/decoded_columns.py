@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
-DECODED_BYTES = 128 << 20
+DECODED_BYTES = 256 << 20
 
 _numbers = count()
 
