@@ -8,10 +8,11 @@ Two versioned stores have the same timelines: every value and every delete that 
 delete that ended nothing, because a later put may find it. In all other cases the writes are replayed in the order of
 commits, so that a store without versions keeps the last one of each key.
 
-An expiry leaves nothing of moments before its horizon. Rows that ended by then are not replayed. The commits up to the
-last one before the horizon are not known one by one. What they left is replayed first, in the order of times, and
-counts as one turn that is never too late. The new store has the same horizon, so that it refuses the same moments and
-puts, except for a key_value store, whose times are new.
+An expiry leaves nothing of moments before its horizon, so rows that ended by then are not replayed. Between versioned
+stores, the rows valid at the horizon are those that the newest version believes, and are never too old: what came
+before cannot be known write by write. In the order of commits, what the commits up to the horizon's version left is
+replayed first, in the order of times. The new store has the same horizon, so that it refuses the same moments and puts,
+except for a key_value store, whose times are new.
 """
 
 from __future__ import annotations
@@ -31,12 +32,10 @@ from statestore.catalog.reads.changes import plan_changes, read_changes
 from statestore.catalog.reads.table import Table
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.upkeep.expiry import run_expiry
-from statestore.catalog.upkeep.ranges.key_ranges import KeyRange
-from statestore.catalog.upkeep.timeline_writes import refused_writes, timeline_writes
+from statestore.catalog.upkeep.timeline_writes import OfKeys, refused_writes, timeline_writes
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 from statestore.formats.state_table import Query
-from statestore.formats.values.key_hash import hash_keys
 
 ALIKE = (
     frozenset(("versioned", "key_value")),
@@ -91,21 +90,22 @@ def take_over(table: VersionedTable, target: Any) -> None:
     target._advance(log_state)
 
 
-def writes_for(table: VersionedTable, spec: StoreSpec, keys: KeyRange | None = None) -> Iterator[pa.Table]:
-    """Yield key, value, ``timestamp`` and ``_change_type`` of the writes for a store ``spec``, of a range of keys or of
-    all, in the order in which the store takes them.
+def writes_for(table: VersionedTable, spec: StoreSpec, mine: OfKeys | None = None) -> Iterator[pa.Table]:
+    """Yield key, value, ``timestamp`` and ``_change_type`` of the writes for a store ``spec``, of chosen keys or all.
+
+    They have the order in which the store takes them.
     """
     if _is_timeline(table.spec, spec):
-        yield from timeline_writes(table, _retention(spec), keys)
+        yield from timeline_writes(table, _retention(spec), mine)
         return
     for writes in _in_order_of_commits(table):
-        if keys is None:
+        if mine is None:
             yield writes
             continue
         for batch in writes.to_batches():
-            hashes = hash_keys([batch.column(name) for name in table.spec.key_names])
-            mine = (hashes >= np.uint64(keys.first)) & (hashes <= np.uint64(keys.last))
-            yield pa.Table.from_batches([batch.filter(pa.array(mine))])
+            chosen = mine([batch.column(name) for name in table.spec.key_names])
+            if chosen.any():
+                yield pa.Table.from_batches([batch.filter(pa.array(chosen))])
 
 
 def _is_timeline(old: StoreSpec, new: StoreSpec) -> bool:

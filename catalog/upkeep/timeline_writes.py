@@ -10,7 +10,7 @@ believed. All times here are epoch microseconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,10 +22,11 @@ from statestore.catalog.reads.row_ends import SegmentWithClosures, ends_between,
 from statestore.catalog.reads.scan import BEGINNING, NOW
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.reads.versioned_table import VersionedTable
-from statestore.catalog.upkeep.ranges.key_ranges import KeyRange
 from statestore.formats.kernels.arrays import Bools, Ints
-from statestore.formats.values.key_hash import hash_keys
 from statestore.formats.values.types import TIME
+
+OfKeys = Callable[[list[pa.Array]], Bools]
+"""Returns which of the keys, given by their columns, are chosen."""
 
 _Rows = tuple[SegmentWithClosures, Ints, Ints]  # rows of a segment, and their starts
 
@@ -34,14 +35,13 @@ _Rows = tuple[SegmentWithClosures, Ints, Ints]  # rows of a segment, and their s
 class _Belief:
     """The belief that is replayed: the newest, or with ``retention`` that of the last commit accepted at each time.
 
-    An expiry leaves the belief of ``oldest`` and later versions about moments from ``known`` on. What ``oldest``
-    believed is accepted, because the commits before it are not known one by one.
+    An expiry leaves what each commit believed about moments from ``known`` on. Times before are not known one by one,
+    so the rows valid at that moment are those of the newest version.
     """
 
     files: SegmentFiles
     segments: tuple[SegmentWithClosures, ...]
     known: int
-    oldest: int
     stream_times: Ints | None
     retention: int
 
@@ -55,21 +55,17 @@ class _Belief:
             files,
             segments,
             BEGINNING if horizon is None else horizon.time,
-            0 if horizon is None else horizon.version,
             None if retention is None else log_state.versions.stream_time,
             retention or 0,
         )
 
     def has(self, segment: SegmentWithClosures, low: int, high: int, starts: Ints) -> Bools:
-        """Return which rows [low, high) are believed, and reach beyond the moments that have expired.
-
-        With a retention they need not reach so far: a row that ended early may be the last one before the horizon, if
-        the next row was taken back by a commit that is accepted only at its time.
-        """
+        """Return which rows [low, high) are believed, and reach beyond the moments that have expired."""
         if self.stream_times is None:
-            believed: Bools = ends_between(self.files, segment, low, high) > np.maximum(starts, self.known)
+            ends = ends_between(self.files, segment, low, high)
         else:
-            believed = pair_ends(self.files, segment, np.arange(low, high), self._accepted(starts)) > starts
+            ends = pair_ends(self.files, segment, np.arange(low, high), self._accepted(starts))
+        believed: Bools = ends > np.maximum(starts, self.known)
         return believed
 
     def refused(self, segment: SegmentWithClosures) -> int:
@@ -89,12 +85,13 @@ class _Belief:
         enough.
         """
         assert self.stream_times is not None
+        newest = len(self.stream_times) - 1
         found = np.searchsorted(self.stream_times, starts + self.retention, side="right")
-        return np.clip(found, self.oldest, len(self.stream_times) - 1)
+        return np.where(starts <= self.known, newest, np.minimum(found, newest))
 
 
-def timeline_writes(table: VersionedTable, retention: int | None, keys: KeyRange | None) -> Iterator[pa.Table]:
-    """Yield key, value, ``timestamp`` and ``_change_type`` of every entry by time, of the keys of a range or of all.
+def timeline_writes(table: VersionedTable, retention: int | None, mine: OfKeys | None) -> Iterator[pa.Table]:
+    """Yield key, value, ``timestamp`` and ``_change_type`` of every entry by time, of chosen keys or of all.
 
     ``retention`` (microseconds) is that of the new store; None accepts everything.
     """
@@ -107,9 +104,9 @@ def timeline_writes(table: VersionedTable, retention: int | None, keys: KeyRange
     last = max(segment.meta.max_valid_from for segment in belief.segments if segment.meta.rows)
     for low, high in time_ranges(files, belief.segments, min(starts), last):
         # Any number of rows may have one start. Where there are many, a range begins with it.
-        for rows in _found(belief, low, low, keys):
+        for rows in _found(belief, low, low, mine):
             yield _writes(files, [rows])
-        rest = list(_found(belief, low + 1, high, keys)) if low < high else []
+        rest = list(_found(belief, low + 1, high, mine)) if low < high else []
         if rest:
             yield _writes(files, rest).sort_by("timestamp")
 
@@ -122,7 +119,7 @@ def refused_writes(table: VersionedTable, retention: int | None) -> int:
     return sum(belief.refused(segment) for segment in belief.segments)
 
 
-def _found(belief: _Belief, first: int, last: int, keys: KeyRange | None) -> Iterator[_Rows]:
+def _found(belief: _Belief, first: int, last: int, mine: OfKeys | None) -> Iterator[_Rows]:
     """Yield the entries that start from ``first`` to ``last``, with at most SPLIT_EVENTS rows of a segment at a
     time."""
     for segment in belief.segments:
@@ -132,9 +129,8 @@ def _found(belief: _Belief, first: int, last: int, keys: KeyRange | None) -> Ite
                 high = min(end, low + SPLIT_EVENTS)
                 starts = all_starts[low - begin : high - begin]
                 chosen = np.flatnonzero(belief.has(segment, low, high, starts))
-                if keys is not None and len(chosen):
-                    hashes = hash_keys([file.take(name, low + chosen) for name in belief.files.spec.key_names])
-                    chosen = chosen[(hashes >= np.uint64(keys.first)) & (hashes <= np.uint64(keys.last))]
+                if mine is not None and len(chosen):
+                    chosen = chosen[mine([file.take(name, low + chosen) for name in belief.files.spec.key_names])]
                 if len(chosen):
                     yield segment, low + chosen, starts[chosen]
 

@@ -10,6 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from statestore.catalog.commits.parts.staged_parts import StagedPart
 from statestore.catalog.log.storage import LocalStorage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
@@ -20,7 +23,9 @@ from statestore.catalog.upkeep.ranges.compact_ranges import MIN_RANGE_ROWS
 from statestore.catalog.upkeep.ranges.key_ranges import KeyRange, key_ranges
 from statestore.catalog.upkeep.ranges.task_runs import TaskRuns
 from statestore.catalog.upkeep.rebuild import replay, take_over, writes_for
+from statestore.formats.kernels.arrays import Bools
 from statestore.formats.segments.segment_meta import file_ref_from_json, segment_meta_from_json, to_json
+from statestore.formats.values.key_hash import hash_keys
 
 SEGMENTS, FILES = ("values", "tombstones"), ("arrivals", "superseded", "left", "ended")
 STAGING = "staging"
@@ -66,9 +71,15 @@ def replay_in_tasks(runs: TaskRuns, table: VersionedTable, target: Any) -> None:
 def replay_range(plan: ReplayPlan, number: int) -> str:
     """Stage the writes of the keys of one range, in their order; return the parts as a text."""
     table = VersionedTable(LocalStorage(Path(plan.root)), plan.spec)
-    writes = writes_for(table, plan.write.spec, plan.ranges[number])
+    writes = writes_for(table, plan.write.spec, partial(_in_range, plan.ranges[number]))
     parts = plan.write.stage((number,), (batch for each in writes for batch in each.to_batches()))
     return json.dumps([part_to_json(part) for part in parts])
+
+
+def _in_range(keys: KeyRange, columns: list[pa.Array]) -> Bools:
+    hashes = hash_keys(columns)
+    mine: Bools = (hashes >= np.uint64(keys.first)) & (hashes <= np.uint64(keys.last))
+    return mine
 
 
 def part_to_json(part: StagedPart) -> dict[str, Any]:
