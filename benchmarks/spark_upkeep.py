@@ -1,6 +1,6 @@
 """Compaction in the tasks of a Spark session, beside the same compaction in one process. Prints JSON lines.
 
-    python benchmarks/spark_upkeep.py [--quick]
+    python -m benchmarks.spark_upkeep [--quick]
 
 A store of hot keys with late records and deletes is written once, copied for each run, and compacted both ways by
 turns. ``ratio`` is this package's wall time in tasks over its wall time in one process; ``cpu_ratio`` the same of CPU
@@ -14,13 +14,14 @@ import shutil
 import statistics
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from spark_write import measured, session
 
 import statestore
+from benchmarks.spark_write import measured, session
 
 T0 = 1_700_000_000_000
 
@@ -36,7 +37,7 @@ def main(commits: int, rows: int, runs: int, folder: Path) -> None:
             copy = folder / way
             shutil.copytree(folder / "made", copy)
             with statestore.connect(copy).open_store("s", auto_compact=False) as store:
-                cost = measured(lambda s=store, w=way: s.compact(full=True, spark=spark if w == "tasks" else None))  # type: ignore[misc]
+                cost = measured(partial(store.compact, full=True, spark=spark if way == "tasks" else None))
                 answers.add(pa.compute.sum(store.scan(columns=["v"]).read_all()["v"]).as_py())
             shutil.rmtree(copy)
             if run:  # the first ones warm up

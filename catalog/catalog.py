@@ -41,6 +41,7 @@ from statestore.catalog.stores.live.session import SessionStore
 from statestore.catalog.stores.live.window import WindowStore
 from statestore.catalog.stores.versioned.replay_in_tasks import replay_in_tasks
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
+from statestore.catalog.upkeep.compaction_choice import AutoCompact
 from statestore.catalog.upkeep.ranges.task_runs import runs_of
 from statestore.catalog.upkeep.rebuild import check_rebuild, replay
 from statestore.catalog.upkeep.store_folders import (
@@ -270,11 +271,13 @@ class Catalog:
         storage.settle(STORE_FILE)
         return open_handle(storage, spec)
 
-    def open_store(self, name: str, *, auto_compact: bool = True, read_only: bool = False) -> Any:
+    def open_store(self, name: str, *, auto_compact: AutoCompact = True, read_only: bool = False) -> Any:
         """Open a store with the methods of its kind (see ``create_store``) and recover the acknowledged writes of a
         crashed writer.
 
-        With ``read_only``, the handle never writes and does not keep another process from writing. Raises NotFoundError
+        ``auto_compact`` says who compacts: a thread of this process (True), a process of its own, which shares no
+        interpreter with the commits ("process"), or nobody but `compact` (False). With ``read_only``, the handle never
+        writes and does not keep another process from writing. Raises NotFoundError
         STORE_NOT_FOUND.
         """
         storage, spec = self.locate(name)

@@ -16,6 +16,7 @@ from statestore.catalog.stores.record_input import record_batch
 from statestore.catalog.stores.store_handle import StoreHandle
 from statestore.catalog.stores.versioned.live_versioned import LiveVersionedStore
 from statestore.catalog.stores.versioned.versioned_store import NaturalVersionedStore
+from statestore.catalog.upkeep.compaction_choice import AutoCompact
 
 HANDLES: dict[str, type[StoreHandle]] = {
     "versioned": NaturalVersionedStore,
@@ -35,7 +36,7 @@ def check_columns(spec: StoreSpec, schema: pa.Schema) -> None:
 
 
 def open_handle(
-    storage: Storage, spec: StoreSpec, *, auto_compact: bool = True, read_only: bool = False
+    storage: Storage, spec: StoreSpec, *, auto_compact: AutoCompact = True, read_only: bool = False
 ) -> StoreHandle | KeyedStore:
     """Return a handle with the methods of the store's kind."""
     if spec.kind == KEYED:

@@ -17,6 +17,7 @@ from statestore.formats.segments.closures import encode_closures
 from statestore.formats.segments.key_index import encode_index
 from statestore.formats.segments.segment_meta import ClosureSlice, Role, SegmentMeta
 from statestore.formats.segments.segment_write import encode_segment, end_column, time_column
+from statestore.formats.values.arrow_numbers import arrow_numbers
 from statestore.formats.values.key_hash import hash_keys, key_groups_of
 
 INDEX_MIN_ROWS = 1 << 17  # an index of fewer rows is built in memory faster than it is read from a file
@@ -126,12 +127,12 @@ def block_table(spec: StoreSpec, block: RowBlock, role: Role, tombstone: bool) -
     system: list[pa.Array] = [
         time_column(block.start),
         end_column(block.end),
-        pa.array(block.added),
-        pa.array(block.closed),
-        pa.array(block.split),
+        arrow_numbers(block.added),
+        arrow_numbers(block.closed),
+        arrow_numbers(block.split),
     ]
-    if role == "belief":
-        system.append(pa.array(block.dropped))
+    if role == "belief" and block.dropped is not None:
+        system.append(arrow_numbers(block.dropped))
     return pa.Table.from_arrays([*block.columns, *system], schema=schema)
 
 

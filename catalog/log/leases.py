@@ -56,21 +56,34 @@ _HAS_LOCKS = sys.platform == "linux" and hasattr(fcntl, "F_OFD_SETLK") and struc
 _NOT_POSSIBLE = (errno.ENOLCK, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES, errno.EPERM)
 
 
+class _Lock:
+    """Closes the file that has a lock.
+
+    It is an object of its own, because an object whose ``__del__`` runs can still be had by a weak reference, and the
+    locks of leases are shared by such references.
+    """
+
+    __slots__ = ("_file",)
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        close(self._file)
+
+
 class Lease:
     """Keeps the files of a version from vacuum as long as the object, or a fork's copy of it, exists.
 
     A lease does not leave its process: it is pickled as None.
     """
 
-    __slots__ = ("__weakref__", "_file", "is_sure", "version")
+    __slots__ = ("__weakref__", "_lock", "is_sure", "version")
 
     def __init__(self, version: int, file: int) -> None:
         self.version = version
         self.is_sure = False  # no later version existed when the lease was there
-        self._file = file
-
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        close(self._file)
+        self._lock = _Lock(file)
 
     def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
         return _none, ()

@@ -16,7 +16,8 @@ from statestore.catalog.reads.segment_files import shared_files
 from statestore.catalog.reads.table import Reads
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.upkeep import compaction_rules
-from statestore.catalog.upkeep.background_compaction import background_of, compaction_lock
+from statestore.catalog.upkeep.background_compaction import compaction_lock
+from statestore.catalog.upkeep.compaction_choice import AutoCompact, compaction_of
 from statestore.catalog.upkeep.expiry import run_expiry
 from statestore.catalog.upkeep.publish_compaction import run_compaction
 from statestore.catalog.upkeep.ranges.compact_ranges import compact_ranges, waiting_for_turn
@@ -48,7 +49,7 @@ class StoreHandle(Reads):
     """
 
     def __init__(
-        self, storage: Storage, spec: StoreSpec, *, auto_compact: bool = True, read_only: bool = False
+        self, storage: Storage, spec: StoreSpec, *, auto_compact: AutoCompact = True, read_only: bool = False
     ) -> None:
         self.spec = spec
         self.table = VersionedTable(storage, spec)
@@ -56,6 +57,7 @@ class StoreHandle(Reads):
         self.read_only = read_only
         self._storage = storage
         self._files = shared_files(storage, spec)
+        compaction_of(self._files, auto_compact)  # refuses what is no choice
         self._log_state = self._files.log_state()
         self._dropped = 0  # refused since the last commit
         self._stream_time = NO_STREAM_TIME  # of this handle's own writes
@@ -148,8 +150,9 @@ class StoreHandle(Reads):
         """Close the handle; safe to call twice. A handle that committed waits for the compaction that is due."""
         if not self._closed:
             self._closed = True
-            if self._wrote and self.auto_compact:
-                background_of(self._files).finish(self._log_state.version)
+            compaction = compaction_of(self._files, self.auto_compact)
+            if self._wrote and compaction is not None:
+                compaction.finish(self._log_state)
 
     def __enter__(self) -> Self:
         return self
@@ -179,6 +182,7 @@ class StoreHandle(Reads):
     def _table_metrics(self) -> dict[str, Any]:
         """Counts of the newest version this handle has seen."""
         segments = self._log_state.segments
+        compaction = compaction_of(self._files, self.auto_compact)
         return {
             "version": self._log_state.version,
             "segments": len(segments),
@@ -186,7 +190,7 @@ class StoreHandle(Reads):
             "bytes": sum(m.file.bytes + (m.index.bytes if m.index else 0) for m in segments),
             "dropped_records": self.dropped_records,
             "observed_stream_time": self.observed_stream_time,
-            "failed_compaction": background_of(self._files).failed,
+            "failed_compaction": None if compaction is None else compaction.failed,
         }
 
     def _compact_ranges(self, spark: Any, choose: Choice) -> int:
@@ -217,8 +221,9 @@ class StoreHandle(Reads):
         """
         version = self._advance(log_state)
         self._wrote = True
-        if self.auto_compact:
-            background_of(self._files).committed(log_state)
+        compaction = compaction_of(self._files, self.auto_compact)
+        if compaction is not None:
+            compaction.committed(log_state)
         return version
 
     def _repeated(self, read: Callable[[], Answer]) -> Answer:

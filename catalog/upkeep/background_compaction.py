@@ -18,13 +18,14 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import local_root
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep import compaction_rules
-from statestore.catalog.upkeep.compaction_plan import Mode, is_behind, next_step
+from statestore.catalog.upkeep.compaction_plan import Mode, is_behind, is_idle_work, next_step
 from statestore.catalog.upkeep.log_trimming import pack_limit, trim_log
 from statestore.catalog.upkeep.publish_compaction import run_one_step
 from statestore.catalog.upkeep.vacuum import KEPT_US, remove_replaced, run_vacuum
@@ -38,7 +39,6 @@ LOOK_SECONDS = 0.1
 PAUSE_SECONDS = 0.01
 VACUUM_SECONDS = 3_600.0
 REMOVAL_PAUSE = 20.0  # between two removals of replaced files, in units of the time that the first one took
-IDLE_ROWS = 0.5  # rows committed since the open rows were last made dense, in units of live rows
 
 _of_store: weakref.WeakKeyDictionary[SegmentFiles, Background] = weakref.WeakKeyDictionary()
 _making = threading.Lock()
@@ -46,12 +46,15 @@ _making = threading.Lock()
 
 class Background:
     """The compaction of one store in this process. ``failed`` is the error of the last step in words; None if it
-    succeeded."""
+    succeeded. ``report`` is called after each step that was published, or failed.
+    """
 
-    def __init__(self, files: SegmentFiles) -> None:
+    def __init__(self, files: SegmentFiles, report: Callable[[], None] = lambda: None) -> None:
         self._files = weakref.ref(files)
+        self._report = report
         self.failed: str | None = None
         self._rows = 0  # committed since the open rows were made dense
+        self._judged = 0  # of these, when it was last asked whether a pause is worth while
         self._newest: LogState | None = None  # after the last step
         self._next_vacuum = self._next_removal = 0.0  # by the monotonic clock
         self._has_replaced = False  # steps were run since replaced files were last removed
@@ -65,23 +68,38 @@ class Background:
         self._stepped = threading.Event()
         self._stopping = False
         self._giving_up = False
+        self._due = False  # a commit made a step due
         leave_in_forks(self._reset)  # the thread does not exist in a forked child
 
-    def committed(self, log_state: LogState) -> None:
-        """Take note of a commit: start the thread if a step is due, and wait a little if compaction is far behind."""
-        self._rows += log_state.versions.rows_at(log_state.version)
+    def committed(self, log_state: LogState, rows: int | None = None) -> None:
+        """Take note of a commit, or of several with ``rows``: start the thread if a step is due, and wait a little if
+        compaction is far behind."""
+        self._rows += log_state.versions.rows_at(log_state.version) if rows is None else rows
         if next_step(log_state, compaction_rules.DEFAULT, "due") is None:
+            if self._thread is not None:
+                self._news.set()  # not a pause
+            elif self._rows >= self._judged + compaction_rules.DEFAULT.small_idle // 4:
+                self._start_if_worth(log_state)
             return
+        self._due = True
         self._start(log_state)
         if is_behind(log_state, compaction_rules.DEFAULT):
             self._stepped.clear()
             self._stepped.wait(SLICE_SECONDS)
 
-    def finish(self, through: int | None = None) -> None:
-        """Wait until no step is due; called when a writer closes its handle.
+    def _start_if_worth(self, log_state: LogState) -> None:
+        self._judged = self._rows
+        if is_idle_work(log_state, compaction_rules.DEFAULT, self._rows):
+            self._start(log_state)
 
-        Where other handles go on committing, wait only for the work that the versions up to ``through`` made.
+    def finish(self, log_state: LogState | None = None) -> None:
+        """Wait until no step is due, nor one that pauses are used for; called when a writer closes its handle.
+
+        Where other handles go on committing, wait only for the work that the versions up to ``log_state`` made.
         """
+        through = None if log_state is None else log_state.version
+        if self._thread is None and log_state is not None and self._rows > self._judged:
+            self._start_if_worth(log_state)
         thread = self._thread
         if thread is None:
             return
@@ -119,16 +137,17 @@ class Background:
     def _run(self, files: SegmentFiles, log_state: LogState) -> None:
         try:
             while True:
+                self._due = False
                 self._news.clear()
                 log_state = self._steps(files, log_state, "due")
                 self._vacuum(files, log_state)
                 self._pack(files, log_state)
-                if not self._stopping and self._news.wait(IDLE_SECONDS) and not self._stopping:
+                if self._is_interrupted():
                     continue
-                live = sum(m.open_rows or 0 for m in log_state.segments if not m.tombstone)
-                if self._rows >= IDLE_ROWS * live and not self._giving_up:
+                log_state = load_log_state(files.storage, base=log_state)
+                if not self._giving_up and is_idle_work(log_state, compaction_rules.DEFAULT, self._rows):
                     log_state = self._steps(files, log_state, "idle")
-                    self._rows = 0
+                    self._rows = self._judged = 0
                 self._vacuum(files, log_state, at_once=True)
                 with self._lock:
                     if not self._news.is_set() or self._stopping:
@@ -142,8 +161,19 @@ class Background:
                 log_state.version,
                 self.failed,
             )
+            self._report()
             with self._lock:
                 self._thread = None
+
+    def _is_interrupted(self) -> bool:
+        """Wait until no commit has come for a while; return whether one came that made a step due."""
+        while not self._stopping and not self._due:
+            if not self._news.wait(IDLE_SECONDS):
+                return False
+            if not self._stopping:
+                self._news.clear()
+        due, self._due = self._due, False
+        return due
 
     def _steps(self, files: SegmentFiles, log_state: LogState, mode: Mode) -> LogState:
         """Run the steps of a mode; those of mode "idle" end when a commit comes."""
@@ -158,6 +188,7 @@ class Background:
             self._has_replaced |= log_state.version != before
             self._stepped.set()
             self.failed = None
+            self._report()
             if log_state.version == before or (mode == "idle" and self._news.is_set() and not self._stopping):
                 return log_state
         return log_state

@@ -23,8 +23,9 @@ from statestore.formats.segments.segment_meta import OPEN
 Mode = Literal["due", "idle", "full"]
 
 MIN_DELTA_SHARE = 0.2  # share of ended rows from which a rewrite for them takes a delta, and an open segment
-MIN_OPEN_SHARE = 0.35
+MIN_OPEN_SHARE = 0.2
 FAR_BEHIND = 3
+IDLE_ROWS = 0.5  # rows committed since the open rows were last made dense, in units of live rows
 MIN_RANGE_ROWS = 1 << 14  # a range of keys with fewer rows does not get segments of its own
 
 
@@ -97,6 +98,14 @@ def is_behind(log_state: LogState, rules: Rules) -> bool:
     )
 
 
+def is_idle_work(log_state: LogState, rules: Rules, committed: int) -> bool:
+    """Return whether a pause is to be used: ``committed`` rows, since the open rows were last made dense, are many
+    beside the open ones, and a step of mode "idle" is due.
+    """
+    live = sum(meta.open_rows or 0 for meta in log_state.segments if not meta.tombstone)
+    return committed >= IDLE_ROWS * live and next_step(log_state, rules, "idle") is not None
+
+
 def open_rows(segment: SegmentWithClosures) -> int:
     """Return a lower bound of the open rows of a segment: its open rows without those that closures may have ended."""
     meta = segment.meta
@@ -117,7 +126,7 @@ def _rewrite_main(main: Sequence[SegmentWithClosures], rules: Rules, mode: Mode)
         rewriting = choose(recent, rules, mode)
         if rewriting is not None:
             return rewriting
-    return _merge_closed(closed, rules)
+    return _merge_closed(closed, rules, mode)
 
 
 def _divided(
@@ -135,7 +144,7 @@ def _make_dense(recent: Sequence[SegmentWithClosures], rules: Rules, mode: Mode)
     """Rewrite the segments with the largest shares of ended rows, if all together have too many of them."""
     live, ended = sum(map(open_rows, recent)), sum(map(ended_rows, recent))
     share = rules.idle_share if mode == "idle" else rules.ended_share
-    least = rules.small_store if mode == "due" or live < rules.small_store else 0
+    least = rules.small_idle if mode == "idle" else rules.small_store
     if ended <= max(share * live, least):
         return None
     ranked = sorted((v for v in recent if ended_rows(v)), key=lambda v: ended_rows(v) / v.meta.rows, reverse=True)
@@ -157,7 +166,7 @@ def _share(segment: SegmentWithClosures) -> float:
 def _merge_recent(recent: Sequence[SegmentWithClosures], rules: Rules, mode: Mode) -> Rewriting | None:
     """Merge open segments and deltas of one tier, if there are too many of them."""
     mergeable = [v for v in recent if v.meta.file.bytes < rules.open_bytes // 2]
-    group = _crowded(mergeable, rules)
+    group = _crowded(mergeable, rules, mode)
     if group is None:
         return None
     ended = sum(map(ended_rows, group))
@@ -180,15 +189,16 @@ def has_many_lists(segment: SegmentWithClosures, rules: Rules) -> bool:
     return len(segment.closures) >= rules.fold_lists + segment.meta.rows // rules.list_rows
 
 
-def _crowded(segments: Sequence[SegmentWithClosures], rules: Rules) -> list[SegmentWithClosures] | None:
+def _crowded(segments: Sequence[SegmentWithClosures], rules: Rules, mode: Mode) -> list[SegmentWithClosures] | None:
     """Return the segments of the lowest tier that holds too many, those that ended first; None if none does."""
+    small_fan_in = rules.idle_fan_in if mode == "idle" else rules.small_fan_in
     tiers: dict[int, list[SegmentWithClosures]] = {}
     for segment in segments:
         tiers.setdefault(rules.tier(segment.meta.rows), []).append(segment)
     for tier, group in sorted(tiers.items()):
         rows = sum(v.meta.rows for v in group)
         is_small = tier == 0 and rows < rules.fan_in * rules.tier_rows // 2
-        if _layers(group) >= (rules.small_fan_in if is_small else rules.fan_in):
+        if _layers(group) >= (small_fan_in if is_small else rules.fan_in):
             chosen = _within(sorted(group, key=lambda v: v.meta.max_added), rules.step_rows)
             if len(chosen) > 1:
                 return chosen
@@ -218,9 +228,9 @@ def _within(segments: Iterable[SegmentWithClosures], rows: int) -> list[SegmentW
 # Ended rows
 
 
-def _merge_closed(closed: Sequence[SegmentWithClosures], rules: Rules) -> Rewriting | None:
+def _merge_closed(closed: Sequence[SegmentWithClosures], rules: Rules, mode: Mode) -> Rewriting | None:
     """Merge closed segments of one tier, or rewrite one that has many pending closures."""
-    group = _crowded([v for v in closed if v.meta.rows < rules.file_rows // 2], rules)
+    group = _crowded([v for v in closed if v.meta.rows < rules.file_rows // 2], rules, mode)
     if group is not None:
         return Rewriting(tuple(group), cold=True)
     for segment in closed:

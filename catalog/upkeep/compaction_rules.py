@@ -15,15 +15,20 @@ class Rules:
     """Limits of compaction. ``memory`` is in bytes."""
 
     memory: int = 256 << 20
-    ended_share: float = 0.5
+    ended_share: float = 0.35
     """Ended rows among open segments and deltas, in units of live rows, that make a rewrite due."""
     idle_share: float = 0.05
     """Limit in place of ``ended_share`` when no writer has committed for a while."""
-    small_store: int = 100_000
-    """A store with fewer ended rows reads fast as it is, and its commits keep their numbers 1, 2, 3."""
+    small_store: int = 50_000
+    """Ended rows that are too few for a rewrite while commits come."""
+    small_idle: int = 2_000
+    """Ended rows that are too few for a rewrite when no writer has committed for a while, or closes its handle. Fewer
+    are read fast as they are, and the commits of a small store keep their numbers 1, 2, 3."""
     small_fan_in: int = 64
+    idle_fan_in: int = 24
     fan_in: int = 8
-    """Segments of about one size that are merged into one; ``small_fan_in`` is for those of less than a tier."""
+    """Segments of about one size that are merged into one; ``small_fan_in`` is for those of less than a tier while
+    commits come, ``idle_fan_in`` for these later."""
     tier_rows: int = 4_096
     """Rows below which a segment is small; each further tier has `fan_in` times as many rows."""
     mixed_rows: int = 1_024

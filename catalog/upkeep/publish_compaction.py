@@ -144,7 +144,7 @@ def publish_rewrite(
                 return after_publish(storage, at, entry)
             except ConflictError:
                 remove_files(storage, carried)
-            at = load_log_state(storage, base=at)
+            at, _lease = files.leased(at)  # its closures are read
             if not set(removed) <= {m.name for m in at.segments}:
                 remove_files(storage, new)
                 return None

@@ -22,6 +22,7 @@ from statestore.formats.segments.key_index import KeyIndex, entries_batch
 from statestore.formats.segments.segment import Segment
 from statestore.formats.segments.segment_meta import FileRef, Role, SegmentMeta
 from statestore.formats.segments.segment_write import RowsOfBlock, write_blocks, write_segment
+from statestore.formats.values.arrow_numbers import arrow_numbers
 from statestore.formats.values.key_hash import hash_keys, key_groups_of
 
 COLD = Compression(level=1, plain=("valid_from", "valid_to"), coded=True)  # every read judges rows by their times
@@ -149,7 +150,7 @@ class _Gather:
             return _Gather(parts, None)
         position = np.empty(len(source), np.int32)
         position[order] = np.arange(len(source), dtype=np.int32)
-        return _Gather(parts, pa.array(position))
+        return _Gather(parts, arrow_numbers(position))
 
     def column(self, name: str) -> pa.Array:
         taken = [file.take(name, rows) for file, rows in self.parts]

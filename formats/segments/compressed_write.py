@@ -208,7 +208,7 @@ def _footer(schema: pa.Schema, places: list[tuple[int, int, int]]) -> bytes:
     Arrow writes a footer for as many empty batches, and the numbers are put in place.
     """
     sink = pa.BufferOutputStream()
-    empty = pa.RecordBatch.from_pylist([], schema=schema)
+    empty = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
     with ipc.new_file(sink, schema) as writer:
         for _ in places:
             writer.write_batch(empty)

@@ -22,6 +22,7 @@ from statestore.formats.segments.decoded_columns import decoded
 from statestore.formats.segments.ipc_file import encode_file, fixed_width_data, open_file, verify_column
 from statestore.formats.segments.regions import VerifiedBytes, corrupt
 from statestore.formats.segments.segment_meta import FileRef
+from statestore.formats.values.arrow_numbers import arrow_numbers
 from statestore.formats.values.packed_sort import sorted_with_positions
 
 Rows = npt.NDArray[np.uint32]
@@ -57,7 +58,7 @@ def encode_index(name: str, hashes: Hashes, *, grouped: bool = False) -> tuple[p
 
 def entries_batch(hashes: Hashes, rows: Rows) -> pa.RecordBatch:
     """Return the content of an index file: hashes ascending, and rows ascending where hashes are equal."""
-    return pa.RecordBatch.from_arrays([pa.array(hashes), pa.array(rows)], schema=SCHEMA)
+    return pa.RecordBatch.from_arrays([arrow_numbers(hashes), arrow_numbers(rows)], schema=SCHEMA)
 
 
 def index_batch(hashes: Hashes, rows: Rows, *, grouped: bool) -> pa.RecordBatch:

@@ -39,6 +39,7 @@ from statestore.formats.segments.segment_write import (
 from statestore.formats.segments.stored_batch import StoredBatch
 from statestore.formats.segments.stored_column import StoredColumn, stored_column
 from statestore.formats.table_columns import unknown_column
+from statestore.formats.values.arrow_numbers import arrow_numbers
 
 _AS_ARRAY, _AS_NUMPY = -1, -2  # in place of the number of a batch: all batches as one array
 _VERSIONS = ("_added", "_closed", "_dropped")
@@ -125,16 +126,16 @@ class Segment:
     def take(self, name: str, rows: Ints) -> pa.Array:
         """The cells of a column at ``rows``, in their order. Only the batches of these rows are touched."""
         if len(self._batches) == 1 or name in self._whole:
-            return self.column_array(name).take(pa.array(rows))
+            return self.column_array(name).take(arrow_numbers(rows))
         batch = np.searchsorted(self._starts, rows, "right") - 1
         in_order = bool(np.all(batch[1:] >= batch[:-1]))
         order = np.arange(len(rows)) if in_order else np.argsort(batch, kind="stable")
         numbers, first = np.unique(batch[order], return_index=True)
         found = [self._array(0, name).slice(0, 0)] if not len(rows) else []
         for number, positions in zip(numbers.tolist(), np.split(order, first[1:]), strict=False):
-            found.append(self._array(number, name).take(pa.array(rows[positions] - self._starts[number])))
+            found.append(self._array(number, name).take(arrow_numbers(rows[positions] - self._starts[number])))
         cells = pa.concat_arrays(found)
-        return cells if in_order else cells.take(pa.array(np.argsort(order)))
+        return cells if in_order else cells.take(arrow_numbers(np.argsort(order)))
 
     def int64(self, name: str) -> Ints:
         """``valid_from``, ``valid_to`` (``OPEN`` for null), ``_added``, ``_closed`` or ``_dropped`` as read-only numpy.

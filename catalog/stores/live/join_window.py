@@ -20,6 +20,7 @@ from statestore.catalog.stores.live.live_tables import SEQUENCE_MASK
 from statestore.catalog.stores.live.tier_errors import TierBrokenError
 from statestore.catalog.stores.live.time_segmented import TimeSegmentedStore, Windowed, one_key
 from statestore.catalog.stores.live.window import START, SUFFIX_BYTES
+from statestore.catalog.upkeep.compaction_choice import AutoCompact
 from statestore.formats.kafka_rows.window_keys import SUFFIX
 from statestore.formats.values.times import Time
 
@@ -32,7 +33,7 @@ class JoinWindowStore(TimeSegmentedStore):
     """
 
     def __init__(
-        self, storage: Storage, spec: StoreSpec, *, auto_compact: bool = True, read_only: bool = False
+        self, storage: Storage, spec: StoreSpec, *, auto_compact: AutoCompact = True, read_only: bool = False
     ) -> None:
         super().__init__(storage, spec, auto_compact=auto_compact, read_only=read_only)
         batched = spec.windowing is not None and spec.windowing.batched_changelog

@@ -20,6 +20,7 @@ from statestore.catalog.stores.live.live_store import LiveStore
 from statestore.catalog.stores.live.tier_errors import broken
 from statestore.catalog.stores.many_keys import many_keys
 from statestore.catalog.stores.store_handle import PutAllResult
+from statestore.catalog.upkeep.compaction_choice import AutoCompact
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.values.times import Time
@@ -38,7 +39,7 @@ class KeyValueStore(LiveStore):
     """A live handle on a key-value store; `LiveStore` describes which handle may write."""
 
     def __init__(
-        self, storage: Storage, spec: StoreSpec, *, auto_compact: bool = True, read_only: bool = False
+        self, storage: Storage, spec: StoreSpec, *, auto_compact: AutoCompact = True, read_only: bool = False
     ) -> None:
         super().__init__(storage, spec, auto_compact=auto_compact, read_only=read_only)
         self._key_bytes, self._value_bytes = self._forms.serde.key_bytes, self._forms.serde.value_bytes

@@ -31,6 +31,7 @@ from statestore.catalog.stores.live.tier_errors import TierBrokenError
 from statestore.catalog.stores.live.tier_position import TierPosition, this_boot, write_position
 from statestore.catalog.stores.live.time_segment_names import time_segment_name_of
 from statestore.catalog.stores.store_handle import StoreHandle
+from statestore.catalog.upkeep.compaction_choice import AutoCompact
 from statestore.formats.changelogs.changelog import ROW_SCHEMA
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError, StateStoreError, UnsupportedError
@@ -49,7 +50,7 @@ class TierOwner(StoreHandle):
     """A handle that opens, holds, recreates and gives up a hot tier; `TierHandle` adds what is asked of the tier."""
 
     def __init__(
-        self, storage: Storage, spec: StoreSpec, *, auto_compact: bool = True, read_only: bool = False
+        self, storage: Storage, spec: StoreSpec, *, auto_compact: AutoCompact = True, read_only: bool = False
     ) -> None:
         super().__init__(storage, spec, auto_compact=auto_compact, read_only=read_only)
         root = local_root(storage)

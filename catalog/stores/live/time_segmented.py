@@ -14,6 +14,7 @@ from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec, Windowing
 from statestore.catalog.stores.live.hot_tier import HotTier
 from statestore.catalog.stores.live.live_store import LiveStore
+from statestore.catalog.upkeep.compaction_choice import AutoCompact
 
 Bounds = tuple[bytes | None, bytes | None]
 Take = Callable[[bytes], bool]
@@ -32,7 +33,7 @@ class TimeSegmentedStore(LiveStore):
     """A live handle on a store of windows or sessions; the kinds add their methods."""
 
     def __init__(
-        self, storage: Storage, spec: StoreSpec, *, auto_compact: bool = True, read_only: bool = False
+        self, storage: Storage, spec: StoreSpec, *, auto_compact: AutoCompact = True, read_only: bool = False
     ) -> None:
         super().__init__(storage, spec, auto_compact=auto_compact, read_only=read_only)
         assert spec.windowing is not None

@@ -28,6 +28,7 @@ from statestore.catalog.stores.live.time_segmented import (
     one_key,
     within,
 )
+from statestore.catalog.upkeep.compaction_choice import AutoCompact
 from statestore.formats.kafka_rows.byte_reader import INT64
 from statestore.formats.kafka_rows.window_keys import SUFFIX, key_and_start, time_first_bounds
 from statestore.formats.values.times import Time
@@ -42,7 +43,7 @@ class WindowStore(TimeSegmentedStore):
     """A live handle on a window store; `LiveStore` describes which handle may write. Range ends are inclusive."""
 
     def __init__(
-        self, storage: Storage, spec: StoreSpec, *, auto_compact: bool = True, read_only: bool = False
+        self, storage: Storage, spec: StoreSpec, *, auto_compact: AutoCompact = True, read_only: bool = False
     ) -> None:
         super().__init__(storage, spec, auto_compact=auto_compact, read_only=read_only)
         self._parts_of: Callable[[bytes], tuple[bytes, int]] = (

@@ -32,6 +32,7 @@ from statestore.catalog.stores.versioned.records import PutResult, Record
 from statestore.catalog.stores.versioned.tier_refill import put_rows, versions_content
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
 from statestore.catalog.stores.versioned.versioned_tier import LATEST, NEWEST, Version, VersionedTier
+from statestore.catalog.upkeep.compaction_choice import AutoCompact
 from statestore.formats.errors import StorageError
 from statestore.formats.kafka_rows.versioned_store import decode_latest
 from statestore.formats.values.times import Moment, Time, from_us
@@ -41,7 +42,7 @@ class LiveVersionedStore(LiveStore, VersionedStore):
     """A live handle on a versioned store with Kafka's serdes; `LiveStore` describes which handle may write."""
 
     def __init__(
-        self, storage: Storage, spec: StoreSpec, *, auto_compact: bool = True, read_only: bool = False
+        self, storage: Storage, spec: StoreSpec, *, auto_compact: AutoCompact = True, read_only: bool = False
     ) -> None:
         super().__init__(storage, spec, auto_compact=auto_compact, read_only=read_only)
         assert spec.history_retention is not None and spec.segment_interval is not None

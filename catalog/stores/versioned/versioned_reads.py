@@ -28,6 +28,7 @@ from statestore.catalog.stores.retention import retention_of
 from statestore.catalog.stores.versioned.live_state import LiveState
 from statestore.catalog.stores.versioned.records import Record, record_of
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
+from statestore.catalog.upkeep.compaction_choice import AutoCompact
 from statestore.formats.errors import NotFoundError
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.serdes.row_serde import row_serde
@@ -50,7 +51,7 @@ class VersionedReads(VersionedStore):
     """
 
     def __init__(
-        self, storage: Storage, spec: StoreSpec, *, auto_compact: bool = True, read_only: bool = False
+        self, storage: Storage, spec: StoreSpec, *, auto_compact: AutoCompact = True, read_only: bool = False
     ) -> None:
         super().__init__(storage, spec, auto_compact=auto_compact, read_only=read_only)
         self._keys = KeyCodec(spec.key)

@@ -34,6 +34,7 @@ from statestore.catalog.stores.versioned.records import PutResult, Record
 from statestore.catalog.stores.versioned.table_change import append_change, overwrite_change
 from statestore.catalog.stores.versioned.task_writes import judge_parts
 from statestore.catalog.stores.versioned.versioned_reads import VersionedReads
+from statestore.catalog.upkeep.compaction_choice import AutoCompact
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.places.rocksdb_forks import leave_in_forks
@@ -51,7 +52,7 @@ class NaturalVersionedStore(VersionedReads):
     """
 
     def __init__(
-        self, storage: Storage, spec: StoreSpec, *, auto_compact: bool = True, read_only: bool = False
+        self, storage: Storage, spec: StoreSpec, *, auto_compact: AutoCompact = True, read_only: bool = False
     ) -> None:
         super().__init__(storage, spec, auto_compact=auto_compact, read_only=read_only)
         # Threads may share a handle. Writes take turns by this lock. With ``_view``, what reads see changes in one

@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from statestore.catalog.log.leases import (
     FOLDER,
     LONGEST_US,
     Lease,
+    _Lock,
     leased_versions,
     leave_lease,
     remove_expired_leases,
@@ -43,6 +45,23 @@ sys.stdin.read()
 def root(tmp_path: Path) -> Path:
     (tmp_path / STORE_FILE).write_bytes(b"{}")
     return tmp_path
+
+
+def test_no_weak_reference_finds_a_lease_whose_lock_is_being_given_up(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a read of another thread would take such a lease, and vacuum would not see it."""
+    lease = take_lease(root, 3)
+    assert lease is not None
+    reference, close, found = weakref.ref(lease), _Lock.__del__, []
+
+    def closing(lock: _Lock) -> None:
+        found.append(reference())
+        close(lock)
+
+    monkeypatch.setattr(_Lock, "__del__", closing)
+    del lease
+    assert found == [None] and leased_versions(root) == set()
 
 
 def test_a_lease_lasts_as_long_as_its_object(root: Path) -> None:

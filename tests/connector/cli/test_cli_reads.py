@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -389,8 +388,6 @@ def test_inspect_says_what_upkeep_is_due(tmp_path: Path, monkeypatch: pytest.Mon
         assert run("inspect", tmp_path, "--json").rows[0]["health"] == []
         orphan = tmp_path / "s" / "segments" / f"{'0' * 32}.arrow"
         orphan.write_bytes(bytes(77))
-        (row,) = run("inspect", tmp_path, "--json").rows
-        assert row["health"] == [] and row["unreferenced_bytes"] > 77
-        os.utime(orphan, (0, 0))
-        assert run("inspect", tmp_path, "--json").rows[0]["health"] == ["needs vacuum (77 bytes of unreferenced files)"]
+        (row,) = run("inspect", tmp_path, "--json").rows  # no commit under way can name the file
+        assert row["health"] == ["needs vacuum (77 bytes of unreferenced files)"] and row["unreferenced_bytes"] == 77
         assert Table(store.table).scan().read_all().num_rows == 1

@@ -24,7 +24,7 @@ def decoded(values: npt.NDArray[Any], may_run: bool = True) -> bytes | None:
         return None
     assert len(coded.data) < values.nbytes
     packed = pa.Codec("zstd").compress(coded.data, asbytes=True)
-    both = [
+    both: list[bytes] = [
         decode(pa.py_buffer(coded.header(is_packed) + data), KINDS[str(values.dtype)], len(values)).to_pybytes()
         for is_packed, data in ((False, coded.data), (bool(coded.data), packed if coded.data else b""))
     ]

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import ipc
 from support.paths import DATA
+from support.stores.format_reader import read_rows
 from support.stores.segment_tables import segment_table, store_schema, write_in_blocks
 
 from statestore.formats.segments.batch_message import PREFIX_BYTES, read_batch_message
@@ -53,6 +54,7 @@ def test_rows(folder: Path) -> None:
     segment.verify_all()
     found = pa.Table.from_batches(list(segment.batches(table.column_names, 0, ROWS)))
     assert found.to_pydict() == table.to_pydict()
+    assert read_rows(data).to_pydict() == table.to_pydict()
     if folder == PLAIN_NUMBERS:
         assert ipc.open_file(data).read_all().to_pydict() == table.to_pydict()
 

@@ -26,7 +26,9 @@ ROWS = 70_000
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with segments larger than a page, indexes and closures."""
     folder = tmp_path_factory.mktemp("mapping") / "made"
-    with statestore.connect(folder).create_store("s", **COLUMNS) as store:
+    catalog = statestore.connect(folder)
+    catalog.create_store("s", **COLUMNS).close()
+    with catalog.open_store("s", auto_compact=False) as store:
         keys = [f"k{i}" for i in range(ROWS)]
         for time in (1_000, 2_000):
             store.write(pa.table({"k": keys, "v": list(range(ROWS)), "timestamp": [time] * ROWS}))

@@ -237,7 +237,9 @@ def test_tasks_resolve_many_rows(spark: SparkSession, path: str) -> None:
         f"IF(id >= {keys} AND id % 10 = 0, 'delete', 'insert') AS _change_type",
     )
     save(rows, path)
-    assert version(path) == 2 and staged(path) == []
+    with opened(path) as store:  # a compaction may follow the write
+        assert store.versions()["operation"].to_pylist()[:3] == ["create", "write", "write"]
+    assert staged(path) == []
     newest = {f"item{n % keys}": (n, n >= keys and n % 10 == 0) for n in range(tasks * each) if n != 7}
     live = {item: float(n % 1000) for item, (n, dead) in newest.items() if not dead}
     assert prices(path) == {"curry": 8.0, "milk": 2.0} | live
