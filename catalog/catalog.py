@@ -219,16 +219,21 @@ class Catalog:
         spark: Any = None,
         **options: Any,
     ) -> Any:
-        """Recreate a store by replaying its changes, with another kind, retention, segment interval or serde; return
+        """Recreate a store by replaying its writes, with another kind, retention, segment interval or serde; return
         the new store.
 
         ``kind`` and further options are those of ``create_store``; an omitted option has the default of the kind. The
         old store stays until the new one is committed; a handle that is open on it has to be closed first. An
         unversioned store becomes versioned with the time of each commit as the time of its versions. A versioned store
-        becomes unversioned in the order of commits: the last write of a key wins, even if it is older.
+        becomes unversioned in the order of commits: the last write of a key wins, even if it is older. A store that
+        stays versioned has the same timelines, as the newest version believes them, so later puts have the same effect.
+        A shorter retention refuses the records that were too old for it when they were committed.
+
+        After an expiry the new store has the same horizon. What ended before it is not known, and not replayed; what is
+        valid at the horizon is never too old. A key_value store has no horizon, because its times are new.
 
         With ``spark``, a SparkSession, its tasks replay ranges of keys, and one commit takes all of them in. A new
-        store with a hot tier or a retention is replayed in this process, because there the order of all writes counts.
+        store with a hot tier or a retention is replayed in this process, because it judges the writes in their order.
 
         Raises ConflictError STORE_LOCKED, UnsupportedError REBUILD_KIND, and InvalidInputError as ``create_store``
         does.

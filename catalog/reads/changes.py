@@ -72,6 +72,9 @@ class ChangeSplit:
     rows: int
     after: int  # an expiry removed events at or before this state time, so none of them is returned
     lease: Lease | None = with_default(default=None, repr=False, compare=False)
+    whole: bool = False
+    """Whether writes are events, too, that a reader of changes does not get: those at or before ``after`` of rows that
+    reach beyond it, and deletes that ended nothing, whose values are null."""
 
 
 def plan_changes(files: SegmentFiles, log_state: LogState, query: Query) -> list[ChangeSplit]:
@@ -138,24 +141,24 @@ def _plan_by_time(
         return []
     return [
         _split(log_state, mine, low, high, True, log_state.version, 2 * rows)
-        for low, high in _time_ranges(files, mine, first, last)
+        for low, high in time_ranges(files, mine, first, last)
     ]
 
 
-def _time_ranges(
+def time_ranges(
     files: SegmentFiles, segments: tuple[SegmentWithClosures, ...], first: int, last: int
 ) -> list[tuple[int, int]]:
     """Return parts of [first, last] with about SPLIT_EVENTS rows each, cut at starts of rows."""
     samples = [np.empty(0, np.int64)]
     for segment in segments:
-        samples += [starts[::1024] for _, _, starts in _rows_between(files, segment, first, last)]
+        samples += [starts[::1024] for _, _, starts in rows_between(files, segment, first, last)]
     ordered = np.sort(np.concatenate(samples))
     cuts = np.unique(ordered[:: SPLIT_EVENTS // 1024][1:]).tolist()
     bounds = [first, *(c for c in cuts if c > first), last + 1]
     return [(low, high - 1) for low, high in itertools.pairwise(bounds)]
 
 
-def _rows_between(
+def rows_between(
     files: SegmentFiles, segment: SegmentWithClosures, first: int, last: int
 ) -> Iterator[tuple[int, int, Ints]]:
     """Yield the ranges of rows that start from ``first`` to ``last``, both inclusive, one for each block, and their
@@ -212,7 +215,7 @@ def _events_by_version(files: SegmentFiles, split: ChangeSplit) -> Events:
         added = file.int64("_added")
         rows = _added_between(meta, added, split.first, split.last)
         believed = pair_ends(files, segment, rows, added[rows])
-        rows = rows[believed > file.int64("valid_from")[rows]]
+        rows = rows[believed > np.maximum(file.int64("valid_from")[rows], split.after)]
         events.append((number, rows, added[rows]))
     events += _taken_back(files, split)
     return _gather(files, split, events)
@@ -233,7 +236,7 @@ def _added_between(meta: SegmentMeta, added: Ints, first: int, last: int) -> Int
 def _events_by_time(files: SegmentFiles, split: ChangeSplit) -> Events:
     events = []
     for number, segment in enumerate(split.segments):
-        for low, high, starts in _rows_between(files, segment, split.first, split.last):
+        for low, high, starts in rows_between(files, segment, split.first, split.last):
             rows = low + np.flatnonzero(ends_between(files, segment, low, high) > starts)
             events.append((number, rows, np.full(len(rows), split.version)))
     return _gather(files, split, events)
@@ -260,7 +263,12 @@ def _taken_back(files: SegmentFiles, split: ChangeSplit) -> list[tuple[int, Ints
             dropped = files.open_segment(meta).int64("_dropped")
             rows = np.flatnonzero((dropped >= split.first) & (dropped <= split.last))
             events.append((number, rows, dropped[rows]))
-    return events
+    if not split.whole:
+        return events
+    # A row that replaces one whose end an expiry has passed may be gone, and would not be seen to replace it.
+    before = [pair_ends(files, split.segments[number], rows, versions - 1) for number, rows, versions in events]
+    known = [ends > split.after for ends in before]
+    return [(number, rows[k], versions[k]) for (number, rows, versions), k in zip(events, known, strict=True)]
 
 
 def _gather(files: SegmentFiles, split: ChangeSplit, events: list[tuple[int, Ints, Ints]]) -> Events:
@@ -269,8 +277,9 @@ def _gather(files: SegmentFiles, split: ChangeSplit, events: list[tuple[int, Int
         meta = split.segments[number].meta
         file = files.open_segment(meta)
         starts = file.int64("valid_from")[rows]
-        kept = starts > split.after
-        rows, versions, starts = rows[kept], versions[kept], starts[kept]
+        if not split.whole:
+            kept = starts > split.after
+            rows, versions, starts = rows[kept], versions[kept], starts[kept]
         if not len(rows):
             continue
         keys = [file.take(name, rows) for name in files.spec.key_names]
@@ -315,6 +324,7 @@ def _output(files: SegmentFiles, split: ChangeSplit, events: Events) -> tuple[St
         (old, value & has_old, PREIMAGE),
         (itself, value & has_old, POSTIMAGE),
         (old, events.tombstone & has_old, DELETE),
+        (itself, events.tombstone & ~has_old & split.whole, DELETE),
         (itself, taken_back & ~still_there, DELETE),
     ]
     chosen = [np.flatnonzero(which) for _, which, _ in parts]
@@ -349,7 +359,10 @@ def _assemble(files: SegmentFiles, split: ChangeSplit, events: Events, names: tu
         if field.name in names:
             parts = [pa.array([], field.type)]
             for number in np.unique(stored.segment_index).tolist():
-                rows = stored.row[order][stored.segment_index[order] == number]
-                parts.append(files.open_segment(split.segments[number].meta).take(field.name, rows))
+                rows, meta = stored.row[order][stored.segment_index[order] == number], split.segments[number].meta
+                if meta.tombstone and field.name not in files.spec.key_names:
+                    parts.append(pa.nulls(len(rows), field.type))
+                else:
+                    parts.append(files.open_segment(meta).take(field.name, rows))
             arrays[field.name] = pa.concat_arrays(parts).take(back)
     return pa.RecordBatch.from_arrays([arrays[name] for name in names], names=list(names))

@@ -1,23 +1,41 @@
-"""Rebuilding a store with another kind, retention or segment interval by replaying its changes (KIP-889, upgrade).
+"""Rebuilding a store with another kind, retention or segment interval by replaying its writes (KIP-889, upgrade).
 
 Local files are never converted in place, as in Kafka Streams: the new store is made beside the old one, which stays
 until the new one is committed. In the replay the time of a version is its state time. Records that are too old for the
-new retention at their turn are refused.
+new retention at their turn are refused. A commit is one turn, with its records in the order of their times.
+
+Two versioned stores have the same timelines: every value and every delete that the newest version believes, even a
+delete that ended nothing, because a later put may find it. In all other cases the writes are replayed in the order of
+commits, so that a store without versions keeps the last one of each key.
+
+An expiry leaves nothing of moments before its horizon, so rows that ended by then are not replayed. Between versioned
+stores, the rows valid at the horizon are those that the newest version believes, and are never too old: what came
+before cannot be known write by write. In the order of commits, what the commits up to the horizon's version left is
+replayed first, in the order of times. The new store has the same horizon, so that it refuses the same moments and puts,
+except for a key_value store, whose times are new.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.catalog.log.store_spec import KEYED
+from statestore.catalog.commits.publish_commit import Change, commit_change
+from statestore.catalog.commits.sorted_records import Records
+from statestore.catalog.log.store_spec import KEYED, StoreSpec
+from statestore.catalog.reads.changes import plan_changes, read_changes
 from statestore.catalog.reads.table import Table
 from statestore.catalog.reads.versioned_table import VersionedTable
+from statestore.catalog.upkeep.expiry import run_expiry
+from statestore.catalog.upkeep.timeline_writes import OfKeys, refused_writes, timeline_writes
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
+from statestore.formats.state_table import Query
 
 ALIKE = (
     frozenset(("versioned", "key_value")),
@@ -45,25 +63,76 @@ def check_rebuild(name: str, old: str, new: str) -> None:
 
 
 def replay(table: VersionedTable, target: Any) -> None:
-    """Put all writes that the table's commits recorded into ``target``, in their order, and commit."""
-    for batch in writes_of(table):
+    """Put the writes that the table's commits recorded into ``target``, and commit."""
+    for batch in writes_for(table, target.spec):
         target.put_all(batch)
     target.commit()
+    take_over(table, target)
 
 
-def writes_of(table: VersionedTable) -> Iterator[pa.Table]:
-    """Yield key, value, ``timestamp`` and ``_change_type`` of every recorded write that is kept."""
+def take_over(table: VersionedTable, target: Any) -> None:
+    """Give ``target``, which has the writes, what decides about later puts: the stream time and the horizon.
+
+    The greatest time may be that of a value that was taken back, or that an expiry removed, which no row shows.
+    """
+    source, files, spec, log_state = table.files().log_state(), target._files, target.spec, target._log_state
+    if spec.kind == "key_value":
+        return
+    refused = refused_writes(table, _retention(spec)) if _is_timeline(table.spec, spec) else 0
+    if refused or source.stream_time_us > log_state.stream_time_us:
+        keys, values = ([pa.array([], field.type) for field in schema] for schema in (spec.key, spec.value))
+        nothing = Records(keys, values, np.empty(0, np.int64), np.empty(0, bool))
+        stream_time = max(source.stream_time_us, log_state.stream_time_us)
+        change = Change("write", nothing, stream_time, refused, expiring=spec.windowing)
+        log_state = commit_change(files, log_state, lambda base: change)
+    if source.horizon is not None:
+        log_state = run_expiry(files, log_state, source.horizon.time)
+    target._advance(log_state)
+
+
+def writes_for(table: VersionedTable, spec: StoreSpec, mine: OfKeys | None = None) -> Iterator[pa.Table]:
+    """Yield key, value, ``timestamp`` and ``_change_type`` of the writes for a store ``spec``, of chosen keys or all.
+
+    They have the order in which the store takes them.
+    """
+    if _is_timeline(table.spec, spec):
+        yield from timeline_writes(table, _retention(spec), mine)
+        return
+    for writes in _in_order_of_commits(table):
+        if mine is None:
+            yield writes
+            continue
+        for batch in writes.to_batches():
+            chosen = mine([batch.column(name) for name in table.spec.key_names])
+            if chosen.any():
+                yield pa.Table.from_batches([batch.filter(pa.array(chosen))])
+
+
+def _is_timeline(old: StoreSpec, new: StoreSpec) -> bool:
+    return old.kind == new.kind == "versioned"
+
+
+def _retention(spec: StoreSpec) -> int | None:
+    """Return the retention of a versioned store in microseconds."""
+    return None if spec.history_retention is None else spec.history_retention * 1000
+
+
+def _in_order_of_commits(table: VersionedTable) -> Iterator[pa.Table]:
     names = [n for n in (*table.spec.key_names, *table.spec.value_names) if n not in ADDED]
-    log_state, first = table.files().log_state(), 0
+    files = table.files()
+    log_state, _lease = files.leased()
+    first = 0
     if log_state.horizon is not None:
         first = log_state.horizon.version + 1
         yield _history(table, names, log_state.horizon.version)
     if first > log_state.version:
         return
-    columns = [*names, "valid_from", "_change_type"]
-    for batch in Table(table).changes(start_version=first, columns=columns):
-        kept = batch.filter(pc.not_equal(batch.column("_change_type"), "update_preimage"))
-        yield pa.Table.from_batches([kept]).rename_columns([*names, "timestamp", "_change_type"])
+    query = Query(mode="changes", columns=(*names, "valid_from", "_change_type"), start_version=first)
+    schema = table.schema(query)
+    for split in plan_changes(files, log_state, query):
+        for batch in read_changes(files, replace(split, whole=True), schema, ()):
+            kept = batch.filter(pc.not_equal(batch.column("_change_type"), "update_preimage"))
+            yield pa.Table.from_batches([kept]).rename_columns([*names, "timestamp", "_change_type"])
 
 
 def _history(table: VersionedTable, names: list[str], version: int) -> pa.Table:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,7 +22,8 @@ from statestore.catalog.stores.versioned.versioned_store import NaturalVersioned
 from statestore.catalog.upkeep.ranges.compact_ranges import MIN_RANGE_ROWS
 from statestore.catalog.upkeep.ranges.key_ranges import KeyRange, key_ranges
 from statestore.catalog.upkeep.ranges.task_runs import TaskRuns
-from statestore.catalog.upkeep.rebuild import replay, writes_of
+from statestore.catalog.upkeep.rebuild import replay, take_over, writes_for
+from statestore.formats.kernels.arrays import Bools
 from statestore.formats.segments.segment_meta import file_ref_from_json, segment_meta_from_json, to_json
 from statestore.formats.values.key_hash import hash_keys
 
@@ -63,6 +63,7 @@ def replay_in_tasks(runs: TaskRuns, table: VersionedTable, target: Any) -> None:
         plan = ReplayPlan(str(old), table.spec, write.in_folder(folder), key_ranges(count, target.spec.key_groups))
         answers = runs.run(partial(replay_range, plan), count)
         write_parts(target, [part_from_json(each) for answer in answers for each in json.loads(answer)])
+        take_over(table, target)
     finally:
         shutil.rmtree(folder.parent, ignore_errors=True)
 
@@ -70,17 +71,15 @@ def replay_in_tasks(runs: TaskRuns, table: VersionedTable, target: Any) -> None:
 def replay_range(plan: ReplayPlan, number: int) -> str:
     """Stage the writes of the keys of one range, in their order; return the parts as a text."""
     table = VersionedTable(LocalStorage(Path(plan.root)), plan.spec)
-    parts = plan.write.stage((number,), _of_range(table, plan.ranges[number]))
+    writes = writes_for(table, plan.write.spec, partial(_in_range, plan.ranges[number]))
+    parts = plan.write.stage((number,), (batch for each in writes for batch in each.to_batches()))
     return json.dumps([part_to_json(part) for part in parts])
 
 
-def _of_range(table: VersionedTable, keys: KeyRange) -> Iterator[pa.RecordBatch]:
-    for writes in writes_of(table):
-        for batch in writes.to_batches():
-            hashes = hash_keys([batch.column(name) for name in table.spec.key_names])
-            mine = (hashes >= np.uint64(keys.first)) & (hashes <= np.uint64(keys.last))
-            if mine.any():
-                yield batch.filter(pa.array(mine))
+def _in_range(keys: KeyRange, columns: list[pa.Array]) -> Bools:
+    hashes = hash_keys(columns)
+    mine: Bools = (hashes >= np.uint64(keys.first)) & (hashes <= np.uint64(keys.last))
+    return mine
 
 
 def part_to_json(part: StagedPart) -> dict[str, Any]:
