@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from statestore.catalog.commits.changelog_ownership import FOLDER as CHANGELOGS
@@ -31,7 +31,7 @@ from statestore.catalog.log.entry_packs import (
 )
 from statestore.catalog.log.log_names import ENTRY, LOG_CHECKPOINT, checkpoint_versions, log_checkpoint_name
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.log.storage import ObjectInfo, Storage, local_root
+from statestore.catalog.log.storage import ObjectInfo, Storage, StorageExistsError, local_root
 from statestore.catalog.log.store_identity import identity_guard
 from statestore.catalog.log.version_chunks import read_chunk
 from statestore.catalog.reads.segment_files import SegmentFiles
@@ -199,22 +199,30 @@ def _is_packed(storage: Storage, store: str, first: int, entries: list[int], pau
                 pause()
     except (CorruptError, NotFoundError):  # it stays where it is, and reading it reports the damage
         return False
+    found = _is_content_of_pack(storage, first, texts)
+    if found is None and len(texts) == PACKED_VERSIONS:
+        data = encode_pack(store, first, list(texts.values()))
+        if data is not None:
+            try:
+                storage.create(pack_name(first), data, identity_guard(store))
+                found = True
+            except StorageExistsError:  # another process or thread made it in the meantime; that one counts
+                found = _is_content_of_pack(storage, first, texts)
+    return bool(found)
+
+
+def _is_content_of_pack(storage: Storage, first: int, texts: Mapping[int, bytes]) -> bool | None:
+    """Return whether the pack has these entries; None if it is missing, or was damaged and can be made again."""
     try:
         packed = dict(open_pack(storage, first).entries())
-        return all(packed[version] == text for version, text in texts.items())
     except NotFoundError:
-        pass
+        return None
     except CorruptError:
         if len(texts) < PACKED_VERSIONS:
             return False
         storage.delete(pack_name(first))
-    if len(texts) < PACKED_VERSIONS:
-        return False
-    data = encode_pack(store, first, list(texts.values()))
-    if data is None:
-        return False
-    storage.create(pack_name(first), data, identity_guard(store))
-    return True
+        return None
+    return all(packed[version] == text for version, text in texts.items())
 
 
 def _commits_ended(root: Path) -> bool:

@@ -131,6 +131,24 @@ def test_packed_entries_are_found_and_their_files_are_gone(made: Made) -> None:
     check(store, log)
 
 
+def test_two_that_trim_at_once_do_not_fail(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, log = made
+    create = LocalStorage.create
+    began = []
+
+    def late(storage: LocalStorage, name: str, *rest: Any) -> None:
+        if name.startswith(PACKS) and not began:
+            began.append(name)
+            with open_store(store._storage.root.parent) as other:  # type: ignore[attr-defined]
+                other.vacuum(older_than="7 days")
+        create(storage, name, *rest)
+
+    monkeypatch.setattr(LocalStorage, "create", late)
+    store.vacuum(older_than="7 days")
+    assert began and entries_left(store) == list(range(PACKED, COMMITS + 1))
+    check(store, log)
+
+
 def test_the_background_packs_what_is_due_without_waiting_for_its_next_vacuum(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
