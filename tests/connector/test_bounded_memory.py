@@ -44,7 +44,7 @@ print(sum(cell["rows"] for cell in figures.heat), status["VmHWM"].split()[0])  #
 def test_memory_of_a_report_does_not_grow_with_the_keys(tmp_path: Path) -> None:
     few, many, versions = 100_000, 1_000_000, 3
     small, large = (report_kib(tmp_path / str(keys), keys, versions) for keys in (few, many))
-    # More than the half are pages of mapped files; 120 MiB are a batch and decoded columns. As dicts, the rows had 1 GiB.
+    # More than the half are pages of mapped files, 120 MiB a batch and decoded columns. As dicts, the rows had 1 GiB.
     assert large - small < 340 << 10
 
 

@@ -134,7 +134,7 @@ def test_packed_entries_are_found_and_their_files_are_gone(made: Made) -> None:
 def test_two_that_trim_at_once_do_not_fail(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     store, log = made
     create = LocalStorage.create
-    began = []
+    began: list[str] = []
 
     def late(storage: LocalStorage, name: str, *rest: Any) -> None:
         if name.startswith(PACKS) and not began:
