@@ -8,6 +8,8 @@ from benchmarks.loads.stream import Shape
 
 LATE_SHARES = (0.0, 0.001, 0.01, 0.1)
 
+USED = Shape(100_000, 5, 50_000)
+
 
 @dataclass(frozen=True)
 class Size:
@@ -20,6 +22,7 @@ class Size:
     swept: dict[int, Shape]  # histories for each late share, by factor
     small_commits: tuple[int, ...]  # after how many commits of ten rows to look
     points: int  # point reads in one sample
+    first_use: Shape = USED  # large enough for compiled loops to be loaded
 
     def sweep(self) -> list[Shape]:
         return [replace(shape, late=late) for shape in self.swept.values() for late in LATE_SHARES]
@@ -34,6 +37,7 @@ SIZES = {
         swept={10: Shape(50, 10, 250)},
         small_commits=(10, 15),
         points=50,
+        first_use=Shape(200, 5, 100),
     ),
     "small": Size(
         "small",

@@ -5,6 +5,7 @@ A module has a function ``measure(bench: Workbench) -> Iterator[Figure]``, which
 """
 
 MEASURES = (
+    "first_use",  # before the others, which would pay for it
     "commits",
     "reads",
     "points",

@@ -1,6 +1,7 @@
-"""Programs that run in a process of their own: ``python -m benchmarks.measures.child compact|open WAREHOUSE``.
+"""Programs that run in a process of their own: ``python -m benchmarks.measures.child compact|open|tiny|... WAREHOUSE``.
 
 ``compact`` prints a line when it begins, and then what it cost. ``open`` prints what opening the store cost.
+The name of a size makes a store, uses it in all ways that have compiled loops, and prints what the process has cost.
 """
 
 from __future__ import annotations
@@ -9,16 +10,21 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import statestore
-from benchmarks.measures.workbench import STORE
-from benchmarks.results.costs import Costs
+from benchmarks.loads.sizes import SIZES
+from benchmarks.loads.stream import Stream
+from benchmarks.measures.workbench import STORE, open_reader, write_history
+from benchmarks.results.costs import Costs, cpu_ms
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE_SECONDS = 0.005
+GETS, SCANS = 6_000, 15  # after so many, compiled loops are loaded
 
 
 @dataclass(frozen=True)
@@ -82,5 +88,31 @@ def open_once(path: Path) -> None:
     print(json.dumps({"wall": costs.wall[0], "cpu": costs.cpu[0], "scan_cpu": scans.cpu[0]}), flush=True)
 
 
+def use(path: Path, size: str) -> None:
+    stream = Stream(SIZES[size].first_use, 1)
+    write_history(stream, path)
+    for _ in range(2):
+        store = open_reader(path)
+        names = stream.names.slice(0, GETS).to_pylist()
+        for moment in (stream.moment(0.5), None):
+            for _ in range(SCANS):
+                store.scan(as_of=moment).read_all()
+                store.scan(version=stream.shape.commits // 2).read_all()
+            for name in names:
+                store.get(name, as_of=moment)
+            store.get_many(names, as_of=moment)
+        store.close()
+        store = statestore.connect(path).open_store(STORE)
+        store.compact(full=True)
+        store.close()
+    print(json.dumps({"cpu": cpu_ms()}), flush=True)
+
+
+PROGRAMS: dict[str, Callable[[Path], None]] = {
+    "compact": compact,
+    "open": open_once,
+    **{size: partial(use, size=size) for size in SIZES},
+}
+
 if __name__ == "__main__":
-    {"compact": compact, "open": open_once}[sys.argv[1]](Path(sys.argv[2]))
+    PROGRAMS[sys.argv[1]](Path(sys.argv[2]))

@@ -121,7 +121,7 @@ def in_this_process(verb: str, path: Path, kill_after: float | None = None) -> c
         return child.Ended(None, 0)
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
-        {"compact": child.compact, "open": child.open_once}[verb](path)
+        child.PROGRAMS[verb](path)
     return child.Ended(json.loads(said.getvalue().splitlines()[-1]), 1 << 20)
 
 
