@@ -75,6 +75,7 @@ class Inputs:
     ) -> None:
         kept = DecodedColumns(kept_bytes)
         self.segments = segments
+        self.kept_bytes = kept_bytes
         self._chosen = chosen
         self._files = files
         self._opened = [files.open_apart(segment.meta, kept) for segment in segments]

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.catalog.commits import new_files
@@ -15,14 +14,13 @@ from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import LocalStorage
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.closure_folding import FoldedRows, Inputs, Numbers
+from statestore.catalog.upkeep.row_gathering import GatheredRows
 from statestore.formats.kernels.arrays import Hashes, Ints
 from statestore.formats.segments.compressed_write import Compression
 from statestore.formats.segments.ipc_file import Batches, encode_file, write_file
 from statestore.formats.segments.key_index import KeyIndex, entries_batch
-from statestore.formats.segments.segment import Segment
 from statestore.formats.segments.segment_meta import FileRef, Role, SegmentMeta
 from statestore.formats.segments.segment_write import RowsOfBlock, write_blocks, write_segment
-from statestore.formats.values.arrow_numbers import arrow_numbers
 from statestore.formats.values.key_hash import hash_keys, key_groups_of
 
 COLD = Compression(level=1, plain=("valid_from", "valid_to"), coded=True)  # every read judges rows by their times
@@ -116,7 +114,7 @@ def _create(output: Output, name: str, schema: pa.Schema, batches: Batches) -> F
 
 
 def _block(output: Output, rows: FoldedRows, role: Role, chosen: Numbers) -> RowBlock:
-    gather = _Gather.of(output.inputs, rows.source[chosen], rows.row[chosen])
+    gather = GatheredRows(output.inputs, rows.source[chosen], rows.row[chosen])
     return RowBlock(
         [gather.column(name) for name in output.column_names],
         rows.start[chosen],
@@ -126,33 +124,3 @@ def _block(output: Output, rows: FoldedRows, role: Role, chosen: Numbers) -> Row
         rows.split[chosen],
         rows.dropped[chosen].astype(np.int64) if role == "belief" else None,
     )
-
-
-@dataclass(frozen=True)
-class _Gather:
-    """Rows of several files, in an order of their own: (file, its rows) each, and the position of each output row."""
-
-    parts: list[tuple[Segment, Ints]]
-    position: pa.Array | None
-
-    @staticmethod
-    def of(inputs: Inputs, source: npt.NDArray[np.int16 | np.int32], row: Numbers) -> _Gather:
-        is_sorted = bool((source[1:] >= source[:-1]).all())
-        order = slice(None) if is_sorted else np.argsort(source, kind="stable")  # 16 bits are sorted fastest
-        ordered = source[order]
-        first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-        numbers = ordered[first].tolist()
-        parts = [
-            (inputs.opened(number), rows.astype(np.int64))
-            for number, rows in zip(numbers, np.split(row[order], first[1:]), strict=True)
-        ]
-        if is_sorted:
-            return _Gather(parts, None)
-        position = np.empty(len(source), np.int32)
-        position[order] = np.arange(len(source), dtype=np.int32)
-        return _Gather(parts, arrow_numbers(position))
-
-    def column(self, name: str) -> pa.Array:
-        taken = [file.take(name, rows) for file, rows in self.parts]
-        whole = taken[0] if len(taken) == 1 else pa.concat_arrays(taken)
-        return whole if self.position is None else whole.take(self.position)

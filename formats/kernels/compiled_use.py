@@ -16,7 +16,9 @@ _COLD_BYTES, _WARM_BYTES = 8 << 20, 1 << 20
 # Rows that Arrow copies before loops do. They take that much longer in Arrow as the loops take to load, those alone if
 # numba is loaded.
 _COPIED_ROWS, _COPIED_ROWS_WARM = 10_000_000, 1_000_000
+_REWRITTEN_ROWS = 4_000_000  # rows that compactions copy before loops do, which take a third of the time
 _copied_before = 0
+_rewritten_before = 0
 _read_before = 0  # compressed bytes that were read without the loops; threads may lose a few, which only delays loading
 
 
@@ -53,4 +55,15 @@ def copies_pay(rows: int) -> bool:
         with contextlib.suppress(Exception):
             importlib.import_module(COMPILED)
             _copied_before = _COPIED_ROWS
+    return is_loaded()
+
+
+def rewrites_pay(rows: int) -> bool:
+    """Return whether compiled loops copy so many rows of a compaction; they are loaded if that pays."""
+    global _rewritten_before
+    _rewritten_before += rows
+    if not is_loaded() and _rewritten_before >= _REWRITTEN_ROWS and importlib.util.find_spec("numba") is not None:
+        _rewritten_before = 0  # numba may not work here, and is then tried seldom
+        with contextlib.suppress(Exception):
+            importlib.import_module(COMPILED)
     return is_loaded()

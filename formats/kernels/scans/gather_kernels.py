@@ -149,7 +149,7 @@ def text_room(address: Ints, sizes: Ints, bounds: Ints, rows: Rows, exact: bool)
 
 
 @inlined
-def _copy_text(source: int, size: int, room: int, target: int) -> None:
+def copy_text(source: int, size: int, room: int, target: int) -> None:
     """Copy a text. ``room``: bytes that may be read from its begin on; as many as ``_SHORT`` may be written."""
     if size <= _SHORT and room >= _SHORT:
         a, b, c, d = word_at(source), word_at(source + 8), word_at(source + 16), word_at(source + 24)
@@ -199,7 +199,7 @@ def gather_texts(
                     put_half(at + 4 * i + 4, U64(last + moved))
                 if bad:
                     return I64(-1)
-                _copy_text(text + low, high - low, size - low, target + total)
+                copy_text(text + low, high - low, size - low, target + total)
                 total = high + moved
                 at += 4 * count
         else:
@@ -208,7 +208,7 @@ def gather_texts(
                 low, high = I64(half_at(source)), I64(half_at(source + 4))
                 if low > high or high > size or high - low > room - total:
                     return I64(-1)
-                _copy_text(text + low, high - low, size - low, target + total)
+                copy_text(text + low, high - low, size - low, target + total)
                 total += high - low
                 at += 4
                 put_half(at, U64(total))

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.stores.segment_tables import opened, opened_blocks, segment_table, typed_values
+from support.stores.segment_tables import opened, opened_blocks, table_of_all_types
 
 from statestore.catalog.reads import gathered_columns
 from statestore.catalog.reads.chosen_rows import ChosenRows, Part, all_chosen, stored_columns
@@ -24,29 +24,7 @@ ROWS = 400
 BOTH = pytest.mark.parametrize("compiled", [True, False])
 
 
-def table_of(rows: int, seed: int) -> pa.Table:
-    """Rows with a column of each type that a store can have, with nulls and with none."""
-    random = np.random.default_rng(seed)
-    numbers = random.integers(-100, 100, rows)
-    missing = random.random(rows) < 0.2
-    texts = ["", "a", "ä" * 3, "text of some length", "x" * 33, "y" * 300]
-    words = pa.array([texts[n] for n in random.integers(0, len(texts), rows)])
-    typed = typed_values(rows)
-    values = {f"typed_{name}": typed.column(name) for name in typed.column_names}
-    for kind in (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.date32()):
-        integers = pa.array(numbers, mask=missing).cast(pa.int32() if pa.types.is_date(kind) else kind)
-        values[str(kind)] = integers.cast(kind)
-    values["decimal"] = pa.array(numbers).cast(pa.decimal128(25, 2))
-    for kind in (pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.duration("us")):
-        values[str(kind)] = pa.array(numbers, mask=missing).cast(kind)
-    values["words"] = words
-    values["some_words"] = pa.array(words.to_pylist(), mask=missing)
-    keys = pa.array([f"key {number}" for number in range(rows)])
-    starts = np.sort(random.integers(0, 10**9, rows))
-    return segment_table(keys, starts, starts + 1, pa.table(values), np.ones(rows, np.int64))
-
-
-TABLES = [table_of(ROWS, 1), table_of(ROWS, 2)]
+TABLES = [table_of_all_types(ROWS, 1), table_of_all_types(ROWS, 2)]
 SEGMENTS = [
     opened(TABLES[0]),
     opened_blocks([TABLES[1].slice(0, 150), TABLES[1].slice(150)], Compression()),
