@@ -184,8 +184,8 @@ class Background:
             with compaction_lock(files) as is_ours:
                 if not is_ours:
                     return log_state
-                stop, pause = self._is_given_up, partial(self._let_commit_end, files)
-                log_state = run_one_step(files, log_state, compaction_rules.DEFAULT, mode, stop=stop, pause=pause)
+                stop = self._is_given_up
+                log_state = run_one_step(files, log_state, compaction_rules.DEFAULT, mode, stop=stop)
             self._newest = log_state
             self._has_replaced |= log_state.version != before
             self._stepped.set()
@@ -230,12 +230,6 @@ class Background:
             self._due = False
             self._steps(files, self._newest or log_state, "due")
         time.sleep(PAUSE_SECONDS)
-        self._let_commit_end(files)
-
-    def _let_commit_end(self, files: SegmentFiles) -> None:
-        """Wait a little for a commit that is under way: at each of its system calls it would wait for this thread."""
-        if not self._stopping and files.publishing.acquire(timeout=SLICE_SECONDS):
-            files.publishing.release()
 
     def _is_given_up(self) -> bool:
         return self._giving_up

@@ -71,12 +71,11 @@ def run_one_step(
     mode: Mode,
     until: int | None = None,
     stop: Callable[[], bool] = lambda: False,
-    pause: Callable[[], None] = lambda: None,
 ) -> LogState:
     """Run and publish the next step; return the newest log state, which is unchanged if nothing is due.
 
-    ``stop`` is asked before the step is published; if it answers True, the step is given up. ``pause`` is called
-    between the files of the step. Raises ConflictError COMPACTION_OVERTAKEN.
+    ``stop`` is asked before the step is published; if it answers True, the step is given up. Raises ConflictError
+    COMPACTION_OVERTAKEN.
     """
     log_state = base
     for _ in range(MAX_ATTEMPTS):
@@ -85,7 +84,7 @@ def run_one_step(
             step = next_step(log_state, rules, mode, until)
             if step is None:
                 return log_state
-            published = _attempt(files, log_state, step, rules, claimed, stop, pause)
+            published = _attempt(files, log_state, step, rules, claimed, stop)
         if published is not None:
             return published
     raise ConflictError(
@@ -96,18 +95,12 @@ def run_one_step(
 
 
 def _attempt(
-    files: SegmentFiles,
-    base: LogState,
-    step: Step,
-    rules: Rules,
-    claimed: str,
-    stop: Callable[[], bool],
-    pause: Callable[[], None],
+    files: SegmentFiles, base: LogState, step: Step, rules: Rules, claimed: str, stop: Callable[[], bool]
 ) -> LogState | None:
     """Return the log state with the step; None if another compaction or an expiry removed a segment that it read."""
     new = NewFiles(claimed)
     try:
-        rewrite = run_step(files, base, step, rules, new, pause)
+        rewrite = run_step(files, base, step, rules, new)
     except Exception:
         remove_files(files.storage, new)
         raise
