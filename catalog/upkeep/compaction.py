@@ -8,7 +8,7 @@ docs/format.md, docs/decisions/017-compaction.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -35,45 +35,26 @@ class Rewrite:
     moved: dict[str, tuple[Numbers, Numbers]] = field(default_factory=dict)
 
 
-def run_step(
-    files: SegmentFiles,
-    log_state: LogState,
-    step: Step,
-    rules: Rules,
-    new: NewFiles,
-    pause: Callable[[], None] = lambda: None,
-) -> Rewrite:
-    """Write the files of a step and record them in ``new``, without publishing them.
-
-    ``pause`` is called before each file, and before the rows that go to them are put in order.
-    """
+def run_step(files: SegmentFiles, log_state: LogState, step: Step, rules: Rules, new: NewFiles) -> Rewrite:
+    """Write the files of a step and record them in ``new``, without publishing them."""
     rewrite = Rewrite(new)
     for rewriting in step.rewritings:
-        pause()
         if rewriting.segments[0].meta.role == "belief":
             _rewrite_beliefs(files, log_state, rewrite, rewriting, rules)
         else:
-            _rewrite(files, log_state, rewrite, rewriting, step.live, rules, pause)
+            _rewrite(files, log_state, rewrite, rewriting, step.live, rules)
     return rewrite
 
 
 def _rewrite(
-    files: SegmentFiles,
-    log_state: LogState,
-    rewrite: Rewrite,
-    rewriting: Rewriting,
-    live: int,
-    rules: Rules,
-    pause: Callable[[], None],
+    files: SegmentFiles, log_state: LogState, rewrite: Rewrite, rewriting: Rewriting, live: int, rules: Rules
 ) -> None:
     segments = rewriting.segments
     inputs = Inputs(files, (*segments, *rewriting.beliefs), rules.kept_bytes)
-    pause()
     rows, beliefs = fold(files, log_state, inputs, range(len(segments)))
     number, place = np.full(len(rows), -1, np.int32), np.full(len(rows), -1, np.int32)
     output = Output(files, log_state, rewrite.new, inputs, segments[0].meta.tombstone)
     for role, blocks, cold in outputs(rows, rewriting, live, rules):
-        pause()
         begin = 0
         for block in blocks:
             number[block] = len(rewrite.new.segments)
@@ -85,7 +66,6 @@ def _rewrite(
     if rewriting.beliefs:
         beliefs.append(inputs.stored(range(len(segments), len(inputs.segments)), log_state.version))
     if beliefs:
-        pause()
         made = FoldedRows.joined(beliefs)
         write_output(output, made, "belief", [in_order(made.start)], False)
     rewrite.removed += [segment.meta for segment in (*rewriting.beliefs, *segments)]
@@ -126,12 +106,12 @@ def outputs(
         if len(rows):
             yield "delta", [in_order(rows.start)], False
         return
-    is_open = rows.end == OPEN
+    is_open = rows.end > (OPEN - 1 if rewriting.through is None else rewriting.through)
     opened = np.flatnonzero(is_open).astype(np.int32)
     if len(opened):
         ordered = opened[in_order(rows.start[opened])]
         for part in _parts(ordered, rules.open_bytes / per_row):
-            yield "open", [part], False
+            yield "open" if rewriting.through is None else "delta", [part], False
     ended = np.flatnonzero(~is_open).astype(np.int32)
     if not len(ended):
         return
