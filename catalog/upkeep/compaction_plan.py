@@ -279,7 +279,7 @@ def _fold_everything(
     tangled = _untangle(closed, rules, until)
     if not rough and tangled is None:
         return None
-    if unfolded and _rows(main) > rules.file_rows // 2:
+    if unfolded and _rows(main) > rules.file_rows:
         portion = _next_portion(unfolded, closed, beliefs, rules, stream_time)
         if portion is not None:
             return portion
@@ -310,6 +310,8 @@ def _next_portion(
     reread = _rows((*left, *beliefs))
     room = min(max(_rows((*unfolded, *closed)) // PORTIONS, rules.file_rows // 2), rules.step_rows * 2 // 3)
     chosen = _within(fresh, min(room + max((v.meta.rows for v in fresh), default=0) // 2, rules.step_rows - reread))
+    if _rows(fresh) - _rows(chosen) < room // 2 and reread + _rows(fresh) <= rules.step_rows:
+        chosen = fresh
     rest = fresh[len(chosen) :]
     if not (left or rest) or reread + _rows(chosen) > rules.step_rows or (rest and reread > _rows(chosen)):
         return None
@@ -360,7 +362,7 @@ def _untangle(closed: Sequence[SegmentWithClosures], rules: Rules, until: int) -
         return Rewriting(tuple(_within(unfolded, rules.step_rows)), cold=True)
     for first in range(len(ordered) - 1):
         neighbours = _within(ordered[first:], rules.file_rows)
-        if len(neighbours) > 1 and min(v.meta.rows for v in neighbours) < rules.file_rows // 8:
+        if len(neighbours) > 1 and min(v.meta.rows for v in neighbours) < rules.file_rows // 4:
             return Rewriting(tuple(neighbours), cold=True)
     return None
 

@@ -169,7 +169,7 @@ def test_a_full_compaction_is_cut_where_rows_end_in_the_order_of_commits(
 ) -> None:
     """Each step leaves closed segments that no later one rewrites, so a kill costs one step and nothing is done twice.
     Late records, which lie anywhere here, end among the rows of every segment, so that no cut is worth while."""
-    history = prepared(tmp_path, 24, late)
+    history = prepared(tmp_path, 30, late)
     rules = Rules(memory=1_600 * ROW_BYTES, tier_rows=16, block_rows=16)
     published: list[set[str]] = []
     while len(published) < 10:
