@@ -339,8 +339,11 @@ def _ended_by(segment: SegmentWithClosures, time: int, stream_time: Callable[[in
 
 
 def _was_left(segment: SegmentWithClosures) -> bool:
-    """Return whether a segment looks as if a portion left its rows for the next one."""
-    return segment.meta.role == "delta" and not segment.closures and _stored_ended(segment) > 0
+    """Return whether a segment looks as if a portion left its rows for the next one: rows of several commits."""
+    meta = segment.meta
+    return (
+        meta.role == "delta" and meta.min_added < meta.max_added and not segment.closures and _stored_ended(segment) > 0
+    )
 
 
 def _stored_ended(segment: SegmentWithClosures) -> int:
