@@ -38,7 +38,7 @@ LOGGER = logging.getLogger("statestore")
 SLICE_SECONDS = 0.02
 IDLE_SECONDS = 2.0
 LOOK_SECONDS = 0.1
-PAUSE_SECONDS = 0.01
+PAUSE_SECONDS = 0.03
 VACUUM_SECONDS = 3_600.0
 REMOVAL_PAUSE = 20.0  # between two removals of replaced files, in units of the CPU time that the first one took
 
