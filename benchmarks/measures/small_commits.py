@@ -4,33 +4,16 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.loads.oracle import check, live_events
-from benchmarks.loads.stream import Shape, Stream
 from benchmarks.measures import child
-from benchmarks.measures.workbench import Workbench, bytes_in, open_reader, open_writer
-from benchmarks.results.costs import Costs, cpu_ms
+from benchmarks.measures.small_writes import ROWS, Written, write_apart
+from benchmarks.measures.workbench import Workbench, bytes_in, open_reader
+from benchmarks.results.costs import Costs
 from benchmarks.results.figure import Figure, compared
 
-ROWS = 10
 GROWTH_GOAL, LONGEST_GOAL, OPEN_GOAL = 1.5, 100.0, 2.0
-
-
-@dataclass(frozen=True)
-class Written:
-    """A store of small commits: the wall time of each, and the processor time after each of all threads."""
-
-    path: Path
-    stream: Stream
-    wall: list[float]
-    cpu: list[float]
-
-    def mean_work(self, commits: slice) -> float:
-        """Processor milliseconds a commit."""
-        first, last = int(commits.start), int(commits.stop)
-        return (self.cpu[last - 1] - self.cpu[first - 1]) / (last - first)
 
 
 def measure(bench: Workbench) -> Iterator[Figure]:
@@ -48,19 +31,11 @@ def measure(bench: Workbench) -> Iterator[Figure]:
 
 
 def write(path: Path, commits: int, bench: Workbench) -> Written:
-    stream = Stream(Shape(max(commits, 10), ROWS, ROWS), bench.seed)
-    store = open_writer(path)
-    costs, cpu = Costs(), []
-    begin = cpu_ms()
-    for number in range(commits):
-        changes = stream.commit(number)
-        costs.add(lambda changes=changes: (store.put_all(changes), store.commit()))  # type: ignore[misc]
-        cpu.append(cpu_ms() - begin)
-    store.close()
+    written = write_apart(path, commits, bench.seed)
     reader = open_reader(path)
-    check(stream, reader.scan().read_all(), live_events(stream, commits=commits), f"{commits} small commits")
+    check(written.stream, reader.scan().read_all(), live_events(written.stream, commits=commits), f"{commits} commits")
     reader.close()
-    return Written(path, stream, costs.wall, cpu)
+    return written
 
 
 def growth(many: Written, first: int, commits: int, load: str) -> Iterator[Figure]:
@@ -87,7 +62,16 @@ def growth(many: Written, first: int, commits: int, load: str) -> Iterator[Figur
         details={"clock": "wall", "cost_ms": round(wall, 3), "against_ms": round(wall_early, 3)},
     )
     longest = max(many.wall[first // 10 :])
-    details = {"commit": many.wall.index(longest)}
+    number = many.wall.index(longest)
+    details = {
+        "commit": number,
+        "of_it_synced_ms": round(many.synced[number], 1),
+        "of_it_garbage_collection_ms": round(many.collected[number], 1),
+        "longest_syncs_of_a_commit_ms": round(max(many.synced[first // 10 :]), 1),
+        "longest_without_syncs_ms": round(
+            max(wall - synced for wall, synced in zip(many.wall, many.synced, strict=True)), 1
+        ),
+    }
     yield Figure("small_commits", "longest commit", round(longest, 1), LONGEST_GOAL, load, unit="ms", details=details)
 
 

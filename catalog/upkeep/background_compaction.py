@@ -5,7 +5,8 @@ for a while, it makes the open rows denser than a store under load has them. A c
 for it, at most `SLICE_SECONDS`, where compaction has fallen far behind the commits. Among processes, the holder of a
 lock on the store's folder ``segments/`` compacts. The thread also vacuums: after its steps it removes the files that
 they replaced and no reader has leased. When it first runs, and then once an hour, it also removes old remains of
-writers that died, and trims the log.
+writers that died, and trims the log. Removals of thousands of files take seconds, so it pauses between portions of
+them, and runs the steps that became due meanwhile.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.log_state import LogState
@@ -36,9 +38,9 @@ LOGGER = logging.getLogger("statestore")
 SLICE_SECONDS = 0.02
 IDLE_SECONDS = 2.0
 LOOK_SECONDS = 0.1
-PAUSE_SECONDS = 0.01
+PAUSE_SECONDS = 0.03
 VACUUM_SECONDS = 3_600.0
-REMOVAL_PAUSE = 20.0  # between two removals of replaced files, in units of the time that the first one took
+REMOVAL_PAUSE = 20.0  # between two removals of replaced files, in units of the CPU time that the first one took
 
 _of_store: weakref.WeakKeyDictionary[SegmentFiles, Background] = weakref.WeakKeyDictionary()
 _making = threading.Lock()
@@ -197,28 +199,37 @@ class Background:
         """Remove what the last steps replaced, not too often under load, and once an hour everything else."""
         if self._giving_up:
             return
-        begin = time.monotonic()
-        if begin >= self._next_vacuum:
-            self._next_vacuum = begin + VACUUM_SECONDS
+        now, cpu = time.monotonic(), time.thread_time()
+        pause = partial(self._pause, files, log_state)
+        if now >= self._next_vacuum:
+            self._next_vacuum = now + VACUUM_SECONDS
             self._packed = pack_limit(log_state)
-            run_vacuum(files, log_state, None, dry_run=False)
-        elif self._has_replaced and (at_once or self._stopping or begin >= self._next_removal):
-            remove_replaced(files, log_state)
+            self._has_replaced = False
+            run_vacuum(files, log_state, None, dry_run=False, pause=pause)
+        elif self._has_replaced and (at_once or self._stopping or now >= self._next_removal):
+            self._has_replaced = False
+            remove_replaced(files, log_state, pause)
         else:
             return
-        self._has_replaced = False
-        self._next_removal = time.monotonic() + REMOVAL_PAUSE * (time.monotonic() - begin)
+        self._next_removal = time.monotonic() + REMOVAL_PAUSE * (time.thread_time() - cpu)
 
     def _pack(self, files: SegmentFiles, log_state: LogState) -> None:
         """Trim the log as soon as a run of entries can be packed: in an hour, small commits make tens of thousands."""
         if pack_limit(log_state) > self._packed:
             self._packed = pack_limit(log_state)
-            trim_log(files, log_state, time.time_ns() // 1000 - KEPT_US, dry_run=False, pause=self._pause)
+            pause = partial(self._pause, files, log_state)
+            trim_log(files, log_state, time.time_ns() // 1000 - KEPT_US, dry_run=False, pause=pause)
 
-    def _pause(self) -> None:
-        """Let commits go on: a thread that never waits takes the interpreter at each of their system calls."""
-        if not self._stopping:
-            time.sleep(PAUSE_SECONDS)
+    def _pause(self, files: SegmentFiles, log_state: LogState) -> None:
+        """Let commits go on, and run the steps that they make due: a thread that never waits takes the interpreter at
+        each of their system calls, and where no step is run for seconds, commits have to wait for compaction.
+        """
+        if self._stopping:
+            return
+        if self._due:
+            self._due = False
+            self._steps(files, self._newest or log_state, "due")
+        time.sleep(PAUSE_SECONDS)
 
     def _is_given_up(self) -> bool:
         return self._giving_up

@@ -106,12 +106,12 @@ def outputs(
         if len(rows):
             yield "delta", [in_order(rows.start)], False
         return
-    is_open = rows.end == OPEN
+    is_open = rows.end > (OPEN - 1 if rewriting.through is None else rewriting.through)
     opened = np.flatnonzero(is_open).astype(np.int32)
     if len(opened):
         ordered = opened[in_order(rows.start[opened])]
         for part in _parts(ordered, rules.open_bytes / per_row):
-            yield "open", [part], False
+            yield "open" if rewriting.through is None else "delta", [part], False
     ended = np.flatnonzero(~is_open).astype(np.int32)
     if not len(ended):
         return

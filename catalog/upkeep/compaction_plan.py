@@ -10,7 +10,7 @@ leaves is the next step's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal
@@ -26,6 +26,8 @@ MIN_DELTA_SHARE = 0.2  # share of ended rows from which a rewrite for them takes
 MIN_OPEN_SHARE = 0.2
 FAR_BEHIND = 3
 IDLE_ROWS = 0.5  # rows committed since the open rows were last made dense, in units of live rows
+PORTIONS = 3  # into which a full compaction is cut where that rewrites little
+WORTH_CUTTING = 3  # rows of a portion, in units of those that have ended before the rows of the next one
 MIN_RANGE_ROWS = 1 << 14  # a range of keys with fewer rows does not get segments of its own
 
 
@@ -35,7 +37,8 @@ class Rewriting:
 
     ``beliefs`` are belief segments that are merged with the beliefs that the rewriting makes. ``mixed``: the rows stay
     together in a delta. ``cold``: the closed segment is compressed. ``window``: ends (epoch
-    microseconds, both inclusive) that get a file of their own, apart from earlier and later ones.
+    microseconds, both inclusive) that get a file of their own, apart from earlier and later ones. ``through``: rows
+    that end later, or not at all, stay in a delta, because rows of segments that are not read end among them.
     """
 
     segments: tuple[SegmentWithClosures, ...]
@@ -43,6 +46,7 @@ class Rewriting:
     mixed: bool = False
     cold: bool = False
     window: tuple[int, int] | None = None
+    through: int | None = None
 
     @property
     def rows(self) -> int:
@@ -76,7 +80,8 @@ def next_step(log_state: LogState, rules: Rules, mode: Mode, until: int | None =
         main = [v for v in everything if v.meta.tombstone == tombstone and v.meta.role != "belief"]
         beliefs = [v for v in everything if v.meta.tombstone == tombstone and v.meta.role == "belief"]
         if mode == "full":
-            rewriting = _fold_everything(main, beliefs, rules, log_state.version if until is None else until)
+            through = log_state.version if until is None else until
+            rewriting = _fold_everything(main, beliefs, rules, log_state.versions.stream_time_at, through)
         else:
             rewriting = _rewrite_main(main, rules, mode)
         merges_beliefs = rewriting is not None and bool(rewriting.beliefs)
@@ -258,7 +263,11 @@ def _merge_beliefs(beliefs: Sequence[SegmentWithClosures], rules: Rules, mode: M
 
 
 def _fold_everything(
-    main: Sequence[SegmentWithClosures], beliefs: Sequence[SegmentWithClosures], rules: Rules, until: int
+    main: Sequence[SegmentWithClosures],
+    beliefs: Sequence[SegmentWithClosures],
+    rules: Rules,
+    stream_time: Callable[[int], int],
+    until: int,
 ) -> Rewriting | None:
     """Return the next rewriting after which, at last, every row is folded, open rows are dense and closed segments
     follow each other in time.
@@ -270,11 +279,71 @@ def _fold_everything(
     tangled = _untangle(closed, rules, until)
     if not rough and tangled is None:
         return None
-    if sum(v.meta.rows for v in (*main, *beliefs)) <= rules.step_rows:
+    if unfolded and _rows(main) > rules.file_rows:
+        portion = _next_portion(unfolded, closed, beliefs, rules, stream_time)
+        if portion is not None:
+            return portion
+    if _rows((*main, *beliefs)) <= rules.step_rows:
         return Rewriting((*(recent if rough else ()), *closed), tuple(beliefs), cold=True)
     if rough:
         return Rewriting(tuple(_within(sorted(rough, key=lambda v: v.meta.rows), rules.step_rows)))
     return tangled
+
+
+def _next_portion(
+    unfolded: Sequence[SegmentWithClosures],
+    closed: Sequence[SegmentWithClosures],
+    beliefs: Sequence[SegmentWithClosures],
+    rules: Rules,
+    stream_time: Callable[[int], int],
+) -> Rewriting | None:
+    """Return a rewriting of those segments whose rows ended first, about a third of all rows, of which most have
+    ended before any row of the others; None if rows end in no such order.
+
+    What it makes closed is final, so that nothing is compressed twice and the work of each step survives a kill.
+    """
+    ordered = sorted(unfolded, key=_first_end)
+    if closed and max(v.meta.max_valid_to for v in closed) > _first_end(ordered[0]):
+        return None
+    left = [v for v in ordered if _was_left(v)]
+    fresh = [v for v in ordered if v not in left]
+    reread = _rows((*left, *beliefs))
+    room = min(max(_rows((*unfolded, *closed)) // PORTIONS, rules.file_rows // 2), rules.step_rows * 2 // 3)
+    chosen = _within(fresh, min(room + max((v.meta.rows for v in fresh), default=0) // 2, rules.step_rows - reread))
+    if _rows(fresh) - _rows(chosen) < room // 2 and reread + _rows(fresh) <= rules.step_rows:
+        chosen = fresh
+    rest = fresh[len(chosen) :]
+    if not (left or rest) or reread + _rows(chosen) > rules.step_rows or (rest and reread > _rows(chosen)):
+        return None
+    through = min(map(_first_end, rest)) if rest else None
+    if through is not None:
+        ended = sum(_ended_by(v, through, stream_time) for v in chosen)
+        if WORTH_CUTTING * ended < _rows(chosen):
+            return None
+    return Rewriting((*left, *chosen), tuple(beliefs), cold=True, through=through)
+
+
+def _rows(segments: Iterable[SegmentWithClosures]) -> int:
+    return sum(segment.meta.rows for segment in segments)
+
+
+def _first_end(segment: SegmentWithClosures) -> int:
+    """Return the first time (epoch microseconds) at which a row of a segment ends."""
+    return min([segment.meta.min_valid_to, *(piece.min_valid_to for piece in segment.closures)])
+
+
+def _ended_by(segment: SegmentWithClosures, time: int, stream_time: Callable[[int], int]) -> int:
+    """Return about how many rows of a segment had ended at a time; no commit ends rows later than its stream time."""
+    stored = _stored_ended(segment) if stream_time(segment.meta.max_added) <= time else 0
+    return stored + sum(piece.count for piece in segment.closures if stream_time(piece.version) <= time)
+
+
+def _was_left(segment: SegmentWithClosures) -> bool:
+    """Return whether a segment looks as if a portion left its rows for the next one: rows of several commits."""
+    meta = segment.meta
+    return (
+        meta.role == "delta" and meta.min_added < meta.max_added and not segment.closures and _stored_ended(segment) > 0
+    )
 
 
 def _stored_ended(segment: SegmentWithClosures) -> int:
@@ -296,7 +365,7 @@ def _untangle(closed: Sequence[SegmentWithClosures], rules: Rules, until: int) -
         return Rewriting(tuple(_within(unfolded, rules.step_rows)), cold=True)
     for first in range(len(ordered) - 1):
         neighbours = _within(ordered[first:], rules.file_rows)
-        if len(neighbours) > 1:
+        if len(neighbours) > 1 and min(v.meta.rows for v in neighbours) < rules.file_rows // 4:
             return Rewriting(tuple(neighbours), cold=True)
     return None
 

@@ -7,7 +7,7 @@ import fcntl
 import os
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,9 +18,9 @@ from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.leases import held_from, leased_versions, remove_expired_leases
 from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.log_state import LogState, file_names
-from statestore.catalog.log.storage import TEMPORARY, ObjectInfo, local_root
+from statestore.catalog.log.storage import TEMPORARY, ObjectInfo, Storage, local_root
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.catalog.upkeep.log_trimming import data_files_since, trim_log
+from statestore.catalog.upkeep.log_trimming import PORTION, data_files_since, trim_log
 from statestore.formats.changelogs.changelog import store_of
 from statestore.formats.changelogs.changelog_writer import try_adopt
 from statestore.formats.errors import NotFoundError, StateStoreError
@@ -44,12 +44,19 @@ class Unneeded:
     bytes: int
 
 
-def run_vacuum(files: SegmentFiles, base: LogState, older_than_us: int | None, dry_run: bool) -> list[Unneeded]:
+def run_vacuum(
+    files: SegmentFiles,
+    base: LogState,
+    older_than_us: int | None,
+    dry_run: bool,
+    pause: Callable[[], None] = lambda: None,
+) -> list[Unneeded]:
     """Remove (or only list) files that were unneeded for ``older_than_us`` microseconds and are at least that old.
 
     None: data files go as soon as no version needs them which a reader has leased, all others after KEPT_US. Where
     readers cannot take leases, all files stay for KEPT_US. In any case no file is removed that a commit under way may
-    still name (`claims`), or that a reader has leased (`leases`), whatever the clock says.
+    still name (`claims`), or that a reader has leased (`leases`), whatever the clock says. ``pause`` is called after
+    each portion of files.
     """
     storage, root = files.storage, local_root(files.storage)
     cutoff = time.time_ns() // 1000 - (KEPT_US if older_than_us is None else older_than_us)
@@ -62,8 +69,7 @@ def run_vacuum(files: SegmentFiles, base: LogState, older_than_us: int | None, d
         unneeded += _of_other_stores(files, root, cutoff, dry_run)
     if not dry_run:
         folders = [] if root is None else _old_folders(root / STAGING, cutoff)
-        for item in unneeded:  # changelogs are removed already
-            storage.delete(item.name)
+        _delete(storage, unneeded, pause)  # changelogs are removed already
         files.close_replaced(found.newest)
         if root is not None:
             remove_abandoned_claims(root)
@@ -72,13 +78,15 @@ def run_vacuum(files: SegmentFiles, base: LogState, older_than_us: int | None, d
             for folder in folders:
                 with contextlib.suppress(OSError):  # not empty: a write is staged there
                     folder.rmdir()
-    return unneeded + [Unneeded(item.name, item.bytes) for item in trim_log(files, found.newest, cutoff, dry_run)]
+    trimmed = trim_log(files, found.newest, cutoff, dry_run, pause)
+    return unneeded + [Unneeded(item.name, item.bytes) for item in trimmed]
 
 
-def remove_replaced(files: SegmentFiles, base: LogState) -> int:
+def remove_replaced(files: SegmentFiles, base: LogState, pause: Callable[[], None] = lambda: None) -> int:
     """Remove the data files that neither the newest version needs, nor one that a reader has leased; return the bytes.
 
-    These are the files that compactions replaced. Where readers cannot take leases, nothing is removed.
+    These are the files that compactions replaced. Where readers cannot take leases, nothing is removed. ``pause`` is
+    called after each portion of files.
     """
     listed = files.storage.list("segments/")
     names = file_names(base)
@@ -88,10 +96,16 @@ def remove_replaced(files: SegmentFiles, base: LogState) -> int:
     found = _unneeded(files, listed, base, cutoff=-(2**63), at_once=True)
     if found.unneeded:
         files.storage.settle(entry_name(found.newest.version))
-    for item in found.unneeded:
-        files.storage.delete(item.name)
+    _delete(files.storage, found.unneeded, pause)
     files.close_replaced(found.newest)
     return sum(item.bytes for item in found.unneeded)
+
+
+def _delete(storage: Storage, unneeded: Sequence[Unneeded], pause: Callable[[], None]) -> None:
+    for number, item in enumerate(unneeded):
+        storage.delete(item.name)
+        if number % PORTION == PORTION - 1:
+            pause()
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import random
 import threading
@@ -19,8 +20,8 @@ from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.row_ends import with_closures
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
 from statestore.catalog.stores.versioned.versioned_store import NaturalVersionedStore
-from statestore.catalog.upkeep import background_compaction, compaction, compaction_rules, publish_compaction
-from statestore.catalog.upkeep.background_compaction import background_of, compaction_lock
+from statestore.catalog.upkeep import background_compaction, compaction, compaction_rules, publish_compaction, vacuum
+from statestore.catalog.upkeep.background_compaction import Background, background_of, compaction_lock
 from statestore.catalog.upkeep.compaction_plan import ended_rows, next_step
 from statestore.catalog.upkeep.compaction_rules import ROW_BYTES, Rules
 
@@ -108,9 +109,9 @@ def _segments(store: VersionedStore) -> list[Any]:
     return with_closures(store._log_state.segments, store._log_state.closures)
 
 
-def prepared(folder: Path, commits: int = 14) -> History:
+def prepared(folder: Path, commits: int = 14, late: float = 0.05) -> History:
     create(statestore.connect(folder)).close()
-    history = History(0.05)
+    history = History(late)
     with statestore.connect(folder).open_store("s", auto_compact=False) as store:
         for _ in range(commits):
             store.write(as_table(history.commit()))
@@ -159,6 +160,32 @@ def test_a_compaction_that_dies_goes_on_where_it_was(tmp_path: Path, at: int) ->
         check(store, history)
         store.vacuum(older_than=0)
         check(store, history)
+    assert statestore.connect(tmp_path).verify("s").ok
+
+
+@pytest.mark.parametrize(("late", "steps"), [(0.0, 3), (0.05, 1)])
+def test_a_full_compaction_is_cut_where_rows_end_in_the_order_of_commits(
+    tmp_path: Path, late: float, steps: int
+) -> None:
+    """Each step leaves closed segments that no later one rewrites, so a kill costs one step and nothing is done twice.
+    Late records, which lie anywhere here, end among the rows of every segment, so that no cut is worth while."""
+    history = prepared(tmp_path, 30, late)
+    rules = Rules(memory=1_600 * ROW_BYTES, tier_rows=16, block_rows=16)
+    published: list[set[str]] = []
+    while len(published) < 10:
+        # Each step is run by a handle of its own, as after a kill.
+        with statestore.connect(tmp_path).open_store("s", auto_compact=False) as store:
+            before = store.version
+            log_state = publish_compaction.run_one_step(store._files, store._log_state, rules, "full")
+            store.refresh()
+            check(store, history)
+        if log_state.version == before:
+            break
+        published.append({m.name for m in log_state.segments if m.role == "closed" and not m.tombstone})
+    assert len(published) == steps
+    assert all(earlier < later for earlier, later in itertools.pairwise(published)), published
+    assert {m.role for m in log_state.segments} <= {"open", "closed", "belief"}
+    assert len(log_state.segments) <= 6 + steps
     assert statestore.connect(tmp_path).verify("s").ok
 
 
@@ -220,6 +247,33 @@ def test_the_background_removes_what_it_replaced_and_no_reader_has_leased(tmp_pa
         needed = {meta.name for meta in reader._log_state.segments}
         found = {f"segments/{path.name}" for path in (tmp_path / "s" / "segments").iterdir()}
         assert (found == needed) == (not leased)
+
+
+@pytest.mark.usefixtures("few_deltas")
+def test_removals_pause_and_steps_that_are_due_are_run_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of files take seconds. Without steps in between, commits would wait for compaction."""
+    monkeypatch.setattr(vacuum, "PORTION", 1)
+    create(statestore.connect(tmp_path)).close()
+    with statestore.connect(tmp_path).open_store("s", auto_compact=False) as store:
+        background = Background(store._files)
+        for number in range(6):
+            store.put("a", number, timestamp=number)
+            store.commit()
+            if number == 2:
+                store._log_state = publish_compaction.run_compaction(store._files, store._log_state, full=False)
+        background._due = background._has_replaced = True
+        background._next_vacuum = float("inf")
+        replaced = len(list((tmp_path / "s" / "segments").iterdir()))
+        background._vacuum(store._files, store._log_state)
+        store.refresh()
+        assert compactions(store) == 2 and not background._due
+        assert background._has_replaced, "the files that this step replaced are still there"
+        assert len(list((tmp_path / "s" / "segments").iterdir())) < replaced
+        background._vacuum(store._files, store._log_state, at_once=True)
+        needed = {meta.name for meta in store._log_state.segments}
+        assert {f"segments/{path.name}" for path in (tmp_path / "s" / "segments").iterdir()} == needed
 
 
 @pytest.mark.usefixtures("few_deltas")
