@@ -10,7 +10,7 @@ from faults.children import Zygote, children
 from faults.subjects import SUBJECTS
 
 KINDS = (*SUBJECTS, "keyed")
-SHARE = 0.16 / len(KINDS)
+SHARE = 0.1 / len(KINDS)
 
 
 def attempt(sweep: Sweep, folder: Path, zygote: Zygote, kind: str, draw: int) -> None:

@@ -33,7 +33,7 @@ MODES: dict[str, tuple[tuple[str, ...], str, int]] = {
     "ENOLCK once": (("lock",), "once", errno.ENOLCK),
 }
 STORES = (*SUBJECTS, "keyed")
-SHARE = 0.3 / len(STORES)
+SHARE = 0.15 / len(STORES)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from faults.keyed_neighbours import ACTS as KEYED_ACTS
 from faults.trials.neighbour_trials import ACTS
 
 KINDS = ("versioned", "key_value", "session", "keyed")
-SHARE = 0.12 / len(KINDS)
+SHARE = 0.06 / len(KINDS)
 PATIENCE = 1.0  # seconds that the other has before the stopped one goes on: it may wait for its lock
 
 

@@ -362,7 +362,7 @@ def test_files_of_versions_since_the_age_stay(made: Made) -> None:
         log_trimming.data_files_since(store._storage, COMMITS, COMMITS + 1, data)
 
 
-@pytest.mark.parametrize("stride", [131, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stride", [131, pytest.param(11, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("horizon", [0, 2 * LENGTH + 3])
 def test_a_kill_at_any_step_does_no_harm(made: Made, tmp_path: Path, horizon: int, stride: int) -> None:
     """Whoever opens the store after it finds every entry that is kept, and the next vacuum goes on."""

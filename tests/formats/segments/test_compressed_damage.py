@@ -182,9 +182,9 @@ def test_damage_of_a_large_file(damage: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["compressed", "coded"])
-@pytest.mark.parametrize("step", [41, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [41, pytest.param(3, marks=pytest.mark.slow)])
 def test_forged_bytes_never_crash(step: int, kind: str) -> None:
-    """Change each byte in turn, with checksums that match: an error or readable rows after a full check, no crash."""
+    """Change every ``step``-th byte in turn, with checksums that match: an error or readable rows, and no crash."""
     done = subprocess.run(command("forged_segments", step, kind), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     assert int(done.stdout) > 1000 // step
