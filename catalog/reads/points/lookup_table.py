@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from statestore.catalog.reads.points.cell_readers import column_parts
 from statestore.catalog.reads.points.segment_filter import SegmentFilter
 from statestore.catalog.reads.points.segment_probe import OpenedSegment
 from statestore.formats.kernels.arrays import Hashes, Ints
@@ -19,6 +22,7 @@ from statestore.formats.segments.segment_meta import SegmentMeta
 
 HALF, NOT_FOUND = 1 << 63, -1  # as in `point_kernels`, which cannot be imported without numba
 WARM_READS = 1 << 12
+ANSWERS_AT_ONCE = 1 << 10  # in which no other thread runs: about a millisecond
 BYTES_A_READ = 128  # as which a read counts in the decision to load compiled code
 
 
@@ -37,11 +41,18 @@ class LookupTable:
     then nothing is known of the key that was asked for.
     """
 
-    def __init__(self, found: SegmentFilter, metas: Sequence[SegmentMeta | None]) -> None:
-        """Make the table for the segments in the slots of a filter, none of which is described yet."""
-        from statestore.formats.kernels import point_kernels as kernels
+    def __init__(
+        self, found: SegmentFilter, metas: Sequence[SegmentMeta | None], values: pa.Schema, next_entry: bytes
+    ) -> None:
+        """Make the table for the segments in the slots of a filter, none of which is described yet.
+
+        ``next_entry``: the path that the next entry of the log will have, empty where that is not known.
+        """
+        from statestore.formats.kernels.points import answer_kernels
+        from statestore.formats.kernels.points import point_kernels as kernels
 
         self._kernels = kernels
+        self._answer_kernels = answer_kernels
         self._every: Hashes = np.zeros(found.width, np.uint64)
         self._held: list[object] = [found, self._every]
         self._numbers: Ints = np.zeros(kernels.HEAD + len(metas) * kernels.FIELDS, np.int64)
@@ -52,13 +63,34 @@ class LookupTable:
             _address(self._every),
         )
         self.set_every(found.every)
+        kinds = _kinds(answer_kernels, values)
+        self.answers = kinds is not None
+        self.read: Callable[[bytes, int, int], Any] = _unknown
+        if kinds is not None:
+            names = [*values.names]
+            addresses = np.array([*map(id, names)], np.int64)
+            self._held += [names, addresses, kinds, next_entry]
+            self._numbers[[kernels.COLUMNS, kernels.KINDS, kernels.NAMES, kernels.NONE]] = (
+                len(names),
+                _address(kinds),
+                _address(addresses),
+                id(None),
+            )
+            if next_entry:
+                path = np.frombuffer(next_entry + b"\0", np.uint8)
+                self._held.append(path)
+                self._numbers[kernels.NEXT_ENTRY] = _address(path)
         fields = self._numbers[kernels.HEAD :].reshape(-1, kernels.FIELDS)
         fields[:, [kernels.FIRST, kernels.LAST]] = 1, 0  # valid at no moment
         for slot, meta in enumerate(metas):
             if meta is not None and not meta.tombstone:
                 fields[slot, [kernels.FIRST, kernels.LAST]] = meta.min_valid_from, meta.max_valid_to
         self._fields = fields
-        self.find: Callable[[int, int], int] = partial(kernels.find_row, self._numbers)
+        where = _address(self._numbers)
+        self._where = where
+        self.find: Callable[[int, int], int] = partial(kernels.find_row, where)
+        if kinds is not None:
+            self.read = partial(_entry_point(answer_kernels.read_key, answer_kernels.READ_KEY), where)
 
     def set_every(self, every: int) -> None:
         """Set the slots that a look has to consider for every hash; more than necessary do no harm."""
@@ -67,8 +99,18 @@ class LookupTable:
     def find_many(self, hashes: Hashes, moment: int) -> Ints:
         """Return what ``find`` returns for each hash."""
         places = np.empty(len(hashes), np.int64)
-        self._kernels.find_rows(self._numbers, hashes, moment, places)
+        self._kernels.find_rows(self._where, hashes, moment, places)
         return places
+
+    def read_many(self, keys: pa.Array, hashes: Hashes, moment: int) -> list[Any]:
+        """Return what ``read`` returns for each key of a column, without a look for a newer commit."""
+        answers: list[Any] = []
+        read = _entry_point(self._answer_kernels.read_keys, self._answer_kernels.READ_KEYS)
+        _, offsets, data = column_parts(keys)
+        for first in range(0, len(hashes), ANSWERS_AT_ONCE):
+            some = hashes[first : first + ANSWERS_AT_ONCE]
+            read(self._where, _address(offsets) + 4 * first, _address(data), some, moment, answers)
+        return answers
 
     def describe(self, slot: int, opened: OpenedSegment) -> None:
         """Describe the segment in a slot, unless the rows of its hashes are in no order."""
@@ -93,8 +135,39 @@ class LookupTable:
         fields[kernels.IS_CHAINED] = opened.row_order == kernels.CHAINED
         fields[kernels.LAYERS] = len(layers)
         fields[kernels.LAYER_TABLE] = _address(layers)
+        if self.answers:
+            fields[kernels.KEYS] = _address(opened.keys.addresses())
+            fields[kernels.VALUES] = _address(opened.values.addresses())
         fields[kernels.HASHES] = _address(probe.hashes)  # at last: from now on other threads may look into it
 
 
-def _address(data: memoryview | Ints | Hashes) -> int:
+def _unknown(key: bytes, key_hash: int, moment: int) -> Any:
+    return False
+
+
+def _kinds(answers: Any, values: pa.Schema) -> Ints | None:
+    """Return the kinds of the columns of values; None where compiled code cannot make values of one of them."""
+    known = {
+        pa.int8(): answers.INT8,
+        pa.int16(): answers.INT16,
+        pa.int32(): answers.INT32,
+        pa.int64(): answers.INT64,
+        pa.float32(): answers.FLOAT32,
+        pa.float64(): answers.FLOAT64,
+        pa.bool_(): answers.BOOLEAN,
+        pa.string(): answers.TEXT,
+        pa.binary(): answers.BINARY,
+    }
+    kinds = [known.get(kind) for kind in values.types]
+    return np.array(kinds, np.int64) if kinds and None not in kinds else None
+
+
+def _entry_point(kernel: Any, signature: Any) -> Callable[..., Any]:
+    """Return the compiled function for arguments of these types, which are not looked at again in each call."""
+    if signature.args not in kernel.overloads:
+        kernel.compile(signature)
+    return kernel.overloads[signature.args].entry_point  # type: ignore[no-any-return]
+
+
+def _address(data: Any) -> int:
     return int(np.asarray(data).ctypes.data)

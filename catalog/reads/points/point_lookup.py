@@ -7,6 +7,7 @@ the filter nor the opening of segments that it does not reach: both begin with t
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -15,7 +16,9 @@ import numpy as np
 import pyarrow as pa
 from xxhash import xxh64_intdigest
 
+from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.log_state import LogState
+from statestore.catalog.log.storage import local_root
 from statestore.catalog.reads.points.lookup_table import HALF, NOT_FOUND, LookupTable, reads_pay
 from statestore.catalog.reads.points.many_keys_at import FoundRows, entries_of, rows_at, rows_of_places
 from statestore.catalog.reads.points.segment_filter import SegmentFilter
@@ -66,6 +69,7 @@ class PointLookup:
         self._places: dict[str, int] = {}
         self._codec = codec
         self._form = key_form(codec.schema)
+        self._key_type: Any = str if codec.schema.types == [pa.string()] else bytes
         # Earliest ends first, and so in the slots of a new filter: the segment that closed next after a moment most
         # likely holds the row that was valid then.
         metas = [meta for meta in log_state.segments if meta.role != "belief"]
@@ -83,6 +87,9 @@ class PointLookup:
         self._opened: dict[str, OpenedSegment] = {}
         self.is_compiled: bool = previous is not None and previous.is_compiled  # single keys are found by compiled code
         self._table: LookupTable | None = None
+        self._answering: LookupTable | None = None  # the table, if it answers reads of single keys
+        root = local_root(files.storage)
+        self._next_entry = b"" if root is None else os.fsencode(root / entry_name(log_state.version + 1))
         self._reads: int = 0 if previous is None else previous._reads
         for meta in metas:
             self._metas[slots[meta.name]] = meta
@@ -113,6 +120,31 @@ class PointLookup:
             return None
         probe, row, end = found
         return probe.starts[row], end, probe.values(row)
+
+    def answer(self, key: Any, moment: int) -> Any:
+        """Return (value, start, end or None) of the version of a key at a moment, None if there is none.
+
+        Times are epoch milliseconds. There is no newer commit. False: that, or the answer, is not known; see `locate`.
+        ``key`` is as users give it.
+        """
+        table = self._answering
+        if table is None or type(key) is not self._key_type:
+            return False
+        try:
+            form: bytes = key.encode() if self._key_type is str else key
+        except UnicodeEncodeError:  # a lone surrogate, which has no UTF-8 form
+            return False
+        return table.read(form, xxh64_intdigest(form), moment)
+
+    def answers(self, keys: Sequence[pa.Array], moment: int) -> list[Any] | None:
+        """Return what `answer` returns for each key of these columns, without a look for a newer commit.
+
+        None: compiled code does not answer.
+        """
+        if not self.is_compiled:
+            return None
+        table = self._table or self._new_table()
+        return table.read_many(keys[0], hash_keys(keys), moment) if self._answering is table else None
 
     def locate(self, key: Key, moment: int) -> tuple[SegmentProbe, int, int] | None:
         """Return (segment, row, end) of the value version with start <= moment < end."""
@@ -308,10 +340,12 @@ class PointLookup:
         return opened.probe
 
     def _new_table(self) -> LookupTable:
-        table = self._table = LookupTable(self._filter, self._metas)
+        table = self._table = LookupTable(self._filter, self._metas, self._value_codec.schema, self._next_entry)
         for slot, (meta, probe) in enumerate(zip(self._metas, self._probes, strict=True)):
             if meta is not None and probe is not None:
                 table.describe(slot, self._opened[meta.name])
+        if self._form is not None and table.answers:
+            self._answering = table
         return table
 
 

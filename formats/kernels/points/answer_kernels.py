@@ -1,0 +1,244 @@
+"""The compiled answer to a read of one key: the look for a newer commit, the search, and the value as a Python object.
+
+Cells are read at the addresses of columns, batch by batch (`statestore.catalog.reads.points.batch_readers`). A thread
+that drops a batch takes its addresses away first, and needs the GIL for it. So a kernel makes its dict and its tuple
+before it looks for the row: from there on it holds the GIL, and the columns stay.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+from numba import types
+
+from statestore.formats.kernels.arrays import Hashes
+from statestore.formats.kernels.compiled import I64, U64, holding_gil, inlined
+from statestore.formats.kernels.points import python_objects as objects
+from statestore.formats.kernels.points.point_kernels import (
+    COLUMNS,
+    FIELDS,
+    HEAD,
+    KEYS,
+    KINDS,
+    NAMES,
+    NEXT_ENTRY,
+    NONE,
+    NOT_FOUND,
+    STARTS,
+    VALUES,
+    number_at,
+    place_of,
+)
+from statestore.formats.kernels.points.python_objects import python_object
+from statestore.formats.kernels.scans.addresses import byte_at, half_at, pair_at, word_at
+from statestore.formats.segments.segment_meta import OPEN
+
+# Kinds of columns that `_new_cell` reads.
+INT8, INT16, INT32, INT64, FLOAT32, FLOAT64, BOOLEAN, TEXT, BINARY = range(9)
+# A table of columns: the number of its batches, the first row of each, and for each batch its number of rows (0: its
+# columns are not at hand), and for each column the addresses of its validity bits (0: no nulls), offsets and data, and
+# the bytes of the data.
+COLUMN_FIELDS = 4
+FOUND, ABSENT, UNKNOWN, FAILED = range(4)
+NO_FILE, NO_FOLDER = errno.ENOENT, errno.ENOTDIR
+
+READ_KEY = python_object(types.int64, python_object, types.uint64, types.int64)
+READ_KEYS = python_object(
+    types.int64, types.int64, types.int64, types.Array(types.uint64, 1, "C"), types.int64, python_object
+)
+
+
+@holding_gil
+def read_key(table: int, key: Any, key_hash: Any, moment: int) -> Any:
+    """Return (value, start, end or None) of the version of a key, in epoch milliseconds, and None if there is none.
+
+    False: there may be a newer commit, or compiled code does not know the answer. ``key`` is a bytes object.
+    """
+    if _may_be_newer(number_at(table, NEXT_ENTRY)):
+        return objects.as_object(objects.new_bool(0))
+    name = objects.address_of(key)
+    return objects.as_object(_new_answer(table, objects.bytes_data(name), objects.bytes_size(name), key_hash, moment))
+
+
+@holding_gil
+def read_keys(table: int, offsets: int, data: int, hashes: Hashes, moment: int, answers: Any) -> Any:
+    """Append what `read_key` returns for each hash to a list, without a look for a newer commit.
+
+    The keys are a column of text or bytes: the addresses of its offsets and of its data.
+    """
+    found = objects.address_of(answers)
+    for number in range(len(hashes)):
+        start = I64(half_at(offsets + 4 * number))
+        size = I64(half_at(offsets + 4 * number + 4)) - start
+        answer = _new_answer(table, data + start, size, hashes[number], moment)
+        if not answer:
+            return objects.as_object(0)
+        failed = objects.append(found, answer)
+        objects.release(answer)
+        if failed:
+            return objects.as_object(0)
+    return objects.as_object(objects.new_bool(1))
+
+
+@inlined
+def _may_be_newer(path: int) -> Any:
+    """Return whether a file is there, or the system cannot tell; others run meanwhile, because a disk may be slow."""
+    if not path:
+        return True
+    state = objects.let_others_run()
+    is_absent = objects.access(path, 0) != 0
+    if is_absent:
+        reason = objects.errno()
+        is_absent = reason in (NO_FILE, NO_FOLDER)
+    objects.go_on(state)
+    return not is_absent
+
+
+@inlined
+def _new_answer(table: int, key: int, size: int, key_hash: Any, moment: int) -> Any:
+    columns = number_at(table, COLUMNS)
+    answer = objects.new_tuple(3)
+    if not answer:
+        return 0
+    value = 0
+    if columns > 1:
+        value = objects.new_dict()
+        if not value or objects.set_member(answer, 0, value):
+            objects.release(answer)
+            return 0
+    # From here on nothing is made that lets other threads run.
+    state = _fill(table, answer, value, key, size, key_hash, moment)
+    if state == FOUND:
+        return answer
+    objects.release(answer)
+    if state == FAILED:
+        return 0
+    if state == UNKNOWN:
+        return objects.new_bool(0)
+    none = number_at(table, NONE)
+    objects.hold(none)
+    return none
+
+
+@inlined
+def _fill(table: int, answer: int, value: int, key: int, size: int, key_hash: Any, moment: int) -> int:
+    """Fill in the answer if the row is found."""
+    place, end = place_of(table, key_hash, moment)
+    if place == NOT_FOUND:
+        return ABSENT
+    if place < 0:
+        return UNKNOWN
+    fields, row = table + 8 * (HEAD + FIELDS * (place >> 32)), place & 0xFFFFFFFF
+    if not _is_key(number_at(fields, KEYS), row, key, size):
+        return UNKNOWN  # another key has the hash, or the keys are not at hand
+    columns, kinds = number_at(table, COLUMNS), number_at(table, KINDS)
+    batch, row_there = _batch_of(number_at(fields, VALUES), row, columns)
+    if not batch:
+        return UNKNOWN
+    for number in range(columns):
+        column, kind = batch + 8 * (1 + COLUMN_FIELDS * number), number_at(kinds, number)
+        if kind >= TEXT and not _is_inside(column, row_there):
+            return UNKNOWN
+        cell = _new_cell(table, kind, column, row_there)
+        if not cell:
+            return FAILED
+        if columns == 1:
+            failed = objects.set_member(answer, 0, cell)
+        else:
+            failed = objects.set_entry(value, number_at(number_at(table, NAMES), number), cell)
+            objects.release(cell)
+        if failed:
+            return FAILED
+    start = objects.new_int(number_at(number_at(fields, STARTS), row) // 1000)
+    if not start or objects.set_member(answer, 1, start):
+        return FAILED
+    if end == OPEN:
+        until = number_at(table, NONE)
+        objects.hold(until)
+    else:
+        until = objects.new_int(end // 1000)
+    if not until or objects.set_member(answer, 2, until):
+        return FAILED
+    return FOUND
+
+
+@inlined
+def _batch_of(columns_table: int, row: int, columns: int) -> Any:
+    """Return the address of the batch of a row, 0 if it is not at hand, and the row in the batch."""
+    if not columns_table:
+        return 0, 0
+    batches = number_at(columns_table, 0)
+    low, high = 0, batches
+    while high - low > 1:
+        middle = (low + high) >> 1
+        if number_at(columns_table, 1 + middle) <= row:
+            low = middle
+        else:
+            high = middle
+    batch = columns_table + 8 * (1 + batches + low * (1 + COLUMN_FIELDS * columns))
+    row -= number_at(columns_table, 1 + low)
+    if row >= number_at(batch, 0):
+        return 0, 0
+    return batch, row
+
+
+@inlined
+def _is_key(keys: int, row: int, key: int, size: int) -> Any:
+    batch, row = _batch_of(keys, row, 1)
+    if not batch or not _is_inside(batch + 8, row):
+        return False
+    offsets = number_at(batch, 2)
+    start = I64(half_at(offsets + 4 * row))
+    if I64(half_at(offsets + 4 * row + 4)) - start != size:
+        return False
+    cell, at = number_at(batch, 3) + start, 0
+    while at + 8 <= size:
+        if word_at(cell + at) != word_at(key + at):
+            return False
+        at += 8
+    while at < size:
+        if byte_at(cell + at) != byte_at(key + at):
+            return False
+        at += 1
+    return True
+
+
+@inlined
+def _is_inside(column: int, row: int) -> Any:
+    """Return whether the bytes of a cell of text or bytes lie in the data of its column."""
+    offsets = number_at(column, 1)
+    start, stop = half_at(offsets + 4 * row), half_at(offsets + 4 * row + 4)
+    return start <= stop and I64(stop) <= number_at(column, 3)
+
+
+@inlined
+def _new_cell(table: int, kind: int, column: int, row: int) -> Any:
+    valid, data = number_at(column, 0), number_at(column, 2)
+    if valid and not byte_at(valid + (row >> 3)) >> U64(row & 7) & U64(1):
+        none = number_at(table, NONE)
+        objects.hold(none)
+        return none
+    if kind >= TEXT:
+        offsets = number_at(column, 1)
+        start = I64(half_at(offsets + 4 * row))
+        size = I64(half_at(offsets + 4 * row + 4)) - start
+        return objects.new_text(data + start, size, 0) if kind == TEXT else objects.new_bytes(data + start, size)
+    if kind == FLOAT64:
+        return objects.new_float(objects.double_at(data + 8 * row))
+    if kind == FLOAT32:
+        return objects.new_float(objects.float_at(data + 4 * row))
+    if kind == BOOLEAN:
+        return objects.new_bool(I64(byte_at(data + (row >> 3)) >> U64(row & 7) & U64(1)))
+    if kind == INT64:
+        return objects.new_int(number_at(data, row))
+    if kind == INT32:
+        return objects.new_int(_signed(half_at(data + 4 * row), 32))
+    if kind == INT16:
+        return objects.new_int(_signed(pair_at(data + 2 * row), 16))
+    return objects.new_int(_signed(byte_at(data + row), 8))
+
+
+@inlined
+def _signed(number: Any, bits: int) -> Any:
+    return I64(number << U64(64 - bits)) >> (64 - bits)
