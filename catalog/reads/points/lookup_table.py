@@ -6,6 +6,7 @@ a second, so it begins after some thousand reads, and after more where the proce
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -39,14 +40,22 @@ class LookupTable:
     ``find`` takes a hash less HALF and a moment. It returns slot << 32 | row of a row of the hash that is valid then,
     NOT_FOUND if there is none, or another negative number if that is unknown. The row may be that of another key, and
     then nothing is known of the key that was asked for.
+
+    ``read`` takes the bytes of a key, its hash and a moment, and returns the answer of `answer_kernels.read_key`. It is
+    always False without ``answers``.
     """
 
     def __init__(
-        self, found: SegmentFilter, metas: Sequence[SegmentMeta | None], values: pa.Schema, next_entry: bytes
+        self,
+        found: SegmentFilter,
+        metas: Sequence[SegmentMeta | None],
+        schemas: tuple[pa.Schema, pa.Schema],
+        next_entry: bytes,
     ) -> None:
         """Make the table for the segments in the slots of a filter, none of which is described yet.
 
-        ``next_entry``: the path that the next entry of the log will have, empty where that is not known.
+        ``schemas`` are those of keys and of values. ``next_entry``: the path that the next entry of the log will have,
+        empty where that is not known.
         """
         from statestore.formats.kernels.points import answer_kernels
         from statestore.formats.kernels.points import point_kernels as kernels
@@ -56,6 +65,7 @@ class LookupTable:
         self._every: Hashes = np.zeros(found.width, np.uint64)
         self._held: list[object] = [found, self._every]
         self._numbers: Ints = np.zeros(kernels.HEAD + len(metas) * kernels.FIELDS, np.int64)
+        self._where = _address(self._numbers)
         self._numbers[[kernels.WORDS, kernels.WIDTH, kernels.SHIFT, kernels.EVERY]] = (
             _address(found.view),
             found.width,
@@ -63,34 +73,38 @@ class LookupTable:
             _address(self._every),
         )
         self.set_every(found.every)
-        kinds = _kinds(answer_kernels, values)
-        self.answers = kinds is not None
         self.read: Callable[[bytes, int, int], Any] = _unknown
-        if kinds is not None:
-            names = [*values.names]
-            addresses = np.array([*map(id, names)], np.int64)
-            self._held += [names, addresses, kinds, next_entry]
-            self._numbers[[kernels.COLUMNS, kernels.KINDS, kernels.NAMES, kernels.NONE]] = (
-                len(names),
-                _address(kinds),
-                _address(addresses),
-                id(None),
-            )
-            if next_entry:
-                path = np.frombuffer(next_entry + b"\0", np.uint8)
-                self._held.append(path)
-                self._numbers[kernels.NEXT_ENTRY] = _address(path)
+        self.answers = self._can_answer(schemas, next_entry)
         fields = self._numbers[kernels.HEAD :].reshape(-1, kernels.FIELDS)
         fields[:, [kernels.FIRST, kernels.LAST]] = 1, 0  # valid at no moment
         for slot, meta in enumerate(metas):
             if meta is not None and not meta.tombstone:
                 fields[slot, [kernels.FIRST, kernels.LAST]] = meta.min_valid_from, meta.max_valid_to
         self._fields = fields
-        where = _address(self._numbers)
-        self._where = where
-        self.find: Callable[[int, int], int] = partial(kernels.find_row, where)
-        if kinds is not None:
-            self.read = partial(_entry_point(answer_kernels.read_key, answer_kernels.READ_KEY), where)
+        self.find: Callable[[int, int], int] = partial(kernels.find_row, self._where)
+
+    def _can_answer(self, schemas: tuple[pa.Schema, pa.Schema], next_entry: bytes) -> bool:
+        """Return whether compiled code makes the values of these columns, and describe them for it."""
+        kernels, answers = self._kernels, self._answer_kernels
+        key_kinds, kinds = (_kinds(answers, schema) for schema in schemas)
+        if key_kinds is None or kinds is None or len(key_kinds) > 1 or not _has_gil():
+            return False
+        names = [*schemas[1].names]
+        addresses = np.array([*map(id, names)], np.int64)
+        path = np.frombuffer(next_entry + b"\0", np.uint8)
+        self._held += [names, addresses, kinds, path]
+        head = {
+            kernels.KEY_KIND: key_kinds[0],
+            kernels.COLUMNS: len(names),
+            kernels.KINDS: _address(kinds),
+            kernels.NAMES: _address(addresses),
+            kernels.NONE: id(None),
+            kernels.NEXT_ENTRY: _address(path),
+        }
+        self._numbers[[*head]] = [*head.values()]
+        if next_entry:
+            self.read = partial(_entry_point(answers.read_key, answers.READ_KEY), self._where)
+        return True
 
     def set_every(self, every: int) -> None:
         """Set the slots that a look has to consider for every hash; more than necessary do no harm."""
@@ -106,10 +120,14 @@ class LookupTable:
         """Return what ``read`` returns for each key of a column, without a look for a newer commit."""
         answers: list[Any] = []
         read = _entry_point(self._answer_kernels.read_keys, self._answer_kernels.READ_KEYS)
-        _, offsets, data = column_parts(keys)
+        is_number = pa.types.is_integer(keys.type)
+        _, offsets, data = column_parts(keys.cast(pa.int64()) if is_number else keys)
         for first in range(0, len(hashes), ANSWERS_AT_ONCE):
             some = hashes[first : first + ANSWERS_AT_ONCE]
-            read(self._where, _address(offsets) + 4 * first, _address(data), some, moment, answers)
+            if is_number:
+                read(self._where, 0, _address(data) + 8 * first, some, moment, answers)
+            else:
+                read(self._where, _address(offsets) + 4 * first, _address(data), some, moment, answers)
         return answers
 
     def describe(self, slot: int, opened: OpenedSegment) -> None:
@@ -143,6 +161,11 @@ class LookupTable:
 
 def _unknown(key: bytes, key_hash: int, moment: int) -> Any:
     return False
+
+
+def _has_gil() -> bool:
+    """Return whether threads of this Python run by turns, on which compiled code relies that makes objects."""
+    return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
 
 
 def _kinds(answers: Any, values: pa.Schema) -> Ints | None:

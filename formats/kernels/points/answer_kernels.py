@@ -19,6 +19,7 @@ from statestore.formats.kernels.points.point_kernels import (
     COLUMNS,
     FIELDS,
     HEAD,
+    KEY_KIND,
     KEYS,
     KINDS,
     NAMES,
@@ -53,7 +54,8 @@ READ_KEYS = python_object(
 def read_key(table: int, key: Any, key_hash: Any, moment: int) -> Any:
     """Return (value, start, end or None) of the version of a key, in epoch milliseconds, and None if there is none.
 
-    False: there may be a newer commit, or compiled code does not know the answer. ``key`` is a bytes object.
+    False: there may be a newer commit, or compiled code does not know the answer. ``key`` is a bytes object: of a
+    number, its 8 bytes.
     """
     if _may_be_newer(number_at(table, NEXT_ENTRY)):
         return objects.as_object(objects.new_bool(0))
@@ -65,12 +67,15 @@ def read_key(table: int, key: Any, key_hash: Any, moment: int) -> Any:
 def read_keys(table: int, offsets: int, data: int, hashes: Hashes, moment: int, answers: Any) -> Any:
     """Append what `read_key` returns for each hash to a list, without a look for a newer commit.
 
-    The keys are a column of text or bytes: the addresses of its offsets and of its data.
+    The keys are a column of text, bytes or 64-bit numbers: the addresses of its offsets and of its data.
     """
     found = objects.address_of(answers)
+    is_number = number_at(table, KEY_KIND) < TEXT
     for number in range(len(hashes)):
-        start = I64(half_at(offsets + 4 * number))
-        size = I64(half_at(offsets + 4 * number + 4)) - start
+        start, size = 8 * number, 8
+        if not is_number:
+            start = I64(half_at(offsets + 4 * number))
+            size = I64(half_at(offsets + 4 * number + 4)) - start
         answer = _new_answer(table, data + start, size, hashes[number], moment)
         if not answer:
             return objects.as_object(0)
@@ -84,8 +89,6 @@ def read_keys(table: int, offsets: int, data: int, hashes: Hashes, moment: int, 
 @inlined
 def _may_be_newer(path: int) -> Any:
     """Return whether a file is there, or the system cannot tell; others run meanwhile, because a disk may be slow."""
-    if not path:
-        return True
     state = objects.let_others_run()
     is_absent = objects.access(path, 0) != 0
     if is_absent:
@@ -130,7 +133,7 @@ def _fill(table: int, answer: int, value: int, key: int, size: int, key_hash: An
     if place < 0:
         return UNKNOWN
     fields, row = table + 8 * (HEAD + FIELDS * (place >> 32)), place & 0xFFFFFFFF
-    if not _is_key(number_at(fields, KEYS), row, key, size):
+    if not _is_key(number_at(fields, KEYS), number_at(table, KEY_KIND), row, key, size):
         return UNKNOWN  # another key has the hash, or the keys are not at hand
     columns, kinds = number_at(table, COLUMNS), number_at(table, KINDS)
     batch, row_there = _batch_of(number_at(fields, VALUES), row, columns)
@@ -184,9 +187,13 @@ def _batch_of(columns_table: int, row: int, columns: int) -> Any:
 
 
 @inlined
-def _is_key(keys: int, row: int, key: int, size: int) -> Any:
+def _is_key(keys: int, kind: int, row: int, key: int, size: int) -> Any:
     batch, row = _batch_of(keys, row, 1)
-    if not batch or not _is_inside(batch + 8, row):
+    if not batch:
+        return False
+    if kind < TEXT:
+        return _number(kind, number_at(batch, 3), row) == number_at(key, 0)
+    if not _is_inside(batch + 8, row):
         return False
     offsets = number_at(batch, 2)
     start = I64(half_at(offsets + 4 * row))
@@ -230,13 +237,19 @@ def _new_cell(table: int, kind: int, column: int, row: int) -> Any:
         return objects.new_float(objects.float_at(data + 4 * row))
     if kind == BOOLEAN:
         return objects.new_bool(I64(byte_at(data + (row >> 3)) >> U64(row & 7) & U64(1)))
+    return objects.new_int(_number(kind, data, row))
+
+
+@inlined
+def _number(kind: int, data: int, row: int) -> Any:
+    """Return a whole number of a column."""
     if kind == INT64:
-        return objects.new_int(number_at(data, row))
+        return number_at(data, row)
     if kind == INT32:
-        return objects.new_int(_signed(half_at(data + 4 * row), 32))
+        return _signed(half_at(data + 4 * row), 32)
     if kind == INT16:
-        return objects.new_int(_signed(pair_at(data + 2 * row), 16))
-    return objects.new_int(_signed(byte_at(data + row), 8))
+        return _signed(pair_at(data + 2 * row), 16)
+    return _signed(byte_at(data + row), 8)
 
 
 @inlined

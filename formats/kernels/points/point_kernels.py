@@ -19,7 +19,7 @@ UNSORTED, SORTED, CHAINED = range(3)
 
 # The head of the table: address, words and shift of the filter, and the address of the slots that are set for every
 # hash; then what `answer_kernels` needs. Then for each slot:
-WORDS, WIDTH, SHIFT, EVERY, NEXT_ENTRY, COLUMNS, KINDS, NAMES, NONE, HEAD = range(10)
+WORDS, WIDTH, SHIFT, EVERY, NEXT_ENTRY, KEY_KIND, COLUMNS, KINDS, NAMES, NONE, HEAD = range(11)
 (
     HASHES, ROWS, DIRECTORY, BUCKET_SHIFT, STARTS, ENDS, IS_CHAINED, FIRST, LAST, LAYERS, LAYER_TABLE, KEYS, VALUES,
     FIELDS,
