@@ -46,7 +46,7 @@ def key_history(
         cells = [opened.probe.values(row) or () for opened, row, _ in rows]
         columns |= dict(zip(value_names, values.to_columns(cells), strict=True))
     if "valid_from" in names:
-        columns["valid_from"] = pa.array([opened.probe.starts[row] for opened, row, _ in rows], pa.int64()).view(TIME)
+        columns["valid_from"] = pa.array([opened.probe.starts[row] for opened, row, _ in rows], TIME)
     if "valid_to" in names:
         columns["valid_to"] = end_column(np.array([end for _, _, end in rows], np.int64))
     if VERSION_COLUMN in names:

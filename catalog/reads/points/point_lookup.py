@@ -347,7 +347,7 @@ class PointLookup:
         for slot, (meta, probe) in enumerate(zip(self._metas, self._probes, strict=True)):
             if meta is not None and probe is not None:
                 table.describe(slot, self._opened[meta.name])
-        if table.answers and self._key_type is not None:
+        if table.answers and self._key_type is not None and self._table is table:  # no other thread made one
             self._answering = table
         return table
 

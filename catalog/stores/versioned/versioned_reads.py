@@ -65,6 +65,7 @@ class VersionedReads(VersionedStore):
         self._live = LiveState(
             PointLookup(self._files, self._log_state, self._keys, self._values), self._pending, self._keys
         )
+        self._history_schema: pa.Schema | None = None  # of all columns
         self._retention = retention_of(spec)
         if self._log_state.horizon is not None:
             self._retention = replace(self._retention, horizon=self._log_state.horizon.time)
@@ -235,7 +236,10 @@ class VersionedReads(VersionedStore):
             return None
         self._check_open()
         name = self._keys.normalize(key)
-        schema = self.table.schema(query)
+        if query.columns is None:
+            schema = self._history_schema = self._history_schema or self.table.schema(query)
+        else:
+            schema = self.table.schema(query)
         self._follow()
         batches = self._repeated(lambda: self._versions_in(name, query, schema))
         return pa.RecordBatchReader.from_batches(schema, batches)

@@ -224,7 +224,8 @@ def test_a_key_in_another_form_is_the_same_key(text_store: Filled) -> None:
 
 def test_reads_older_than_the_retention(compiled: None, tmp_path: Path) -> None:
     catalog = statestore.connect(tmp_path)
-    with catalog.create_store("s", key={"k": "string"}, value={"v": "int"}, history_retention=10) as store:
+    store: Any = catalog.create_store("s", key={"k": "string"}, value={"v": "int"}, history_retention=10)
+    with store:
         for key, moment in (("closed", 0), ("open", 0), ("closed", 5), ("other", 100)):
             store.put(key, moment, moment)
         store.commit()
