@@ -20,6 +20,7 @@ from statestore.catalog.reads.points.segment_probe import OpenedSegment
 from statestore.formats.kernels.arrays import Hashes, Ints
 from statestore.formats.kernels.compiled_use import is_loaded, load_if_it_pays
 from statestore.formats.segments.segment_meta import SegmentMeta
+from statestore.formats.serdes.numbers import as_number, number_bytes
 
 HALF, NOT_FOUND = 1 << 63, -1  # as in `point_kernels`, which cannot be imported without numba
 WARM_READS = 1 << 12
@@ -102,8 +103,10 @@ class LookupTable:
             kernels.NEXT_ENTRY: _address(path),
         }
         self._numbers[[*head]] = [*head.values()]
+        convert = self._converted = _converted(schemas[1])
         if next_entry:
-            self.read = partial(_entry_point(answers.read_key, answers.READ_KEY), self._where)
+            read = partial(_entry_point(answers.read_key, answers.READ_KEY), self._where)
+            self.read = read if convert is None else lambda *asked: convert(read(*asked))
         return True
 
     def set_every(self, every: int) -> None:
@@ -128,7 +131,7 @@ class LookupTable:
                 read(self._where, 0, _address(data) + 8 * first, some, moment, answers)
             else:
                 read(self._where, _address(offsets) + 4 * first, _address(data), some, moment, answers)
-        return answers
+        return answers if self._converted is None else list(map(self._converted, answers))
 
     def describe(self, slot: int, opened: OpenedSegment) -> None:
         """Describe the segment in a slot, unless the rows of its hashes are in no order."""
@@ -168,21 +171,52 @@ def _has_gil() -> bool:
     return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
 
 
-def _kinds(answers: Any, values: pa.Schema) -> Ints | None:
-    """Return the kinds of the columns of values; None where compiled code cannot make values of one of them."""
-    known = {
-        pa.int8(): answers.INT8,
-        pa.int16(): answers.INT16,
-        pa.int32(): answers.INT32,
-        pa.int64(): answers.INT64,
-        pa.float32(): answers.FLOAT32,
-        pa.float64(): answers.FLOAT64,
-        pa.bool_(): answers.BOOLEAN,
-        pa.string(): answers.TEXT,
-        pa.binary(): answers.BINARY,
-    }
-    kinds = [known.get(kind) for kind in values.types]
+def _kinds(answers: Any, schema: pa.Schema) -> Ints | None:
+    """Return the kinds of columns for `answer_kernels`; None where one of them is nested, or there is no column."""
+    kinds = [_kind(answers, kind) for kind in schema.types]
     return np.array(kinds, np.int64) if kinds and None not in kinds else None
+
+
+def _kind(answers: Any, kind: pa.DataType) -> Any:
+    types, bits = pa.types, 8 * number_bytes(kind)
+    if types.is_string(kind) or types.is_binary(kind):
+        return answers.TEXT if types.is_string(kind) else answers.BINARY
+    if types.is_boolean(kind):
+        return answers.BOOLEAN
+    if types.is_floating(kind):
+        return {32: answers.FLOAT32, 64: answers.FLOAT64}.get(bits)
+    return {8: answers.INT8, 16: answers.INT16, 32: answers.INT32, 64: answers.INT64, 128: answers.FIXED16}.get(bits)
+
+
+def _converted(values: pa.Schema) -> Callable[[Any], Any] | None:
+    """Return the function that puts values of their types in place of numbers in an answer; None: there are none."""
+    backs = [(field.name, back) for field in values if (back := _back(field.type)) is not None]
+    if not backs:
+        return None
+    is_bare = len(values) == 1
+
+    def converted(answer: Any) -> Any:
+        if not answer:
+            return answer
+        value = answer[0]
+        if is_bare:
+            return answer if value is None else (backs[0][1](value), *answer[1:])
+        for name, back in backs:
+            if value[name] is not None:
+                value[name] = back(value[name])
+        return answer
+
+    return converted
+
+
+def _back(kind: pa.DataType) -> Callable[[Any], Any] | None:
+    types = pa.types
+    if types.is_decimal128(kind):
+        back = as_number(kind).back
+        return lambda stored: back(int.from_bytes(stored, "little", signed=True))
+    if types.is_date32(kind) or types.is_timestamp(kind) or types.is_duration(kind):
+        return as_number(kind).back
+    return None
 
 
 def _entry_point(kernel: Any, signature: Any) -> Callable[..., Any]:

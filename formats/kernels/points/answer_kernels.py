@@ -35,8 +35,8 @@ from statestore.formats.kernels.points.python_objects import python_object
 from statestore.formats.kernels.scans.addresses import byte_at, half_at, pair_at, word_at
 from statestore.formats.segments.segment_meta import OPEN
 
-# Kinds of columns that `_new_cell` reads.
-INT8, INT16, INT32, INT64, FLOAT32, FLOAT64, BOOLEAN, TEXT, BINARY = range(9)
+# Kinds of columns that `_new_cell` reads. FIXED16 are 16 bytes a row.
+INT8, INT16, INT32, INT64, FLOAT32, FLOAT64, BOOLEAN, FIXED16, TEXT, BINARY = range(10)
 # A table of columns: the number of its batches, the first row of each, and for each batch its number of rows (0: its
 # columns are not at hand), and for each column the addresses of its validity bits (0: no nulls), offsets and data, and
 # the bytes of the data.
@@ -237,6 +237,8 @@ def _new_cell(table: int, kind: int, column: int, row: int) -> Any:
         return objects.new_float(objects.float_at(data + 4 * row))
     if kind == BOOLEAN:
         return objects.new_bool(I64(byte_at(data + (row >> 3)) >> U64(row & 7) & U64(1)))
+    if kind == FIXED16:
+        return objects.new_bytes(data + 16 * row, 16)
     return objects.new_int(_number(kind, data, row))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,11 @@ TYPES: dict[str, tuple[Any, ...]] = {
     "boolean": (True, False, None, False, True),
     "string": ("", "a", "é€😀", None, "x" * 300),
     "binary": (b"", None, b"\0\xff", b"a" * 99),
+    "date": (date(1, 1, 1), date(9999, 12, 31), None),
+    "timestamp": (datetime(1900, 1, 1, 0, 0, 0, 7, tzinfo=UTC), None, datetime(2024, 5, 1, 9, tzinfo=UTC)),
+    "timestamp_ntz": (datetime(1, 1, 1), None, datetime(2024, 5, 1, 9)),
+    "decimal(9, 2)": (Decimal("-9999999.99"), None, Decimal("0.00"), Decimal("1.50")),
+    "decimal(38, 0)": (Decimal(-(10**37)), None, Decimal(10**37)),
 }
 ROWS = 60
 END = 4 * ROWS
@@ -119,16 +126,27 @@ def test_a_bare_value(compiled: None, tmp_path: Path, kind: str) -> None:
     filled.store.close()
 
 
-@pytest.mark.parametrize("kind", ["date", "decimal(9, 2)", "array<int>"])
-def test_types_that_compiled_code_does_not_make(compiled: None, tmp_path: Path, kind: str) -> None:
-    from datetime import date
-    from decimal import Decimal
-
-    cell = {"date": date(2024, 5, 1), "decimal(9, 2)": Decimal("1.50"), "array<int>": [1, 2]}[kind]
-    filled = Filled(tmp_path, "string", {"a": kind, "b": "int"}, lambda number: {"a": cell, "b": number})
+def test_nested_values_are_read_without_compiled_code(compiled: None, tmp_path: Path) -> None:
+    filled = Filled(tmp_path, "string", {"a": "array<int>", "b": "int"}, lambda number: {"a": [1, None], "b": number})
     filled.check(answers=False)
     assert filled.store._live.lookup.answer(filled.keys[0], 0) is False
     filled.store.close()
+
+
+@pytest.mark.parametrize("kind", ["date", "boolean", "decimal(9, 2)", "timestamp"])
+def test_keys_of_other_types_are_found_without_compiled_code(compiled: None, tmp_path: Path, kind: str) -> None:
+    catalog = statestore.connect(tmp_path)
+    store: Any = catalog.create_store("s", key={"k": kind}, value={"v": "int"})
+    with store:
+        keys = [cell for cell in TYPES[kind] if cell is not None]
+        for number, key in enumerate(keys):
+            store.put(key, number, number)
+        store.commit()
+        store._live.lookup.count_reads(1)
+        expected = [keys.index(key) if kind != "boolean" else (4 if key else 3) for key in keys]
+        for _ in range(2):
+            assert [store.get(key).value for key in keys] == expected
+            assert [record.value for record in store.get_many(keys)] == expected
 
 
 def test_batches_that_are_dropped_are_read_again(text_store: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
