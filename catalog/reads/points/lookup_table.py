@@ -24,7 +24,7 @@ from statestore.formats.serdes.numbers import as_number, number_bytes
 
 HALF, NOT_FOUND = 1 << 63, -1  # as in `point_kernels`, which cannot be imported without numba
 WARM_READS = 1 << 12
-ANSWERS_AT_ONCE = 1 << 10  # in which no other thread runs: about a millisecond
+ANSWERS_AT_ONCE = 1 << 7  # in which no other thread runs
 BYTES_A_READ = 128  # as which a read counts in the decision to load compiled code
 
 
@@ -123,14 +123,15 @@ class LookupTable:
         """Return what ``read`` returns for each key of a column, without a look for a newer commit."""
         answers: list[Any] = []
         read = _entry_point(self._answer_kernels.read_keys, self._answer_kernels.READ_KEYS)
+        found = np.empty(2 * ANSWERS_AT_ONCE, np.int64)
         is_number = pa.types.is_integer(keys.type)
         _, offsets, data = column_parts(keys.cast(pa.int64()) if is_number else keys)
         for first in range(0, len(hashes), ANSWERS_AT_ONCE):
             some = hashes[first : first + ANSWERS_AT_ONCE]
             if is_number:
-                read(self._where, 0, _address(data) + 8 * first, some, moment, answers)
+                read(self._where, 0, _address(data) + 8 * first, some, moment, found, answers)
             else:
-                read(self._where, _address(offsets) + 4 * first, _address(data), some, moment, answers)
+                read(self._where, _address(offsets) + 4 * first, _address(data), some, moment, found, answers)
         return answers if self._converted is None else list(map(self._converted, answers))
 
     def describe(self, slot: int, opened: OpenedSegment) -> None:

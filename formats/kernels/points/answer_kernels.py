@@ -2,7 +2,7 @@
 
 Cells are read at the addresses of columns, batch by batch (`statestore.catalog.reads.points.batch_readers`). A thread
 that drops a batch takes its addresses away first, and needs the GIL for it. So a kernel makes its dict and its tuple
-before it looks for the row: from there on it holds the GIL, and the columns stay.
+before it looks for the batch of a row: from there on it holds the GIL, and the columns stay.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from numba import types
 
-from statestore.formats.kernels.arrays import Hashes
+from statestore.formats.kernels.arrays import Hashes, Ints
 from statestore.formats.kernels.compiled import I64, U64, holding_gil, inlined
 from statestore.formats.kernels.points import python_objects as objects
 from statestore.formats.kernels.points.point_kernels import (
@@ -41,12 +41,12 @@ INT8, INT16, INT32, INT64, FLOAT32, FLOAT64, BOOLEAN, FIXED16, TEXT, BINARY = ra
 # columns are not at hand), and for each column the addresses of its validity bits (0: no nulls), offsets and data, and
 # the bytes of the data.
 COLUMN_FIELDS = 4
-FOUND, ABSENT, UNKNOWN, FAILED = range(4)
+FOUND, UNKNOWN, FAILED = range(3)
 NO_FILE, NO_FOLDER = errno.ENOENT, errno.ENOTDIR
 
 READ_KEY = python_object(types.int64, python_object, types.uint64, types.int64)
 READ_KEYS = python_object(
-    types.int64, types.int64, types.int64, types.Array(types.uint64, 1, "C"), types.int64, python_object
+    types.int64, types.int64, types.int64, types.uint64[::1], types.int64, types.int64[::1], python_object
 )
 
 
@@ -60,30 +60,96 @@ def read_key(table: int, key: Any, key_hash: Any, moment: int) -> Any:
     if _may_be_newer(number_at(table, NEXT_ENTRY)):
         return objects.as_object(objects.new_bool(0))
     name = objects.address_of(key)
-    return objects.as_object(_new_answer(table, objects.bytes_data(name), objects.bytes_size(name), key_hash, moment))
+    place, end = place_of(table, key_hash, moment)
+    return objects.as_object(_new_answer(table, place, end, objects.bytes_data(name), objects.bytes_size(name)))
 
 
 @holding_gil
-def read_keys(table: int, offsets: int, data: int, hashes: Hashes, moment: int, answers: Any) -> Any:
+def read_keys(table: int, offsets: int, data: int, hashes: Hashes, moment: int, found: Ints, answers: Any) -> Any:
     """Append what `read_key` returns for each hash to a list, without a look for a newer commit.
 
-    The keys are a column of text, bytes or 64-bit numbers: the addresses of its offsets and of its data.
+    The keys are a column of text, bytes or 64-bit numbers: the addresses of its offsets and of its data. ``found`` has
+    room for two numbers for each hash.
     """
-    found = objects.address_of(answers)
     is_number = number_at(table, KEY_KIND) < TEXT
-    for number in range(len(hashes)):
+    count = len(hashes)
+    for number in range(count):
+        found[2 * number], found[2 * number + 1] = place_of(table, hashes[number], moment)
+    for number in range(count):
+        _ask_for_row(table, found[2 * number])
+    for number in range(count):
+        _ask_for_texts(table, found[2 * number])
+    for number in range(count):
         start, size = 8 * number, 8
         if not is_number:
             start = I64(half_at(offsets + 4 * number))
             size = I64(half_at(offsets + 4 * number + 4)) - start
-        answer = _new_answer(table, data + start, size, hashes[number], moment)
+        answer = _new_answer(table, found[2 * number], found[2 * number + 1], data + start, size)
         if not answer:
             return objects.as_object(0)
-        failed = objects.append(found, answer)
+        failed = objects.append(objects.address_of(answers), answer)
         objects.release(answer)
         if failed:
             return objects.as_object(0)
     return objects.as_object(objects.new_bool(1))
+
+
+@inlined
+def _ask_for_row(table: int, place: int) -> None:
+    """Ask for the cache lines of a row, so that the misses of many rows overlap."""
+    if place < 0:
+        return
+    fields, row = table + 8 * (HEAD + FIELDS * (place >> 32)), place & 0xFFFFFFFF
+    objects.prefetch(number_at(fields, STARTS) + 8 * row)
+    _ask_for_cells(number_at(fields, KEYS), row, 1, table + 8 * KEY_KIND)
+    _ask_for_cells(number_at(fields, VALUES), row, number_at(table, COLUMNS), number_at(table, KINDS))
+
+
+@inlined
+def _ask_for_cells(columns_table: int, row: int, columns: int, kinds: int) -> None:
+    batch, row = _batch_of(columns_table, row, columns)
+    if not batch:
+        return
+    for number in range(columns):
+        column, kind = batch + 8 * (1 + COLUMN_FIELDS * number), number_at(kinds, number)
+        if number_at(column, 0):
+            objects.prefetch(number_at(column, 0) + (row >> 3))
+        if kind >= TEXT:
+            objects.prefetch(number_at(column, 1) + 4 * row)
+        else:
+            objects.prefetch(number_at(column, 2) + row * _size(kind))
+
+
+@inlined
+def _size(kind: int) -> int:
+    if kind in (INT64, FLOAT64):
+        return 8
+    if kind in (INT32, FLOAT32):
+        return 4
+    if kind == FIXED16:
+        return 16
+    return 2 if kind == INT16 else 1
+
+
+@inlined
+def _ask_for_texts(table: int, place: int) -> None:
+    """Ask for the cache lines of text, whose offsets `_ask_for_row` asked for."""
+    if place < 0:
+        return
+    fields, row = table + 8 * (HEAD + FIELDS * (place >> 32)), place & 0xFFFFFFFF
+    _ask_for_data(number_at(fields, KEYS), row, 1, table + 8 * KEY_KIND)
+    _ask_for_data(number_at(fields, VALUES), row, number_at(table, COLUMNS), number_at(table, KINDS))
+
+
+@inlined
+def _ask_for_data(columns_table: int, row: int, columns: int, kinds: int) -> None:
+    batch, row = _batch_of(columns_table, row, columns)
+    if not batch:
+        return
+    for number in range(columns):
+        if number_at(kinds, number) >= TEXT:
+            column = batch + 8 * (1 + COLUMN_FIELDS * number)
+            objects.prefetch(number_at(column, 2) + I64(half_at(number_at(column, 1) + 4 * row)))
 
 
 @inlined
@@ -99,7 +165,10 @@ def _may_be_newer(path: int) -> Any:
 
 
 @inlined
-def _new_answer(table: int, key: int, size: int, key_hash: Any, moment: int) -> Any:
+def _new_answer(table: int, place: int, end: int, key: int, size: int) -> Any:
+    """Return the answer for a key of which `place_of` has found the row."""
+    if place < 0:
+        return _new_none(table) if place == NOT_FOUND else objects.new_bool(0)
     columns = number_at(table, COLUMNS)
     answer = objects.new_tuple(3)
     if not answer:
@@ -111,27 +180,23 @@ def _new_answer(table: int, key: int, size: int, key_hash: Any, moment: int) -> 
             objects.release(answer)
             return 0
     # From here on nothing is made that lets other threads run.
-    state = _fill(table, answer, value, key, size, key_hash, moment)
+    state = _fill(table, answer, value, place, end, key, size)
     if state == FOUND:
         return answer
     objects.release(answer)
-    if state == FAILED:
-        return 0
-    if state == UNKNOWN:
-        return objects.new_bool(0)
+    return 0 if state == FAILED else objects.new_bool(0)
+
+
+@inlined
+def _new_none(table: int) -> Any:
     none = number_at(table, NONE)
     objects.hold(none)
     return none
 
 
 @inlined
-def _fill(table: int, answer: int, value: int, key: int, size: int, key_hash: Any, moment: int) -> int:
-    """Fill in the answer if the row is found."""
-    place, end = place_of(table, key_hash, moment)
-    if place == NOT_FOUND:
-        return ABSENT
-    if place < 0:
-        return UNKNOWN
+def _fill(table: int, answer: int, value: int, place: int, end: int, key: int, size: int) -> int:
+    """Fill in the answer if the row is that of the key, and at hand."""
     fields, row = table + 8 * (HEAD + FIELDS * (place >> 32)), place & 0xFFFFFFFF
     if not _is_key(number_at(fields, KEYS), number_at(table, KEY_KIND), row, key, size):
         return UNKNOWN  # another key has the hash, or the keys are not at hand
@@ -156,11 +221,7 @@ def _fill(table: int, answer: int, value: int, key: int, size: int, key_hash: An
     start = objects.new_int(number_at(number_at(fields, STARTS), row) // 1000)
     if not start or objects.set_member(answer, 1, start):
         return FAILED
-    if end == OPEN:
-        until = number_at(table, NONE)
-        objects.hold(until)
-    else:
-        until = objects.new_int(end // 1000)
+    until = _new_none(table) if end == OPEN else objects.new_int(end // 1000)
     if not until or objects.set_member(answer, 2, until):
         return FAILED
     return FOUND
@@ -223,9 +284,7 @@ def _is_inside(column: int, row: int) -> Any:
 def _new_cell(table: int, kind: int, column: int, row: int) -> Any:
     valid, data = number_at(column, 0), number_at(column, 2)
     if valid and not byte_at(valid + (row >> 3)) >> U64(row & 7) & U64(1):
-        none = number_at(table, NONE)
-        objects.hold(none)
-        return none
+        return _new_none(table)
     if kind >= TEXT:
         offsets = number_at(column, 1)
         start = I64(half_at(offsets + 4 * row))

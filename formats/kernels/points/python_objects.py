@@ -112,11 +112,27 @@ def _float_reader(bits: int) -> Any:
     return intrinsic(read)
 
 
+def _prefetch() -> Any:
+    def prefetch(typing_context: Any, address: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            kind = ir.FunctionType(ir.VoidType(), [_POINTER, _INT, _INT, _INT])
+            function = builder.module.declare_intrinsic("llvm.prefetch", [_POINTER], kind)
+            read, near, data = (ir.Constant(_INT, number) for number in (0, 3, 1))
+            builder.call(function, [builder.inttoptr(arguments[0], _POINTER), read, near, data])
+            return context.get_dummy_value()
+
+        return types.void(types.int64), generate
+
+    return intrinsic(prefetch)
+
+
 _NOTHING = ir.VoidType()
 address_of: Callable[[Any], int] = _address_of()
 as_object: Callable[[int], Any] = _as_object()
 double_at: Callable[[int], float] = _float_reader(64)
 float_at: Callable[[int], float] = _float_reader(32)
+
+prefetch: Callable[[int], None] = _prefetch()  # asks for the cache line of an address, which need not be one
 
 new_dict: Callable[[], int] = _c_call("PyDict_New", _POINTER)
 new_tuple: Callable[[int], int] = _c_call("PyTuple_New", _POINTER, _WORD)
