@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import statestore
@@ -96,6 +98,15 @@ class Filled:
             for key in self.keys:
                 assert self.store._live.lookup.answer(key, 101_000) == self.expected(key, 101)
 
+    def check_histories(self) -> None:
+        for key in self.keys:
+            table = self.store.history(key=key).read_all()
+            assert table.schema == self.store.history().schema
+            starts = table.column("valid_from").cast(pa.int64()).to_pylist()
+            values = table.select(self.store.spec.value.names).to_pylist()
+            expected = [(1000 * start, row) for start, row in self.changes[key] if row is not None]
+            assert sorted(zip(starts, values, strict=True), key=itemgetter(0)) == expected
+
 
 @pytest.fixture
 def text_store(compiled: None, tmp_path: Path) -> Iterator[Filled]:
@@ -115,6 +126,7 @@ def test_every_type(compiled: None, tmp_path: Path, key: str) -> None:
     filled.check()
     filled.store.compact(full=True)
     filled.check()
+    filled.check_histories()
     filled.store.close()
 
 
