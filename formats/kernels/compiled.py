@@ -63,8 +63,10 @@ def _compiled(function: F, nogil: bool) -> F:
 
 
 def inlined(function: F) -> F:
-    """Mark a function that is compiled into each kernel that calls it."""
-    return cast(F, numba.njit(inline="never", nogil=True)(function))
+    """Mark a function that is compiled into each kernel that calls it; Python cannot call it."""
+    # Functions for calls from Python and C would take a third of the time of the compilation.
+    unused: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return cast(F, numba.njit(inline="never", nogil=True, **unused)(function))
 
 
 @cache

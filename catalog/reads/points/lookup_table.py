@@ -104,6 +104,7 @@ class LookupTable:
         }
         self._numbers[[*head]] = [*head.values()]
         convert = self._converted = _converted(schemas[1])
+        self._read_keys = _entry_point(answers.read_keys, answers.READ_KEYS)
         if next_entry:
             read = partial(_entry_point(answers.read_key, answers.READ_KEY), self._where)
             self.read = read if convert is None else lambda *asked: convert(read(*asked))
@@ -122,16 +123,17 @@ class LookupTable:
     def read_many(self, keys: pa.Array, hashes: Hashes, moment: int) -> list[Any]:
         """Return what ``read`` returns for each key of a column, without a look for a newer commit."""
         answers: list[Any] = []
-        read = _entry_point(self._answer_kernels.read_keys, self._answer_kernels.READ_KEYS)
         found = np.empty(2 * ANSWERS_AT_ONCE, np.int64)
         is_number = pa.types.is_integer(keys.type)
         _, offsets, data = column_parts(keys.cast(pa.int64()) if is_number else keys)
         for first in range(0, len(hashes), ANSWERS_AT_ONCE):
             some = hashes[first : first + ANSWERS_AT_ONCE]
             if is_number:
-                read(self._where, 0, _address(data) + 8 * first, some, moment, found, answers)
+                self._read_keys(self._where, 0, _address(data) + 8 * first, some, moment, found, answers)
             else:
-                read(self._where, _address(offsets) + 4 * first, _address(data), some, moment, found, answers)
+                self._read_keys(
+                    self._where, _address(offsets) + 4 * first, _address(data), some, moment, found, answers
+                )
         return answers if self._converted is None else list(map(self._converted, answers))
 
     def describe(self, slot: int, opened: OpenedSegment) -> None:
