@@ -72,11 +72,11 @@ class Reads:
         """
         start, end = _us(start_time, "start_time"), _us(end_time, "end_time")
         asked = None if columns is None else column_names(columns, "columns")
-        query = Query(mode="history", version=version, start_time=start, end_time=end)
         if key is not None and version is None and filter is None:
-            found = self._history_of(key, replace(query, columns=asked))
+            found = self._history_of(key, Query(asked, mode="history", start_time=start, end_time=end))
             if found is not None:
                 return found
+        query = Query(mode="history", version=version, start_time=start, end_time=end)
         table, filters = self._asked(), parse_filters(filter)
         if key is not None:
             filters = (*filters, *_key_filters(table, key))

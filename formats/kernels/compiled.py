@@ -40,22 +40,33 @@ _deciding_folder = threading.Lock()  # several threads may load modules of kerne
 
 def kernel(function: F) -> F:
     """Compile ``function`` by numba, for calls with numpy arrays and numbers."""
+    return _compiled(function, nogil=True)
+
+
+def holding_gil(function: F) -> F:
+    """Compile ``function`` as `kernel` does, for one that makes Python objects (`points.python_objects`)."""
+    return _compiled(function, nogil=False)
+
+
+def _compiled(function: F, nogil: bool) -> F:
     folder = _cache_folder()
     if folder is None:
-        return cast(F, numba.njit(nogil=True)(function))
+        return cast(F, numba.njit(nogil=nogil)(function))
     with _deciding_folder:
         config: Any = numba.config  # numba creates its settings on import
         before = config.CACHE_DIR
         config.CACHE_DIR = folder
         try:
-            return cast(F, numba.njit(cache=True, nogil=True)(function))
+            return cast(F, numba.njit(cache=True, nogil=nogil)(function))
         finally:
             config.CACHE_DIR = before
 
 
 def inlined(function: F) -> F:
-    """Mark a function that is compiled into each kernel that calls it."""
-    return cast(F, numba.njit(inline="never", nogil=True)(function))
+    """Mark a function that is compiled into each kernel that calls it; Python cannot call it."""
+    # Functions for calls from Python and C would take a third of the time of the compilation.
+    unused: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return cast(F, numba.njit(inline="never", nogil=True, **unused)(function))
 
 
 @cache

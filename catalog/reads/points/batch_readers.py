@@ -17,10 +17,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from statestore.catalog.reads.points.cell_readers import column_parts
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.segments.segment import Segment
 
 BATCH_BYTES = 1 << 30  # reads of any key at any moment touch all of a history, and a batch takes a millisecond
+
+COLUMN_FIELDS = 4  # as in `answer_kernels`, which cannot be imported without numba
 
 ROWS_A_TAKE = 12  # of a batch, which cost as much one by one
 
@@ -35,23 +38,23 @@ class _KeptBatches:
         self.bytes = 0
         # A weak reference: batches of closed stores are gone, but are counted until it is their turn.
         self._kept: deque[tuple[weakref.ref[BatchColumns], int, int]] = deque()
-        self._lock = threading.Lock()
+        # Held while columns change, and the addresses by which compiled code reads them.
+        self.lock = threading.RLock()
 
     def keep(self, batches: BatchColumns, number: int, size: int) -> None:
-        """Count a batch of so many bytes; drop the oldest ones beyond the bound."""
-        with self._lock:
-            self._kept.append((weakref.ref(batches), number, size))
-            self.bytes += size
-            while self.bytes > BATCH_BYTES and len(self._kept) > 1:
-                reference, oldest, freed = self._kept.popleft()
-                self.bytes -= freed
-                others = reference()
-                if others is not None:
-                    others.drop(oldest)
+        """Count a batch of so many bytes; drop the oldest ones beyond the bound. The caller holds ``lock``."""
+        self._kept.append((weakref.ref(batches), number, size))
+        self.bytes += size
+        while self.bytes > BATCH_BYTES and len(self._kept) > 1:
+            reference, oldest, freed = self._kept.popleft()
+            self.bytes -= freed
+            others = reference()
+            if others is not None:
+                others.drop(oldest)
 
     def renew_lock(self) -> None:
         """Replace the lock, which a thread that a forked child does not have may have held."""
-        self._lock = threading.Lock()
+        self.lock = threading.RLock()
 
 
 kept_batches = _KeptBatches()
@@ -67,22 +70,62 @@ class BatchColumns:
         self._names = names
         self._columns: list[list[pa.Array] | None] = [None] * len(self.firsts)
         self._readers: list[list[Any]] = []
+        self._addresses: Ints | None = None
+        self._parts: list[Any] = [None] * len(self.firsts)  # of the columns, which have these addresses
 
     def columns(self, number: int) -> list[pa.Array]:
         """Return the columns of one batch."""
         found = self._columns[number]
-        if found is None:
-            found, decompressed = self._opened().batch_columns(number, self._names)
-            self._columns[number] = found
-            if decompressed:
-                kept_batches.keep(self, number, decompressed)
+        if found is not None:
+            return found
+        made, decompressed = self._opened().batch_columns(number, self._names)
+        with kept_batches.lock:
+            found = self._columns[number]
+            if found is None:
+                found = self._columns[number] = made
+                if self._addresses is not None:
+                    self._describe(self._addresses, number, made)
+                if decompressed:
+                    kept_batches.keep(self, number, decompressed)
         return found
 
     def drop(self, number: int) -> None:
-        """Drop a batch and all that was made of it."""
-        self._columns[number] = None
+        """Drop a batch and all that was made of it; not the only one of a file, which its readers hold anyway."""
+        if len(self.firsts) == 1:
+            return
+        if self._addresses is not None:
+            self._batch_in(self._addresses, number)[0] = 0  # before the columns, which compiled code may read until now
+        self._columns[number] = self._parts[number] = None
         for readers in self._readers:
             readers[number] = None
+
+    def addresses(self) -> Ints:
+        """Return the table of columns of `answer_kernels`; batches that are opened and dropped later are noted in
+        it.
+        """
+        with kept_batches.lock:
+            if self._addresses is None:
+                made = np.zeros(1 + len(self.firsts) * (2 + COLUMN_FIELDS * len(self._names)), np.int64)
+                made[0] = len(self.firsts)
+                made[1 : 1 + len(self.firsts)] = self.firsts
+                for number, columns in enumerate(self._columns):
+                    if columns is not None:
+                        self._describe(made, number, columns)
+                self._addresses = made
+            return self._addresses
+
+    def _describe(self, addresses: Ints, number: int, columns: list[pa.Array]) -> None:
+        if not columns:
+            return
+        parts = self._parts[number] = [column_parts(column) for column in columns]
+        batch = self._batch_in(addresses, number)
+        batch[1:] = [field for part in parts for field in (*map(_address, part), _bytes_of(part[-1]))]
+        batch[0] = len(columns[0])
+
+    def _batch_in(self, addresses: Ints, number: int) -> Ints:
+        """Return the fields of a batch."""
+        fields = 1 + COLUMN_FIELDS * len(self._names)
+        return addresses[1 + len(self.firsts) :][number * fields : (number + 1) * fields]
 
     def reader(self, make: Make) -> Callable[[int], Any]:
         """Return a function of the rows of the file; ``make`` makes that of one batch from its columns."""
@@ -141,3 +184,11 @@ class BatchColumns:
                 columns = pa.RecordBatch.from_arrays(self.columns(number), names=self._names)
                 found.append(columns.take(here).columns)
         return found[0] if len(found) == 1 else [pa.concat_arrays(parts) for parts in zip(*found, strict=True)]
+
+
+def _address(part: Any) -> int:
+    return int(np.asarray(part).ctypes.data) if isinstance(part, memoryview) else 0
+
+
+def _bytes_of(part: Any) -> int:
+    return part.nbytes if isinstance(part, memoryview) else 0

@@ -42,13 +42,13 @@ def user_reader(columns: Sequence[pa.Array], names: Sequence[str]) -> ReadCell:
 
 def bytes_test(column: pa.Array) -> Callable[[int, bytes], bool]:
     """Return a function that tests whether a row of a column of text or binary without nulls holds these bytes."""
-    _, offsets, data = _parts(column)
+    _, offsets, data = column_parts(column)
     return lambda row, expected: data[offsets[row] : offsets[row + 1]] == expected
 
 
 def _reader(names: tuple[str, ...] | None, columns: Sequence[pa.Array]) -> Callable[[int], Any]:
     kinds = tuple((column.type, column.null_count > 0) for column in columns)
-    parts = [part for column in columns for part in _parts(column)]
+    parts = [part for column in columns for part in column_parts(column)]
     return _maker(kinds, names)(*parts)
 
 
@@ -56,7 +56,7 @@ def _reader(names: tuple[str, ...] | None, columns: Sequence[pa.Array]) -> Calla
 def _maker(
     kinds: tuple[tuple[pa.DataType, bool], ...], names: tuple[str, ...] | None
 ) -> Callable[..., Callable[[int], Any]]:
-    """Return the function that makes the reader of columns of these types from their `_parts`.
+    """Return the function that makes the reader of columns of these types from their `column_parts`.
 
     Its rows are tuples; with ``names`` they are the bare cell of a single column, else dicts.
     """
@@ -101,7 +101,7 @@ def _cell(i: int, kind: pa.DataType) -> tuple[str, Callable[[Any], Any] | None]:
     return f"data{i}(row)", None
 
 
-def _parts(column: pa.Array) -> tuple[Any, Any, Any]:
+def column_parts(column: pa.Array) -> tuple[Any, Any, Any]:
     """Return (validity bits or None, offsets or None, data) of a column, all of them beginning at its first row."""
     kind, types, rows = column.type, pa.types, len(column)
     if column.null_count and column.offset % 8:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -43,15 +44,23 @@ def key_history(
     names, key_names, value_names = schema.names, files.spec.key_names, files.spec.value_names
     columns = dict(zip(key_names, keys.to_columns([key] * len(rows)), strict=True))
     if not set(value_names).isdisjoint(names):
-        cells = [opened.probe.values(row) or () for opened, row, _ in rows]
-        columns |= dict(zip(value_names, values.to_columns(cells), strict=True))
+        columns |= dict(zip(value_names, _value_columns(values, rows), strict=True))
     if "valid_from" in names:
-        columns["valid_from"] = pa.array([opened.probe.starts[row] for opened, row, _ in rows], pa.int64()).view(TIME)
+        columns["valid_from"] = pa.array([opened.probe.starts[row] for opened, row, _ in rows], TIME)
     if "valid_to" in names:
         columns["valid_to"] = end_column(np.array([end for _, _, end in rows], np.int64))
     if VERSION_COLUMN in names:
         columns[VERSION_COLUMN] = pa.array([opened.added(files)[row] for opened, row, _ in rows], pa.int64())
     return [pa.RecordBatch.from_arrays([columns[name] for name in names], schema=schema)]
+
+
+def _value_columns(values: ValueCodec, rows: Sequence[tuple[OpenedSegment, int, int]]) -> list[pa.Array]:
+    """Return the columns of the values of these rows; of some columns at once, which costs half as much."""
+    schema = values.schema
+    if len(schema) == 1 or any(pa.types.is_nested(kind) for kind in schema.types):
+        return values.to_columns([opened.probe.values(row) or () for opened, row, _ in rows])
+    shown = [opened.probe.shown(row) for opened, row, _ in rows]  # a dict for each
+    return pa.array(shown, pa.struct(list(schema))).flatten()  # type: ignore[no-any-return]
 
 
 def _is_judged(opened: OpenedSegment, row: int, window: TimeRange) -> bool:

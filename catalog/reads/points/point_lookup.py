@@ -7,19 +7,24 @@ the filter nor the opening of segments that it does not reach: both begin with t
 
 from __future__ import annotations
 
+import os
+import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from xxhash import xxh64_intdigest
 
+from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.log_state import LogState
+from statestore.catalog.log.storage import local_root
 from statestore.catalog.reads.points.lookup_table import HALF, NOT_FOUND, LookupTable, reads_pay
 from statestore.catalog.reads.points.many_keys_at import FoundRows, entries_of, rows_at, rows_of_places
 from statestore.catalog.reads.points.segment_filter import SegmentFilter
 from statestore.catalog.reads.points.segment_probe import OpenedSegment, SegmentProbe, key_form
+from statestore.catalog.reads.points.slots_by_time import SlotsByTime
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Hashes, Ints
 from statestore.formats.segments.segment_meta import SegmentMeta
@@ -29,7 +34,6 @@ from statestore.formats.values.key_hash import hash_keys
 Key = tuple[Any, ...]
 Version = tuple[int, int, tuple[Any, ...] | None]
 
-CHECKPOINTS = 64  # of the segments in order of time, for which the slots before and behind them are kept
 ROWS_A_LOOK = 128  # rows of a segment that are entered into the filter in the time of one look into the segment
 KEYS_AT_ONCE = 1 << 14
 ROW_BITS = (1 << 32) - 1
@@ -66,6 +70,7 @@ class PointLookup:
         self._places: dict[str, int] = {}
         self._codec = codec
         self._form = key_form(codec.schema)
+        self._key_type, self._bytes_of = _bytes_form(codec.schema)
         # Earliest ends first, and so in the slots of a new filter: the segment that closed next after a moment most
         # likely holds the row that was valid then.
         metas = [meta for meta in log_state.segments if meta.role != "belief"]
@@ -83,13 +88,16 @@ class PointLookup:
         self._opened: dict[str, OpenedSegment] = {}
         self.is_compiled: bool = previous is not None and previous.is_compiled  # single keys are found by compiled code
         self._table: LookupTable | None = None
+        self._answering: LookupTable | None = None  # the table, if it answers reads of single keys
+        root = local_root(files.storage)
+        self._next_entry = b"" if root is None else os.fsencode(root / entry_name(log_state.version + 1))
         self._reads: int = 0 if previous is None else previous._reads
         for meta in metas:
             self._metas[slots[meta.name]] = meta
             if previous is not None and meta.name in previous._opened:
                 self._opened[meta.name] = previous._opened[meta.name]
-        self._all = _Times(metas, slots)
-        self._values = _Times([meta for meta in metas if not meta.tombstone], slots)
+        self._all = SlotsByTime(metas, slots)
+        self._values = SlotsByTime([meta for meta in metas if not meta.tombstone], slots)
 
     def count_reads(self, reads: int) -> None:
         """Count reads of single keys; after many of them, rows are found by compiled code."""
@@ -113,6 +121,31 @@ class PointLookup:
             return None
         probe, row, end = found
         return probe.starts[row], end, probe.values(row)
+
+    def answer(self, key: Any, moment: int) -> Any:
+        """Return (value, start, end or None) of the version of a key at a moment, None if there is none.
+
+        Times are epoch milliseconds. There is no newer commit. False: that, or the answer, is not known; see `locate`.
+        ``key`` is as users give it.
+        """
+        table = self._answering
+        if table is None or type(key) is not self._key_type:
+            return False
+        try:
+            form = self._bytes_of(key)
+        except (UnicodeEncodeError, OverflowError, struct.error):  # not a key of this store
+            return False
+        return table.read(form, xxh64_intdigest(form), moment)
+
+    def answers(self, keys: Sequence[pa.Array], moment: int) -> list[Any] | None:
+        """Return what `answer` returns for each key of these columns, without a look for a newer commit.
+
+        None: compiled code does not answer.
+        """
+        if not self.is_compiled:
+            return None
+        table = self._table or self._new_table()
+        return table.read_many(keys[0], hash_keys(keys), moment) if self._answering is table else None
 
     def locate(self, key: Key, moment: int) -> tuple[SegmentProbe, int, int] | None:
         """Return (segment, row, end) of the value version with start <= moment < end."""
@@ -308,38 +341,35 @@ class PointLookup:
         return opened.probe
 
     def _new_table(self) -> LookupTable:
-        table = self._table = LookupTable(self._filter, self._metas)
+        table = self._table = LookupTable(
+            self._filter, self._metas, (self._codec.schema, self._value_codec.schema), self._next_entry
+        )
         for slot, (meta, probe) in enumerate(zip(self._metas, self._probes, strict=True)):
             if meta is not None and probe is not None:
                 table.describe(slot, self._opened[meta.name])
+        if table.answers and self._key_type is not None and self._table is table:  # no other thread made one
+            self._answering = table
         return table
 
 
-class _Times:
-    """Segments in order of their greatest ends, and the slots of those that can have a row of a moment.
+def _bytes_form(key: pa.Schema) -> tuple[type | None, Callable[[Any], bytes]]:
+    """Return the type of the keys that compiled code finds, None without, and the function that makes their bytes.
 
-    Every ``step`` segments, ``from_end`` has the slots from there on, and ``to_start`` the slots of the segments with
-    the least starts up to there.
+    The hash of a key is that of these bytes.
     """
+    kind = key.field(0).type
+    if len(key) > 1 or not (pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_signed_integer(kind)):
+        return None, bytes
+    if not pa.types.is_signed_integer(kind):
+        return (str, str.encode) if pa.types.is_string(kind) else (bytes, bytes)
+    pack, bound = struct.Struct("<q").pack, 1 << kind.bit_width - 1
 
-    def __init__(self, metas: Sequence[SegmentMeta], slots: dict[str, int]) -> None:
-        self.ends = [meta.max_valid_to for meta in metas]
-        by_end = [slots[meta.name] for meta in metas]
-        by_start = sorted((meta.min_valid_from, slots[meta.name]) for meta in metas)
-        self.starts = [start for start, _ in by_start]
-        self.step = len(metas) // CHECKPOINTS + 1
-        self.from_end = _sums(by_end[::-1], len(metas) % self.step, self.step)[::-1]
-        self.to_start = _sums([slot for _, slot in by_start], 0, self.step)
+    def of_narrow(number: int) -> bytes:
+        if not -bound <= number < bound:
+            raise OverflowError
+        return pack(number)
 
-
-def _sums(slots: Sequence[int], offset: int, step: int) -> list[int]:
-    """Return the bits of the first ``offset + n * step`` slots, for each n, and at the end those of all."""
-    sums, bits = [], 0
-    for number, slot in enumerate(slots):
-        if number >= offset and (number - offset) % step == 0:
-            sums.append(bits)
-        bits |= 1 << slot
-    return [*sums, bits]
+    return int, pack if kind.bit_width == 64 else of_narrow
 
 
 def _last_started(probe: SegmentProbe, key_hash: int, first: int, stop: int, moment: int) -> int:

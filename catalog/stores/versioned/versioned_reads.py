@@ -65,6 +65,7 @@ class VersionedReads(VersionedStore):
         self._live = LiveState(
             PointLookup(self._files, self._log_state, self._keys, self._values), self._pending, self._keys
         )
+        self._history_schema: pa.Schema | None = None  # of all columns
         self._retention = retention_of(spec)
         if self._log_state.horizon is not None:
             self._retention = replace(self._retention, horizon=self._log_state.horizon.time)
@@ -96,6 +97,17 @@ class VersionedReads(VersionedStore):
         return record
 
     def _get(self, key: Any, as_of: Moment | None) -> Record | None:
+        if not self._pending.parts:
+            moment = as_of * 1000 if type(as_of) is int and MIN_MS <= as_of <= MAX_MS else _asked_moment(as_of)
+            answer = self._live.lookup.answer(key, moment)
+            if answer is None:
+                return None
+            if answer is not False:
+                if answer[2] is not None:
+                    retention = self._retention
+                    if moment < retention.horizon or (retention.length is not None and self._is_late(moment)):
+                        return None
+                return _new_tuple(Record, answer)
         name = self._keys.normalize(key)
         moment = _asked_moment(as_of)
         if self._has_newer():
@@ -156,6 +168,24 @@ class VersionedReads(VersionedStore):
         self, lookup: PointLookup, keys: Sequence[pa.Array], moment: int, late: bool
     ) -> list[Record | None]:
         """Return the committed record of each key of these columns; ``late`` as in `_shown`."""
+        answers = lookup.answers(keys, moment)
+        if answers is None:
+            return self._located_at(lookup, keys, moment, late)
+        if late:
+            answers = [answer and (answer if answer[2] is None else None) for answer in answers]
+        records = [answer and _new_tuple(Record, answer) for answer in answers]
+        unknown = [number for number, answer in enumerate(answers) if answer is False]
+        if unknown:
+            rest = pa.array(unknown)
+            others = self._located_at(lookup, [column.take(rest) for column in keys], moment, late)
+            for number, record in zip(unknown, others, strict=True):
+                records[number] = record
+        return records
+
+    def _located_at(
+        self, lookup: PointLookup, keys: Sequence[pa.Array], moment: int, late: bool
+    ) -> list[Record | None]:
+        """Return what `_records_at` returns, from rows that are read by arrays."""
         found = lookup.locate_many(keys, moment)
         if late:
             found = [part.open_only() for part in found]
@@ -206,7 +236,10 @@ class VersionedReads(VersionedStore):
             return None
         self._check_open()
         name = self._keys.normalize(key)
-        schema = self.table.schema(query)
+        if query.columns is None:
+            schema = self._history_schema = self._history_schema or self.table.schema(query)
+        else:
+            schema = self.table.schema(query)
         self._follow()
         batches = self._repeated(lambda: self._versions_in(name, query, schema))
         return pa.RecordBatchReader.from_batches(schema, batches)

@@ -69,6 +69,23 @@ def test_batches_are_read_when_they_are_asked_for_and_once(kept: Any) -> None:
     assert file.read == [2, 4]
 
 
+def test_compiled_code_has_the_addresses_of_the_batches_that_are_kept_and_of_no_others(kept: Any) -> None:
+    columns = columns_of(File())
+    columns.take(np.array([0]))
+    addresses = columns.addresses()
+    assert addresses[: 1 + len(FIRSTS)].tolist() == [len(FIRSTS), *FIRSTS]
+    for row in np.random.default_rng(2).integers(0, len(CELLS), 50).tolist():
+        columns.take(np.array([row]))
+        batches = addresses[1 + len(FIRSTS) :].reshape(len(FIRSTS), 1 + batch_readers.COLUMN_FIELDS)
+        for batch, arrays in zip(batches.tolist(), columns._columns, strict=True):
+            if arrays is None:
+                assert batch[0] == 0
+            else:
+                offsets, data = arrays[0].buffers()[1:]
+                assert batch == [len(arrays[0]), 0, offsets.address, data.address, data.size]
+    assert columns.addresses() is addresses
+
+
 def test_views_of_a_file_are_not_counted(kept: Any) -> None:
     file = File(size=0)
     columns = columns_of(file)
