@@ -131,6 +131,10 @@ def _in_range(numbers: Ints, milliseconds: int, name: str) -> Ints:
 
 def change_types(column: pa.Array) -> tuple[npt.NDArray[np.bool_], pa.Array | None]:
     """Return (mask of rows that delete, mask of rows to keep: None if these are all)."""
+    if pa.types.is_string(column.type):
+        deletes, inserts = pc.equal(column, "delete"), pc.equal(column, "insert")
+        if deletes.true_count + inserts.true_count + column.null_count == len(column):  # as in most tables
+            return deletes.fill_null(False).to_numpy(zero_copy_only=False), None
     known = pc.is_in(column, pa.array([*CHANGE_TYPES, None], pa.string())).to_numpy(zero_copy_only=False)
     if not known.all():
         wrong = column[int(np.flatnonzero(~known)[0])].as_py()
