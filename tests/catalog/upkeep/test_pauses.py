@@ -22,6 +22,7 @@ KEYS = 5
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction_rules, "DEFAULT", SMALL)
+    monkeypatch.setattr(background_compaction, "IDLE_SECONDS", 600.0)  # a slow machine is no pause
 
 
 def opened(root: Path) -> VersionedStore:

@@ -14,6 +14,7 @@ from statestore.catalog.commits import open_rows, publish_commit
 from statestore.catalog.commits.ranges import divided_records, range_by_range
 from statestore.catalog.commits.ranges.divided_records import DividedRecords, needed
 from statestore.catalog.stores.pending_writes import records_of
+from statestore.catalog.upkeep import background_compaction
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import StorageError
 
@@ -38,6 +39,7 @@ def rows_of(store: statestore.VersionedStore) -> list[dict[str, Any]]:
 def _divided(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_rows, "MIN_KEYS", 100)
     monkeypatch.setattr(divided_records, "MEMORY", BUDGET)
+    monkeypatch.setattr(background_compaction, "IDLE_SECONDS", 600.0)  # a slow machine is no pause
 
 
 @pytest.mark.usefixtures("_divided")
