@@ -10,6 +10,8 @@ from benchmarks.results.figure import Results
 STATES = ["as delivered", "compacted"]
 COLORS = ["#d1495b", "#1b6ca8"]
 PANELS = [f"{what}, {factor}" for what in ("copy", "aggregate in DuckDB") for factor in ("10x", "100x")]
+SHORT = {"now between commits": "between"}
+MOMENTS = ["old", "middle", "now", "between"]
 LATE = ["0 %", "0.1 %", "1 %", "10 %"]
 
 
@@ -21,15 +23,15 @@ def save_plot(results: Results, path: Path) -> None:
         alt.Chart()
         .mark_bar()
         .encode(
-            x=alt.X("moment:N", sort=["old", "middle", "now"], title=None, axis=alt.Axis(labelAngle=0)),
+            x=alt.X("moment:N", sort=MOMENTS, title=None, axis=alt.Axis(labelAngle=0)),
             xOffset=alt.XOffset("state:N", sort=STATES),
             y=alt.Y("ratio:Q", title="CPU time / plain Arrow file"),
             color=alt.Color("state:N", scale=alt.Scale(domain=STATES, range=COLORS), legend=alt.Legend(title=None)),
         )
-        .properties(width=120, height=180)
+        .properties(width=150, height=180)
     )
     goal = alt.Chart().mark_tick(color="black", thickness=2, width=40)
-    goal = goal.encode(x=alt.X("moment:N", sort=["old", "middle", "now"]), y="goal:Q")
+    goal = goal.encode(x=alt.X("moment:N", sort=MOMENTS), y="goal:Q")
     layers = alt.layer(reads, goal, data=alt.InlineData(values=_reads(results)))
     first = layers.facet(column=alt.Column("panel:N", title=None, sort=PANELS)).properties(
         title="Scans as of a moment; black: goal"
@@ -59,7 +61,7 @@ def _reads(results: Results) -> list[dict[str, Any]]:
         what, _, moment = figure.name.partition(", ")
         if figure.measure == "reads" and moment:
             factor, _, state = figure.load.partition(", ")
-            row = {"panel": f"{what}, {factor}", "moment": moment, "state": state}
+            row = {"panel": f"{what}, {factor}", "moment": SHORT.get(moment, moment), "state": state}
             rows.append({**row, "ratio": figure.value, "goal": figure.goal})
     return rows
 

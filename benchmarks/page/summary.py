@@ -29,9 +29,9 @@ class Goal:
 
 
 GOALS = (
-    Goal(f"copy as of an old, a middle moment, and now, 10x history / {PLAIN}", "reads", "copy", "10x"),
+    Goal(f"copy, old, middle, now, now between commits, 10x history / {PLAIN}", "reads", "copy", "10x"),
     Goal("the same, 100x history", "reads", "copy", "100x"),
-    Goal(f"aggregate in DuckDB, old, middle, now, 10x / {PLAIN}", "reads", "aggregate", "10x"),
+    Goal(f"aggregate in DuckDB, old, middle, now, now between commits, 10x / {PLAIN}", "reads", "aggregate", "10x"),
     Goal("the same, 100x", "reads", "aggregate", "100x"),
     Goal("read by version, old, middle, now: the best of Delta, Iceberg, Lance, DuckDB / ours", "peers", "read by"),
     Goal("the same, ours as of the moment of that version", "peers", "read as of"),

@@ -20,6 +20,7 @@ from benchmarks.results.table import HEADS, cells, goal_of, with_unit
 TEMPLATE = Path(__file__).with_name("template.md")
 BLOCK = re.compile(r"^\{\{missed (\w+) ?(.*?)\}\}\n(.*?)^\{\{end\}\}\n", re.MULTILINE | re.DOTALL)
 PART = re.compile(r"^\{\{(\w+) ?(\w*) ?(.*?)\}\}\n", re.MULTILINE)
+MOMENTS = ("old", "middle", "now", "now between commits")
 WIDTH = 120
 
 
@@ -80,7 +81,7 @@ def moments(figures: Sequence[Figure]) -> Iterator[str]:
 
 
 def _moment(figure: Figure) -> str:
-    return next((part for part in figure.name.split(", ") if part in ("old", "middle", "now")), "")
+    return next((part for part in figure.name.split(", ") if part in MOMENTS), "")
 
 
 def _without_moment(figure: Figure) -> str:
