@@ -20,7 +20,7 @@ from statestore.catalog.checks.verify_log import LogFindings, verify_log
 from statestore.catalog.checks.verify_report import Problem, Progress, Report, problem_of
 from statestore.catalog.commits.writer_lock import LOCK_FILE
 from statestore.catalog.log.entries import entry_name
-from statestore.catalog.log.leases import take_lease
+from statestore.catalog.log.leases import HELD, Lease, take_lease
 from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.log_names import LOG_CHECKPOINTS
 from statestore.catalog.log.log_state import file_names
@@ -103,12 +103,18 @@ def verify_store(
     A store that is rebuilt or dropped during the check, or replaced by another one, is not damaged: the store that is
     then there is checked.
     """
-    for _ in range(ATTEMPTS):
+    attempts = 0
+    while True:
+        attempts += 1
         before = _state_of(storage)
-        verified = _verified(storage, name, progress)
-        if verified.ok or _state_of(storage) == before:
-            break
-    return verified
+        try:
+            verified = _verified(storage, name, progress)
+        except NotFoundError as error:  # where no hold can be taken
+            if error.code != ErrorCode.FILES_REPLACED or attempts >= ATTEMPTS:
+                raise
+            continue
+        if verified.ok or attempts >= ATTEMPTS or _state_of(storage) == before:
+            return verified
 
 
 def _state_of(storage: Storage) -> Hashable:
@@ -118,19 +124,29 @@ def _state_of(storage: Storage) -> Hashable:
 
 
 def _verified(storage: Storage, name: str, progress: Callable[[Progress], None]) -> Verification:
+    _hold = _taken_hold(storage)
     listed = storage.list("")
     report = Report(name, progress, sum(item.bytes for item in listed if not item.name.startswith(CACHE)))
     spec = _spec(storage, report)
     if spec.kind == KEYED if spec is not None else is_keyed(storage):
         return _keyed_verification(name, listed, verify_keyed(storage, spec, listed, report), report)
     log = verify_log(storage, listed, report, "" if spec is None else spec.store_id)
-    root = local_root(storage)
-    _lease = None if root is None or log.log_state is None else take_lease(root, log.log_state.version)
     verify_data(storage, spec, log, listed, report)
     uncommitted = verify_changelogs(storage, spec, log.log_state, report)
     _drop_overtaken(storage, log, report)
     report.finish()
     return _verification(name, listed, log, report, uncommitted)
+
+
+def _taken_hold(storage: Storage) -> Lease | None:
+    """Keep vacuum from removing files of the newest version and later ones; None where that is not possible."""
+    root = local_root(storage)
+    if root is None:
+        return None
+    try:
+        return take_lease(root, load_log_state(storage).version, HELD)
+    except StateStoreError:  # a damaged log is reported by its own check
+        return None
 
 
 def _keyed_verification(name: str, listed: list[ObjectInfo], findings: KeyedFindings, report: Report) -> Verification:

@@ -202,6 +202,8 @@ def _segment_problems(
         try:
             problems += [Problem(ErrorCode.INVARIANT, name, text, "") for text in step() or ()]
         except StateStoreError as error:
+            if error.code == ErrorCode.FILES_REPLACED:  # the store is not damaged, and has to be checked again
+                raise
             problems.append(problem_of(error, name, ""))
             break
         except (pa.ArrowException, ValueError, IndexError, TypeError) as error:

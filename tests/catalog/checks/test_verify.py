@@ -21,6 +21,8 @@ from statestore.catalog.checks.verification import Verification, verify_store
 from statestore.catalog.checks.verify_report import Progress
 from statestore.catalog.commits import new_files
 from statestore.catalog.commits import publish_commit as write
+from statestore.catalog.log import leases
+from statestore.catalog.log.leases import held_from
 from statestore.catalog.log.log_checkpoint import load_log_state, write_log_checkpoint
 from statestore.catalog.log.log_state import file_names
 from statestore.catalog.log.storage import LocalStorage
@@ -422,6 +424,46 @@ def test_a_compaction_and_vacuum_meanwhile_are_no_damage(store: Path) -> None:
                 handle.vacuum(older_than=0)
 
     found = verify_store(LocalStorage(store), "versioned", vacuum)
+    assert found.ok, found.problems
+
+
+def test_vacuum_spares_the_files_of_a_store_that_is_verified(store: Path) -> None:
+    held: list[int | None] = []
+
+    def vacuum(event: Progress) -> None:
+        held.append(held_from(store))
+        if len(held) == 5:
+            with statestore.connect(store.parent).open_store("versioned") as handle:
+                handle.delete("key-0", timestamp=10_000_000)
+                handle.commit()
+                handle.compact(full=True)
+                handle.vacuum(older_than=0)
+
+    version = load_log_state(LocalStorage(store)).version
+    found = verify_store(LocalStorage(store), "versioned", vacuum)
+    assert found.ok, found.problems
+    assert len(held) > 10
+    assert set(held) == {version}
+    assert held_from(store) is None
+
+
+def test_a_store_is_verified_again_where_nothing_keeps_its_files(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A vacuum between the check of the bytes and that of the rows."""
+    monkeypatch.setattr(leases, "_HAS_LOCKS", False)
+    passes: list[str] = []
+
+    def vacuum(event: Progress) -> None:
+        if event.file == "store.json":
+            passes.append("begun")
+        if passes == ["begun"] and event.done > event.total * 0.7 and event.file.startswith("segments/"):
+            passes.append("vacuumed")
+            with statestore.connect(store.parent).open_store("versioned") as handle:
+                handle.commit()
+                handle.compact(full=True)
+                handle.vacuum(older_than=0)
+
+    found = verify_store(LocalStorage(store), "versioned", vacuum)
+    assert passes == ["begun", "vacuumed", "begun"]
     assert found.ok, found.problems
 
 
