@@ -77,6 +77,7 @@ APPLICATIONS = (
 )
 
 
+MARKER_LOOKS = 50
 ENDED = pytest.mark.parametrize("application", APPLICATIONS[:2], indirect=True, ids=lambda each: each.application_id)
 
 
@@ -189,13 +190,24 @@ def test_the_log_of_the_running_broker_gives_the_rows_of_each_store(application:
     """Also what only the changelog has: stores in memory."""
     truth = application.truth()
     folder = application.broker.log_directory(application.changelog("prices"), 0).parent
-    logs = statestore.inspect(folder, stores_file=str(stores_file_of(application)))
-    for store in truth["stores"]:
-        if store["changelog"] is not None:
-            rows = rows_of(logs, store["changelog"])
-            wanted = [expected_row(store, row) for part in store["partitions"] for row in part["rows"]]
-            assert wanted
-            assert missing(rows, wanted) == Counter(), store["name"]
+
+    def lacking() -> dict[str, Counter[str]]:
+        """The rows that the log lacks, by store."""
+        logs = statestore.inspect(folder, stores_file=str(stores_file_of(application)))
+        found = {}
+        for store in truth["stores"]:
+            if store["changelog"] is not None:
+                wanted = [expected_row(store, row) for part in store["partitions"] for row in part["rows"]]
+                assert wanted
+                found[store["name"]] = missing(rows_of(logs, store["changelog"]), wanted)
+        return {name: rows for name, rows in found.items() if rows}
+
+    # A commit is answered before its markers are in the logs of all partitions, and until then its records are open.
+    for _ in range(MARKER_LOOKS):
+        if not lacking():
+            break
+        application.wait()
+    assert lacking() == {}
 
 
 def test_the_broker_keeps_batches_as_the_application_compressed_them(application: Application) -> None:
