@@ -167,7 +167,8 @@ class TierOwner(StoreHandle):
         for _ in range(ATTEMPTS):
             try:
                 with self._latencies.time("restore"), disk_errors("open the hot tier", self._root / FOLDER):
-                    self._advance(self._files.log_state())  # the log may have a commit whose outcome was unknown
+                    log_state, _lease = self._files.leased()  # with a commit whose outcome was unknown, if it was made
+                    self._advance(log_state)
                     tier, state = catch_up(
                         self._content(), self._new_tier, self._files, self._log_state, self._changelogs, self._anew
                     )
