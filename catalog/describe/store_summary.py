@@ -40,7 +40,7 @@ def summarize(storage: Storage, spec: StoreSpec) -> TableSummary:
     """Return the summary of a store. Raises CorruptError LOG_CORRUPT if the content of the store cannot be
     determined."""
     files = SegmentFiles(storage, spec)
-    log_state = files.log_state()
+    log_state, _lease = files.leased()  # a file that vacuum removes meanwhile would be taken for damage
     listed = storage.list("")
     needed = file_names(log_state)
     spare = [item for item in listed if item.name not in needed and LEFT_BEHIND.fullmatch(item.name)]

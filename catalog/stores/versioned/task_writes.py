@@ -69,7 +69,7 @@ class TaskWrite:
         write come first. Raises the errors of ``put_all`` for rows that the store does not take.
         """
         files = shared_files(LocalStorage(self.root), self.spec)
-        log_state = files.log_state()
+        log_state, _lease = files.leased()
         retention = current_retention(self.spec, log_state)
         stream_time = log_state.stream_time_us
         parts: list[StagedPart] = []
