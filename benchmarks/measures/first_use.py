@@ -1,4 +1,4 @@
-"""What the first use of an installation costs: compiled loops are compiled once, and kept on disk.
+"""The cost of the first use of an installation: compiled loops are compiled once, and kept on disk.
 
 The same work is done by two processes, one after the other. The first one compiles what no run before has compiled, so
 the figure is about 0 where the loops of these sources were used before.

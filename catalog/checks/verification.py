@@ -101,7 +101,8 @@ def verify_store(
     """Check the store in ``storage`` completely, and report every step to ``progress``. Damage is returned, not raised.
 
     A store that is rebuilt or dropped during the check, or replaced by another one, is not damaged: the store that is
-    then there is checked.
+    then there is checked. Files that a compaction replaces meanwhile stay, because the check holds them. Where the file
+    system has no locks they may go, and the check begins again; after the fifth time NotFoundError FILES_REPLACED.
     """
     attempts = 0
     while True:
