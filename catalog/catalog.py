@@ -1,49 +1,43 @@
-"""A warehouse: a directory of stores."""
+"""A warehouse: a directory of stores, or a folder of stores in an object store."""
 
 from __future__ import annotations
 
-import difflib
 import os
-import re
-import uuid
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import timedelta
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, overload
 
-import pyarrow as pa
-
-from statestore.catalog.checks.verification import Verification, verify
-from statestore.catalog.commits.new_files import NewFiles
-from statestore.catalog.commits.publish_commit import new_entry
-from statestore.catalog.keyed.keyed_spec import check_keyed_spec
+from statestore.catalog.checks.verification import Verification, stores_to_verify, verify_store
 from statestore.catalog.keyed.keyed_store import KeyedStore
-from statestore.catalog.log.entries import read_entry, write_entry
-from statestore.catalog.log.log_state import EMPTY
-from statestore.catalog.log.storage import LocalStorage, StorageExistsError, make_directories
+from statestore.catalog.log.storage import LocalStorage, Storage, StorageExistsError, make_directories
+from statestore.catalog.log.storage_places import described, storage_at
 from statestore.catalog.log.store_spec import (
-    KEYED,
     STORE_FILE,
     StoreSpec,
-    check_kind,
-    check_spec,
-    decode_spec,
     encode_spec,
-    row_key,
 )
-from statestore.catalog.store_kinds import open_handle
-from statestore.catalog.stores.kind_options import windowing_of
+from statestore.catalog.store_kinds import (
+    Columns,
+    check_name,
+    new_spec,
+    open_handle,
+    store_exists,
+    store_not_found,
+    value_schema,
+    write_first_entry,
+)
 from statestore.catalog.stores.live.join_window import JoinWindowStore
 from statestore.catalog.stores.live.key_value import KeyValueStore
+from statestore.catalog.stores.live.live_store import LiveStore
 from statestore.catalog.stores.live.session import SessionStore
 from statestore.catalog.stores.live.window import WindowStore
 from statestore.catalog.stores.versioned.replay_in_tasks import replay_in_tasks
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
 from statestore.catalog.upkeep.compaction_choice import AutoCompact
 from statestore.catalog.upkeep.ranges.task_runs import runs_of
-from statestore.catalog.upkeep.rebuild import check_rebuild, replay
+from statestore.catalog.upkeep.rebuild import check_rebuild
 from statestore.catalog.upkeep.store_folders import (
     rebuilt_folder,
     remove_store,
@@ -52,25 +46,57 @@ from statestore.catalog.upkeep.store_folders import (
     undo_replacement,
 )
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import ConflictError, InvalidInputError, NotFoundError, shown
+from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.places.disk_errors import disk_errors
-from statestore.formats.places.locations import not_local, parse_location
-from statestore.formats.serdes.row_serde import row_serde
-from statestore.formats.values.times import duration_ms
+from statestore.formats.places.locations import Location, not_local, parse_location
 from statestore.formats.values.types import make_schema
 
-Columns: TypeAlias = "Mapping[str, str | pa.DataType] | pa.Schema"
+if TYPE_CHECKING:
+    from statestore.catalog.log.storage_objects import ObjectStorage
+
 Duration: TypeAlias = int | timedelta | str
 
-FORBIDDEN_IN_NAMES = re.compile(r"[/\\\x00-\x1f$]")
-MAX_NAME_BYTES = 200
 
+def connect(
+    path: str | PathLike[str],
+    *,
+    options: Mapping[str, object] | None = None,
+    local: str | PathLike[str] | None = None,
+    cache: str | PathLike[str] | None = None,
+) -> Catalog:
+    """Open the warehouse at ``path``, and create it where it does not exist.
 
-def connect(path: str | PathLike[str]) -> Catalog:
-    """Open the warehouse at ``path``, a local directory, and create it where it does not exist."""
+    ``path`` is a local directory or a folder in an object store: ``s3://bucket/folder``, ``gs://bucket/folder``,
+    ``az://container/folder`` or ``abfss://container@account.dfs.core.windows.net/folder``. Credentials come from the
+    environment, the user's profile or the machine's role, or are given as ``options`` (such as ``access_key``,
+    ``secret_key``, ``region``, ``endpoint_override``) or behind a question mark in ``path``; they are never shown.
+
+    For a warehouse in an object store, ``local`` is the directory for what writers keep on this machine (changelogs of
+    writes that wait for their commit, hot tiers, locks), by default in the user's cache, and ``cache`` the folder for
+    copies of data files. `docs/object-stores.md` says what a lost machine loses.
+
+    Raises InvalidInputError INVALID_LOCATION, NOT_A_WAREHOUSE or NO_ACCESS; UnsupportedError UNSUPPORTED_PATH for a
+    scheme of no object store, NO_CREATE_ONLY_PUT for a store on which commits would not be safe.
+    """
     location = parse_location(path)
     if not location.is_local:
-        raise not_local(location, "a warehouse needs")
+        from statestore.catalog.upkeep.store_objects import check_create_only
+        from statestore.formats.places.object_clients import with_options
+
+        found = Catalog(
+            with_options(location, options or {}),
+            local=None if local is None else os.fspath(local),
+            cache=None if cache is None else os.fspath(cache),
+        )
+        check_create_only(found.object_storage())
+        return found
+    given = {"options": options, "local": local, "cache": cache}
+    if useless := [name for name, value in given.items() if value is not None]:
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION,
+            f"{useless[0]}={shown(given[useless[0]])} is for warehouses in object stores, and {location} is a local "
+            "directory; leave it out",
+        )
     root = Path(location.path)
     with disk_errors("make the directory", root):
         if os.path.lexists(root) and not root.is_dir():
@@ -79,17 +105,33 @@ def connect(path: str | PathLike[str]) -> Catalog:
                 f"{root} is not a directory; expected a directory, or a path at which nothing exists yet",
             )
         make_directories(root)
-    return Catalog(root)
+    return Catalog(location)
 
 
 class Catalog:
-    """The stores of one warehouse directory."""
+    """The stores of one warehouse: a directory, or a folder in an object store."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, location: Location | Path, *, local: str | None = None, cache: str | None = None) -> None:
+        self.location = location if isinstance(location, Location) else parse_location(location)
+        self._local = local
+        self._cache = cache
 
     def __repr__(self) -> str:
-        return f"Catalog({str(self.root)!r})"
+        return f"Catalog({str(self.location)!r})"
+
+    @property
+    def root(self) -> Path:
+        """The directory of a local warehouse. Raises UnsupportedError UNSUPPORTED_PATH for another one."""
+        if not self.location.is_local:
+            raise not_local(self.location, "this needs")
+        return Path(self.location.path)
+
+    def object_storage(self, name: str = "") -> ObjectStorage:
+        """Return the storage of a store of this warehouse, which is in an object store; "": of the warehouse."""
+        location = self.location.at(name) if name else self.location
+        storage = storage_at(location, local=self._local, cache=self._cache)
+        assert not isinstance(storage, LocalStorage)
+        return cast("ObjectStorage", storage)
 
     @overload
     def create_store(
@@ -202,9 +244,11 @@ class Catalog:
         Raises InvalidInputError (STORE_EXISTS, WRONG_SCHEMA, INVALID_NAME, UNKNOWN_OPTION, MISSING_OPTION, …) or
         UnsupportedError.
         """
-        _check_name(name)
-        schemas = make_schema(key, "key"), _value_schema(kind, value)
-        spec = _spec(name, kind, schemas, options, serde, key_groups)
+        check_name(name)
+        schemas = make_schema(key, "key"), value_schema(kind, value)
+        spec = new_spec(name, kind, schemas, options, serde, key_groups)
+        if not self.location.is_local:
+            return self._create_objects(name, spec)
         if not (self.root / name).exists():
             undo_replacement(self.root, name)
         return self._create(self.root / name, spec)
@@ -232,27 +276,41 @@ class Catalog:
         After an expiry the new store has the same horizon. What ended before it is not known, and not replayed; what is
         valid at the horizon is never too old. A key_value store has no horizon, because its times are new.
 
-        With ``spark``, a SparkSession, its tasks replay ranges of keys, and one commit takes all of them in. A new
-        store with a hot tier or a retention is replayed in this process, because it judges the writes in their order.
+        With ``spark``, a SparkSession, its tasks replay ranges of keys and write their files where the new store lies,
+        and one commit takes all of them in. A new store with a hot tier is replayed in this process, because it has one
+        writer, and so is a store without versions that becomes one with a retention, which judges the writes in their
+        order.
 
-        Raises ConflictError STORE_LOCKED, UnsupportedError REBUILD_KIND, and InvalidInputError as ``create_store``
-        does.
+        Raises ConflictError STORE_LOCKED, REBUILD_OVERTAKEN if the store was written to meanwhile, FILES_TOO_OLD if it
+        took longer than twelve hours in an object store, UnsupportedError REBUILD_KIND, and InvalidInputError as
+        ``create_store`` does.
         """
         runs = None if spark is None else runs_of(spark)
         old_kind = self.locate(name)[1].kind
         new_kind = kind or old_kind
         check_rebuild(name, old_kind, new_kind)
+        if not self.location.is_local:
+            from statestore.catalog.upkeep.objects import rebuilt_objects
+
+            with self.open_store(name) as old:
+                spec = old.spec
+                schemas = spec.user_key, spec.value
+                rebuilt = new_spec(name, new_kind, schemas, options, serde or spec.serde, key_groups or spec.key_groups)
+
+                def make(storage: Storage) -> None:
+                    with self._create_in(storage, rebuilt) as new:
+                        replay_in_tasks(runs, old.table, new)
+
+                rebuilt_objects.replace_store(self.object_storage(name), old._files, old.commit(), make)
+            return self.open_store(name)
         with rebuilt_folder(self.root, name) as folder:
             with self.open_store(name) as old:
                 spec = old.spec
                 schemas = spec.user_key, spec.value
-                rebuilt = _spec(name, new_kind, schemas, options, serde or spec.serde, key_groups or spec.key_groups)
+                rebuilt = new_spec(name, new_kind, schemas, options, serde or spec.serde, key_groups or spec.key_groups)
                 version = old.commit()
                 with self._create(folder, rebuilt) as new:
-                    if runs is None:
-                        replay(old.table, new)
-                    else:
-                        replay_in_tasks(runs, old.table, new)
+                    replay_in_tasks(runs, old.table, new)
             replace_store(self.root, name, folder, spec.store_id, version)
         return self.open_store(name)
 
@@ -260,31 +318,74 @@ class Catalog:
         """Create the store in ``folder`` and open it."""
         storage = LocalStorage(folder)
         if storage.exists(STORE_FILE):
-            raise _exists(spec.name, self.root)
+            raise store_exists(spec.name, self.location)
         with disk_errors("make the directory", folder):
             folder.mkdir(exist_ok=True)
         spec = write_first_entry(storage, spec)
         try:
             storage.create(STORE_FILE, encode_spec(spec))
         except StorageExistsError:
-            raise _exists(spec.name, self.root) from None
+            raise store_exists(spec.name, self.location) from None
         storage.settle(STORE_FILE)
         return open_handle(storage, spec)
 
-    def open_store(self, name: str, *, auto_compact: AutoCompact = True, read_only: bool = False) -> Any:
+    def _create_objects(self, name: str, spec: StoreSpec) -> Any:
+        """Create a store in an object store and open it."""
+        from statestore.catalog.upkeep.store_objects import place_for
+
+        storage = self.object_storage(name)
+        if storage.exists(STORE_FILE):
+            raise store_exists(spec.name, self.location)
+        return self._create_in(*place_for(storage, spec))
+
+    def _create_in(self, storage: Storage, spec: StoreSpec) -> Any:
+        """Create a store in a place of an object store where none is, and open it."""
+        spec = write_first_entry(storage, spec)
+        try:
+            storage.create(STORE_FILE, encode_spec(spec))
+        except StorageExistsError:
+            raise store_exists(spec.name, self.location) from None
+        return open_handle(storage, spec)
+
+    def open_store(
+        self, name: str, *, auto_compact: AutoCompact = True, read_only: bool = False, takeover: bool = False
+    ) -> Any:
         """Open a store with the methods of its kind (see ``create_store``) and recover the acknowledged writes of a
         crashed writer.
 
         ``auto_compact`` says who compacts: a thread of this process (True), a process of its own, which shares no
         interpreter with the commits ("process"), or nobody but `compact` (False). With ``read_only``, the handle never
-        writes and does not keep another process from writing. Raises NotFoundError
-        STORE_NOT_FOUND.
+        writes and does not keep another process from writing.
+
+        A live store (every kind but keyed, and versioned with serde "natural") whose commits are in an object store has
+        one writer among all machines, too. While it is not closed there, writing on another machine raises
+        ConflictError STORE_LOCKED. ``takeover`` takes the store from a machine that is lost. What it acknowledged and
+        did not commit is then not in the store.
+
+        Raises NotFoundError STORE_NOT_FOUND, InvalidInputError INVALID_OPTION for ``takeover`` of another store.
         """
         storage, spec = self.locate(name)
-        return open_handle(storage, spec, auto_compact=auto_compact, read_only=read_only)
+        if takeover and (read_only or not spec.has_hot_tier):
+            raise InvalidInputError(
+                ErrorCode.INVALID_OPTION,
+                f"store {name!r}: takeover=True is for writing to a live store in an object store; leave it out",
+            )
+        handle = open_handle(storage, spec, auto_compact=auto_compact, read_only=read_only)
+        if takeover:
+            live = cast(LiveStore, handle)
+            try:
+                live.take_over()
+            except BaseException:
+                live.close()
+                raise
+        return handle
 
     def stores(self) -> list[str]:
         """Names of the stores, sorted."""
+        if not self.location.is_local:
+            from statestore.catalog.upkeep.store_objects import store_names
+
+            return store_names(self.location)
         with disk_errors("list the stores of", self.root):
             if not self.root.is_dir():
                 return []
@@ -297,113 +398,40 @@ class Catalog:
 
         Raises NotFoundError STORE_NOT_FOUND, ConflictError STORE_LOCKED while a live store is open for writing.
         """
-        self.locate(name)
-        remove_store(self.root, name)
+        storage, spec = self.locate(name)
+        if isinstance(storage, LocalStorage):
+            remove_store(self.root, name)
+        else:
+            from statestore.catalog.upkeep import store_objects
 
-    def verify(self, name: str) -> Verification:
+            store_objects.remove_store(self.object_storage(name), cast("ObjectStorage", storage), spec)
+
+    def verify(self, name: str, *, spark: Any = None) -> Verification:
         """Check every checksum, log entry and invariant of a store. Damage is returned, not raised.
+
+        With ``spark``, a SparkSession, its tasks check the data files, some each; the report is the same. A keyed store
+        is checked in this process.
 
         Raises NotFoundError STORE_NOT_FOUND.
         """
-        _check_name(name)
-        return verify(self.root, name)[0]
+        check_name(name)
+        runs = None if spark is None else runs_of(spark)
+        if not self.location.is_local:
+            return verify_store(self.locate(name)[0], name, runs=runs)
+        ((storage, _),) = stores_to_verify(self.location.uri, name)
+        return verify_store(storage, name, runs=runs)
 
-    def locate(self, name: str) -> tuple[LocalStorage, StoreSpec]:
+    def locate(self, name: str) -> tuple[Storage, StoreSpec]:
         """Return the storage and the description of an existing store."""
-        _check_name(name)
+        check_name(name)
+        if not self.location.is_local:
+            try:
+                return described(self.object_storage(name))
+            except NotFoundError:
+                raise store_not_found(name, self.location, self.stores()) from None
         storage = LocalStorage(self.root / name)
         if not storage.exists(STORE_FILE):
             undo_replacement(self.root, name)
         if not storage.exists(STORE_FILE):
-            raise _not_found(name, self.root, self.stores())
-        where = self.root / name / STORE_FILE
-        return storage, decode_spec(storage.read(STORE_FILE), str(where))
-
-
-def _spec(
-    name: str, kind: str, schemas: tuple[pa.Schema, pa.Schema], options: Mapping[str, Any], serde: str, key_groups: int
-) -> StoreSpec:
-    """Return the checked description of a new store."""
-    check_kind(kind)
-    windowing = windowing_of(kind, options)
-    interval = None if windowing else duration_ms(options.get("segment_interval"), "segment_interval")
-    spec = check_spec(
-        StoreSpec(
-            name=name,
-            store_id=uuid.uuid4().hex,
-            kind=kind,
-            key=row_key(schemas[0], kind, windowing),
-            value=schemas[1],
-            history_retention=duration_ms(options.get("history_retention"), "history_retention"),
-            segment_interval=interval,
-            serde=serde,
-            key_groups=key_groups,
-            windowing=windowing,
-        )
-    )
-    if kind == KEYED:
-        check_keyed_spec(spec)
-    else:
-        row_serde(serde, spec.user_key, spec.value)  # refuses types that the serde does not support
-    return spec
-
-
-def _value_schema(kind: str, value: Columns | None) -> pa.Schema:
-    """Raise InvalidInputError MISSING_OPTION or UNKNOWN_OPTION."""
-    check_kind(kind)
-    if kind == KEYED:
-        if value is not None:
-            raise InvalidInputError(
-                ErrorCode.UNKNOWN_OPTION,
-                "value: a keyed store has no value columns of its own; give the types of values when "
-                "states are registered",
-            )
-        return pa.schema([])
-    if value is None:
-        raise InvalidInputError(
-            ErrorCode.MISSING_OPTION,
-            f'a {kind} store needs value, its columns and their types; for example {{"price": "double"}}',
-        )
-    return make_schema(value, "value")
-
-
-def write_first_entry(storage: LocalStorage, spec: StoreSpec) -> StoreSpec:
-    """Write version 0, the empty store, and return the description with the identity that version 0 has.
-
-    An interrupted creation may have left version 0, or a concurrent creation may have written it. Then the store takes
-    over its identity.
-    """
-    try:
-        write_entry(storage, new_entry(replace(EMPTY, store=spec.store_id), "create", NewFiles()))
-    except ConflictError:
-        return replace(spec, store_id=read_entry(storage, 0).store or spec.store_id)
-    return spec
-
-
-def _check_name(name: Any) -> None:
-    if (
-        not isinstance(name, str)
-        or not name.strip()
-        or name.startswith(".")
-        or FORBIDDEN_IN_NAMES.search(name)
-        or len(name.encode(errors="surrogatepass")) > MAX_NAME_BYTES
-        or any("\ud800" <= character <= "\udfff" for character in name)
-    ):
-        raise InvalidInputError(
-            ErrorCode.INVALID_NAME,
-            f"store name {shown(name)}; expected a text of 1 to {MAX_NAME_BYTES} bytes that does not start with a dot "
-            "and holds no slash, dollar or control character",
-        )
-
-
-def _exists(name: str, root: Path) -> InvalidInputError:
-    return InvalidInputError(
-        ErrorCode.STORE_EXISTS, f"store {name!r} exists in {root}; open it with open_store, or drop_store it first"
-    )
-
-
-def _not_found(name: str, root: Path, names: list[str]) -> NotFoundError:
-    close = difflib.get_close_matches(name, names, 1)
-    hint = f"did you mean {close[0]!r}?" if close else "create it with create_store"
-    there = ", ".join(names[:20]) if names else "no store"
-    return NotFoundError(ErrorCode.STORE_NOT_FOUND, f"no store {name!r} in {root}, which has {there}; {hint}")
+            raise store_not_found(name, self.location, self.stores())
+        return described(storage)

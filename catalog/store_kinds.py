@@ -1,12 +1,25 @@
-"""The class that opens a store of each kind."""
+"""Stores of each kind: the description of a new one, made of what a user gives, and the class that opens it."""
 
 from __future__ import annotations
 
+import difflib
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, TypeAlias
+
 import pyarrow as pa
 
+from statestore.catalog.commits.new_files import NewFiles
+from statestore.catalog.commits.publish_commit import new_entry
+from statestore.catalog.keyed.keyed_spec import check_keyed_spec
 from statestore.catalog.keyed.keyed_store import KeyedStore
+from statestore.catalog.log.entries import read_entry, write_entry
+from statestore.catalog.log.log_state import EMPTY
 from statestore.catalog.log.storage import Storage
-from statestore.catalog.log.store_spec import KEYED, StoreSpec
+from statestore.catalog.log.store_spec import KEYED, StoreSpec, check_kind, check_spec, row_key
+from statestore.catalog.stores.kind_options import windowing_of
 from statestore.catalog.stores.live import live_tables
 from statestore.catalog.stores.live.join_window import JoinWindowStore
 from statestore.catalog.stores.live.key_value import KeyValueStore
@@ -17,6 +30,17 @@ from statestore.catalog.stores.store_handle import StoreHandle
 from statestore.catalog.stores.versioned.live_versioned import LiveVersionedStore
 from statestore.catalog.stores.versioned.versioned_store import NaturalVersionedStore
 from statestore.catalog.upkeep.compaction_choice import AutoCompact
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import ConflictError, InvalidInputError, NotFoundError, shown
+from statestore.formats.places.locations import Location
+from statestore.formats.serdes.row_serde import row_serde
+from statestore.formats.values.times import duration_ms
+from statestore.formats.values.types import make_schema
+
+Columns: TypeAlias = "Mapping[str, str | pa.DataType] | pa.Schema"
+
+FORBIDDEN_IN_NAMES = re.compile(r"[/\\\x00-\x1f$]")
+MAX_NAME_BYTES = 200
 
 HANDLES: dict[str, type[StoreHandle]] = {
     "versioned": NaturalVersionedStore,
@@ -44,3 +68,104 @@ def open_handle(
     if spec.kind == "versioned" and spec.serde == "kafka":
         return LiveVersionedStore(storage, spec, auto_compact=auto_compact, read_only=read_only)
     return HANDLES[spec.kind](storage, spec, auto_compact=auto_compact, read_only=read_only)
+
+
+def new_keyed_spec(name: str, key: pa.Schema, key_groups: int) -> StoreSpec:
+    """Return the description of a new keyed store, with an identity of its own. Raises as `Catalog.create_store`."""
+    check_name(name)
+    return new_spec(name, KEYED, (make_schema(key, "key"), pa.schema([])), {}, "natural", key_groups)
+
+
+def new_spec(
+    name: str, kind: str, schemas: tuple[pa.Schema, pa.Schema], options: Mapping[str, Any], serde: str, key_groups: int
+) -> StoreSpec:
+    """Return the checked description of a new store."""
+    check_kind(kind)
+    windowing = windowing_of(kind, options)
+    interval = None if windowing else duration_ms(options.get("segment_interval"), "segment_interval")
+    spec = check_spec(
+        StoreSpec(
+            name=name,
+            store_id=uuid.uuid4().hex,
+            kind=kind,
+            key=row_key(schemas[0], kind, windowing),
+            value=schemas[1],
+            history_retention=duration_ms(options.get("history_retention"), "history_retention"),
+            segment_interval=interval,
+            serde=serde,
+            key_groups=key_groups,
+            windowing=windowing,
+        )
+    )
+    if kind == KEYED:
+        check_keyed_spec(spec)
+    else:
+        row_serde(serde, spec.user_key, spec.value)  # refuses types that the serde does not support
+    return spec
+
+
+def value_schema(kind: str, value: Columns | None) -> pa.Schema:
+    """Return the columns of values, none for a keyed store.
+
+    Raises InvalidInputError MISSING_OPTION or UNKNOWN_OPTION.
+    """
+    check_kind(kind)
+    if kind == KEYED:
+        if value is not None:
+            raise InvalidInputError(
+                ErrorCode.UNKNOWN_OPTION,
+                "value: a keyed store has no value columns of its own; give the types of values when "
+                "states are registered",
+            )
+        return pa.schema([])
+    if value is None:
+        raise InvalidInputError(
+            ErrorCode.MISSING_OPTION,
+            f'a {kind} store needs value, its columns and their types; for example {{"price": "double"}}',
+        )
+    return make_schema(value, "value")
+
+
+def write_first_entry(storage: Storage, spec: StoreSpec) -> StoreSpec:
+    """Write version 0, the empty store, and return the description with the identity that version 0 has.
+
+    An interrupted creation may have left version 0, or a concurrent creation may have written it. Then the store takes
+    over its identity.
+    """
+    try:
+        write_entry(storage, new_entry(replace(EMPTY, store=spec.store_id), "create", NewFiles()))
+    except ConflictError:
+        return replace(spec, store_id=read_entry(storage, 0).store or spec.store_id)
+    return spec
+
+
+def check_name(name: Any) -> None:
+    """Raise InvalidInputError INVALID_NAME unless a store can have the name."""
+    if (
+        not isinstance(name, str)
+        or not name.strip()
+        or name.startswith(".")
+        or FORBIDDEN_IN_NAMES.search(name)
+        or len(name.encode(errors="surrogatepass")) > MAX_NAME_BYTES
+        or any("\ud800" <= character <= "\udfff" for character in name)
+    ):
+        raise InvalidInputError(
+            ErrorCode.INVALID_NAME,
+            f"store name {shown(name)}; expected a text of 1 to {MAX_NAME_BYTES} bytes that does not start with a dot "
+            "and holds no slash, dollar or control character",
+        )
+
+
+def store_exists(name: str, root: Location) -> InvalidInputError:
+    """Return the error for the name of an existing store."""
+    return InvalidInputError(
+        ErrorCode.STORE_EXISTS, f"store {name!r} exists in {root}; open it with open_store, or drop_store it first"
+    )
+
+
+def store_not_found(name: str, root: Location, names: list[str]) -> NotFoundError:
+    """Return the error for a name that none of the stores has."""
+    close = difflib.get_close_matches(name, names, 1)
+    hint = f"did you mean {close[0]!r}?" if close else "create it with create_store"
+    there = ", ".join(names[:20]) if names else "no store"
+    return NotFoundError(ErrorCode.STORE_NOT_FOUND, f"no store {name!r} in {root}, which has {there}; {hint}")

@@ -1,4 +1,4 @@
-"""The tables of the stores in a warehouse directory.
+"""The tables of the stores in a warehouse, and which of them a location names.
 
 A store is one table, with the name of the store. A keyed store is one table for each of its states, with the name
 ``store.state`` and the address ``warehouse/store/state``.
@@ -12,33 +12,40 @@ from pathlib import Path
 from typing import Self
 
 from statestore.catalog.catalog import Catalog
-from statestore.catalog.describe.metadata_table import MetadataTable
+from statestore.catalog.describe.metadata_table import TABLES, MetadataTable
 from statestore.catalog.describe.store_metadata import StoreMetadata
 from statestore.catalog.describe.store_summary import summarize
 from statestore.catalog.describe.table_summary import TableInfo, TableSummary
 from statestore.catalog.engines.engine_metadata import EngineMetadata
+from statestore.catalog.engines.engine_states import state_table
 from statestore.catalog.engines.engine_summary import summarize_state
 from statestore.catalog.engines.engine_table import EngineTable
 from statestore.catalog.keyed.snapshots.shared_log import shared_log
 from statestore.catalog.keyed.tables.keyed_table import keyed_table
 from statestore.catalog.log.storage import Storage
-from statestore.catalog.log.store_spec import KEYED, STORE_FILE, StoreSpec, decode_spec
+from statestore.catalog.log.storage_places import described, spec_at, storage_at
+from statestore.catalog.log.store_spec import KEYED, STORE_FILE, StoreSpec
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.store_upkeep import Upkeep, upkeep_of
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, StateStoreError
-from statestore.formats.places.regular_files import MAX_METADATA_BYTES, read_regular
+from statestore.formats.places.folder import Folder, folder_at, nowhere
+from statestore.formats.places.locations import Location
+from statestore.formats.places.object_cache import in_parallel
+from statestore.formats.places.object_clients import is_only_for_stores, names_at
 from statestore.formats.state_table import StateTable
+
+LOOKED_INTO = 16  # folders of a location that may be a warehouse without the object of warehouses
 
 
 @dataclass(frozen=True)
 class StoreTables:
-    """The tables of ``stores``, which lie in the folder ``root``.
+    """The tables of ``stores``, which lie at ``root``.
 
     A damaged store is a table, too: opening it reports the damage, and the others can be read.
     """
 
-    root: Path
+    root: Location
     stores: tuple[str, ...]
 
     def pin(self) -> Self:
@@ -66,7 +73,7 @@ class StoreTables:
         if store in self._damaged:
             return True  # opening it reports the damage
         spec = self._keyed.get(store)
-        return spec is not None and state in _states(self.root / store, spec, every=True)
+        return spec is not None and state in _states(self._storage(store), spec, every=True)
 
     def open(self, name: str) -> StateTable:
         base, _, suffix = name.partition("$")
@@ -75,10 +82,8 @@ class StoreTables:
             return metadata_of(keyed, suffix) if suffix else keyed
         storage, spec = self._located(base)
         if spec.kind == KEYED:
-            store, _, state = base.rpartition(".")
-            return (
-                only_state(self.root / base, spec) if base in self.stores else state_at(self.root / store, spec, state)
-            )
+            state = base.rpartition(".")[2]
+            return only_state(storage, spec) if base in self.stores else state_at(storage, spec, state)
         table = VersionedTable(storage, spec)
         return metadata_of(table, suffix) if suffix else table
 
@@ -123,7 +128,13 @@ class StoreTables:
     @cached_property
     def _specs(self) -> dict[str, StoreSpec | None]:
         """The description of each store; None for a store that cannot be read."""
-        return {name: _spec(self.root / name) for name in self.stores}
+        return dict(zip(self.stores, in_parallel(self._spec, self.stores), strict=True))
+
+    def _spec(self, name: str) -> StoreSpec | None:
+        return _spec(storage_at(self.root.at(name)))
+
+    def _storage(self, name: str) -> Storage:
+        return keyed_storage(self.root.at(name), self._keyed.get(name))
 
     @cached_property
     def _damaged(self) -> frozenset[str]:
@@ -143,25 +154,30 @@ class StoreTables:
         store, _, state = name.rpartition(".")
         if store not in self._keyed or name in self._plain:
             return None
-        return keyed_table(self.root / store, self._keyed[store], state)
+        return keyed_table(self._storage(store), self._keyed[store], state)
 
     def _state_tables(self, name: str, spec: StoreSpec) -> set[str]:
         try:
-            return {f"{name}.{state}" for state in _states(self.root / name, spec)} - self._plain
+            return {f"{name}.{state}" for state in _states(self._storage(name), spec)} - self._plain
         except StateStoreError:
             return {name}
 
 
-def keyed_spec(folder: Path) -> StoreSpec | None:
-    """Return the description of the keyed store in a folder; None if there is none, or if it cannot be read."""
-    spec = _spec(folder)
+def keyed_storage(location: Location, spec: StoreSpec | None) -> Storage:
+    """Return the storage of the keyed store at a location, whose description is ``spec``."""
+    storage = storage_at(location)
+    return storage.within(spec.folder) if spec is not None and spec.folder else storage
+
+
+def keyed_spec(location: Location) -> StoreSpec | None:
+    """Return the description of the keyed store at a location; None if there is none, or if it cannot be read."""
+    spec = _spec(storage_at(location))
     return spec if spec is not None and spec.kind == KEYED else None
 
 
-def _spec(folder: Path) -> StoreSpec | None:
+def _spec(storage: Storage) -> StoreSpec | None:
     try:
-        data = read_regular(folder / STORE_FILE, MAX_METADATA_BYTES)
-        return decode_spec(data, str(folder / STORE_FILE))
+        return described(storage)[1]
     except (OSError, StateStoreError):
         return None
 
@@ -174,36 +190,115 @@ def metadata_of(table: StateTable, suffix: str) -> MetadataTable:
     return MetadataTable(StoreMetadata(table.storage, table.spec), suffix)
 
 
-def only_state(folder: Path, spec: StoreSpec) -> EngineTable:
+def only_state(storage: Storage, spec: StoreSpec) -> EngineTable:
     """Return the only state of a keyed store.
 
     Raises NotFoundError NO_SNAPSHOT, or TABLE_NOT_FOUND, which lists the states if there are several.
     """
-    states = _states(folder, spec)
+    states = _states(storage, spec)
     if len(states) == 1:
-        return keyed_table(folder, spec, states[0])
-    if not shared_log(folder, spec.store_id).kept_snapshots():
+        return keyed_table(storage, spec, states[0])
+    if not shared_log(storage, spec.store_id).kept_snapshots():
         raise NotFoundError(
             ErrorCode.NO_SNAPSHOT, f"keyed store {spec.name!r} has no snapshot yet; take and commit one"
         )
-    addresses = ", ".join(f"{folder}/{state}" for state in states) or "none"
+    addresses = ", ".join(f"{storage}/{state}" for state in states) or "none"
     raise NotFoundError(
-        ErrorCode.TABLE_NOT_FOUND, f"{folder} is a keyed store with {len(states)} states; name one of them: {addresses}"
+        ErrorCode.TABLE_NOT_FOUND,
+        f"{storage} is a keyed store with {len(states)} states; name one of them: {addresses}",
     )
 
 
-def state_at(folder: Path, spec: StoreSpec, state: str) -> EngineTable:
+def state_at(storage: Storage, spec: StoreSpec, state: str) -> EngineTable:
     """Return a state by name, including one that only older snapshots have. Raises NotFoundError TABLE_NOT_FOUND."""
-    if state not in _states(folder, spec, every=True):
-        addresses = ", ".join(f"{folder}/{other}" for other in _states(folder, spec)) or "none"
+    if state not in _states(storage, spec, every=True):
+        addresses = ", ".join(f"{storage}/{other}" for other in _states(storage, spec)) or "none"
         raise NotFoundError(
             ErrorCode.TABLE_NOT_FOUND,
-            f"no state {state!r} in keyed store {folder}; there are {addresses}; name one of them",
+            f"no state {state!r} in keyed store {storage}; there are {addresses}; name one of them",
         )
-    return keyed_table(folder, spec, state)
+    return keyed_table(storage, spec, state)
 
 
-def _states(folder: Path, spec: StoreSpec, every: bool = False) -> list[str]:
+def _states(storage: Storage, spec: StoreSpec, every: bool = False) -> list[str]:
     """Return the states of the newest kept snapshot, or of all kept snapshots."""
-    entries = list(shared_log(folder, spec.store_id).kept_snapshots().values())
+    entries = list(shared_log(storage, spec.store_id).kept_snapshots().values())
     return sorted({s.name for entry in entries[0 if every else -1 :] for part in entry.parts for s in part.states})
+
+
+def stored_table(location: Location) -> StateTable:
+    """Open ``warehouse/prices$versions``, ``warehouse/sessions/counts`` or ``warehouse/sessions.counts``.
+
+    Raises NotFoundError STORE_NOT_FOUND, or TABLE_NOT_FOUND for a metadata table that does not exist.
+    """
+    found = _table_at(location)
+    if found is None:
+        raise no_store(location)
+    return found
+
+
+def no_store(location: Location) -> NotFoundError:
+    """Return the error for a location at which a store was expected."""
+    return NotFoundError(
+        ErrorCode.STORE_NOT_FOUND,
+        f"no store at {_without_suffix(location)}; create it with statestore.connect(…).create_store",
+    )
+
+
+def _table_at(location: Location) -> StateTable | None:
+    base, _, suffix = location.name.partition("$")
+    if suffix and suffix not in TABLES:
+        raise NotFoundError(
+            ErrorCode.TABLE_NOT_FOUND,
+            f"{location}: no metadata table ${suffix}; there are {', '.join('$' + t for t in TABLES)}",
+        )
+    folder, parent = _without_suffix(location), location.parent
+    spec = spec_at(folder)
+    if spec is not None and spec.kind == KEYED:
+        return state_table(only_state(keyed_storage(folder, spec), spec), suffix)
+    if spec is not None or (location.is_local and (Path(folder.path) / STORE_FILE).is_file()):
+        return StoreTables(parent, (base,)).open(location.name)
+    keyed = keyed_spec(parent)
+    if keyed is not None:
+        return state_table(state_at(keyed_storage(parent, keyed), keyed, base), suffix)
+    store, _, state = base.rpartition(".")
+    keyed = keyed_spec(parent.at(store)) if store else None
+    if keyed is not None:
+        return state_table(state_at(keyed_storage(parent.at(store), keyed), keyed, state), suffix)
+    return None
+
+
+def _without_suffix(location: Location) -> Location:
+    return location.parent.at(location.name.partition("$")[0])
+
+
+def has_copied_stores(location: Location, folder: Folder) -> bool:
+    """Return whether one of the first folders is a store, as in a warehouse that was copied here from a directory."""
+    names = names_at(location) if is_only_for_stores(location) else folder.folders()
+    return any(STORE_FILE in names_in(location.at(name), folder.at(name)) for name in names[:LOOKED_INTO])
+
+
+def listed_folder(location: Location) -> Folder:
+    """Return the folder at a location, with a memory. That of a store which only obstore reads lists nothing."""
+    return nowhere(location.path) if is_only_for_stores(location) else folder_at(location).remembering()
+
+
+def names_in(location: Location, folder: Folder) -> set[str]:
+    """Return the names of files and folders at a location in an object store."""
+    if is_only_for_stores(location):
+        return set(names_at(location))
+    return {info.base_name for info in folder.entries()}
+
+
+def has_store(location: Location, folder: Folder) -> bool:
+    """Return whether a location in an object store names a table of a store there.
+
+    What is around the location is only looked at where there is nothing at the location itself.
+    """
+    names = names_in(location, folder)
+    if names or not location.path:
+        return STORE_FILE in names
+    base = _without_suffix(location)
+    around = [base] if base != location else []
+    around += [base.parent, base.parent.at(base.name.rpartition(".")[0])] if base.parent.path else []
+    return any(STORE_FILE in names_in(place, listed_folder(place)) for place in around)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from statestore.catalog.keyed.snapshots.unneeded_files import remove_unneeded
-from statestore.catalog.log.storage import Storage, local_root
+from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import KEYED, StoreSpec
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.vacuum import KEPT_US, Unneeded, run_vacuum
@@ -59,9 +59,8 @@ class SnapshotsUpkeep:
         )
 
     def vacuum(self, older_than_us: int | None, dry_run: bool) -> list[Unneeded]:
-        root = local_root(self.storage)
-        assert root is not None  # keyed stores are local
-        return remove_unneeded(root, self.spec.store_id, KEPT_US if older_than_us is None else older_than_us, dry_run)
+        older_than_us = KEPT_US if older_than_us is None else older_than_us
+        return remove_unneeded(self.storage, self.spec.store_id, older_than_us, dry_run)
 
 
 def upkeep_of(storage: Storage, spec: StoreSpec) -> Upkeep:

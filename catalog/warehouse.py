@@ -12,13 +12,22 @@ from typing import Any, Protocol
 from statestore.catalog.catalog import Catalog
 from statestore.catalog.describe.metadata_table import TABLES
 from statestore.catalog.describe.table_summary import TableInfo, TableSummary
-from statestore.catalog.engines.engine_states import EngineStates, state_table
+from statestore.catalog.engines.engine_states import EngineStates
 from statestore.catalog.engines.engine_table import EngineTable
 from statestore.catalog.keyed.tables.keyed_source import KeyedOpening
 from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec
 from statestore.catalog.reads.table import Table
 from statestore.catalog.reads.versioned_table import VersionedTable
-from statestore.catalog.store_tables import StoreTables, keyed_spec, only_state, state_at
+from statestore.catalog.store_tables import (
+    StoreTables,
+    has_copied_stores,
+    has_store,
+    keyed_spec,
+    listed_folder,
+    names_in,
+    no_store,
+    stored_table,
+)
 from statestore.catalog.store_upkeep import Upkeep
 from statestore.formats.engine import DescribesStates, Engine
 from statestore.formats.engine_arguments import engine_options_of
@@ -34,7 +43,8 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError, UnsupportedError, shown
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.folder import Folder, folder_at
-from statestore.formats.places.locations import Location, parse_location
+from statestore.formats.places.locations import Location, is_object_store, parse_location
+from statestore.formats.places.object_clients import MARKER
 from statestore.formats.state_table import StateTable
 
 
@@ -227,11 +237,7 @@ def open_warehouse(path: str | os.PathLike[str], options: Mapping[str, str] | No
     if options:
         return Warehouse(location, _selected_state(location, options))
     if not location.is_local:
-        folder = folder_at(location).remembering()
-        engine_state = _engine_state_in(folder, location)
-        if engine_state is None:
-            raise _no_state(location, folder)
-        return Warehouse(location, engine_state)
+        return _warehouse_elsewhere(location)
     root = Path(location.path)
     with disk_errors("look at", root):
         if not root.is_dir():
@@ -240,17 +246,17 @@ def open_warehouse(path: str | os.PathLike[str], options: Mapping[str, str] | No
             )
         if (root / STORE_FILE).is_file():
             whole = root.resolve()
-            return Warehouse(location, _OneStore(whole.parent, (whole.name,), root))
+            return Warehouse(location, _OneStore(Location(str(whole.parent)), (whole.name,), location))
         engine_state = _engine_state(location)
         if engine_state is not None:
             return Warehouse(location, engine_state)
-        stores = tuple(Catalog(root).stores())
+        stores = tuple(Catalog(location).stores())
     if not stores:
         raise NotFoundError(
             ErrorCode.NOTHING_HERE,
             f"{root} holds no store; expected a warehouse made with statestore.connect, or {expected()}",
         )
-    return Warehouse(location, _Stores(root, stores, location))
+    return Warehouse(location, _Stores(location, stores))
 
 
 def open_table(path: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> StateTable:
@@ -265,7 +271,11 @@ def open_table(path: str | os.PathLike[str], options: Mapping[str, str] | None =
     served = _served_states(location, given)
     if served is not None:
         return served.only() if served.one is None else served.open(location.path)
-    engine_state = _engine_state(location, given, optional=bool(described))
+    folder = None if location.is_local else listed_folder(location)
+    names_state = any(engine_options(name) for name in given)
+    if folder is not None and not names_state and is_object_store(location) and has_store(location, folder):
+        return stored_table(location)
+    engine_state = _engine_state(location, given, optional=bool(described), folder=folder)
     if engine_state is not None:
         return engine_state.only()
     root = Path(location.path)
@@ -275,67 +285,80 @@ def open_table(path: str | os.PathLike[str], options: Mapping[str, str] | None =
         if within is not None:
             return Warehouse(location.parent, within).open(location.name)
         if not location.is_local:
-            raise _no_state(location, folder_at(location))
-        return _stored_table(path, root)
+            raise _no_state(location, listed_folder(location))
+        return stored_table(location)
 
 
 def rows_spec(path: str | os.PathLike[str]) -> StoreSpec:
-    """Return the description of the local store at ``path`` that takes rows as they come.
+    """Return the description of the store at ``path`` that takes rows as they come; errors as `rows_table`."""
+    return rows_table(path).spec
+
+
+def rows_table(path: str | os.PathLike[str]) -> VersionedTable:
+    """Return the table of the store at ``path`` that takes rows as they come.
 
     Raises NotFoundError like `open_table`, ReadOnlyError READ_ONLY for read-only tables, UnsupportedError KEYED_WRITE.
     """
-    root = Path(path)
-    keyed = keyed_spec(root)
-    table = None if keyed is not None else open_table(path)
+    location = parse_location(path)
+    can_hold_stores = location.is_local or is_object_store(location)
+    keyed = keyed_spec(location) if can_hold_stores else None
+    try:
+        table = None if keyed is not None else open_table(path)
+    except NotFoundError as error:
+        if error.code in (ErrorCode.PATH_NOT_FOUND, ErrorCode.NOTHING_HERE):
+            raise no_store(location) from None
+        raise
     if isinstance(table, EngineTable) and isinstance(table.opening, KeyedOpening):
         keyed = table.opening.spec
     if keyed is not None:
         raise UnsupportedError(
             ErrorCode.KEYED_WRITE,
-            f"{path} belongs to keyed store {keyed.name!r}, which takes no rows: its states are "
+            f"{location} belongs to keyed store {keyed.name!r}, which takes no rows: its states are "
             "written key by key with store.backend(), and become a version with their snapshots "
             "(store.commit)",
         )
     if not isinstance(table, VersionedTable):
-        raise ReadOnlyError(ErrorCode.READ_ONLY, f"{path} is read-only: metadata of a store, or the state of a query")
-    return table.spec
-
-
-def _stored_table(path: str | os.PathLike[str], root: Path) -> StateTable:
-    """Open ``warehouse/prices$versions``, ``warehouse/sessions/counts`` or ``warehouse/sessions.counts``."""
-    base, _, suffix = root.name.partition("$")
-    if suffix and suffix not in TABLES:
-        raise NotFoundError(
-            ErrorCode.TABLE_NOT_FOUND,
-            f"{path}: no metadata table ${suffix}; there are {', '.join('$' + t for t in TABLES)}",
+        raise ReadOnlyError(
+            ErrorCode.READ_ONLY, f"{location} is read-only: metadata of a store, or the state of a query"
         )
-    folder = root.parent / base
-    keyed = keyed_spec(folder)
-    if keyed is not None:
-        return state_table(only_state(folder, keyed), suffix)
-    if (folder / STORE_FILE).is_file():
-        return StoreTables(root.parent, (base,)).open(root.name)
-    keyed = keyed_spec(root.parent)
-    if keyed is not None:
-        return state_table(state_at(root.parent, keyed, base), suffix)
-    store, _, state = base.rpartition(".")
-    keyed = keyed_spec(root.parent / store) if store else None
-    if keyed is not None:
-        return state_table(state_at(root.parent / store, keyed, state), suffix)
-    raise NotFoundError(
-        ErrorCode.STORE_NOT_FOUND, f"no store at {folder}; create it with statestore.connect(…).create_store"
-    )
+    return table
+
+
+def _warehouse_elsewhere(location: Location) -> Warehouse:
+    """Open what is at a location that is no local directory: stores, where they can be, or the state of an engine.
+
+    One listing says which of them. An object store is listed as engines list it, so that nothing is listed twice.
+    """
+    folder = listed_folder(location)
+    if is_object_store(location):
+        names = names_in(location, folder)
+        if location.path and STORE_FILE in names:
+            return Warehouse(location, _OneStore(location.parent, (location.name,), location))
+        engine_state = None if MARKER in names else _engine_state_in(folder, location)
+        if engine_state is None and (MARKER in names or has_copied_stores(location, folder)):
+            stores = tuple(Catalog(location).stores())
+            if stores:
+                return Warehouse(location, _Stores(location, stores))
+    else:
+        engine_state = _engine_state_in(folder, location)
+    if engine_state is None:
+        raise _no_state(location, folder)
+    return Warehouse(location, engine_state)
 
 
 def _engine_state(
-    location: Location, options: Mapping[str, str] | None = None, *, optional: bool = False
+    location: Location,
+    options: Mapping[str, str] | None = None,
+    *,
+    optional: bool = False,
+    folder: Folder | None = None,
 ) -> EngineStates | None:
-    """Return the state of an engine at a location; None if there is none.
+    """Return the state of an engine at a location, whose ``folder`` may be listed already; None if there is none.
 
     Raises InvalidInputError STATE_SELECTION for options of an engine whose state is not at the location; with
     ``optional``, it may be elsewhere.
     """
-    folder = folder_at(location).remembering()
+    folder = folder or folder_at(location).remembering()
     if optional and recognised(folder) is None:
         return None
     return _engine_state_in(folder, location, options)
@@ -404,25 +427,26 @@ def _selected_state(location: Location, options: Mapping[str, str]) -> EngineSta
 class _Stores(StoreTables):
     """The tables of a warehouse."""
 
-    location: Location
-
     def address(self, name: str) -> str:
-        return self.location.at(self.path_of(name)).uri
+        return self.root.at(self.path_of(name)).uri
 
 
 @dataclass(frozen=True)
 class _OneStore(StoreTables):
-    """The tables of the one store in ``folder``."""
+    """The tables of the one store at ``place``."""
 
-    folder: Path
+    place: Location
 
     def address(self, name: str) -> str:
-        return f"{self.folder}{self.path_of(name).removeprefix(self.stores[0])}"
+        path = f"{self.place.path}{self.path_of(name).removeprefix(self.stores[0])}"
+        return replace(self.place, path=path).uri
 
 
 def _no_state(location: Location, folder: Folder) -> NotFoundError:
     if folder.entries():
-        what = f"holds no store that can be read from there and not {expected()}"
-        return NotFoundError(ErrorCode.NOTHING_HERE, f"{location} {what}; stores can be read in local directories only")
-    what = f"does not exist, or has nothing in it; expected a folder with {expected()}"
+        what = f"holds no store, and not {expected()}"
+        return NotFoundError(
+            ErrorCode.NOTHING_HERE, f"{location} {what}; expected a warehouse, a store or one of these"
+        )
+    what = f"does not exist, or has nothing in it; expected a folder with a warehouse, a store or {expected()}"
     return NotFoundError(ErrorCode.PATH_NOT_FOUND, f"{location} {what}")

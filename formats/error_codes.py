@@ -101,7 +101,8 @@ class ErrorCode(StrEnum):
     STORE_CLOSED = "STORE_CLOSED"
     """The handle on the store was closed. Open the store again."""
     STORE_LOCKED = "STORE_LOCKED"
-    """Another handle has the store open for writing. Close it there, or open the store with read_only=True."""
+    """Another handle, perhaps on another machine, has the store open for writing. Close it there, or open the store
+    with read_only=True."""
     STORE_BUSY = "STORE_BUSY"
     """The store is being rebuilt, or another process is committing. Try again later."""
     READ_ONLY = "READ_ONLY"
@@ -217,10 +218,17 @@ class ErrorCode(StrEnum):
     """The rows that tasks of a write had staged are gone, and nothing was committed. Write again."""
     COMMIT_UNKNOWN = "COMMIT_UNKNOWN"
     """A commit was published, and a power failure may take it back. Commit again, or ask was_committed."""
+    FILES_TOO_OLD = "FILES_TOO_OLD"
+    """A commit or rebuild in an object store took so long that vacuum may remove its files. Repeat it in smaller parts
+    or more tasks."""
     FILE_EXISTS = "FILE_EXISTS"
     """A file that is written exists already; files are never overwritten. Repeat the call."""
     DISK_FAILED = "DISK_FAILED"
     """The system refused to read or write a file. Free the disk or the file descriptors, and repeat the call."""
+    REQUEST_FAILED = "REQUEST_FAILED"
+    """An object store did not answer a request, also when it was repeated. Repeat the call once it answers again."""
+    NO_CREATE_ONLY_PUT = "NO_CREATE_ONLY_PUT"
+    """The object store overwrites objects that should only be created, so commits are not safe. Use another one."""
 
     # Damage and unknown formats
 
@@ -344,6 +352,8 @@ class ErrorCode(StrEnum):
     """The snapshot was cancelled, and none of it was kept. Take another one."""
     SNAPSHOT_FILE_MISSING = "SNAPSHOT_FILE_MISSING"
     """A file of a snapshot is missing. Restore it from a copy, or use another snapshot."""
+    SNAPSHOT_TOO_OLD = "SNAPSHOT_TOO_OLD"
+    """A snapshot waited so long for its commit that vacuum may remove its files. Take it again."""
     BASE_DISCARDED = "BASE_DISCARDED"
     """The snapshot whose files an incremental one reuses was discarded. Take a new one."""
     BASE_OVERTAKEN = "BASE_OVERTAKEN"

@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.object_stores.elsewhere import chosen
 from support.quick_spark import ENVIRONMENT
 
 if TYPE_CHECKING:
@@ -21,6 +23,12 @@ if TYPE_CHECKING:
     from xdist.scheduler import LoadFileScheduling
 
 os.environ.update(ENVIRONMENT)  # before a session starts; processes that tests start inherit it
+for _name, _folder in (("STATESTORE_CACHE", "objects"), ("STATESTORE_LOCAL", "stores")):
+    os.environ.setdefault(_name, str(Path(tempfile.gettempdir()) / "of-this-machine" / _folder))
+
+pytest_plugins = ["support.object_stores.fixtures"]
+
+pytest_plugins = ["support.object_stores.fixtures"]
 
 ZONE = "America/New_York"
 SETTINGS = {
@@ -50,8 +58,12 @@ def has_spark(file: Path) -> bool:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Ignore PySpark's warnings about its own sockets at exit.
 
-    Several processes begin with Spark, the longest piece of work, so that none is left with it in the end.
+    Several processes begin with Spark, the longest piece of work, so that none is left with it in the end. Tests that
+    look at the files of a local store are left out where stores lie elsewhere.
     """
+    if chosen() != "local":
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("local_files")])
+        items[:] = [item for item in items if not item.get_closest_marker("local_files")]
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: not has_spark(item.path))
     for item in items:

@@ -18,6 +18,8 @@ from statestore.catalog.checks.verify_data import verify_data
 from statestore.catalog.checks.verify_keyed import KeyedFindings, is_keyed, verify_keyed
 from statestore.catalog.checks.verify_log import LogFindings, verify_log
 from statestore.catalog.checks.verify_report import Problem, Progress, Report, problem_of
+from statestore.catalog.commits.owners.owner_names import OWNER
+from statestore.catalog.commits.owners.tier_size import CACHE, tier_bytes
 from statestore.catalog.commits.writer_lock import LOCK_FILE
 from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.leases import HELD, Lease, take_lease
@@ -25,13 +27,14 @@ from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.log_names import LOG_CHECKPOINTS
 from statestore.catalog.log.log_state import file_names
 from statestore.catalog.log.storage import LocalStorage, ObjectInfo, Storage, local_root
+from statestore.catalog.log.storage_places import described, spec_at, storage_at
 from statestore.catalog.log.store_spec import KEYED, STORE_FILE, StoreSpec, decode_spec
+from statestore.catalog.upkeep.ranges.task_runs import TaskRuns
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, StateStoreError, shown
 from statestore.formats.places.disk_errors import disk_errors
-from statestore.formats.places.locations import not_local, parse_location
+from statestore.formats.places.locations import Location, is_object_store, parse_location
 
-CACHE = "live/"  # the hot tier of live stores
 ATTEMPTS = 5  # to check a store that is replaced during the check
 NOTHING_IN_IT = {LOCK_FILE}
 
@@ -96,9 +99,14 @@ class Verification:
 
 
 def verify_store(
-    storage: Storage, name: str, progress: Callable[[Progress], None] = lambda event: None
+    storage: Storage,
+    name: str,
+    progress: Callable[[Progress], None] = lambda event: None,
+    runs: TaskRuns | None = None,
 ) -> Verification:
     """Check the store in ``storage`` completely, and report every step to ``progress``. Damage is returned, not raised.
+
+    With ``runs``, tasks check the data files, and this process the log and whether keys have one row at a moment.
 
     A store that is rebuilt or dropped during the check, or replaced by another one, is not damaged: the store that is
     then there is checked. Files that a compaction replaces meanwhile stay, because the check holds them. Where the file
@@ -109,7 +117,7 @@ def verify_store(
         attempts += 1
         before = _state_of(storage)
         try:
-            verified = _verified(storage, name, progress)
+            verified = _verified(storage, name, progress, runs)
         except NotFoundError as error:  # where no hold can be taken
             if error.code != ErrorCode.FILES_REPLACED or attempts >= ATTEMPTS:
                 raise
@@ -124,7 +132,7 @@ def _state_of(storage: Storage) -> Hashable:
     return None
 
 
-def _verified(storage: Storage, name: str, progress: Callable[[Progress], None]) -> Verification:
+def _verified(storage: Storage, name: str, progress: Callable[[Progress], None], runs: TaskRuns | None) -> Verification:
     _hold = _taken_hold(storage)
     listed = storage.list("")
     report = Report(name, progress, sum(item.bytes for item in listed if not item.name.startswith(CACHE)))
@@ -132,11 +140,11 @@ def _verified(storage: Storage, name: str, progress: Callable[[Progress], None])
     if spec.kind == KEYED if spec is not None else is_keyed(storage):
         return _keyed_verification(name, listed, verify_keyed(storage, spec, listed, report), report)
     log = verify_log(storage, listed, report, "" if spec is None else spec.store_id)
-    verify_data(storage, spec, log, listed, report)
+    verify_data(storage, spec, log, listed, report, runs)
     uncommitted = verify_changelogs(storage, spec, log.log_state, report)
     _drop_overtaken(storage, log, report)
     report.finish()
-    return _verification(name, listed, log, report, uncommitted)
+    return _verification(name, storage, listed, log, report, uncommitted)
 
 
 def _taken_hold(storage: Storage) -> Lease | None:
@@ -177,12 +185,13 @@ def _keyed_verification(name: str, listed: list[ObjectInfo], findings: KeyedFind
 
 
 def _verification(
-    name: str, listed: list[ObjectInfo], log: LogFindings, report: Report, uncommitted: int
+    name: str, storage: Storage, listed: list[ObjectInfo], log: LogFindings, report: Report, uncommitted: int
 ) -> Verification:
     log_state = log.log_state
     needed = {*report.checked, *log.references, *NOTHING_IN_IT}
-    spare = [(item.name, item.bytes) for item in listed if item.name not in needed and not item.name.startswith(CACHE)]
-    cache = sum(item.bytes for item in listed if item.name.startswith(CACHE))
+    needed |= {item.name for item in listed if item.name.startswith(CACHE) or OWNER.fullmatch(item.name)}
+    spare = [(item.name, item.bytes) for item in listed if item.name not in needed]
+    cache = tier_bytes(storage, listed)
     if spare:
         report.note(f"{len(spare)} files ({sum(size for _, size in spare)} bytes) belong to no commit")
     if cache:
@@ -235,15 +244,38 @@ def verify(
 
     Damage is returned, not raised. Raises NotFoundError PATH_NOT_FOUND, NOTHING_HERE or STORE_NOT_FOUND.
     """
-    return [verify_store(LocalStorage(folder), folder.name, progress) for folder in folders_to_verify(path, store)]
+    return [verify_store(storage, name, progress) for storage, name in stores_to_verify(path, store)]
 
 
-def folders_to_verify(path: str | os.PathLike[str], store: str | None = None) -> list[Path]:
-    """Return the directories that are or were stores, including a store that has lost its description."""
+def stores_to_verify(path: str | os.PathLike[str], store: str | None = None) -> list[tuple[Storage, str]]:
+    """Return the storages and names of the stores at a path, including a store that has lost its description.
+
+    In an object store a store that has lost its description is not found, because dropping a store removes it first.
+    """
     location = parse_location(path)
-    if not location.is_local:
-        raise not_local(location, "verifying needs")
-    root = Path(location.path)
+    if location.is_local:
+        return [(LocalStorage(folder), folder.name) for folder in _folders_to_verify(Path(location.path), store)]
+    if location.path and spec_at(location) is not None:
+        places = [location]
+    else:
+        places = _stores_in_objects(location) if is_object_store(location) else []
+    chosen = [place for place in places if store is None or place.name == store]
+    if not places:
+        raise NotFoundError(
+            ErrorCode.NOTHING_HERE, f"{location} holds no store; expected a warehouse made with statestore.connect"
+        )
+    if not chosen:
+        raise _no_store(store, str(location), [place.name for place in places])
+    return [(described(storage_at(place))[0], place.name) for place in chosen]
+
+
+def _stores_in_objects(location: Location) -> list[Location]:
+    from statestore.catalog.upkeep.store_objects import store_names  # which loads obstore
+
+    return [location.at(name) for name in store_names(location)]
+
+
+def _folders_to_verify(root: Path, store: str | None) -> list[Path]:
     with disk_errors("look at", root):
         if not root.is_dir():
             raise NotFoundError(
@@ -260,11 +292,12 @@ def folders_to_verify(path: str | os.PathLike[str], store: str | None = None) ->
         )
     chosen = [folder for folder in folders if store is None or (isinstance(store, str) and folder.name == store)]
     if not chosen:
-        raise NotFoundError(
-            ErrorCode.STORE_NOT_FOUND,
-            f"no store {shown(store)} in {root}, which has {', '.join(folder.name for folder in folders)}",
-        )
+        raise _no_store(store, str(root), [folder.name for folder in folders])
     return chosen
+
+
+def _no_store(store: object, root: str, names: list[str]) -> NotFoundError:
+    return NotFoundError(ErrorCode.STORE_NOT_FOUND, f"no store {shown(store)} in {root}, which has {', '.join(names)}")
 
 
 def _is_store(folder: Path) -> bool:

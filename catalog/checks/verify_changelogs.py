@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,9 +10,10 @@ import pyarrow as pa
 from statestore.catalog.checks.verify_report import Problem, Report, problem_of
 from statestore.catalog.commits.changelog_ownership import FOLDER, OURS, foreign_note
 from statestore.catalog.commits.consumed_changelogs import consumed_ends
+from statestore.catalog.commits.owners.overtaken_changelogs import overtaken_changelogs
 from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.log.storage import Storage, local_root
+from statestore.catalog.log.storage import Storage, own_folder
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.live.missing_changelogs import expected_extents, missing
 from statestore.catalog.stores.live.tier_position import read_position
@@ -24,7 +26,7 @@ AFFECTS = "acknowledged puts that are not committed, and opening the store to wr
 
 def verify_changelogs(storage: Storage, spec: StoreSpec | None, log_state: LogState | None, report: Report) -> int:
     """Return the number of acknowledged puts that wait for a commit."""
-    root = local_root(storage)
+    root = own_folder(storage)
     if root is None:
         return 0
     paths = [root / FOLDER / name for name in names_in(root / FOLDER) if OURS.fullmatch(name)]
@@ -41,6 +43,12 @@ def verify_changelogs(storage: Storage, spec: StoreSpec | None, log_state: LogSt
             waiting += _verify_changelog(path, schema, done.get(path.name, 0), report)
     if spec is not None and log_state is not None:
         _verify_extents(storage, root, spec, log_state, report)
+        with contextlib.suppress(StateStoreError):  # a damaged log entry is a problem of its own
+            for path in overtaken_changelogs(storage, spec, log_state, root):
+                report.note(
+                    f"{path}: writes that were not committed before another machine took the store over; "
+                    "take_back() adds them"
+                )
     return waiting
 
 

@@ -4,29 +4,25 @@ version needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
-import xxhash
 
-from statestore.catalog.checks.invariants import closure_violations, segment_violations
+from statestore.catalog.checks.verify_files import checked_files
 from statestore.catalog.checks.verify_log import LogFindings, Reference
-from statestore.catalog.checks.verify_report import Problem, Report, problem_of
+from statestore.catalog.checks.verify_report import Problem, Report
+from statestore.catalog.checks.verify_segments import problems_in_tasks, row_bytes, segment_problems
 from statestore.catalog.log.log_state import LogState, file_names
 from statestore.catalog.log.storage import ObjectInfo, Storage
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.row_ends import SegmentWithClosures, ends_at, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.catalog.upkeep.ranges.task_runs import TaskRuns
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import NotFoundError, StateStoreError
-from statestore.formats.segments.regions import CHECKSUM_DIGITS, REGION_BYTES
-from statestore.formats.segments.segment_meta import OPEN, FileRef, SegmentMeta
+from statestore.formats.segments.segment_meta import OPEN, SegmentMeta
 from statestore.formats.values.key_equality import keys_equal
-from statestore.formats.values.key_hash import hash_keys, key_groups_of
 from statestore.formats.values.times import format_time
 
 PART_ROWS = 1 << 22  # about so many keys are compared with one another at a time
@@ -35,9 +31,14 @@ UNKNOWN = "unknown: the log does not say which versions need this file"
 
 
 def verify_data(
-    storage: Storage, spec: StoreSpec | None, log: LogFindings, listed: list[ObjectInfo], report: Report
+    storage: Storage,
+    spec: StoreSpec | None,
+    log: LogFindings,
+    listed: list[ObjectInfo],
+    report: Report,
+    runs: TaskRuns | None = None,
 ) -> None:
-    """Check all files that a commit added and that exist or have to exist."""
+    """Check all files that a commit added and that exist or have to exist, with ``runs`` in tasks."""
     log_state = log.log_state
     there = {item.name for item in listed}
     needed = file_names(log_state) if log_state is not None else set()
@@ -46,19 +47,17 @@ def verify_data(
         references |= _of_log_state(log_state, references)
     extents = _extents(log_state)
     report.total += (
-        0 if log_state is None else sum(_row_bytes(meta) for meta in log_state.segments)
+        0 if log_state is None else sum(row_bytes(meta) for meta in log_state.segments)
     )  # rows are read a second time
     intact = set()
-    for name in sorted(references):
-        if name not in there and name not in needed:
-            continue
-        problems = _file_problems(storage, references[name].ref, report)
+    chosen = [references[name].ref for name in sorted(references) if name in there or name in needed]
+    for ref, problems in checked_files(storage, chosen, report, runs):
         for problem in problems:
-            report.add(_affecting(problem, extents.get(name), UNKNOWN if log_state is None else SUPERSEDED))
+            report.add(_affecting(problem, extents.get(ref.name), UNKNOWN if log_state is None else SUPERSEDED))
         if not problems:
-            intact.add(name)
+            intact.add(ref.name)
     if spec is not None and log_state is not None:
-        _verify_rows(SegmentFiles(storage, spec), log_state, intact, report)
+        _verify_rows(SegmentFiles(storage, spec), log_state, intact, report, runs)
 
 
 def _of_log_state(log_state: LogState, references: dict[str, Reference]) -> dict[str, Reference]:
@@ -71,40 +70,6 @@ def _of_log_state(log_state: LogState, references: dict[str, Reference]) -> dict
         for piece in log_state.closures.get(meta.name, ()):
             named[piece.file.name] = Reference(piece.file, piece.version)
     return {name: reference for name, reference in named.items() if name not in references}
-
-
-# Bytes
-
-
-def _file_problems(storage: Storage, ref: FileRef, report: Report) -> list[Problem]:
-    """Return the problems of a file's bytes: the file is missing, its length is wrong, or regions are damaged."""
-    try:
-        data = storage.map(ref.name)
-    except NotFoundError as error:
-        return [problem_of(error, ref.name, "")]
-    problems = []
-    if data.size != ref.bytes:
-        message = f"{ref.name} has {data.size} bytes, the commit says {ref.bytes}; restore the file from a copy"
-        problems = [
-            Problem(ErrorCode.SEGMENT_TRUNCATED, ref.name, message, "", expected=str(ref.bytes), found=str(data.size))
-        ]
-    memory = memoryview(data)
-    for region, start in enumerate(range(0, min(data.size, ref.bytes), REGION_BYTES)):
-        stop = min(start + REGION_BYTES, ref.bytes)
-        if stop > data.size:
-            break
-        checksum = xxhash.xxh3_64_hexdigest(memory[start:stop])
-        expected = ref.checksums[region * CHECKSUM_DIGITS : (region + 1) * CHECKSUM_DIGITS]
-        report.compared += stop - start
-        report.advance(ref.name, stop - start)
-        if checksum != expected:
-            message = (
-                f"{ref.name}: region {region} (bytes {start} to {stop}) has checksum {checksum}, "
-                f"the commit says {expected}; restore the file from a copy"
-            )
-            problems.append(Problem(ErrorCode.SEGMENT_CORRUPT, ref.name, message, "", region, expected, checksum))
-    report.checked.add(ref.name)
-    return problems
 
 
 @dataclass(frozen=True)
@@ -158,79 +123,29 @@ def _affecting(problem: Problem, extent: _Extent | None, unknown: str) -> Proble
 # Rows
 
 
-def _verify_rows(files: SegmentFiles, log_state: LogState, intact: set[str], report: Report) -> None:
+def _verify_rows(
+    files: SegmentFiles, log_state: LogState, intact: set[str], report: Report, runs: TaskRuns | None
+) -> None:
     whole = []
-    for segment in with_closures(log_state.segments, log_state.closures):
+    segments = with_closures(log_state.segments, log_state.closures)
+    there = [segment for segment in segments if segment.meta.name in intact]
+    found = {} if runs is None else problems_in_tasks(files, log_state, there, intact, runs)
+    for segment in segments:
         names = {segment.meta.name, *(piece.file.name for piece in segment.closures)}
         if segment.meta.index is not None:
             names.add(segment.meta.index.name)
         if segment.meta.name in intact:
-            problems = _segment_problems(files, log_state, segment, intact)
+            name = segment.meta.name
+            problems = found[name] if name in found else segment_problems(files, log_state, segment, intact)
             for problem in problems:
                 report.add(_affecting(problem, _extent(segment.meta, log_state), UNKNOWN))
             if names <= intact and not problems:
                 whole.append(segment)
         files.forget()
-        report.advance(segment.meta.name, _row_bytes(segment.meta))
+        report.advance(segment.meta.name, row_bytes(segment.meta))
     oldest = 0 if log_state.horizon is None else log_state.horizon.version
     for version in sorted({oldest, log_state.version}):
         _verify_keys(files, whole, version, report)
-
-
-def _row_bytes(meta: SegmentMeta) -> int:
-    return meta.file.bytes + (0 if meta.index is None else meta.index.bytes)
-
-
-def _segment_problems(
-    files: SegmentFiles, log_state: LogState, segment: SegmentWithClosures, intact: set[str]
-) -> list[Problem]:
-    meta = segment.meta
-    index_intact = meta.index is None or meta.index.name in intact
-    closures_intact = all(piece.file.name in intact for piece in segment.closures)
-    steps: list[tuple[str, Callable[[], list[str] | None]]] = [
-        (meta.name, lambda: files.open_segment(meta).verify_all()),
-        (meta.name, lambda: _key_violations(files, meta)),
-    ]
-    if index_intact:
-        index = meta.name if meta.index is None else meta.index.name
-        steps.append((index, lambda: files.index(meta).verify_all()))
-        steps.append((meta.name, lambda: segment_violations(files, log_state, segment)))
-    if closures_intact and segment.closures:
-        steps.append((segment.closures[0].file.name, lambda: closure_violations(files, segment)))
-    problems: list[Problem] = []
-    for name, step in steps:
-        try:
-            problems += [Problem(ErrorCode.INVARIANT, name, text, "") for text in step() or ()]
-        except StateStoreError as error:
-            if error.code == ErrorCode.FILES_REPLACED:  # the store is not damaged, and has to be checked again
-                raise
-            problems.append(problem_of(error, name, ""))
-            break
-        except (pa.ArrowException, ValueError, IndexError, TypeError) as error:
-            problems.append(Problem(ErrorCode.SEGMENT_CORRUPT, name, f"{name}: {type(error).__name__}: {error}", ""))
-            break
-    return problems
-
-
-def _key_violations(files: SegmentFiles, meta: SegmentMeta) -> list[str]:
-    """Check the statistics about keys by which reads skip a segment."""
-    file = files.open_segment(meta)
-    hashes = hash_keys([file.column_array(name) for name in files.spec.key_names])
-    groups = key_groups_of(np.array([hashes.min(), hashes.max()], np.uint64), files.spec.key_groups)
-    violations = []
-    if not meta.key_groups[0] <= groups[0] <= groups[1] <= meta.key_groups[1]:
-        violations.append(
-            f"{meta.name}: key groups are {meta.key_groups[0]} to {meta.key_groups[1]} in the log, "
-            f"{groups[0]} to {groups[1]} in the rows"
-        )
-    for number, name in enumerate(files.spec.key_names):
-        for what, bounds in (("min", meta.key_min), ("max", meta.key_max)):
-            bound = None if bounds is None else bounds[number]
-            if bound is not None and pc.min_max(file.column(name)).as_py()[what] != bound:
-                violations.append(
-                    f"{meta.name}: the {what} of key column {name} is not {bound!r}, the value in the log"
-                )
-    return violations
 
 
 def _verify_keys(files: SegmentFiles, segments: list[SegmentWithClosures], version: int, report: Report) -> None:

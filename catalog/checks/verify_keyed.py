@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
@@ -30,7 +29,7 @@ from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart
 from statestore.catalog.keyed.snapshots.stored_files import opened
 from statestore.catalog.log.entries import entry_name, read_entry
 from statestore.catalog.log.log_names import ENTRY
-from statestore.catalog.log.storage import ObjectInfo, Storage, local_root
+from statestore.catalog.log.storage import ObjectInfo, Storage
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, StateStoreError
@@ -66,8 +65,6 @@ def verify_keyed(storage: Storage, spec: StoreSpec | None, listed: list[ObjectIn
     """Check log and snapshots, and add problems to the report. Without ``spec`` the rows cannot be interpreted or
     checked.
     """
-    root = local_root(storage)
-    assert root is not None, "keyed stores are local"
     sizes = {item.name: item.bytes for item in listed}
     findings = KeyedFindings()
     findings.log = _log(storage, sizes, findings, report)
@@ -76,10 +73,10 @@ def verify_keyed(storage: Storage, spec: StoreSpec | None, listed: list[ObjectIn
     _verify_log_checkpoints(storage, sizes, findings.log, findings, report)
     users = _users(findings.log)
     findings.files = len(users)
-    damaged = {name for name, (file, needed_by) in users.items() if not _whole(root, file, needed_by, report)}
+    damaged = {name for name, (file, needed_by) in users.items() if not _whole(storage, file, needed_by, report)}
     if spec is not None:
         for entry in findings.log.kept_snapshots().values():
-            _verify_snapshot(root, spec, entry, damaged, findings, report)
+            _verify_snapshot(storage, spec, entry, damaged, findings, report)
     _drop_overtaken(storage, report)
     return findings
 
@@ -177,10 +174,10 @@ def _users(log: SnapshotLog) -> dict[str, tuple[FileRef, str]]:
     return {name: (file, needed_by.get(name, "emitted records of a batch")) for name, file in log.files().items()}
 
 
-def _whole(root: Path, file: FileRef, needed_by: str, report: Report) -> bool:
+def _whole(storage: Storage, file: FileRef, needed_by: str, report: Report) -> bool:
     """Compare all bytes; earlier checks of the file by this process are not relied on."""
     try:
-        with opened(root, file) as verified:
+        with opened(storage, file, anew=True) as verified:
             report.read(file.name, file.bytes)
             verified.verify_all()
             if file.metadata_ranges:
@@ -192,7 +189,7 @@ def _whole(root: Path, file: FileRef, needed_by: str, report: Report) -> bool:
 
 
 def _verify_snapshot(
-    root: Path, spec: StoreSpec, entry: SnapshotEntry, damaged: set[str], findings: KeyedFindings, report: Report
+    storage: Storage, spec: StoreSpec, entry: SnapshotEntry, damaged: set[str], findings: KeyedFindings, report: Report
 ) -> None:
     affects, name = f"snapshot {entry.version}", entry_name(entry.version)
     try:
@@ -204,7 +201,7 @@ def _verify_snapshot(
         if damaged & part.files().keys():
             continue  # the damage of the file is reported already
         try:
-            findings.rows += _verify_part(root, spec, part)
+            findings.rows += _verify_part(storage, spec, part)
         except StateStoreError as error:
             if (
                 error.code != ErrorCode.SNAPSHOT_FILE_MISSING
@@ -212,13 +209,13 @@ def _verify_snapshot(
                 report.add(problem_of(error, name, affects))
 
 
-def _verify_part(root: Path, spec: StoreSpec, part: SnapshotPart) -> int:
+def _verify_part(storage: Storage, spec: StoreSpec, part: SnapshotPart) -> int:
     """Return the number of rows of a part. Raises CorruptError ROW_CORRUPT, ROCKSDB_FILE or WRONG_KEY_GROUP."""
     if part.kind == "full":
-        return sum(_verify_table(root, spec, part, state) for state in part.tables)
+        return sum(_verify_table(storage, spec, part, state) for state in part.tables)
     with temporary_directory() as folder:
         directory = folder / "database"
-        link_database(root, part, directory)
+        link_database(storage, part, directory)
         count = 0
         for state in part.states:
             for grouped in scan_rocksdb(directory, decoder(spec.key, state), family=state.name):
@@ -227,11 +224,11 @@ def _verify_part(root: Path, spec: StoreSpec, part: SnapshotPart) -> int:
         return count
 
 
-def _verify_table(root: Path, spec: StoreSpec, part: SnapshotPart, state: str) -> int:
+def _verify_table(storage: Storage, spec: StoreSpec, part: SnapshotPart, state: str) -> int:
     table = part.tables[state]
     count = 0
     schema = next(table_schema(spec.key, described) for described in part.states if described.name == state)
-    for grouped in table_rows(root, table, part.key_groups):
+    for grouped in table_rows(storage, table, part.key_groups):
         if grouped.rows.schema != schema:
             raise CorruptError(
                 ErrorCode.ROW_CORRUPT, f"{table.file.name}: columns {grouped.rows.schema}, expected {schema}"

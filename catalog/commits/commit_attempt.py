@@ -9,6 +9,11 @@ from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage
 
 
+def has_consumed(log_state: LogState, consumed: tuple[tuple[str, int], ...]) -> bool:
+    """Return whether commits up to a log state have taken in these changelogs, up to these ends."""
+    return all(log_state.changelogs.get(name, -1) >= end for name, end in consumed)
+
+
 @dataclass(frozen=True)
 class CommitAttempt:
     """A commit whose outcome is unknown.
@@ -25,7 +30,7 @@ class CommitAttempt:
     def took_place(self, storage: Storage, newest: LogState) -> bool:
         """Return whether the log has the commit; if it has, the commit is durable after this call. Raises
         StorageError."""
-        if self.consumed and all(newest.changelogs.get(name, -1) >= end for name, end in self.consumed):
+        if self.consumed and has_consumed(newest, self.consumed):
             storage.settle(entry_name(newest.version))
             return True
         return bool(self.commit_id) and was_committed(storage, self.commit_id)

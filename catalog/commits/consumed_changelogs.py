@@ -9,7 +9,7 @@ from statestore.catalog.commits.changelog_ownership import FOLDER
 from statestore.catalog.log import log_state as log_states
 from statestore.catalog.log.entries import read_entry
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.log.storage import Storage, local_root
+from statestore.catalog.log.storage import Storage, own_folder
 from statestore.formats.changelogs.changelog import made_at
 from statestore.formats.errors import StateStoreError
 
@@ -26,7 +26,7 @@ def consumed_ends(storage: Storage, log_state: LogState, names: Iterable[str]) -
     ends = {name: named[name] for name in asked & named.keys()}
     if len(named) < log_states.KEPT_CHANGELOGS:  # no name was forgotten yet
         return ends
-    root = local_root(storage)
+    root = own_folder(storage)
     missing = {name: _made_at(root, name, log_state.version) for name in asked - ends.keys()}
     version = log_state.version
     while missing and version > min(missing.values()):

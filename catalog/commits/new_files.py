@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,7 @@ from statestore.formats.values.arrow_numbers import arrow_numbers
 from statestore.formats.values.key_hash import hash_keys, key_groups_of
 
 INDEX_MIN_ROWS = 1 << 17  # an index of fewer rows is built in memory faster than it is read from a file
+REMOTE_INDEX_MIN_ROWS = 1 << 15  # in an object store, where building one fetches all keys
 
 
 @dataclass(frozen=True)
@@ -59,19 +61,22 @@ class NewFiles:
     """Files to create, and their descriptions for the commit.
 
     ``claim`` is the id of the claim that keeps the files from vacuum until the commit is published. ``written`` has the
-    lengths of files that exist already and are no longer in memory.
+    lengths of files that exist already and are no longer in memory, ``kept`` those of files that stay if the commit is
+    not made, because another attempt names them.
     """
 
     claim: str = ""
+    begun: float = field(default_factory=time.monotonic)
     buffers: dict[str, pa.Buffer] = field(default_factory=dict)
     segments: list[SegmentMeta] = field(default_factory=list)
     closures: list[ClosureSlice] = field(default_factory=list)
     written: dict[str, int] = field(default_factory=dict)
+    kept: dict[str, int] = field(default_factory=dict)
 
     @property
     def bytes(self) -> int:
         in_memory: int = sum(buffer.size for buffer in self.buffers.values())
-        return in_memory + sum(self.written.values())
+        return in_memory + sum(self.written.values()) + sum(self.kept.values())
 
     @property
     def names(self) -> list[str]:
@@ -107,7 +112,8 @@ class NewFiles:
             key_groups=(int(groups[0]), int(groups[1])),
         )
         self.buffers[name] = data
-        if meta.rows >= INDEX_MIN_ROWS:
+        # Object stores have no claims.
+        if meta.rows >= (INDEX_MIN_ROWS if self.claim else REMOTE_INDEX_MIN_ROWS):
             index_name = self.new_name(".index.arrow")
             self.buffers[index_name], ref = encode_index(index_name, hashes)
             meta = replace(meta, index=ref)

@@ -28,7 +28,7 @@ from statestore.catalog.commits.version_ends import NewRows
 from statestore.catalog.log.entries import CommitEntry, Horizon, write_entry
 from statestore.catalog.log.log_checkpoint import LOG_CHECKPOINT_INTERVAL, write_log_checkpoint
 from statestore.catalog.log.log_state import LogState, advance
-from statestore.catalog.log.storage import Storage
+from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import Windowing
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.error_codes import ErrorCode
@@ -39,6 +39,7 @@ from statestore.formats.segments.key_index import KeyIndex
 from statestore.formats.segments.segment_meta import OPEN
 
 MAX_ATTEMPTS = 100
+MOST_SECONDS = 12 * 3600  # half of what vacuum waits for in an object store
 
 
 @dataclass(frozen=True)
@@ -85,17 +86,20 @@ def commit_change(files: SegmentFiles, base: LogState, change: Callable[[LogStat
     except for CommitUnknownError, after which `statestore.catalog.log.entries.was_committed` reports the outcome.
     """
     log_state = base
-    files.check_identity()
+    if files.is_local:  # the guard of an entry in an object store looks again
+        files.check_identity()
     files.settle()
     # The claim is taken before the log is read, so that trimming of the log cannot overtake the commit, however long
     # the process stops in between.
     with files.publishing, claim(files.storage) as claimed:
         for _ in range(MAX_ATTEMPTS):
-            log_state, _lease = files.leased(log_state)
+            log_state, _lease = files.leased(log_state, commits=True, alone=files.is_alone)
             attempted = change(log_state)
             if attempted is None or is_committed(log_state, attempted.transaction):
                 return log_state
+            files.is_alone = False
             committed = _attempt(files, log_state, attempted, claimed)
+            files.is_alone = committed is not None and not files.spec.has_hot_tier
             if committed is not None:
                 return committed
     raise too_many_conflicts(files)
@@ -137,14 +141,28 @@ def is_committed(log_state: LogState, transaction: tuple[str, int] | None) -> bo
 def publish(storage: Storage, new: NewFiles, entry: CommitEntry) -> bool:
     """Write the log entry that makes existing files part of the store; return whether it was written.
 
-    If another commit took the version, the files are removed.
+    If another commit took the version, the files are removed. Raises ConflictError FILES_TOO_OLD in an object store
+    whose vacuum may soon take them for those of a dead writer.
     """
+    check_age(storage, new, entry.version)
     try:
         write_entry(storage, entry)
     except ConflictError:
         remove_files(storage, new)
         return False
     return True
+
+
+def check_age(storage: Storage, new: NewFiles, version: int) -> None:
+    """Raise ConflictError FILES_TOO_OLD for files in an object store that vacuum may soon take for those of a dead
+    writer.
+    """
+    if local_root(storage) is None and time.monotonic() - new.begun > MOST_SECONDS:
+        raise ConflictError(
+            ErrorCode.FILES_TOO_OLD,
+            f"version {version}: the first file of the commit was written {MOST_SECONDS // 3600} hours ago, and "
+            "vacuum removes files of that age that no commit names; commit again, in smaller parts",
+        )
 
 
 def after_publish(storage: Storage, log_state: LogState, entry: CommitEntry) -> LogState:
@@ -195,6 +213,7 @@ def new_entry(
     dropped: int = 0,
     horizon: Horizon | None = None,
     changelogs: tuple[tuple[str, int], ...] = (),
+    replacement: str = "",
 ) -> CommitEntry:
     """Return the log entry for the version after ``log_state``; stream time never decreases."""
     newest_time = log_state.stream_time
@@ -218,6 +237,7 @@ def new_entry(
         horizon=horizon,
         changelogs=changelogs,
         store=log_state.store,
+        replacement=replacement,
     )
 
 

@@ -16,9 +16,10 @@ import numpy as np
 from statestore.catalog.commits.changelog_ownership import FOLDER as CHANGELOGS
 from statestore.catalog.commits.changelog_ownership import OURS
 from statestore.catalog.commits.consumed_changelogs import consumed_ends
+from statestore.catalog.commits.owners.tier_size import tier_bytes
 from statestore.catalog.describe.table_summary import TableSummary
 from statestore.catalog.log.log_state import LogState, file_names
-from statestore.catalog.log.storage import ObjectInfo, Storage, local_root
+from statestore.catalog.log.storage import ObjectInfo, Storage, own_folder
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.row_ends import SegmentWithClosures, newest_ends, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
@@ -31,7 +32,6 @@ from statestore.formats.places.file_presence import names_in
 from statestore.formats.segments.segment_meta import OPEN
 
 MAX_COUNTED_BYTES = 1 << 23  # longer changelogs are reported in bytes only
-CACHE = "live/"  # the hot tier of live stores
 
 Found = TypeVar("Found")
 
@@ -73,7 +73,7 @@ def summarize(storage: Storage, spec: StoreSpec) -> TableSummary:
         bytes=sum(item.bytes for item in listed if item.name in needed),
         changelog_bytes=pending_bytes,
         uncommitted=pending,
-        cache_bytes=sum(item.bytes for item in listed if item.name.startswith(CACHE)),
+        cache_bytes=tier_bytes(storage, listed),
         unreferenced_bytes=sum(item.bytes for item in spare),
         last_commit=versions.timestamp_at(log_state.version),
         writer=versions.writer_at(log_state.version),
@@ -118,7 +118,7 @@ def _open_rows_of(files: SegmentFiles, segment: SegmentWithClosures) -> int:
 
 def _uncommitted(storage: Storage, log_state: LogState) -> tuple[int, int | None]:
     """Return (bytes, puts) that are acknowledged and not committed; puts is None where counting would take long."""
-    root = local_root(storage)
+    root = own_folder(storage)
     if root is None:
         return 0, 0
     size, puts = 0, 0

@@ -50,6 +50,7 @@ from statestore.catalog.keyed.states import (
 )
 from statestore.catalog.keyed.timers import TimerState
 from statestore.catalog.keyed.value_columns import ValueColumns
+from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
@@ -71,9 +72,9 @@ class KeyedBackend:
     kind, and either the same types or types to which its rows can be migrated: structs with more fields, wider numbers.
     """
 
-    def __init__(self, store: StoreSpec, key_groups: range, folder: Path, local: LocalDirectory) -> None:
+    def __init__(self, store: StoreSpec, key_groups: range, storage: Storage, local: LocalDirectory) -> None:
         self.key_groups = key_groups
-        self._folder, self._store_id, self._key, self._local = folder, store.store_id, store.key, local
+        self._storage, self._store_id, self._key, self._local = storage, store.store_id, store.key, local
         self._forgotten = weakref.finalize(self, local.remove)
         self._base: tuple[int, SnapshotPart, str] | None = (
             None  # version and part of a snapshot, and the lineage of its files
@@ -93,17 +94,17 @@ class KeyedBackend:
         cls,
         store: StoreSpec,
         key_groups: range,
-        folder: Path,
+        storage: Storage,
         version: int | None,
         parts: Sequence[SnapshotPart],
         directory: str | Path | None,
     ) -> Self:
         """Open a backend with the rows that the parts of snapshot ``version`` have for the key groups.
 
-        ``folder`` is the store's, ``directory`` is for local files. A failed call leaves no files.
+        ``storage`` is the store's, ``directory`` is for local files. A failed call leaves no files.
         """
         local = take_directory(directory)
-        backend = cls(store, key_groups, folder, local)
+        backend = cls(store, key_groups, storage, local)
         try:
             backend._restore(version, parts)
         except BaseException:
@@ -118,13 +119,13 @@ class KeyedBackend:
         self._position = max((part.next_position for part in parts), default=0)
         path = self._local.path / "database"
         if opens_in_place(parts, self.key_groups) and version is not None:
-            link_database(self._folder, parts[0], path)
+            link_database(self._storage, parts[0], path)
             self.database = LocalDatabase(path)
             self._base = version, parts[0], self.database.lineage
             return
         self.database = LocalDatabase(path, self._states)
         for part in parts:
-            insert(self._folder, part, self._key, self.key_groups, self._states, self.database)
+            insert(self._storage, part, self._key, self.key_groups, self._states, self.database)
 
     # Keys
 
@@ -250,7 +251,7 @@ class KeyedBackend:
     # Snapshots
 
     def snapshot(self, kind: SnapshotKind = "full") -> Running:
-        """Write all rows as they are now to the store's folder, while the backend continues to be used.
+        """Write all rows as they are now to the store, while the backend continues to be used.
 
         An incremental snapshot names again the table files that the last confirmed one has (`notify_complete`).
 
@@ -270,7 +271,7 @@ class KeyedBackend:
             raise
         uid = self.database.lineage
         part = SnapshotPart(kind, uid, self.key_groups, tuple(self._states.values()), self._position, {}, {}, {})
-        running = start(linked, self._folder, self._key, part, base, self)
+        running = start(linked, self._storage, self._key, part, base, self)
         self._running = [other for other in self._running if not other.done()] + [running]
         return running
 
@@ -304,7 +305,7 @@ class KeyedBackend:
         return part if lineage == self.database.lineage else None
 
     def _log(self) -> SnapshotLog:
-        return shared_log(self._folder, self._store_id)
+        return shared_log(self._storage, self._store_id)
 
     def dispose(self) -> None:
         """Cancel running snapshots, close the backend, and remove the local files.

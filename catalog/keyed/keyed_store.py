@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
-import time
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import pyarrow as pa
 
@@ -17,6 +15,7 @@ from statestore.catalog.commits.publish_commit import writer_name
 from statestore.catalog.keyed.backend import KeyedBackend
 from statestore.catalog.keyed.rows.state_spec import widest
 from statestore.catalog.keyed.snapshots.commit_lock import commit_lock
+from statestore.catalog.keyed.snapshots.first_snapshot import commit_time
 from statestore.catalog.keyed.snapshots.shared_log import newer_log
 from statestore.catalog.keyed.snapshots.snapshot_log import (
     SnapshotEntry,
@@ -31,8 +30,9 @@ from statestore.catalog.keyed.snapshots.unneeded_files import remove_unneeded
 from statestore.catalog.keyed.tables.keyed_table import keyed_table
 from statestore.catalog.keyed.tables.keyed_versions import entries_table
 from statestore.catalog.keyed.tables.state_reads import of_state
+from statestore.catalog.keyed.task_groups import task_groups
 from statestore.catalog.log.entries import entry_name
-from statestore.catalog.log.storage import LocalStorage, Storage, local_root
+from statestore.catalog.log.storage import LocalStorage, Storage, own_folder
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.table import Table
 from statestore.catalog.stores.store_handle import check_transaction
@@ -44,11 +44,12 @@ from statestore.formats.errors import (
     NotFoundError,
     ReadOnlyError,
     StorageError,
-    UnsupportedError,
 )
-from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.segments.segment_meta import FileRef
 from statestore.formats.values.times import duration_ms
+
+if TYPE_CHECKING:
+    from statestore.catalog.log.storage_objects import ObjectStorage
 
 
 class KeyedStore:
@@ -60,13 +61,9 @@ class KeyedStore:
     """
 
     def __init__(self, storage: Storage, spec: StoreSpec, *, read_only: bool = False) -> None:
-        root = local_root(storage)
-        if root is None:
-            raise UnsupportedError(ErrorCode.UNSUPPORTED_PATH, f"keyed store {spec.name!r} needs a local directory")
         self.spec = spec
         self.read_only = read_only
         self._storage = storage
-        self._folder = root
         self._log = SnapshotLog(())
         self._attempt: tuple[int, tuple[SnapshotPart, ...]] | None = None  # a commit whose outcome is unknown
         self._settled = False
@@ -108,7 +105,7 @@ class KeyedStore:
             parts = [] if entry is None else [h for h in entry.parts if _overlap(h.key_groups, groups)]
             base = None if entry is None else entry.version
             try:
-                return KeyedBackend.opened(self.spec, groups, self._folder, base, parts, directory)
+                return KeyedBackend.opened(self.spec, groups, self._storage, base, parts, directory)
             except NotFoundError:
                 if base is None or base in self._read().kept_snapshots():
                     raise  # a discarded snapshot: retry with the newest one, or refuse the version
@@ -117,13 +114,7 @@ class KeyedStore:
         """Return the key groups of each of ``tasks`` tasks, divided as Flink divides them
         (``KeyGroupRangeAssignment``).
         """
-        if type(tasks) is not int or not 1 <= tasks <= self.spec.key_groups:
-            raise InvalidInputError(
-                ErrorCode.INVALID_KEY_GROUPS,
-                f"{tasks!r} tasks; expected 1 to {self.spec.key_groups}, the number of key groups",
-            )
-        edges = [-(-number * self.spec.key_groups // tasks) for number in range(tasks + 1)]
-        return [range(first, stop) for first, stop in itertools.pairwise(edges)]
+        return task_groups(self.spec.key_groups, tasks)
 
     # Snapshots
 
@@ -144,7 +135,8 @@ class KeyedStore:
         is lost.
 
         Raises InvalidInputError INCOMPLETE_SNAPSHOT, INCOMPATIBLE_STATE or INVALID_TRANSACTION, ConflictError
-        BASE_OVERTAKEN or BASE_DISCARDED, NotFoundError SNAPSHOT_FILE_MISSING.
+        BASE_OVERTAKEN, BASE_DISCARDED or, in an object store for files that are half a day old, SNAPSHOT_TOO_OLD,
+        NotFoundError SNAPSHOT_FILE_MISSING, CommitUnknownError COMMIT_UNKNOWN.
         """
         self._check_writable()
         parts, transaction = _parts(handles), check_transaction(transaction)
@@ -160,11 +152,11 @@ class KeyedStore:
                 return before
             self._check_base(log, base)
             self._settle()
-            with commit_lock(self._folder, alone=False):
+            with commit_lock(self._storage, alone=False):
                 self._check_files(log, parts, outputs)
                 version = log.newest + 1
                 entry = SnapshotEntry(
-                    version, _now(log), "snapshot", writer_name(), transaction, parts, outputs=tuple(outputs)
+                    version, commit_time(log), "snapshot", writer_name(), transaction, parts, outputs=tuple(outputs)
                 )
                 self._attempt = version, parts
                 published = publish(self._storage, log, entry, self.spec.store_id)
@@ -187,7 +179,7 @@ class KeyedStore:
                 raise InvalidInputError(
                     ErrorCode.INVALID_VERSION, "version 0 is the empty store; it cannot be discarded"
                 )
-            new = SnapshotEntry(log.newest + 1, _now(log), "discard", writer_name(), None, (), version)
+            new = SnapshotEntry(log.newest + 1, commit_time(log), "discard", writer_name(), None, (), version)
             published = publish(self._storage, log, new, self.spec.store_id)
             if published is not None:
                 self._log = published
@@ -232,11 +224,29 @@ class KeyedStore:
     def outputs(self, version: int) -> list[Path]:
         """Return the output files of a snapshot's batch, after they were compared with their checksums.
 
-        Outputs are kept with their snapshot; those of the last batch of each application are always kept. Raises
-        NotFoundError VERSION_NOT_FOUND, CorruptError SEGMENT_CORRUPT.
+        Outputs are kept with their snapshot; those of the last batch of each application are always kept. Of a store in
+        an object store, the paths are those of copies on this machine (`connect(…, local=…)`), which stay as long as
+        the outputs. Raises NotFoundError VERSION_NOT_FOUND or SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_CORRUPT.
         """
         self._check_open()
-        return [checked(self._folder, file) for file in self._read().outputs(_checked_version(version))]
+        version = _checked_version(version)
+        if isinstance(self._storage, LocalStorage):
+            return [checked(self._storage, file) for file in self._read().outputs(version)]
+        from statestore.catalog.keyed.snapshots.output_copies import output_copies
+
+        storage = cast("ObjectStorage", self._storage)
+        return output_copies(storage, self.own_folder(), self.spec.store_id, self._read, version)
+
+    def files(self) -> Storage:
+        """Return the storage of the store's files for other processes: it has no directory of this machine."""
+        storage = self._storage
+        return storage if isinstance(storage, LocalStorage) else cast("ObjectStorage", storage).elsewhere()
+
+    def own_folder(self) -> Path:
+        """Return the directory for what writers of this machine keep, such as locks: the store's own if it is local."""
+        folder = own_folder(self._storage, make=True)
+        assert folder is not None  # the storage of a place always has one
+        return folder
 
     # Reads
 
@@ -255,7 +265,7 @@ class KeyedStore:
         the table raises NotFoundError STATE_NOT_FOUND for an unknown state.
         """
         self._check_open()
-        return Table(keyed_table(self._folder, self.spec, state))
+        return Table(keyed_table(self._storage, self.spec, state))
 
     scan = of_state(Table.scan)
     get = of_state(Table.get)
@@ -269,11 +279,13 @@ class KeyedStore:
         """Remove files that no kept snapshot names and that are at least ``older_than`` old, such as those of killed
         tasks.
 
-        With ``dry_run`` the files are only listed. With ``older_than`` 0 no snapshot may be under way.
+        With ``dry_run`` the files are only listed. With ``older_than`` 0 no snapshot may be under way. In an object
+        store, which has no locks, ``older_than`` is at least a day, unless the files are only listed: commits there
+        refuse files of half a day. Raises InvalidInputError INVALID_DURATION.
         """
         self._check_writable()
         return remove_unneeded(
-            self._folder, self.spec.store_id, (duration_ms(older_than, "older_than") or 0) * 1000, dry_run
+            self._storage, self.spec.store_id, (duration_ms(older_than, "older_than") or 0) * 1000, dry_run
         )
 
     def close(self) -> None:
@@ -295,7 +307,7 @@ class KeyedStore:
     # Internals
 
     def _read(self) -> SnapshotLog:
-        self._log = newer_log(LocalStorage(self._folder), self.spec.store_id, self._log)
+        self._log = newer_log(self._storage, self.spec.store_id, self._log)
         return self._log
 
     def _settle(self) -> None:
@@ -342,22 +354,16 @@ class KeyedStore:
                         f"{name} of store {self.spec.name!r} is no longer needed: the snapshot that "
                         "had it was discarded; take a new one, and confirm each with notify_complete",
                     )
-            for file in part.files().values():
-                if file.name not in part.reused:
-                    check_there(self._folder, file)
-        for file in outputs:
-            check_there(self._folder, file)
+        new = [file for part in parts for file in part.files().values() if file.name not in part.reused]
+        check_there(self._storage, [*new, *outputs])
 
     def _remove(self, names: Iterable[str]) -> None:
         needed = self._read().files()
-        for name in names:
-            if name not in needed:
-                with disk_errors("remove", self._folder / name):
-                    (self._folder / name).unlink(missing_ok=True)
+        self._storage.delete_many([name for name in names if name not in needed])
 
     def _remove_if_possible(self, names: Iterable[str]) -> None:
-        """Remove files where the disk permits it; vacuum removes the others later."""
-        with contextlib.suppress(StorageError):
+        """Remove files where disk or object store permit it; vacuum removes the others later."""
+        with contextlib.suppress(StorageError, InvalidInputError):
             self._remove(names)
 
     def _check_writable(self) -> None:
@@ -394,12 +400,6 @@ def _checked_version(version: Any) -> int:
             ErrorCode.INVALID_VERSION, f"version is {version!r}; expected an int, the version of a snapshot"
         )
     return version
-
-
-def _now(log: SnapshotLog) -> int:
-    """Return the current time in epoch microseconds, but at least the time of the newest version."""
-    now = time.time_ns() // 1_000_000 * 1_000
-    return max(now, log.entries[-1].timestamp) if log.entries else now
 
 
 def _overlap(left: range, right: range) -> bool:

@@ -36,6 +36,7 @@ from statestore.catalog.log.storage import (
     local_root,
 )
 from statestore.catalog.log.store_identity import identity_guard
+from statestore.catalog.log.store_spec import FOLDER
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import (
     CommitUnknownError,
@@ -57,8 +58,11 @@ from statestore.formats.segments.segment_meta import (
     to_json,
 )
 
-Operation = Literal["create", "write", "overwrite", "compact", "expire"]
+Operation = Literal["create", "write", "overwrite", "compact", "expire", "replace"]
 OPERATIONS = get_args(Operation)
+REPLACE = "replace"
+"""The operation of the last entry of a log whose store was rebuilt in another folder of an object store."""
+REPLACED_FORMAT = 4  # of that entry alone, so that no reader goes on from it which does not know it
 FORMAT_VERSION = 3
 VERBOSE_FORMAT = 2  # names a file wherever it is used
 OLDEST_FORMAT = 1  # without the identity of the store
@@ -68,7 +72,7 @@ _COUNTS = ("rows", "tombstones", "closed", "bytes", "dropped")
 # Fields that format 3 leaves out where they have these values.
 _ABSENT: dict[str, Any] = {
     "transaction": None, "stream_time": None, "files": [], "added": [], "removed": [], "closures": [], "horizon": None,
-    "changelogs": [], **dict.fromkeys(_COUNTS, 0),
+    "changelogs": [], "replacement": "", **dict.fromkeys(_COUNTS, 0),
 }  # fmt: skip
 
 
@@ -86,7 +90,8 @@ class CommitEntry:
     commit.
 
     ``store`` is the identity of the store (`StoreSpec.store_id`; empty in entries of format 1), ``attempt`` is unique
-    for each attempt to commit.
+    for each attempt to commit. ``replacement`` is the folder of the store that takes this one's place, only with the
+    operation "replace".
     """
 
     version: int
@@ -106,6 +111,7 @@ class CommitEntry:
     horizon: Horizon | None
     changelogs: tuple[tuple[str, int], ...]
     store: str = ""
+    replacement: str = ""
     attempt: str = field(default_factory=lambda: uuid.uuid4().hex, compare=False)
 
     @property
@@ -222,9 +228,12 @@ def _may_be_there(storage: Storage, name: str, data: bytes) -> bool:
 
 
 def _unknown(commit_id: str, error: StorageError) -> CommitUnknownError:
+    known = "was published, and a power failure may take it back"
+    if error.code == ErrorCode.REQUEST_FAILED:
+        known = "was sent to the object store, which did not answer, so that it may have been published"
     return CommitUnknownError(
         ErrorCode.COMMIT_UNKNOWN,
-        f"commit {commit_id} was published, and a power failure may take it back ({error.message}). "
+        f"commit {commit_id} {known} ({error.message}). "
         "Commit again with the same handle, which does not repeat a commit that took place, or call "
         f"store.was_committed({commit_id!r})",
         error.errno,
@@ -273,7 +282,7 @@ def decode_entry(name: str, data: bytes) -> CommitEntry:
     """
     try:
         commit = _verified(name, data)
-        if commit["format"] not in (FORMAT_VERSION, VERBOSE_FORMAT, OLDEST_FORMAT):
+        if commit["format"] not in (REPLACED_FORMAT, FORMAT_VERSION, VERBOSE_FORMAT, OLDEST_FORMAT):
             raise UnsupportedError(
                 ErrorCode.LOG_FORMAT,
                 f"{name}: log format {commit['format']!r}, but this release reads {FORMAT_VERSION}; "
@@ -315,6 +324,12 @@ def check_entry(entry: CommitEntry) -> None:
         check_changelog(file, end)
     if entry.horizon is not None:
         check_horizon(entry.horizon)
+    check_text(entry.replacement, "replacement")
+    is_replaced = FOLDER.fullmatch(entry.replacement) is not None
+    if is_replaced != (entry.operation == REPLACE) or (entry.replacement and not is_replaced):
+        raise ValueError(f"replacement is {entry.replacement!r} with operation {entry.operation!r}")
+    if is_replaced and (entry.added or entry.removed or entry.closures or not entry.store):
+        raise ValueError("an entry with a replacement has content, or no store")
 
 
 def check_horizon(horizon: Horizon) -> None:
@@ -348,7 +363,11 @@ def _verified(name: str, data: bytes) -> dict[str, Any]:
 def _oldest(entry: CommitEntry) -> dict[str, Any]:
     """Return an entry without the identity of a store in format 1."""
     commit: dict[str, Any] = {"format": OLDEST_FORMAT, "id": entry.attempt}
-    commit |= {name: getattr(entry, name) for name in entry.__dataclass_fields__ if name not in ("attempt", "store")}
+    commit |= {
+        name: getattr(entry, name)
+        for name in entry.__dataclass_fields__
+        if name not in ("attempt", "store", "replacement")
+    }
     commit["added"] = [to_json(meta) for meta in entry.added]
     commit["closures"] = [to_json(piece) for piece in entry.closures]
     commit["horizon"] = None if entry.horizon is None else asdict(entry.horizon)
@@ -356,10 +375,11 @@ def _oldest(entry: CommitEntry) -> dict[str, Any]:
 
 
 def _compact(entry: CommitEntry) -> dict[str, Any]:
-    """Return an entry in format 3: each file once, and no field that has its default."""
+    """Return an entry in format 3, or 4: each file once, and no field that has its default."""
     files = FileTable()
-    commit: dict[str, Any] = {"format": FORMAT_VERSION, "id": entry.attempt}
-    for name in ("version", "timestamp", "operation", "writer", "store", "stream_time", *_COUNTS):
+    number = REPLACED_FORMAT if entry.operation == REPLACE else FORMAT_VERSION
+    commit: dict[str, Any] = {"format": number, "id": entry.attempt}
+    for name in ("version", "timestamp", "operation", "writer", "store", "stream_time", "replacement", *_COUNTS):
         commit[name] = getattr(entry, name)
     commit["transaction"] = None if entry.transaction is None else list(entry.transaction)
     commit["added"] = [files.segment(meta) for meta in entry.added]
@@ -372,7 +392,9 @@ def _compact(entry: CommitEntry) -> dict[str, Any]:
 
 
 def _entry(commit: dict[str, Any]) -> CommitEntry:
-    if commit["format"] == FORMAT_VERSION:
+    if (commit["format"] == REPLACED_FORMAT) != (commit["operation"] == REPLACE):
+        raise ValueError(f"operation {commit['operation']!r} in format {commit['format']}")
+    if commit["format"] in (REPLACED_FORMAT, FORMAT_VERSION):
         commit = {**_ABSENT, **commit}
         files = files_from_json(commit["files"])
         added, closures = segments_from_json(commit["added"], files), closures_from_json(commit["closures"], files)

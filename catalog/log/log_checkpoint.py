@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from statestore.catalog.log.checkpoint_file import encode_log_checkpoint, read_log_checkpoint
-from statestore.catalog.log.entries import CommitEntry, entry_name, read_entry
+from statestore.catalog.log.entries import CommitEntry, decode_entry, entry_name, read_entry
 from statestore.catalog.log.log_names import ENTRY, checkpoint_versions, log_checkpoint_name
 from statestore.catalog.log.log_state import EMPTY, LogState, advance, check_layout, check_versions
 from statestore.catalog.log.storage import Storage, StorageExistsError, local_root
@@ -23,6 +23,7 @@ from statestore.formats.segments.segment_meta import ClosureSlice, SegmentMeta
 
 LOG_CHECKPOINT_INTERVAL = 64
 KEPT = 2
+ENTRIES_AT_ONCE = 1_000
 _LISTINGS = 5
 # Versions behind the first missing entry at which an entry would be evidence of a gap.
 _PROBES = (*range(1, 2 * LOG_CHECKPOINT_INTERVAL), *(1 << power for power in range(7, 40)))
@@ -96,11 +97,13 @@ def _from_checkpoint(storage: Storage, known: list[int], version: int | None, st
     """Return the log state of ``version``, or the newest that can be read, from the first usable checkpoint of those in
     ``known``; None if checkpoints or the entries after them were removed meanwhile.
     """
-    vanished = False
+    vanished, reading = False, storage
     for found in known:
         if version is not None and found > version:
             continue
         name = log_checkpoint_name(found)
+        if version is None:
+            reading = storage.beginning("log/", entry_name(found))
         try:
             folded = read_log_checkpoint(name, storage.read(name), storage)
         except CorruptError:
@@ -114,7 +117,8 @@ def _from_checkpoint(storage: Storage, known: list[int], version: int | None, st
         break
     else:
         folded = replace(EMPTY, store=store)
-    log_state = _replay(storage, folded, version)
+        reading = storage.beginning("log/") if version is None else storage
+    log_state = _replay(reading, folded, version)
     trimmed = log_state.version != version and _was_trimmed(storage, log_state.version, vanished)
     if trimmed and checkpoint_versions(storage) != known:
         return None
@@ -169,8 +173,10 @@ def _check_gap(storage: Storage, log_state: LogState, whole: bool) -> None:
     The check is made when a store is opened; a reader that continues from there has seen every entry. Behind a
     checkpoint there are few entries, so only some names are tried: the folder may have a hundred thousand files.
     """
+    if local_root(storage) is None:
+        return  # the entries were listed when they were read
     following = entry_name(log_state.version + 1)
-    if whole or local_root(storage) is None:
+    if whole:
         later = [item.name for item in storage.list("log/", after=following) if ENTRY.fullmatch(item.name)]
     else:
         tried = (entry_name(log_state.version + 1 + further) for further in _PROBES)
@@ -206,6 +212,9 @@ def _following(storage: Storage, version: int, last: int | None) -> Iterator[Com
     The first entry is tested for existence, which is cheapest if there is none. The others are read directly, with one
     request each.
     """
+    if local_root(storage) is None:
+        yield from _following_objects(storage, version, last)
+        return
     following = version + 1
     if last is None and not storage.exists(entry_name(following)):
         return
@@ -216,3 +225,28 @@ def _following(storage: Storage, version: int, last: int | None) -> Iterator[Com
             return
         yield entry
         following += 1
+
+
+def _following_objects(storage: Storage, version: int, last: int | None) -> Iterator[CommitEntry]:
+    """Yield the entries after version ``version``, which are read many at a time.
+
+    A reader that looks for a newer commit asks for it by name, because mostly there is none. A listing says how many
+    there are, and whether one is missing. It may lag, so the entry behind the last one is always asked for by its name.
+    """
+    following, known = version + 1, frozenset[str]()
+    while last is None or following <= last:
+        count = ENTRIES_AT_ONCE if last is None else min(last - following + 1, ENTRIES_AT_ONCE)
+        if last is None and (following > version + 1 or storage.is_listing("log/")):
+            listed = storage.list("log/", after=entry_name(following - 1) if following else "")
+            known = frozenset(item.name for item in listed if ENTRY.fullmatch(item.name))
+        if last is None:
+            count = next((n for n in range(count) if entry_name(following + n) not in known), count - 1) + 1
+        names = [entry_name(following + n) for n in range(count)]
+        for name, data in zip(names, storage.read_many(names), strict=True):
+            if data is None:
+                later = max(known, default="")
+                if later > name:
+                    raise _gap(name, f"{later} was committed")
+                return
+            yield decode_entry(name, data)
+        following += count

@@ -9,6 +9,13 @@ from statestore.catalog.log.storage import Storage
 ENTRY = re.compile(r"log/[0-9]{20}\.json")
 LOG_CHECKPOINTS = "log/_checkpoint/"
 LOG_CHECKPOINT = re.compile(re.escape(LOG_CHECKPOINTS) + r"([0-9]{20})\.arrow")
+REPLACEMENT = re.compile(re.escape(LOG_CHECKPOINTS) + r"([0-9]{20})-([0-9a-f]{32})\.json")
+"""An object that says in which version a rebuild wants to replace the store, and by which folder. It lies among the log
+checkpoints because everybody who opens a store lists these."""
+
+
+def replacement_name(version: int, folder: str) -> str:
+    return f"{LOG_CHECKPOINTS}{version:020d}-{folder}.json"
 
 
 def log_checkpoint_name(version: int) -> str:

@@ -60,15 +60,15 @@ def advance(log_state: LogState, entry: CommitEntry) -> LogState:
     """Return the log state after one more commit.
 
     Raises CorruptError LOG_CORRUPT if the entry does not fit, NotFoundError STORE_REPLACED if it belongs to another
-    store.
+    store, or says that another one has taken this one's place.
     """
     if entry.version != log_state.version + 1:
         raise CorruptError(
             ErrorCode.LOG_CORRUPT,
             f"version {entry.version} follows version {log_state.version}; restore the missing log entries",
         )
-    if log_state.store and entry.store not in ("", log_state.store):
-        raise replaced(entry_name(entry.version), log_state.store)
+    if (log_state.store and entry.store not in ("", log_state.store)) or entry.replacement:
+        raise replaced(entry_name(entry.version), log_state.store or entry.store)
     segments = (*log_state.segments, *entry.added)
     closures = dict(log_state.closures)
     if entry.removed:

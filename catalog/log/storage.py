@@ -10,7 +10,7 @@ import contextlib
 import errno
 import os
 import uuid
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
@@ -27,7 +27,9 @@ from statestore.formats.errors import (
 )
 from statestore.formats.places.disk_errors import disk_errors, storage_error
 from statestore.formats.places.file_presence import is_there
+from statestore.formats.places.object_cache import CachedObject
 from statestore.formats.places.regular_files import MAX_METADATA_BYTES, map_regular, read_regular
+from statestore.formats.segments.segment_meta import FileRef
 
 Data: TypeAlias = "bytes | pa.Buffer"
 Written = TypeVar("Written")
@@ -70,7 +72,8 @@ class OvertakenError(StorageExistsError):
 
 
 class UnsettledError(StorageError):
-    """A file was created under its name, but a power failure may remove it: its directory could not be synced."""
+    """A file may exist under its name and may not: its directory could not be synced, so that a power failure may
+    remove it, or an object store did not answer, so that it may have been created or yet be."""
 
 
 class Storage(Protocol):
@@ -91,8 +94,20 @@ class Storage(Protocol):
 
     def read(self, name: str) -> bytes: ...
 
+    def read_many(self, names: Sequence[str]) -> list[bytes | None]:
+        """Return the bytes of each file, None for a missing one; an object store reads them at the same time."""
+
     def map(self, name: str) -> pa.Buffer:
         """Return the file's bytes, without copying them if the storage permits it."""
+
+    def opened(self, ref: FileRef) -> pa.Buffer | CachedObject:
+        """Return the bytes of a data file that a commit names: mapped, or fetched when they are verified."""
+
+    def fetch_ahead(self, wanted: Iterable[tuple[FileRef, Sequence[tuple[int, int]] | None]]) -> None:
+        """Fetch what is read next of data files, as ranges (offset, length), None for all of a file, at the same time.
+
+        A local storage does nothing.
+        """
 
     def exists(self, name: str) -> bool: ...
 
@@ -105,8 +120,23 @@ class Storage(Protocol):
         With ``after``, only files whose names sort after it are returned, at little cost for the others.
         """
 
+    def beginning(self, prefix: str, after: str = "") -> Storage:
+        """Return the storage with a listing under way, which the next `list` with these arguments returns.
+
+        A local storage begins nothing.
+        """
+
+    def is_listing(self, prefix: str) -> bool:
+        """Return whether a listing of the folder is under way."""
+
+    def within(self, folder: str) -> Storage:
+        """Return the storage of a store whose files, but for its description, are in ``folder`` below it."""
+
     def delete(self, name: str) -> None:
         """Remove a file; a missing file is not an error."""
+
+    def delete_many(self, names: Sequence[str]) -> None:
+        """Remove files; missing files are no error."""
 
 
 def check_name(name: str) -> str:
@@ -143,6 +173,9 @@ class LocalStorage:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_prefix", f"{self.root}/")
+
+    def __str__(self) -> str:
+        return str(self.root)
 
     def create(self, name: str, data: Data, guard: Guard | None = None) -> None:
         path = self._path(name)
@@ -268,6 +301,21 @@ class LocalStorage:
         except (FileNotFoundError, NotADirectoryError):
             raise missing(str(path)) from None
 
+    def read_many(self, names: Sequence[str]) -> list[bytes | None]:
+        found: list[bytes | None] = []
+        for name in names:
+            try:
+                found.append(self.read(name))
+            except NotFoundError:
+                found.append(None)
+        return found
+
+    def opened(self, ref: FileRef) -> pa.Buffer:
+        return self.map(ref.name)
+
+    def fetch_ahead(self, wanted: Iterable[tuple[FileRef, Sequence[tuple[int, int]] | None]]) -> None:
+        """Do nothing: files are mapped, and the system reads ahead."""
+
     def exists(self, name: str) -> bool:
         # This is the quickest test, because every point read looks for a new commit.
         if ".." in name or "//" in name or "\0" in name or name[:1] == "/":
@@ -289,10 +337,27 @@ class LocalStorage:
         with disk_errors("list", folder):
             return sorted(_files(folder, prefix, after))
 
+    def beginning(self, prefix: str, after: str = "") -> LocalStorage:
+        return self
+
+    def is_listing(self, prefix: str) -> bool:
+        return False
+
+    def within(self, folder: str) -> LocalStorage:
+        raise UnsupportedError(
+            ErrorCode.UNSUPPORTED_FORMAT,
+            f"{self.root}: the files of this store are in its folder {folder!r}, which only object stores have; "
+            "read it where it was",
+        )
+
     def delete(self, name: str) -> None:
         path = self._path(name)
         with disk_errors("remove", path):
             path.unlink(missing_ok=True)
+
+    def delete_many(self, names: Sequence[str]) -> None:
+        for name in names:
+            self.delete(name)
 
     def _path(self, name: str) -> Path:
         return self.root / check_name(name)
@@ -309,6 +374,21 @@ class LocalStorage:
 def local_root(storage: Storage) -> Path | None:
     """Return the directory of a local store; None for other storages."""
     return storage.root if isinstance(storage, LocalStorage) else None
+
+
+def own_folder(storage: Storage, make: bool = False) -> Path | None:
+    """Return the directory for what writers of this machine keep: changelogs, locks and hot tiers.
+
+    It is the store's own where that is local. None: there is no such directory. ``make``: create it where it does not
+    exist, but not that of a local store, which may have been dropped.
+    """
+    if isinstance(storage, LocalStorage):
+        return storage.root
+    folder: Path | None = getattr(storage, "local", None)
+    if make and folder is not None:
+        with disk_errors("make the directory", folder):
+            make_directories(folder)
+    return folder
 
 
 def _files(folder: Path, prefix: str, after: str) -> Iterator[ObjectInfo]:

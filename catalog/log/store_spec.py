@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -22,6 +23,7 @@ FORMAT_VERSION = 1
 KINDS = ("versioned", "key_value", "window", "join_window", "session", "keyed")
 KEYED = "keyed"
 SERDES = ("natural", "kafka")
+FOLDER = re.compile("[0-9a-f]{32}")
 _LONGEST = 1 << 60  # milliseconds; the retention of a join is a multiple of its windows
 
 
@@ -74,6 +76,7 @@ class StoreSpec:
     serde: str
     key_groups: int
     windowing: Windowing | None = None
+    folder: str = ""  # of its files below the store's own, in an object store where another store had this name before
 
     @property
     def user_key(self) -> pa.Schema:
@@ -87,6 +90,11 @@ class StoreSpec:
     @property
     def value_names(self) -> tuple[str, ...]:
         return tuple(self.value.names)
+
+    @property
+    def has_hot_tier(self) -> bool:
+        """Whether the store is a live store, which has one writer at a time."""
+        return self.kind != KEYED and (self.kind != "versioned" or self.serde == "kafka")
 
     def segment_schema(self, tombstone: bool, belief: bool) -> pa.Schema:
         """Return the columns of a segment file, in order (docs/format.md)."""
@@ -195,6 +203,8 @@ def encode_spec(spec: StoreSpec) -> bytes:
     }
     if spec.windowing is not None:
         data["windowing"] = asdict(spec.windowing)
+    if spec.folder:
+        data["folder"] = spec.folder
     return json.dumps({**data, "checksum": _checksum(data)}, indent=2).encode()
 
 
@@ -229,6 +239,7 @@ def decode_spec(data: bytes, where: str) -> StoreSpec:
             serde=fields["serde"],
             key_groups=fields["key_groups"],
             windowing=_windowing(fields["windowing"]) if "windowing" in fields else None,
+            folder=_folder(fields.get("folder", "")),
         )
         return check_spec(spec)
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, MemoryError) as error:
@@ -264,6 +275,12 @@ def _windowing(fields: Mapping[str, Any]) -> Windowing:
     if windowing.segment_interval < 1:
         raise ValueError("segment_interval of its windows is 0")
     return windowing
+
+
+def _folder(value: Any) -> str:
+    if type(value) is not str or (value and not FOLDER.fullmatch(value)):
+        raise ValueError(f"folder is {value!r}, expected 32 hexadecimal digits")
+    return value
 
 
 def _check_text(value: Any, what: str) -> None:

@@ -177,6 +177,13 @@ class Versions:
             return self.operation[version + 1 :]
         return columns.texts_between("operation", version + 1, self._count)
 
+    def transactions_after(self, version: int) -> list[tuple[str, int] | None]:
+        """Return the transactions of the commits after ``version`` (-1: all), None for a commit without one."""
+        columns = self._columns
+        if version + 1 < columns.start:
+            return self.transaction[version + 1 :]
+        return columns.texts_between("transaction", version + 1, self._count)
+
     def stream_time_before(self, versions: Ints) -> Ints:
         """Return the stream time just before each of these commits."""
         start = self._columns.start

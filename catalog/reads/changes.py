@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from statestore.catalog.log.leases import Lease
 from statestore.catalog.log.log_state import LogState
+from statestore.catalog.reads.fetching import fetch_files, fetch_segments
 from statestore.catalog.reads.replaced_rows import NOWHERE, Events, StoredRows, related
 from statestore.catalog.reads.row_ends import SegmentWithClosures, ends_between, pair_ends, with_closures
 from statestore.catalog.reads.scan import BEGINNING, NOW
@@ -192,6 +193,8 @@ def read_changes(
     files: SegmentFiles, split: ChangeSplit, schema: pa.Schema, filters: tuple[Filter, ...]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the events of a split by (commit version, start), each preimage right before its postimage."""
+    fetch_segments(files, split.segments)
+    fetch_files(files, [segment.meta.index for segment in split.segments])
     events = _events_by_time(files, split) if split.by_time else _events_by_version(files, split)
     names = tuple(dict.fromkeys([*schema.names, *(f.column for f in filters)]))
     batch = _assemble(files, split, events, names)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from statestore.catalog.reads.fetching import fetch_rows
 from statestore.catalog.reads.scan import CHUNK_ROWS, Piece, StoreSplit, live_mask
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Bools
@@ -26,6 +27,7 @@ def masked(files: SegmentFiles, split: StoreSplit) -> list[MaskedSplit]:
     """
     if split.hashes is not None:
         return [MaskedSplit(split, None, None)]
+    fetch_rows(files, [(piece.segment, piece.start, piece.stop) for piece in split.pieces if piece.cut], ())
     whole: list[Piece] = []
     dense: list[Piece] = []
     sparse: list[Piece] = []

@@ -14,6 +14,7 @@ import numpy as np
 
 from statestore.catalog.log.leases import Lease
 from statestore.catalog.log.log_state import LogState
+from statestore.catalog.reads.fetching import BlockRows, fetch_searched
 from statestore.catalog.reads.pieces.block_statistics import LATE_ADDED, SEGMENT
 from statestore.catalog.reads.pieces.carried_closures import OpenMarks
 from statestore.catalog.reads.row_ends import (
@@ -97,7 +98,10 @@ def plan(files: SegmentFiles, log_state: LogState, window: TimeRange, filters: t
     touched = statistics.touched(window.low, window.high, window.version, window.newest)
     pieces: list[Piece] = []
     segment, file, last, wanted = None, None, -1, False
-    for number, first, rows, *bounds in statistics.table[SEGMENT : LATE_ADDED + 1, touched].T.tolist():
+    blocks = statistics.table[SEGMENT : LATE_ADDED + 1, touched].T.tolist()
+    if not files.is_local:
+        fetch_searched(files, *_searched(log_state, window, blocks))
+    for number, first, rows, *bounds in blocks:
         if number != last:
             meta, last, file = log_state.segments[number], number, None
             wanted = _keys_may_match(files, meta, filters)
@@ -116,6 +120,22 @@ def plan(files: SegmentFiles, log_state: LogState, window: TimeRange, filters: t
     return pieces
 
 
+def _searched(
+    log_state: LogState, window: TimeRange, blocks: list[list[int]]
+) -> tuple[list[BlockRows], list[SegmentWithClosures]]:
+    """Return the blocks into which a plan has to look, as their rows, and the segments whose closures it needs."""
+    searched: list[BlockRows] = []
+    closed: dict[int, SegmentWithClosures] = {}
+    for number, first, rows, _, latest_start, *_ in blocks:
+        meta = log_state.segments[number]
+        segment = SegmentWithClosures(meta, log_state.closures.get(meta.name, ())).until(window.version)
+        if segment.closures:
+            closed[number] = segment
+        if latest_start > window.high:
+            searched.append((segment, first, first + rows))
+    return searched, list(closed.values())
+
+
 def _closes(files: SegmentFiles, segment: SegmentWithClosures, first: int, rows: int, window: TimeRange) -> bool:
     """Return whether a pending closure may exclude one of these rows from the window.
 
@@ -128,7 +148,8 @@ def _closes(files: SegmentFiles, segment: SegmentWithClosures, first: int, rows:
         return False
     if not segment.meta.blocks:
         return True
-    marks = open_marks(files, segment, window)
+    # Marks are made of all ends of the segment, which a plan of an object store has not fetched.
+    marks = open_marks(files, segment, window) if files.is_local else None
     if marks is not None:
         return not marks.between(first, first + rows).all()
     return files.pending(segment.meta, closures).touches(first, first + rows, len(closures), latest)
@@ -207,6 +228,8 @@ def open_marks(files: SegmentFiles, segment: SegmentWithClosures, window: TimeRa
         return None
     if segment.closures and segment.closures[-1].min_valid_to > window.low:
         return None
+    if not segment.closures and any(window.low < block.max_valid_to < OPEN for _, block in segment.meta.spans()):
+        return None  # the log says so; marks would be made of all ends of the file
     marks = files.open_marks(segment.meta, segment.closures)
     return marks if marks.latest_end <= window.low else None
 

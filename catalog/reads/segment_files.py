@@ -11,7 +11,9 @@ import os
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -36,6 +38,7 @@ from statestore.catalog.reads.pieces.carried_closures import (
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError
 from statestore.formats.kernels.arrays import Ints, U32s
+from statestore.formats.places.object_cache import CachedObject
 from statestore.formats.places.rocksdb_forks import leave_in_forks
 from statestore.formats.segments.closures import ClosureFile
 from statestore.formats.segments.decoded_columns import DecodedColumns
@@ -78,7 +81,14 @@ class SegmentFiles:
         # Kept here for bulk writers (``open_rows``): one index for all handles of the process.
         self._current: object = None
         self.bulk_commits = 0
+        # The last commit of this process in an object store took the version that it expected. The next one does not
+        # look for a newer version before, because its put of the entry finds one.
+        self.is_alone = False
         leave_in_forks(self._in_fork)
+
+    @property
+    def is_local(self) -> bool:
+        return self._folder is not None
 
     def _in_fork(self) -> None:
         """Replace the locks in a forked child: a thread that the child does not have may have held them."""
@@ -91,8 +101,18 @@ class SegmentFiles:
 
         Raises NotFoundError STORE_REPLACED if the store was dropped, or if another store has taken its place.
         """
+        if self._folder is not None:
+            newest = self._load()
+            self.check_identity()
+            return newest
+        with ThreadPoolExecutor(1) as other:  # both at the same time
+            checked = other.submit(self.check_identity)
+            newest = self._load()
+        checked.result()
+        return newest
+
+    def _load(self) -> LogState:
         newest = self._newest = load_log_state(self.storage, base=self._newest, store=self.spec.store_id)
-        self.check_identity()
         return newest
 
     def block_statistics(self, segments: tuple[SegmentMeta, ...]) -> BlockStatistics:
@@ -102,18 +122,24 @@ class SegmentFiles:
             known = self._statistics = known.of(segments)
         return known
 
-    def leased(self, base: LogState | None = None) -> tuple[LogState, Lease | None]:
+    def leased(
+        self, base: LogState | None = None, *, commits: bool = False, alone: bool = False
+    ) -> tuple[LogState, Lease | None]:
         """Return the newest log state with a lease, which keeps its files from vacuum as long as the object exists.
 
         The lease is None where the storage has none (`statestore.catalog.log.leases`). ``base`` is a log state that the
-        caller knows.
+        caller knows. ``commits``: the caller goes on to write an entry, whose guard looks whether the store was
+        replaced, so in an object store that is not looked at here. ``alone``: it expects no other writer, so that in an
+        object store no newer version is looked for; its entry cannot take the place of one.
         """
         root, known = local_root(self.storage), self._newest
         if base is not None and base.version >= 0 and (known is None or known.version < base.version):
             self._newest = base
-        log_state = self.log_state()
         if root is None:
-            return log_state, None
+            if alone and self._newest is not None:
+                return self._newest, None
+            return self._load() if commits else self.log_state(), None
+        log_state = self.log_state()
         while True:
             with self._lock:
                 lease = self._leases.get(log_state.version)
@@ -155,6 +181,11 @@ class SegmentFiles:
 
     def check_identity(self) -> None:
         """Raise NotFoundError STORE_REPLACED unless the opened store still exists, which costs one look at a file."""
+        if self._folder is None:
+            (data,) = self.storage.read_many([STORE_FILE])
+            if data is None or stored_identity(data) != self.spec.store_id:
+                raise replaced(f"store {self.spec.name!r}", self.spec.store_id)
+            return
         state = self.storage.state(STORE_FILE)
         if state is None:
             raise replaced(f"store {self.spec.name!r}", self.spec.store_id)
@@ -173,7 +204,7 @@ class SegmentFiles:
         """
         if self._folder is None:
             return self.open_segment(meta)
-        return Segment(meta, self._map(meta.name), self._schema(meta), kept)
+        return Segment(meta, self.opened(meta.file), self._schema(meta), kept)
 
     def index(self, meta: SegmentMeta) -> KeyIndex:
         """Return the key index of a segment: its file if it has one, else an index built in memory from the key
@@ -254,9 +285,10 @@ class SegmentFiles:
         with self._lock:
             file: ClosureFile | None = self._carried.get(ref)
         if file is None:
-            data = self._map(ref.name)
-            small = data.size < COPIED_FILE_BYTES
-            file = ClosureFile(ref, pa.py_buffer(data.to_pybytes()) if small else data)
+            data = self.opened(ref)
+            if isinstance(data, pa.Buffer) and data.size < COPIED_FILE_BYTES:
+                data = pa.py_buffer(data.to_pybytes())
+            file = ClosureFile(ref, data)
             with self._lock:
                 self._carried.put(ref, file, 1024 + min(ref.bytes, COPIED_FILE_BYTES))
         if ref.bytes >= COPIED_FILE_BYTES:
@@ -287,20 +319,26 @@ class SegmentFiles:
                 del self._opened[key]
 
     def _map_segment(self, meta: SegmentMeta) -> Segment:
-        return Segment(meta, self._map(meta.name), self._schema(meta))
+        return Segment(meta, self.opened(meta.file), self._schema(meta))
 
-    def _map(self, name: str) -> pa.Buffer:
-        """Return the bytes of a data file. Raises NotFoundError FILES_REPLACED if a compaction replaced the file."""
+    def opened(self, ref: FileRef) -> pa.Buffer | CachedObject:
+        """Return the bytes of a data file. Raises NotFoundError FILES_REPLACED if a compaction replaced the file; of
+        one in an object store, what fetches its bytes does.
+        """
         try:
-            return self.storage.map(name)
+            found = self.storage.opened(ref)
         except NotFoundError as error:
-            if error.code != ErrorCode.FILE_NOT_FOUND or name in file_names(self.log_state()):
-                raise
-            raise NotFoundError(
-                ErrorCode.FILES_REPLACED,
-                f"{name} of store {self.spec.name!r} was replaced by a compaction after this read was planned, and "
-                "vacuum removed it; run the read again, which finds the same rows in other files",
-            ) from error
+            raise _explained(self.storage, self.spec, ref.name, error) from error
+        if isinstance(found, CachedObject) and found.explain is None:
+            found.explain = partial(_explained, self.storage, self.spec, ref.name)
+        return found
+
+    def fetch_ahead(self, wanted: Iterable[tuple[FileRef, Sequence[tuple[int, int]] | None]]) -> None:
+        """Fetch what is read next of data files (`Storage.fetch_ahead`). Raises the errors of `opened`."""
+        if self._folder is None:
+            known = list(wanted)
+            _opened = [self.opened(ref) for ref, _ in known]  # and so their errors say why a file is gone
+            self.storage.fetch_ahead(known)
 
     def _schema(self, meta: SegmentMeta) -> pa.Schema:
         return self.spec.segment_schema(meta.tombstone, meta.role == "belief")
@@ -308,7 +346,7 @@ class SegmentFiles:
     def _open_index(self, meta: SegmentMeta) -> KeyIndex:
         ref: FileRef | None = meta.index
         if ref is not None:
-            index = KeyIndex.open(ref, self._map(ref.name))
+            index = KeyIndex.open(ref, self.opened(ref))
             if index.entries != meta.rows:
                 raise corrupt(ref, f"it has {index.entries} entries, the segment has {meta.rows} rows")
             return index
@@ -345,6 +383,17 @@ class SegmentFiles:
             return
         if actual != ref.bytes:
             check_length(ref, actual)
+
+
+def _explained(storage: Storage, spec: StoreSpec, name: str, error: NotFoundError) -> NotFoundError:
+    """Return the error for a data file that is gone: another one if the newest version does not need the file."""
+    if error.code != ErrorCode.FILE_NOT_FOUND or name in file_names(shared_files(storage, spec).log_state()):
+        return error
+    return NotFoundError(
+        ErrorCode.FILES_REPLACED,
+        f"{name} of store {spec.name!r} was replaced by a compaction after this read was planned, and vacuum removed "
+        "it; run the read again, which finds the same rows in other files",
+    )
 
 
 _shared: OrderedDict[str, SegmentFiles] = OrderedDict()

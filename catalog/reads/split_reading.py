@@ -20,6 +20,7 @@ from statestore.catalog.reads.chosen_rows import (
     groups_of_parts,
     stored_columns,
 )
+from statestore.catalog.reads.fetching import fetch_files, fetch_rows
 from statestore.catalog.reads.gathered_columns import GatheredColumn, TooMuchTextError, rows_between, usual_bytes
 from statestore.catalog.reads.pieces.live_batches import joined, live_batches
 from statestore.catalog.reads.row_ends import chosen_ends, pair_ends
@@ -38,6 +39,7 @@ VIEWED_BYTES = 1 << 17  # a part of so many bytes is passed as a view of the fil
 BATCH_BYTES = 1 << 22  # of a batch of copied rows
 LEAST_ROWS = 1 << 10  # of such a batch, if there are enough
 END = "valid_to"
+BELIEFS = ("_added", "_closed", "_split")  # of which a read by version needs what earlier commits believed
 
 
 def read_split(
@@ -55,6 +57,7 @@ def read_split(
     """
     schema = schema or _schema(files, columns)
     pieces: Sequence[Piece] = split.pieces
+    fetch_pieces(files, split, [*columns, *(f.column for f in filters)])
     if columns and not filters and split.hashes is None and not in_order:
         compiled = copies_pay(split.rows)
         gathered = pieces if compiled else [piece for piece in pieces if piece.rows < GATHERED_ROWS]
@@ -69,6 +72,15 @@ def read_split(
     )
     for batch in batches if in_order else joined(batches):
         yield pa.RecordBatch.from_arrays(batch.columns, schema=schema) if columns else batch
+
+
+def fetch_pieces(files: SegmentFiles, split: StoreSplit, columns: Sequence[str]) -> None:
+    """Fetch what a read of these columns needs."""
+    if not files.is_local:
+        named = {_physical(name) for name in columns} | set(() if split.window.newest else BELIEFS)
+        if split.hashes is not None:
+            fetch_files(files, [segment.meta.index for segment in split.segments])
+        fetch_rows(files, [(piece.segment, piece.start, piece.stop) for piece in split.pieces], named)
 
 
 def _schema(files: SegmentFiles, columns: Sequence[str]) -> pa.Schema:

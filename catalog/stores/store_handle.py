@@ -8,6 +8,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
+from statestore.catalog.commits.owners.owner_names import APPLICATION as OWNERS
 from statestore.catalog.log.entries import was_committed
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage
@@ -124,7 +125,8 @@ class StoreHandle(Reads):
 
         Data files go as soon as neither the newest version nor a read that is under way needs them, in any process.
         What else writers left behind goes when it is seven days old. With ``older_than``, all files that a version of
-        that time needs stay, and all that are younger.
+        that time needs stay, and all that are younger. In an object store, what rebuilds left goes when it
+        is as old, too, by its name below the store's.
         """
         self._check_writable()
         milliseconds = None if older_than is None else duration_ms(older_than, "older_than") or 0
@@ -268,8 +270,10 @@ def check_transaction(transaction: Any) -> tuple[str, int] | None:
         and isinstance(transaction[0], str)
         and isinstance(transaction[1], int)
         and not isinstance(transaction[1], bool)
+        and transaction[0] != OWNERS  # the log's own, by which an owner knows that it was overtaken
     ):
         return (transaction[0], transaction[1])
     raise InvalidInputError(
-        ErrorCode.INVALID_TRANSACTION, f"transaction is {shown(transaction)}; expected (application: str, batch: int)"
+        ErrorCode.INVALID_TRANSACTION,
+        f"transaction is {shown(transaction)}; expected (application: str, batch: int), the former not {OWNERS!r}",
     )

@@ -16,6 +16,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import sys
 import threading
 import time
 import weakref
@@ -128,6 +129,8 @@ class Background:
         self.finish()
 
     def _start(self, log_state: LogState) -> None:
+        if sys.is_finalizing():  # a handle that is closed so late would wait for ever for a thread that cannot start
+            return
         with self._lock:
             self._news.set()
             if self._thread is None or not self._thread.is_alive():
@@ -156,6 +159,8 @@ class Background:
                         self._thread = None
                         return
         except Exception as error:
+            if "after interpreter shutdown" in str(error):  # no more threads for requests: the step is given up
+                return
             self.failed = f"{type(error).__name__}: {error}"
             LOGGER.warning(
                 "store %r: all commits are there; the compaction after version %d failed: %s",

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from statestore.catalog.log.entries import Horizon
 from statestore.catalog.log.log_state import LogState
+from statestore.catalog.reads.fetching import fetch_segments
 from statestore.catalog.reads.row_ends import SegmentWithClosures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Bools, Ints
@@ -78,6 +79,7 @@ class Inputs:
         self.kept_bytes = kept_bytes
         self._chosen = chosen
         self._files = files
+        fetch_segments(files, segments)
         self._opened = [files.open_apart(segment.meta, kept) for segment in segments]
 
     def opened(self, number: int) -> Segment:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from statestore.catalog.commits.claims import claim
 from statestore.catalog.commits.new_files import NewFiles
 from statestore.catalog.commits.open_rows import Moves, note_moves
-from statestore.catalog.commits.publish_commit import after_publish, new_entry, remove_files
+from statestore.catalog.commits.publish_commit import after_publish, check_age, new_entry, remove_files
 from statestore.catalog.log.entries import CommitEntry, write_entry
 from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.log_state import LogState
@@ -80,7 +80,7 @@ def run_one_step(
     log_state = base
     for _ in range(MAX_ATTEMPTS):
         with claim(files.storage) as claimed:  # before the log is read, so that its trimming cannot overtake the step
-            log_state, _lease = files.leased(log_state)
+            log_state, _lease = files.leased(log_state, commits=True)
             step = next_step(log_state, rules, mode, until)
             if step is None:
                 return log_state
@@ -139,12 +139,13 @@ def publish_rewrite(
     try:
         while True:
             entry = _rewrite_entry(at, new, carried, removed)
+            check_age(storage, new, entry.version)
             try:
                 write_entry(storage, entry)
                 return after_publish(storage, at, entry)
             except ConflictError:
                 remove_files(storage, carried)
-            at, _lease = files.leased(at)  # its closures are read
+            at, _lease = files.leased(at, commits=True)  # its closures are read
             if not set(removed) <= {m.name for m in at.segments}:
                 remove_files(storage, new)
                 return None

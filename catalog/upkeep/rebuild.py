@@ -67,18 +67,26 @@ def replay(table: VersionedTable, target: Any) -> None:
     for batch in writes_for(table, target.spec):
         target.put_all(batch)
     target.commit()
-    take_over(table, target)
+    take_over(table, target, refused_for(table, target.spec))
 
 
-def take_over(table: VersionedTable, target: Any) -> None:
+def refused_for(table: VersionedTable, spec: StoreSpec, mine: OfKeys | None = None) -> int:
+    """Return how many writes of chosen keys, or of all, a store ``spec`` refuses that are not among its `writes_for`.
+
+    They were too old for it when they were committed.
+    """
+    return refused_writes(table, _retention(spec), mine) if is_timeline(table.spec, spec) else 0
+
+
+def take_over(table: VersionedTable, target: Any, refused: int) -> None:
     """Give ``target``, which has the writes, what decides about later puts: the stream time and the horizon.
 
-    The greatest time may be that of a value that was taken back, or that an expiry removed, which no row shows.
+    ``refused`` is the number of writes that were not among them. The greatest time may be that of a value that was
+    taken back, or that an expiry removed, which no row shows.
     """
     source, files, spec, log_state = table.files().log_state(), target._files, target.spec, target._log_state
     if spec.kind == "key_value":
         return
-    refused = refused_writes(table, _retention(spec)) if _is_timeline(table.spec, spec) else 0
     if refused or source.stream_time_us > log_state.stream_time_us:
         keys, values = ([pa.array([], field.type) for field in schema] for schema in (spec.key, spec.value))
         nothing = Records(keys, values, np.empty(0, np.int64), np.empty(0, bool))
@@ -95,20 +103,14 @@ def writes_for(table: VersionedTable, spec: StoreSpec, mine: OfKeys | None = Non
 
     They have the order in which the store takes them.
     """
-    if _is_timeline(table.spec, spec):
+    if is_timeline(table.spec, spec):
         yield from timeline_writes(table, _retention(spec), mine)
-        return
-    for writes in _in_order_of_commits(table):
-        if mine is None:
-            yield writes
-            continue
-        for batch in writes.to_batches():
-            chosen = mine([batch.column(name) for name in table.spec.key_names])
-            if chosen.any():
-                yield pa.Table.from_batches([batch.filter(pa.array(chosen))])
+    else:
+        yield from _in_order_of_commits(table, mine)
 
 
-def _is_timeline(old: StoreSpec, new: StoreSpec) -> bool:
+def is_timeline(old: StoreSpec, new: StoreSpec) -> bool:
+    """Return whether the writes are those of the newest belief, by time, and none is too late for the new store."""
     return old.kind == new.kind == "versioned"
 
 
@@ -117,27 +119,36 @@ def _retention(spec: StoreSpec) -> int | None:
     return None if spec.history_retention is None else spec.history_retention * 1000
 
 
-def _in_order_of_commits(table: VersionedTable) -> Iterator[pa.Table]:
+def _in_order_of_commits(table: VersionedTable, mine: OfKeys | None) -> Iterator[pa.Table]:
     names = [n for n in (*table.spec.key_names, *table.spec.value_names) if n not in ADDED]
     files = table.files()
     log_state, _lease = files.leased()
     first = 0
     if log_state.horizon is not None:
         first = log_state.horizon.version + 1
-        yield _history(table, names, log_state.horizon.version)
+        yield _history(table, names, log_state.horizon.version, mine)
     if first > log_state.version:
         return
     query = Query(mode="changes", columns=(*names, "valid_from", "_change_type"), start_version=first)
     schema = table.schema(query)
     for split in plan_changes(files, log_state, query):
         for batch in read_changes(files, replace(split, whole=True), schema, ()):
-            kept = batch.filter(pc.not_equal(batch.column("_change_type"), "update_preimage"))
-            yield pa.Table.from_batches([kept]).rename_columns([*names, "timestamp", "_change_type"])
+            kept = _of_keys(batch.filter(pc.not_equal(batch.column("_change_type"), "update_preimage")), table, mine)
+            if kept.num_rows:
+                yield pa.Table.from_batches([kept]).rename_columns([*names, "timestamp", "_change_type"])
 
 
-def _history(table: VersionedTable, names: list[str], version: int) -> pa.Table:
+def _of_keys(batch: pa.RecordBatch, table: VersionedTable, mine: OfKeys | None) -> pa.RecordBatch:
+    """Return the rows of chosen keys."""
+    if mine is None or not batch.num_rows:
+        return batch
+    return batch.filter(pa.array(mine([batch.column(name) for name in table.spec.key_names])))
+
+
+def _history(table: VersionedTable, names: list[str], version: int, mine: OfKeys | None) -> pa.Table:
     """Return the belief of the oldest kept version: every value at its start, and a delete at its end."""
-    rows = Table(table).history(version=version, columns=[*names, "valid_from", "valid_to"]).read_all()
+    reader = Table(table).history(version=version, columns=[*names, "valid_from", "valid_to"])
+    rows = pa.Table.from_batches((_of_keys(batch, table, mine) for batch in reader), reader.schema)
     ended = rows.filter(pc.is_valid(rows["valid_to"]))
     parts = []
     for part, time, change in ((ended, "valid_to", "delete"), (rows, "valid_from", "insert")):

@@ -24,6 +24,8 @@ from statestore.formats.segments.segment_write import RowsOfBlock, write_blocks,
 from statestore.formats.values.key_hash import hash_keys, key_groups_of
 
 COLD = Compression(level=1, plain=("valid_from", "valid_to"), coded=True)  # every read judges rows by their times
+# Roles that are compressed even where they are read often, if each byte of theirs is fetched from an object store.
+FETCHED = ("open", "closed")
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Output:
 def write_output(output: Output, rows: FoldedRows, role: Role, blocks: Sequence[Numbers], cold: bool) -> None:
     """Write one segment of ``blocks``, positions in ``rows`` sorted by start each, and its key index; record both."""
     spec, new = output.files.spec, output.new
+    cold = cold or (role in FETCHED and not output.files.is_local)
     name = new.new_name(".arrow")
     hashes: list[Hashes] = []
 

@@ -17,12 +17,14 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.log.log_state import LogState
+from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.changes import SPLIT_EVENTS, rows_between, time_ranges
 from statestore.catalog.reads.row_ends import SegmentWithClosures, ends_between, pair_ends, with_closures
 from statestore.catalog.reads.scan import BEGINNING, NOW
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.formats.kernels.arrays import Bools, Ints
+from statestore.formats.segments.segment import Segment
 from statestore.formats.values.types import TIME
 
 OfKeys = Callable[[list[pa.Array]], Bools]
@@ -68,14 +70,14 @@ class _Belief:
         believed: Bools = ends > np.maximum(starts, self.known)
         return believed
 
-    def refused(self, segment: SegmentWithClosures) -> int:
-        """Return the number of rows of a segment whose write is refused."""
+    def refused(self, segment: SegmentWithClosures, mine: OfKeys | None) -> int:
+        """Return the number of rows of a segment whose write is refused, of chosen keys or of all."""
         if self.stream_times is None:
             return 0
-        count = 0
+        count, file = 0, self.files.open_segment(segment.meta)
         for low, high, starts in rows_between(self.files, segment, BEGINNING, NOW):
-            added = self.files.open_segment(segment.meta).int64_rows("_added", low, high)
-            late = np.flatnonzero(added > self._accepted(starts))
+            added = file.int64_rows("_added", low, high)
+            late = _chosen(file, self.files.spec, low, np.flatnonzero(added > self._accepted(starts)), mine)
             first_ends = pair_ends(self.files, segment, low + late, added[late])
             count += int(np.count_nonzero(first_ends > np.maximum(starts[late], self.known)))
         return count
@@ -111,12 +113,14 @@ def timeline_writes(table: VersionedTable, retention: int | None, mine: OfKeys |
             yield _writes(files, rest).sort_by("timestamp")
 
 
-def refused_writes(table: VersionedTable, retention: int | None) -> int:
-    """Return the number of writes that the new store refuses because they were too old at their turn."""
+def refused_writes(table: VersionedTable, retention: int | None, mine: OfKeys | None = None) -> int:
+    """Return the number of writes, of chosen keys or of all, that the new store refuses because they were too old at
+    their turn.
+    """
     files = table.files()
     log_state, _lease = files.leased()
     belief = _Belief.of(files, log_state, retention)
-    return sum(belief.refused(segment) for segment in belief.segments)
+    return sum(belief.refused(segment, mine) for segment in belief.segments)
 
 
 def _found(belief: _Belief, first: int, last: int, mine: OfKeys | None) -> Iterator[_Rows]:
@@ -128,11 +132,18 @@ def _found(belief: _Belief, first: int, last: int, mine: OfKeys | None) -> Itera
             for low in range(begin, end, SPLIT_EVENTS):
                 high = min(end, low + SPLIT_EVENTS)
                 starts = all_starts[low - begin : high - begin]
-                chosen = np.flatnonzero(belief.has(segment, low, high, starts))
-                if mine is not None and len(chosen):
-                    chosen = chosen[mine([file.take(name, low + chosen) for name in belief.files.spec.key_names])]
+                believed = np.flatnonzero(belief.has(segment, low, high, starts))
+                chosen = _chosen(file, belief.files.spec, low, believed, mine)
                 if len(chosen):
                     yield segment, low + chosen, starts[chosen]
+
+
+def _chosen(file: Segment, spec: StoreSpec, first: int, rows: Ints, mine: OfKeys | None) -> Ints:
+    """Return those of the rows, counted from ``first``, whose keys are chosen."""
+    if mine is None or not len(rows):
+        return rows
+    chosen: Ints = rows[mine([file.take(name, first + rows) for name in spec.key_names])]
+    return chosen
 
 
 def _writes(files: SegmentFiles, found: Sequence[_Rows]) -> pa.Table:

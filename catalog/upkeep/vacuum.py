@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from statestore.catalog.commits.changelog_ownership import FOLDER as CHANGELOGS
 from statestore.catalog.commits.changelog_ownership import OURS
@@ -18,19 +19,24 @@ from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.leases import held_from, leased_versions, remove_expired_leases
 from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.log_state import LogState, file_names
-from statestore.catalog.log.storage import TEMPORARY, ObjectInfo, Storage, local_root
+from statestore.catalog.log.storage import TEMPORARY, ObjectInfo, Storage, local_root, own_folder
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.log_trimming import PORTION, data_files_since, trim_log
 from statestore.formats.changelogs.changelog import store_of
 from statestore.formats.changelogs.changelog_writer import try_adopt
-from statestore.formats.errors import NotFoundError, StateStoreError
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError
 from statestore.formats.places.file_presence import names_in
 from statestore.formats.places.local_directory import remove_abandoned
+
+if TYPE_CHECKING:
+    from statestore.catalog.upkeep.objects.rebuild_remains import ObjectsBelow
 
 # Files that writers create and may leave behind when they die. Vacuum considers no other file, so it never removes a
 # foreign file from the directory.
 STAGING = "staging"
 KEPT_US = 7 * 86_400_000_000  # how long files stay for which there are no leases
+GRACE_US = 86_400_000_000  # least age of a file that is removed in an object store
 LEFT_BEHIND = re.compile(
     rf"segments/[0-9a-f]{{32}}(\.index|\.closures|\.moves)?\.arrow|{STAGING}/.*|(.*/)?{re.escape(TEMPORARY)}\w+"
 )
@@ -54,32 +60,61 @@ def run_vacuum(
     """Remove (or only list) files that were unneeded for ``older_than_us`` microseconds and are at least that old.
 
     None: data files go as soon as no version needs them which a reader has leased, all others after KEPT_US. Where
-    readers cannot take leases, all files stay for KEPT_US. In any case no file is removed that a commit under way may
-    still name (`claims`), or that a reader has leased (`leases`), whatever the clock says. ``pause`` is called after
-    each portion of files.
+    readers cannot take leases, as in object stores, all files stay for KEPT_US. In any case no file is removed that a
+    commit under way may still name (`claims`), or that a reader has leased (`leases`), whatever the clock says. In an
+    object store, what rebuilds left below the store's name goes, too, by its name there.
+    ``pause`` is called after each portion of files. Raises InvalidInputError INVALID_DURATION as `check_grace` does.
     """
     storage, root = files.storage, local_root(files.storage)
+    if root is None and older_than_us is not None:
+        check_grace(older_than_us, dry_run)
     cutoff = time.time_ns() // 1000 - (KEPT_US if older_than_us is None else older_than_us)
-    listed = [item for item in storage.list("") if LEFT_BEHIND.fullmatch(item.name)]
+    below = None if root is not None else _objects_below(storage)
+    listed = [i for i in (storage.list("") if below is None else below.own) if LEFT_BEHIND.fullmatch(i.name)]
     found = _unneeded(files, listed, base, cutoff, at_once=older_than_us is None)
     unneeded = found.unneeded
     if not dry_run:
         storage.settle(entry_name(found.newest.version))  # a log that a power failure leaves needs no removed file
-    if root is not None:
-        unneeded += _of_other_stores(files, root, cutoff, dry_run)
+    remains = [] if below is None else [Unneeded(item.name, item.bytes) for item in below.remains(cutoff)]
+    own = own_folder(storage)
+    if own is not None:
+        unneeded += _of_other_stores(files, own, cutoff, dry_run)
     if not dry_run:
         folders = [] if root is None else _old_folders(root / STAGING, cutoff)
         _delete(storage, unneeded, pause)  # changelogs are removed already
+        if below is not None:
+            _delete(below.whole, remains, pause)
         files.close_replaced(found.newest)
+        remove_abandoned()  # copies of the state that killed readers left in the temporary folder
         if root is not None:
             remove_abandoned_claims(root)
             remove_expired_leases(root)
-            remove_abandoned()  # copies of the state that killed readers left in the temporary folder
             for folder in folders:
                 with contextlib.suppress(OSError):  # not empty: a write is staged there
                     folder.rmdir()
     trimmed = trim_log(files, found.newest, cutoff, dry_run, pause)
-    return unneeded + [Unneeded(item.name, item.bytes) for item in trimmed]
+    return unneeded + remains + [Unneeded(item.name, item.bytes) for item in trimmed]
+
+
+def _objects_below(storage: Storage) -> ObjectsBelow:
+    from statestore.catalog.upkeep.objects.rebuild_remains import ObjectsBelow  # loads what object stores need
+
+    return ObjectsBelow.of(storage)
+
+
+def check_grace(older_than_us: int, dry_run: bool) -> None:
+    """Check the age from which vacuum removes files in an object store.
+
+    There are no claims there, so the files of a commit that is under way are known by their age alone. Raises
+    InvalidInputError INVALID_DURATION for less than GRACE_US, unless the files are only listed.
+    """
+    if older_than_us < GRACE_US and not dry_run:
+        raise InvalidInputError(
+            ErrorCode.INVALID_DURATION,
+            f"older_than is {older_than_us // 1_000_000} s; expected at least {GRACE_US // 3_600_000_000} hours (or "
+            "dry_run=True): in an object store only their age tells the files of a commit under way from those of a "
+            "dead writer",
+        )
 
 
 def remove_replaced(files: SegmentFiles, base: LogState, pause: Callable[[], None] = lambda: None) -> int:
@@ -88,6 +123,8 @@ def remove_replaced(files: SegmentFiles, base: LogState, pause: Callable[[], Non
     These are the files that compactions replaced. Where readers cannot take leases, nothing is removed. ``pause`` is
     called after each portion of files.
     """
+    if not files.is_local:
+        return 0
     listed = files.storage.list("segments/")
     names = file_names(base)
     if all(item.name in names for item in listed):
@@ -102,9 +139,9 @@ def remove_replaced(files: SegmentFiles, base: LogState, pause: Callable[[], Non
 
 
 def _delete(storage: Storage, unneeded: Sequence[Unneeded], pause: Callable[[], None]) -> None:
-    for number, item in enumerate(unneeded):
-        storage.delete(item.name)
-        if number % PORTION == PORTION - 1:
+    for first in range(0, len(unneeded), PORTION):
+        storage.delete_many([item.name for item in unneeded[first : first + PORTION]])
+        if first + PORTION <= len(unneeded):
             pause()
 
 

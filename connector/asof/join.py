@@ -65,6 +65,10 @@ def asof_join(
         check_spark()
     _check_engine(engine, kind, grace)
     names = list(left.columns) if kind in ("pandas", "spark", "duckdb") else left.schema.names
+    if kind == "spark" and isinstance(store, str):
+        from statestore.connector.spark.s3a import session_settings, with_settings
+
+        store = with_settings(store, session_settings(left.sparkSession, store))
     request = make_request(names, store, on, left_time, how, columns, prefix, version)
     if kind == "spark":
         from statestore.connector.asof.join_on_spark import join_frame

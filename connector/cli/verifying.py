@@ -6,9 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from statestore.catalog.checks.verification import Verification, folders_to_verify, verify_store
+from statestore.catalog.checks.verification import Verification, stores_to_verify, verify_store
 from statestore.catalog.checks.verify_report import Problem
-from statestore.catalog.log.storage import LocalStorage
 from statestore.connector.terminal.grid import Grid
 from statestore.connector.terminal.output import cell, human_bytes
 from statestore.connector.terminal.progress import progress
@@ -21,15 +20,15 @@ OF_PROBLEMS = ("store", "file", "region", "expected", "found", "code", "affects"
 
 def verifications(path: str | Path, store: str | None) -> list[Verification]:
     """Verify the stores one after the other, with a progress bar of the bytes read."""
-    folders = folders_to_verify(path, store)
+    stores = stores_to_verify(path, store)
     with progress(unit_bytes=True) as advance:
         return [
             verify_store(
-                LocalStorage(folder),
-                folder.name,
+                storage,
+                name,
                 lambda event: advance(f"verify {event.store}", event.done, event.total),
             )
-            for folder in folders
+            for storage, name in stores
         ]
 
 

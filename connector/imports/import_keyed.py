@@ -1,6 +1,6 @@
 """The import of an engine's keyed state into a new keyed store, whose first version it becomes.
 
-The store is made in a hidden folder beside its place and gets its name at the end, so a failure leaves nothing.
+The store gets its place at the end (`statestore.connector.imports.new_store`), so a failure leaves nothing.
 """
 
 from __future__ import annotations
@@ -8,34 +8,30 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from statestore.catalog.catalog import Catalog, connect
 from statestore.catalog.engines.engine_states import EngineStates
-from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.rows.state_spec import description
 from statestore.catalog.keyed.rows.state_table_rows import table_schema
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart, StateSegment
-from statestore.catalog.log.storage import sync_folder
-from statestore.catalog.upkeep.store_folders import rebuilt_folder
+from statestore.catalog.keyed.task_groups import task_groups
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.imports.grouped_rows import GroupedRows
 from statestore.connector.imports.import_plan import ImportPlan, LastAccess, PlannedState, import_plan
 from statestore.connector.imports.imported_rows import imported_rows
+from statestore.connector.imports.new_store import NewStore, check_absent, new_store
 from statestore.connector.imports.operator_choice import chosen_operator, with_states
 from statestore.connector.imports.sorted_segments import store_segment
 from statestore.formats.engine import Source
 from statestore.formats.engine_arguments import engine_options_of
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
-from statestore.formats.places.disk_errors import disk_errors
-from statestore.formats.places.locations import not_local, parse_location
+from statestore.formats.places.locations import Location, parse_location
 from statestore.formats.values.key_groups import key_groups
 
 Progress = Callable[[str, int, int | None], None]
@@ -84,7 +80,8 @@ def import_keyed(
 ) -> Imported:
     """Make a keyed store of the keyed state of an operator, such as one in a Flink savepoint.
 
-    ``source`` is a path as `inspect` takes it, ``store`` the path of the new store, like "warehouse/sessions".
+    ``source`` is a path as `inspect` takes it, ``store`` the path of the new store, like "warehouse/sessions", or the
+    URI of its place in an object store.
     ``operator`` is the operator's name or id; it may be left out where only one has keyed state. All its states become
     states of the store under their names and with their kinds, types and namespaces, or only those in ``states``. Keys
     go to the key groups in which keyed stores look for them, so `run_keyed` and `run_keyed_stream` go on from there.
@@ -134,41 +131,40 @@ def import_states(
     progress: Progress,
 ) -> Imported:
     """Do what `import_keyed` says, with options of engines by their names in Spark."""
-    root, name = _place(source, store)
+    place = _place(source, store)
     opened = _source(source, options)
     found, version = chosen_operator(opened, operator, version)
     found = with_states(found, states)
     plan = import_plan(opened, found, version, key=key, whole_key=whole_key, last_access=last_access)
-    with _new_store(root, name, plan) as (made, folder):
+    with new_store(place, plan) as made:
         count = min(found.parallelism, found.key_groups) if tasks is None else tasks
-        imported, parts = _parts(folder, made, plan, made.task_groups(count), progress)
+        imported, parts = _parts(made, plan, task_groups(found.key_groups, count), progress)
         committed = made.commit(parts)
-    return Imported(
-        str(root / name), committed, found.name, version, plan.key, found.key_groups, count, tuple(imported)
-    )
+    return Imported(str(place), committed, found.name, version, plan.key, found.key_groups, count, tuple(imported))
 
 
 def _parts(
-    folder: Path, store: KeyedStore, plan: ImportPlan, tasks: Sequence[range], progress: Progress
+    made: NewStore, plan: ImportPlan, tasks: Sequence[range], progress: Progress
 ) -> tuple[list[ImportedState], list[SnapshotPart]]:
     """Write all states, one after another, and return them with the parts of the snapshot."""
+    key_groups_of_store = plan.operator.key_groups
     tables: list[dict[str, StateSegment]] = [{} for _ in tasks]
     imported, position, done = [], 0, 0
     pieces = [planned.at.parts([]) for planned in plan.states]
     bounds = [part.rows for parts_of in pieces for part in parts_of]
     most = None if None in bounds else sum(bound or 0 for bound in bounds)
     for planned, parts_of in zip(plan.states, pieces, strict=True):
-        runs = folder / _RUNS
-        rows = GroupedRows(table_schema(plan.key, planned.spec), store.spec.key_groups, runs)
+        runs = made.scratch / _RUNS
+        rows = GroupedRows(table_schema(plan.key, planned.spec), key_groups_of_store, runs)
         for batch in imported_rows(planned, parts_of, plan.key, plan.fields):
             keys = [batch.column(name) for name in plan.key.names]
-            rows.add(batch, key_groups(keys, store.spec.key_groups))
+            rows.add(batch, key_groups(keys, key_groups_of_store))
             position = max(position, _last_position(planned, batch))
             done += batch.num_rows
             progress(planned.source.name, done, most)
         written = 0
         for groups, segments in zip(tasks, tables, strict=True):
-            segment = store_segment(folder / store.name, plan.key, planned.spec, rows, groups)
+            segment = store_segment(made.storage, plan.key, planned.spec, rows, groups)
             if segment is not None:
                 segments[planned.spec.name] = segment
                 written += segment.groups[-1]
@@ -189,32 +185,23 @@ def _last_position(planned: PlannedState, batch: pa.RecordBatch) -> int:
     return int(batch.column("position").to_numpy().max())
 
 
-def _place(source: str | os.PathLike[str], store: str | os.PathLike[str]) -> tuple[Path, str]:
-    """The warehouse and the name of the new store.
+def _place(source: str | os.PathLike[str], store: str | os.PathLike[str]) -> Location:
+    """The place of the new store.
 
     Raises InvalidInputError STORE_EXISTS, INVALID_LOCATION for a place in the source, UnsupportedError
     UNSUPPORTED_PATH.
     """
     location, read = parse_location(store), parse_location(source)
     if not location.is_local:
-        raise not_local(location, "a keyed store needs")
+        check_absent(location)
+        return location
     path = Path(location.path)
     if read.is_local and path.resolve().is_relative_to(Path(read.path).resolve()):
         raise InvalidInputError(
             ErrorCode.INVALID_LOCATION, f"{path} is in the source {read}, which stays unchanged; name another place"
         )
-    root, name = path.parent, path.name
-    if os.path.lexists(path) or (root.is_dir() and name in Catalog(root).stores()):
-        raise _exists(path)
-    return root, name
-
-
-def _exists(path: Path) -> InvalidInputError:
-    return InvalidInputError(
-        ErrorCode.STORE_EXISTS,
-        f"{path} exists; import into a new store, or remove it first: statestore.connect({str(path.parent)!r})"
-        f".drop_store({path.name!r})",
-    )
+    check_absent(location)
+    return location
 
 
 def _source(path: str | os.PathLike[str], options: Mapping[str, str]) -> Source:
@@ -224,22 +211,3 @@ def _source(path: str | os.PathLike[str], options: Mapping[str, str]) -> Source:
             ErrorCode.UNSUPPORTED_ENGINE, f"{path} has stores of statestore itself; name the state of an engine"
         )
     return held.source
-
-
-@contextmanager
-def _new_store(root: Path, name: str, plan: ImportPlan) -> Iterator[tuple[KeyedStore, Path]]:
-    """Yield the new store and the hidden folder in which it is; the store gets its place when the block ends well."""
-    catalog = connect(root)
-    with rebuilt_folder(catalog.root, name) as folder:
-        hidden = Catalog(folder)
-        with hidden.create_store(name, "keyed", key=plan.key, key_groups=plan.operator.key_groups) as store:
-            yield store, folder
-        with disk_errors("make the store", catalog.root / name):
-            try:
-                (folder / name).rename(catalog.root / name)
-            except OSError:
-                if os.path.lexists(catalog.root / name):
-                    raise _exists(catalog.root / name) from None
-                raise
-            sync_folder(catalog.root)
-    shutil.rmtree(folder, ignore_errors=True)

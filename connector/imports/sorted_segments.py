@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +13,7 @@ from statestore.catalog.keyed.rows.state_spec import StateDescriptor
 from statestore.catalog.keyed.rows.state_table_rows import table_schema
 from statestore.catalog.keyed.snapshots.snapshot_part import SEGMENTS, StateSegment
 from statestore.catalog.keyed.snapshots.stored_files import store_batches
+from statestore.catalog.log.storage import Storage
 from statestore.connector.imports.grouped_rows import GroupedRows
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError
@@ -23,14 +23,15 @@ from statestore.formats.serdes import natural_keys
 
 
 def store_segment(
-    folder: Path, key: pa.Schema, spec: StateDescriptor, rows: GroupedRows, groups: range
+    storage: Storage, key: pa.Schema, spec: StateDescriptor, rows: GroupedRows, groups: range
 ) -> StateSegment | None:
-    """Write the rows of some key groups to the store's folder; return None if there are none.
+    """Write the rows of some key groups to the store; return None if there are none.
 
     Raises CorruptError ROW_CORRUPT for two rows of one key, InvalidInputError BATCH_TOO_LARGE, StorageError.
     """
     counts = np.zeros(len(groups), np.int64)
-    file = store_batches(folder, SEGMENTS, table_schema(key, spec), _sorted(key, spec, rows, groups, counts))
+    ordered = _sorted(key, spec, rows, groups, counts)
+    file = store_batches(storage, SEGMENTS, table_schema(key, spec), ordered, scratch=rows.folder.parent)
     if file is None:
         return None
     ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from statestore.catalog.keyed.backend import KeyedBackend
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart
+from statestore.catalog.log.storage import Storage
 from statestore.connector.keyed.keyed_job import KeyedBatch, open_keyed, part_id
 
 KEPT = 8
@@ -30,8 +31,8 @@ class _Kept(NamedTuple):
     base: int
 
 
-_Name = tuple[Path, str, range]
-"""Folder and identity of a store, and key groups. The folder is needed because copies of a store share an identity."""
+_Name = tuple[Storage, str, range]
+"""Storage and identity of a store, and key groups. The storage is needed because copies share an identity."""
 _kept: OrderedDict[_Name, _Kept] = OrderedDict()
 
 
@@ -44,7 +45,7 @@ def take_backend(batch: KeyedBatch, task: int) -> KeyedBackend:
         return _confirmed(found.backend, batch.base)
     if found is not None:
         found.backend.dispose()
-    with open_keyed(batch.job.folder) as store:
+    with open_keyed(batch.job.place) as store:
         return store.backend(groups, version=batch.base, directory=_directory())
 
 
@@ -70,7 +71,7 @@ def _dispose_stale(batch: KeyedBatch) -> None:
 
 
 def _name(batch: KeyedBatch, groups: range) -> _Name:
-    return batch.job.folder, batch.job.store_id, groups
+    return batch.job.storage, batch.job.store_id, groups
 
 
 def _confirmed(backend: KeyedBackend, version: int) -> KeyedBackend:

@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -25,7 +24,13 @@ from statestore.connector.keyed.task_results import Answer, Done, failure_of, fr
 from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.schema import arrow_schema, spark_schema
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import ConflictError, InvalidInputError, NotFoundError, StateStoreError
+from statestore.formats.errors import (
+    CommitUnknownError,
+    ConflictError,
+    InvalidInputError,
+    NotFoundError,
+    StateStoreError,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,8 +58,8 @@ def run_batch(
     ``keeps``: the batch belongs to a stream, whose batches have consecutive numbers. ``begun``: the start of the batch
     in epoch microseconds; None: now. ``first``: nothing is run if there is a snapshot already.
     """
-    with _turn(job.folder):
-        log = shared_log(job.folder, job.store_id)
+    with _turn(store):
+        log = shared_log(job.storage, job.store_id)
         if transaction is not None and (before := log.transaction(transaction)) is not None:
             return before
         if first and (newest := log.snapshot(None)) is not None:
@@ -69,12 +74,16 @@ def run_batch(
 
 
 @contextmanager
-def _turn(folder: Path) -> Iterator[None]:
-    """Hold the store's lock, so that batches on one store take turns: each builds on the one before."""
+def _turn(store: KeyedStore) -> Iterator[None]:
+    """Hold the store's lock, so that batches on one store take turns: each builds on the one before.
+
+    For a store in an object store only those of this machine do; of others, one is refused at its commit.
+    """
+    folder = store.own_folder()
     deadline = time.monotonic() + TURN_WAIT
     while True:
         try:
-            lock = take_writer_lock(folder, folder.name)
+            lock = take_writer_lock(folder, store.name)
             break
         except ConflictError:
             if time.monotonic() > deadline:
@@ -119,7 +128,10 @@ def _answers(batch: KeyedBatch, rows: DataFrame) -> list[Answer]:
 
 
 def _committed(store: KeyedStore, base: int, answers: Sequence[Answer], transaction: Transaction | None) -> int:
-    """Commit the answers and return the version; if the commit fails, the files of all tasks are removed."""
+    """Commit the answers and return the version; if the commit fails, the files of all tasks are removed.
+
+    They stay if the outcome is unknown: the log may yet name them.
+    """
     done = sorted((answer for answer in answers if isinstance(answer, Done)), key=lambda answer: answer.task)
     parts, outputs = [a.part for a in done], [a.emitted for a in done if a.emitted is not None]
     failed = failure_of(answers)
@@ -127,6 +139,8 @@ def _committed(store: KeyedStore, base: int, answers: Sequence[Answer], transact
         if failed is not None:
             raise failed.error
         return store.commit(parts, transaction=transaction, outputs=outputs, base=base)
+    except CommitUnknownError:
+        raise
     except StateStoreError:
         store.discard_files(parts, outputs)
         raise
@@ -151,7 +165,7 @@ def _check_consecutive(store: KeyedStore, log: SnapshotLog, application: str, nu
 def _discard_older(store: KeyedStore, job: KeyedJob, transaction: Transaction | None, retained: int) -> None:
     """Discard the snapshots of this application that are older than its newest ``retained``."""
     application = None if transaction is None else transaction[0]
-    kept = shared_log(job.folder, job.store_id).kept_snapshots().values()
+    kept = shared_log(job.storage, job.store_id).kept_snapshots().values()
     own = [e.version for e in kept if (None if e.transaction is None else e.transaction[0]) == application]
     for version in own[:-retained]:
         try:
@@ -172,12 +186,12 @@ def check_retained(retained: Any) -> None:
 def emitted_frame(spark: SparkSession, job: KeyedJob, version: int) -> DataFrame:
     """The rows that the batch of a version emitted, read from its files when needed. NotFoundError
     VERSION_NOT_FOUND."""
-    folder, files = job.folder, shared_log(job.folder, job.store_id).outputs(version)
+    storage, files = job.storage, shared_log(job.storage, job.store_id).outputs(version)
 
     def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with message_only():
             for number in (n for batch in numbers for n in batch.column(0).to_pylist()):
-                yield from read_emitted(folder, files[number])
+                yield from read_emitted(storage, files[number])
 
     return spark.range(0, len(files), 1, max(len(files), 1)).mapInArrow(read, spark_schema(job.output))
 

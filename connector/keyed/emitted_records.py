@@ -1,15 +1,15 @@
-"""Rows that functions emit: checked, written as Arrow files in the store's folder, and read back."""
+"""Rows that functions emit: checked, written as Arrow files of the store, and read back."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from statestore.catalog.keyed.snapshots.snapshot_part import EMITTED
 from statestore.catalog.keyed.snapshots.stored_files import opened, store_batches
+from statestore.catalog.log.storage import Storage
 from statestore.formats.segments.ipc_file import open_file, verify_column
 from statestore.formats.segments.segment_meta import FileRef
 from statestore.formats.values.key_codec import Row, ValueCodec
@@ -54,14 +54,14 @@ def batches_of(codec: ValueCodec, rows: Iterable[Row | pa.RecordBatch]) -> Itera
         yield _batch(codec, collected)
 
 
-def write_emitted(folder: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> FileRef | None:
+def write_emitted(storage: Storage, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> FileRef | None:
     """Write batches to a file as they arrive; None if there are none."""
-    return store_batches(folder, EMITTED, schema, batches)
+    return store_batches(storage, EMITTED, schema, batches)
 
 
-def read_emitted(folder: Path, file: FileRef) -> Iterator[pa.RecordBatch]:
+def read_emitted(storage: Storage, file: FileRef) -> Iterator[pa.RecordBatch]:
     """The batches of a file. Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_CORRUPT."""
-    with opened(folder, file) as verified:
+    with opened(storage, file) as verified:
         for batch in open_file(verified)[1]:
             columns = [verify_column(verified, batch, index) for index in range(batch.num_columns)]
             yield pa.RecordBatch.from_arrays(columns, schema=batch.schema)

@@ -11,13 +11,14 @@ from typing import Any, Protocol, TypeAlias, cast
 import pyarrow as pa
 import xxhash
 
-from statestore.catalog.catalog import connect
+from statestore.catalog.catalog import Catalog
 from statestore.catalog.keyed.backend import KeyedBackend
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind, SnapshotPart
+from statestore.catalog.log.storage import Storage
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
-from statestore.formats.places.locations import not_local, parse_location
+from statestore.formats.places.locations import Location, parse_location
 from statestore.formats.table_columns import unknown_row_column
 from statestore.formats.values.exact_cast import cast_exactly
 from statestore.formats.values.key_codec import Row, ValueCodec
@@ -45,10 +46,14 @@ class Work(Protocol):
 
 @dataclass(frozen=True)
 class KeyedJob:
-    """The part of a keyed run that is the same in every batch; picklable. ``key``: positions of the key columns in
-    ``rows``, in order of the store's key ``columns``."""
+    """The part of a keyed run that is the same in every batch; picklable.
 
-    folder: Path
+    ``place`` and ``storage`` are where the store is, and where its files are. ``key``: positions of the key columns in
+    ``rows``, in order of the store's key ``columns``.
+    """
+
+    place: Location
+    storage: Storage
     store_id: str
     columns: pa.Schema
     key_groups: int
@@ -77,39 +82,38 @@ class KeyedBatch:
     time: int = 0
 
 
-def folder_of(store: Any) -> Path:
-    """The absolute path of a store like "warehouse/sessions": tasks may run in another working directory.
+def place_of(store: Any) -> Location:
+    """The place of a store like "warehouse/sessions" or "s3://bucket/warehouse/sessions", with the absolute path: tasks
+    may run in another working directory.
 
-    Raises InvalidInputError WRONG_INPUT, UnsupportedError UNSUPPORTED_PATH.
+    Raises InvalidInputError WRONG_INPUT or INVALID_LOCATION.
     """
     if not isinstance(store, str | Path):
         raise InvalidInputError(
             ErrorCode.WRONG_INPUT, f'store is {type(store).__name__}; expected a path, like "warehouse/sessions"'
         )
-    location = parse_location(store)
-    if not location.is_local:
-        raise not_local(location, "a keyed store needs")
-    return Path(location.path)
+    return parse_location(store)
 
 
-def open_keyed(path: Path) -> KeyedStore:
-    """Open the keyed store in a folder. Raises NotFoundError STORE_NOT_FOUND, InvalidInputError WRONG_INPUT."""
-    if not path.parent.is_dir():
+def open_keyed(place: Location) -> KeyedStore:
+    """Open the keyed store at a place. Raises NotFoundError STORE_NOT_FOUND, InvalidInputError WRONG_INPUT,
+    UnsupportedError UNSUPPORTED_PATH."""
+    if place.is_local and not Path(place.path).parent.is_dir():
         raise NotFoundError(
-            ErrorCode.STORE_NOT_FOUND, f'no store at {path}; make it with create_store(…, kind="keyed", key=…)'
+            ErrorCode.STORE_NOT_FOUND, f'no store at {place}; make it with create_store(…, kind="keyed", key=…)'
         )
-    store = connect(path.parent).open_store(path.name)
+    store = Catalog(place.parent).open_store(place.name)
     if not isinstance(store, KeyedStore):
         store.close()
         raise InvalidInputError(
-            ErrorCode.WRONG_INPUT, f'store {path.name!r} is of kind {store.spec.kind}; expected one of kind "keyed"'
+            ErrorCode.WRONG_INPUT, f'store {place.name!r} is of kind {store.spec.kind}; expected one of kind "keyed"'
         )
     return store
 
 
 def make_job(
     store: KeyedStore,
-    folder: Path,
+    place: Location,
     key: str | Sequence[str],
     rows: pa.Schema,
     output: pa.Schema,
@@ -133,7 +137,7 @@ def make_job(
         key_column(pa.array([], rows.field(index).type), field, rows.field(index).name)
     ValueCodec(output)  # refuses types that no column can have
     kind = cast(SnapshotKind, snapshot)
-    return KeyedJob(folder, spec.store_id, spec.key, spec.key_groups, indexes, rows, output, work, kind)
+    return KeyedJob(place, store.files(), spec.store_id, spec.key, spec.key_groups, indexes, rows, output, work, kind)
 
 
 def key_column(column: Any, field: pa.Field, name: str) -> Any:

@@ -10,7 +10,7 @@ from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind
 from statestore.catalog.stores.store_handle import check_transaction
 from statestore.connector.keyed.batch import check_retained, emitted_frame, output_schema, run_batch
 from statestore.connector.keyed.key_function import Function, key_function
-from statestore.connector.keyed.keyed_job import folder_of, make_job, open_keyed
+from statestore.connector.keyed.keyed_job import make_job, open_keyed, place_of
 from statestore.connector.spark.collations import check_frame_keys
 from statestore.connector.spark.schema import arrow_schema
 from statestore.connector.supported_spark import check_frame
@@ -36,8 +36,8 @@ def run_keyed(
 ) -> DataFrame:
     """Run a function with keyed state over the rows of a Spark DataFrame and return the emitted rows as a DataFrame.
 
-    The function runs key by key. The state of all tasks is committed as one version of the keyed store at path
-    ``store``.
+    The function runs key by key. The state of all tasks is committed as one version of the keyed store at
+    ``store``, a path or the URI of a place in an object store.
 
     ``function`` is called once in each task with the task's `KeyedBackend`, on which it registers states. It returns
     another function, which is called once for each key, with the key and its rows (a pyarrow RecordBatch, in the order
@@ -61,10 +61,10 @@ def run_keyed(
     if rows.isStreaming:
         raise InvalidInputError(ErrorCode.INVALID_OPTION, "the DataFrame is a stream; call run_keyed_stream for it")
     check_retained(retained)
-    folder = folder_of(store)
-    with open_keyed(folder) as opened:
+    place = place_of(store)
+    with open_keyed(place) as opened:
         work = key_function(function)
-        job = make_job(opened, folder, key, arrow_schema(rows.schema), output_schema(output), work, snapshot)
+        job = make_job(opened, place, key, arrow_schema(rows.schema), output_schema(output), work, snapshot)
         check_frame_keys(rows.schema, [rows.columns[index] for index in job.key])
         asked = check_transaction(transaction)
         label = "the batch" if asked is None else f"batch {asked[1]} of application {asked[0]!r}"

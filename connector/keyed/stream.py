@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind
 from statestore.connector.keyed.batch import check_retained, emitted_frame, output_schema, run_batch
 from statestore.connector.keyed.key_function import Function, key_function
-from statestore.connector.keyed.keyed_job import KeyedJob, folder_of, make_job, open_keyed
+from statestore.connector.keyed.keyed_job import KeyedJob, make_job, open_keyed, place_of
 from statestore.connector.spark.collations import check_frame_keys
 from statestore.connector.spark.schema import arrow_schema
 from statestore.connector.spark.stream_writer import QUERY_ID
@@ -68,10 +68,10 @@ def run_keyed_stream(
     if not rows.isStreaming:
         raise InvalidInputError(ErrorCode.INVALID_OPTION, "the DataFrame is no stream; call run_keyed for it")
     check_retained(retained)
-    folder = folder_of(store)
-    with open_keyed(folder) as opened:
+    place = place_of(store)
+    with open_keyed(place) as opened:
         work = key_function(function)
-        job = make_job(opened, folder, key, arrow_schema(rows.schema), output_schema(output), work, snapshot)
+        job = make_job(opened, place, key, arrow_schema(rows.schema), output_schema(output), work, snapshot)
         check_frame_keys(rows.schema, [rows.columns[index] for index in job.key])
         if tasks is not None:
             opened.task_groups(tasks)  # refuses a wrong number before anything runs
@@ -103,7 +103,7 @@ def _batches(
     def each(rows: DataFrame, number: int) -> None:
         writer = application or query_id(rows)
         label = f"batch {number} of application {writer!r}"
-        with open_keyed(job.folder) as store:
+        with open_keyed(job.place) as store:
             version = run_batch(store, job, rows, tasks, (writer, number), label, retained=retained, keeps=True)
         if sink is not None:
             sink(emitted_frame(rows.sparkSession, job, version), number)

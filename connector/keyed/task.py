@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore.catalog.keyed.snapshots.stored_files import remove_if_possible
 from statestore.connector.keyed.backend_cache import keep_backend, take_backend
 from statestore.connector.keyed.emitted_records import batches_of, write_emitted
 from statestore.connector.keyed.keyed_job import KeyedBatch, TaskRows, key_column
@@ -68,12 +69,12 @@ def _run(batch: KeyedBatch, task: int, placed: pa.Table) -> Done:
     emitted = None
     try:
         found = batches_of(ValueCodec(job.output), job.work(batch, task, backend, task_rows))
-        emitted = write_emitted(job.folder, job.output, found)
+        emitted = write_emitted(job.storage, job.output, found)
         part = backend.snapshot(job.snapshot).result()
     except BaseException:
         backend.dispose()
         if emitted is not None:
-            (job.folder / emitted.name).unlink(missing_ok=True)
+            remove_if_possible(job.storage, [emitted])
         raise
     keep_backend(batch, backend, part)
     return Done(task, part, emitted)

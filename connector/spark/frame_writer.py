@@ -6,10 +6,8 @@ get the same rows at three times the cost. Rows, order, commit and errors are th
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,14 +15,15 @@ from pyspark import RDD
 from pyspark.errors import AnalysisException
 from pyspark.serializers import FramedSerializer
 
-from statestore.catalog.stores.versioned.task_writes import TaskWrite, task_write
+from statestore.catalog.commits.parts.staging_folder import StagingFolder
+from statestore.catalog.stores.versioned.task_writes import TaskWrite
 from statestore.connector.options import is_by_key_groups, transaction_of
 from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.location import checked_path
 from statestore.connector.spark.rows_by_key import moved_by_key
 from statestore.connector.spark.s3a import session_settings, with_settings
 from statestore.connector.spark.schema import arrow_schema
-from statestore.connector.spark.staging import STAGING, Staged, checked_target, commit_staged, remove_folder, stage
+from statestore.connector.spark.staging import Staged, checked_target, commit_staged, stage
 from statestore.formats.errors import InvalidInputError, StateStoreError
 
 if TYPE_CHECKING:
@@ -40,28 +39,30 @@ def write_frame(rows: DataFrame, path: str, options: Mapping[str, str], *, overw
     ``options`` are those of the data source. Raises the errors of `StateStoreWriter`, and Spark's own for a query that
     fails.
     """
-    schema, spec = checked_target(path, rows.schema)
-    transaction = transaction_of(options)
-    root = Path(path).absolute()
-    write = None if overwrite else task_write(root, spec)
-    if is_by_key_groups(options) and write is not None and spec.history_retention is None:
+    target = checked_target(path, rows.schema)
+    transaction, write = transaction_of(options), target.task_write(overwrite)
+    if is_by_key_groups(options) and write is not None and target.spec.history_retention is None:
         # Elsewhere the order of all rows decides which of them are too late.
-        rows = moved_by_key(rows, spec, IMPORT_TASKS * rows.sparkSession.sparkContext.defaultParallelism)
+        rows = moved_by_key(rows, target.spec, IMPORT_TASKS * rows.sparkSession.sparkContext.defaultParallelism)
     is_large = str(rows.sparkSession.conf.get(LARGE_TYPES_CONF, "false")).lower() == "true"
     sent = arrow_schema(rows.schema, large=True) if is_large else None
-    folder = root / STAGING / uuid.uuid4().hex
+    folder = StagingFolder.of_new_write(target.storage)
     # Not made by the tasks: one that still runs after an abort must not make the folder again.
-    folder.mkdir(parents=True)
+    folder.make()
     try:
-        resolve = partial(_stage, folder=folder, schema=schema, sent=sent, write=write)
+        resolve = partial(_stage, folder=folder, schema=target.schema, sent=sent, write=write)
         staged = []
         for outcome in _encoded(rows).mapPartitions(resolve).collect():
             if isinstance(outcome, InvalidInputError):
                 raise outcome
             staged.append(outcome)
-        commit_staged(root, schema, staged, overwrite, transaction, write)
+    except BaseException:
+        folder.abandon()
+        raise
+    try:
+        commit_staged(target, folder, staged, overwrite, transaction, write)
     finally:
-        remove_folder(folder)
+        folder.remove()
 
 
 def save_frame(rows: DataFrame, options: Mapping[str, str], mode: str) -> None:
@@ -94,7 +95,12 @@ def _encoded(rows: DataFrame) -> RDD[bytes]:
 
 
 def _stage(
-    messages: Iterable[bytes], *, folder: Path, schema: pa.Schema, sent: pa.Schema | None, write: TaskWrite | None
+    messages: Iterable[bytes],
+    *,
+    folder: StagingFolder,
+    schema: pa.Schema,
+    sent: pa.Schema | None,
+    write: TaskWrite | None,
 ) -> Iterator[Staged | InvalidInputError]:
     """Stage the rows of one task. A wrong input is returned as an error: no further attempt would end otherwise."""
     with message_only():

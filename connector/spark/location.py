@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from statestore.catalog.catalog import connect
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
-from statestore.formats.places.locations import is_relative, parse_location
+from statestore.formats.places.locations import Location, is_relative, parse_location
 
 PROVIDERS = ("arrow_statestore", "statestore")
 _INSTEAD = (
@@ -47,6 +48,11 @@ def no_catalog_table(name: str) -> UnsupportedError:
         f"{name} would be a table of Spark's own catalog, which does not pass the path and options of a table to "
         f"sources written in Python: {_INSTEAD}",
     )
+
+
+def open_store_at(location: Location) -> Any:
+    """Open the store at a location, to write to it."""
+    return connect(location.parent.uri).open_store(location.name)
 
 
 def client_path(path: str, session: Any) -> str:

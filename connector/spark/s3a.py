@@ -28,6 +28,7 @@ _ENDPOINT, _REGION, _SSL, _PROVIDER = (
     "aws.credentials.provider",
 )
 _NAMES = (_ACCESS, _SECRET, _TOKEN, _ENDPOINT, _REGION, _SSL, _PROVIDER)
+_KEYS_OF_URI = ("access_key", "access_key_id", "aws_access_key_id", "anonymous", "skip_signature")
 _REGIONAL = re.compile(r"s3[.-]([a-z]{2}(?:-[a-z]+)+-\d)\.amazonaws\.com(?:\.cn)?")
 _ANYWHERE = "s3.amazonaws.com"  # Hadoop's default endpoint, which says nothing
 
@@ -79,10 +80,11 @@ def with_settings(path: str, settings: Mapping[str, str]) -> str:
     if said.get(_REGION):
         options.setdefault("region", said[_REGION])
     authority = location.authority
-    if "@" not in authority and said.get(_ACCESS) and said.get(_SECRET):
+    has_keys = "@" in authority or any(name in options for name in _KEYS_OF_URI)
+    if not has_keys and said.get(_ACCESS) and said.get(_SECRET):
         authority = f"{quote(said[_ACCESS], safe='')}:{quote(said[_SECRET], safe='')}@{authority}"
         options |= {"session_token": said[_TOKEN]} if said.get(_TOKEN) else {}
-    elif "@" not in authority and said.get(_PROVIDER, "").endswith("AnonymousAWSCredentialsProvider"):
+    elif not has_keys and said.get(_PROVIDER, "").endswith("AnonymousAWSCredentialsProvider"):
         options["anonymous"] = "true"
     return replace(location, authority=authority, options=urlencode(options, quote_via=quote)).uri
 

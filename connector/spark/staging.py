@@ -1,5 +1,5 @@
-"""Private files that the tasks of a Spark write leave for the driver. One commit takes them in, or they are never
-read.
+"""Private files of the store in which the tasks of a Spark write leave rows for the driver. One commit takes them in,
+or they are never read.
 
 A task with many rows resolves them itself (`TaskWrite`), and the driver only joins the parts. Fewer rows are staged as
 they are, and the driver resolves them.
@@ -9,72 +9,81 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import shutil
 import time
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from statestore.catalog.catalog import connect
-from statestore.catalog.commits.parts.staged_parts import StagedPart, staging_gone
+from statestore.catalog.commits.parts.staged_parts import StagedPart
+from statestore.catalog.commits.parts.staging_folder import StagingFolder
+from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.store_kinds import check_columns
-from statestore.catalog.stores.versioned.task_writes import PART_BYTES, TaskWrite
+from statestore.catalog.stores.versioned.task_writes import PART_BYTES, TaskWrite, task_write
 from statestore.catalog.stores.versioned.versioned_store import NaturalVersionedStore, write_parts
-from statestore.catalog.warehouse import rows_spec
+from statestore.catalog.warehouse import rows_table
 from statestore.connector.spark.errors import message_only
+from statestore.connector.spark.location import open_store_at
 from statestore.connector.spark.schema import arrow_schema
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import ConflictError, CorruptError, StorageError
-from statestore.formats.places.disk_errors import disk_errors
-from statestore.formats.places.locations import not_local, parse_location
-from statestore.formats.places.regular_files import map_regular
-from statestore.formats.segments.ipc_file import read_stream
+from statestore.formats.errors import CommitUnknownError, ConflictError, StateStoreError
+from statestore.formats.places.locations import Location, parse_location
 
-STAGING = "staging"
 LOCK_WAIT = 300.0  # seconds that a write waits for another writer of the same live store
 LOCK_POLL = 0.05
 
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """The rows that one task attempt staged: in a file, as parts, or none; its partition, and its streaming query, if
-    any."""
+    """The rows that one task attempt staged: in files of so many bytes, as parts, or none; its partition, and its
+    streaming query, if any."""
 
-    file: str | None
+    files: tuple[str, ...]
     partition: int
     query_id: str | None = None
     parts: tuple[StagedPart, ...] = ()
+    bytes: int = 0
 
     @property
     def has_rows(self) -> bool:
-        return self.file is not None or bool(self.parts)
+        return bool(self.files) or bool(self.parts)
+
+    @property
+    def names(self) -> list[str]:
+        """The files that the attempt wrote, by their names in the store."""
+        return [*self.files, *(name for part in self.parts for name in part.names)]
 
 
-def check_target(path: str, schema: StructType) -> pa.Schema:
-    """The Arrow schema of the rows to write. Raises ReadOnlyError, UnsupportedError KEYED_WRITE or InvalidInputError
-    WRONG_SCHEMA before any task."""
-    return checked_target(path, schema)[0]
+@dataclass(frozen=True)
+class WriteTarget:
+    """A store that is written, and the Arrow schema of the rows; can be pickled."""
+
+    location: Location
+    storage: Storage
+    spec: StoreSpec
+    schema: pa.Schema
+
+    def task_write(self, overwrite: bool) -> TaskWrite | None:
+        """Return the plan by which tasks resolve the rows; None where the process that commits does."""
+        return None if overwrite else task_write(self.storage, self.spec)
 
 
-def checked_target(path: str, schema: StructType) -> tuple[pa.Schema, StoreSpec]:
-    """The result of `check_target`, and the description of the store."""
+def checked_target(path: str, schema: StructType) -> WriteTarget:
+    """The store at a path, for rows of a schema. Raises ReadOnlyError, UnsupportedError KEYED_WRITE or
+    InvalidInputError WRONG_SCHEMA before any task."""
     location = parse_location(path)
-    if not location.is_local:
-        raise not_local(location, "writing needs")
-    spec = rows_spec(location.path)
+    table = rows_table(location.uri)
     arrow = arrow_schema(schema)
-    check_columns(spec, arrow)
-    return arrow, spec
+    check_columns(table.spec, arrow)
+    return WriteTarget(location, table.storage, table.spec, arrow)
 
 
-def stage(folder: Path, batches: Iterator[pa.RecordBatch], write: TaskWrite | None) -> Staged:
+def stage(folder: StagingFolder, batches: Iterator[pa.RecordBatch], write: TaskWrite | None) -> Staged:
     """Stage the rows of one task in files with unique names in ``folder``; ``write`` resolves them if they are many."""
     context = TaskContext.get()
     partition = 0 if context is None else context.partitionId()
@@ -86,44 +95,39 @@ def stage(folder: Path, batches: Iterator[pa.RecordBatch], write: TaskWrite | No
         if are_many:
             with message_only():
                 parts = write.in_folder(folder).stage((partition,), itertools.chain(first, batches))
-            return Staged(None, partition, query_id, tuple(parts))
+            return Staged((), partition, query_id, tuple(parts))
     if not first:
-        return Staged(None, partition, query_id)
-    path = folder / f"{partition:06d}-{uuid.uuid4().hex}.arrow"
-    try:
-        with (
-            disk_errors("stage rows in", path),
-            pa.OSFile(str(path), "wb") as sink,
-            pa.ipc.new_stream(sink, first[0].schema) as file,
-        ):
-            for batch in itertools.chain(first, batches):
-                file.write_batch(batch)
-    except StorageError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
-            raise staging_gone(str(folder)) from None
-        raise
-    return Staged(str(path), partition, query_id)
+        return Staged((), partition, query_id)
+    with folder.removing_failed() as attempt:
+        files, size = attempt.create_rows(f"{partition:06d}-", itertools.chain(first, batches))
+    return Staged(files, partition, query_id, bytes=size)
 
 
 def commit_staged(
-    path: Path,
-    schema: pa.Schema,
+    target: WriteTarget,
+    folder: StagingFolder,
     staged: Sequence[Staged],
     overwrite: bool,
     transaction: tuple[str, int] | None,
     write: TaskWrite | None,
 ) -> None:
-    """Commit all rows of ``staged``, in order of their partitions, as one version of the store at ``path``."""
+    """Commit all rows of ``staged``, in order of their partitions, as one version of the store."""
     ordered = sorted(staged, key=lambda m: m.partition)
-    files = [m.file for m in ordered if m.file is not None]
-    if write is not None and (any(m.parts for m in ordered) or _size(files) > PART_BYTES):
-        _commit_parts(path, ordered, transaction, write)
+    if write is not None and (any(m.parts for m in ordered) or sum(m.bytes for m in ordered) > PART_BYTES):
+        try:
+            _commit_parts(target, folder, ordered, transaction, write)
+        except CommitUnknownError:
+            raise
+        except StateStoreError:
+            folder.remove_unnamed((), [name for message in ordered for name in message.names])
+            raise
         return
+    files = [name for m in ordered for name in m.files]
     deadline = time.monotonic() + LOCK_WAIT
     while True:
-        reader = pa.RecordBatchReader.from_batches(schema, _batches(files))
+        reader = pa.RecordBatchReader.from_batches(target.schema, folder.rows(files))
         try:
-            with message_only(), connect(path.parent).open_store(path.name) as store:
+            with message_only(), open_store_at(target.location) as store:
                 store.write(reader, mode="overwrite" if overwrite else "append", transaction=transaction)
             return
         except ConflictError as error:
@@ -133,45 +137,32 @@ def commit_staged(
             time.sleep(LOCK_POLL)
 
 
-def _commit_parts(path: Path, staged: list[Staged], transaction: tuple[str, int] | None, write: TaskWrite) -> None:
+def _commit_parts(
+    target: WriteTarget,
+    folder: StagingFolder,
+    staged: list[Staged],
+    transaction: tuple[str, int] | None,
+    write: TaskWrite,
+) -> None:
     """Commit parts, with further ones of the rows that tasks left as they were."""
-    with message_only(), connect(path.parent).open_store(path.name) as store:
+    with message_only(), open_store_at(target.location) as store:
         assert isinstance(store, NaturalVersionedStore)
         parts: list[StagedPart] = []
         for resolved, messages in itertools.groupby(staged, key=lambda m: bool(m.parts)):
             if resolved:
                 parts += itertools.chain.from_iterable(message.parts for message in messages)
                 continue
-            found = [m for m in messages if m.file is not None]
+            found = [m for m in messages if m.files]
             if found:
-                batches = _batches([m.file for m in found if m.file is not None])
-                parts += write.in_folder(Path(str(found[0].file)).parent).stage((found[0].partition,), batches)
+                batches = folder.rows([name for m in found for name in m.files])
+                parts += write.in_folder(folder).stage((found[0].partition,), batches)
         write_parts(store, parts, transaction)
 
 
-def remove_folder(folder: Path) -> None:
-    """Remove ``folder`` and the staging folder around it, unless another write is staging there."""
-    shutil.rmtree(folder, ignore_errors=True)
-    with contextlib.suppress(OSError):
-        folder.parent.rmdir()
-
-
-def _size(files: Sequence[str]) -> int:
-    try:
-        return sum(Path(file).stat().st_size for file in files)
-    except OSError:
-        return 0  # reading the files reports what is wrong
-
-
-def _batches(files: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    for file in files:
-        try:
-            yield from read_stream(map_regular(file))
-        except FileNotFoundError:
-            raise staging_gone(file) from None
-        except (NotADirectoryError, ValueError) as error:
-            raise CorruptError(
-                ErrorCode.STAGED_FILE,
-                f"{file}: not the rows that a task wrote ({error}); run the write again, and keep the staging folder "
-                "until it has ended",
-            ) from error
+def remove_staged(storage: Storage, staged: Sequence[Any]) -> None:
+    """Remove the files of task attempts whose rows are not committed."""
+    for message in staged:
+        if isinstance(message, Staged):
+            for name in message.names:
+                with contextlib.suppress(StateStoreError):
+                    storage.delete(name)

@@ -7,10 +7,7 @@ transaction is then found in the log, and the batch changes nothing.
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -18,18 +15,11 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from statestore.catalog.stores.versioned.task_writes import task_write
+from statestore.catalog.commits.parts.staging_folder import STAGING, StagingFolder
 from statestore.connector.options import application_of
 from statestore.connector.spark.location import checked_path
-from statestore.connector.spark.staging import (
-    STAGING,
-    Staged,
-    check_target,
-    checked_target,
-    commit_staged,
-    remove_folder,
-    stage,
-)
+from statestore.connector.spark.s3a import with_settings
+from statestore.connector.spark.staging import Staged, checked_target, commit_staged, remove_staged, stage
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 
@@ -48,15 +38,14 @@ class StateStoreStreamWriter(DataSourceStreamArrowWriter):
     """
 
     def __init__(self, path: str, schema: StructType, overwrite: bool, options: Mapping[str, str]) -> None:
-        self._schema, spec = checked_target(path, schema)
-        self._path = Path(path).absolute()
-        self._write = None if overwrite else task_write(self._path, spec)
+        self._target = checked_target(path, schema)
+        self._write = self._target.task_write(overwrite)
         self._overwrite = overwrite
         self._application = application_of(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         folder = self._folder(_query_id())
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.make()
         return stage(folder, iterator, self._write)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -67,28 +56,23 @@ class StateStoreStreamWriter(DataSourceStreamArrowWriter):
         # A batch without rows has nothing to record, however often it is repeated.
         if self._overwrite or any(m.has_rows for m in staged):
             transaction = (self._application or query_id, batchId)
-            commit_staged(self._path, self._schema, staged, self._overwrite, transaction, self._write)
+            commit_staged(self._target, self._folder(query_id), staged, self._overwrite, transaction, self._write)
         # Everything that the query staged belongs to this batch, or to attempts at this batch and earlier ones.
-        remove_folder(self._folder(query_id))
+        self._folder(query_id).remove()
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        for message in messages:
-            if isinstance(message, Staged):
-                files = [] if message.file is None else [message.file]
-                for file in itertools.chain(files, *(part.paths for part in message.parts)):
-                    with contextlib.suppress(OSError):
-                        Path(file).unlink()
+        remove_staged(self._target.storage, messages)
 
-    def _folder(self, query_id: str) -> Path:
-        return self._path / STAGING / query_id
+    def _folder(self, query_id: str) -> StagingFolder:
+        return StagingFolder(self._target.storage, f"{STAGING}/{query_id}")
 
 
 def update_writer(path: str | None, schema: StructType, given: Mapping[str, str]) -> Callable[[DataFrame, int], None]:
     """The function for ``foreachBatch`` that writes the batches of update mode, which Spark does not offer to Python
     sinks. Rows, commits and transaction ids are those of `StateStoreStreamWriter`. Path, options and schema are checked
     now."""
-    location = checked_path({**given, **({} if path is None else {"path": path})})
-    check_target(location, schema)
+    location = with_settings(checked_path({**given, **({} if path is None else {"path": path})}), given)
+    checked_target(location, schema)
     application = application_of(given)
 
     def write(rows: DataFrame, batch: int) -> None:

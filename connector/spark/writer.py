@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from statestore.catalog.stores.versioned.task_writes import task_write
+from statestore.catalog.commits.parts.staging_folder import StagingFolder
 from statestore.connector.options import is_by_key_groups, transaction_of
-from statestore.connector.spark.staging import STAGING, Staged, checked_target, commit_staged, remove_folder, stage
+from statestore.connector.spark.staging import Staged, checked_target, commit_staged, stage
 
 
 class StateStoreWriter(DataSourceArrowWriter):
@@ -24,15 +22,14 @@ class StateStoreWriter(DataSourceArrowWriter):
     """
 
     def __init__(self, path: str, schema: StructType, overwrite: bool, options: Mapping[str, str]) -> None:
-        self._schema, spec = checked_target(path, schema)
-        self._path = Path(path).absolute()
+        self._target = checked_target(path, schema)
         self._overwrite = overwrite
         self._transaction = transaction_of(options)
         is_by_key_groups(options)  # Spark has placed the rows already; a wrong value is refused as elsewhere
-        self._write = None if overwrite else task_write(self._path, spec)
-        self._folder = self._path / STAGING / uuid.uuid4().hex
+        self._write = self._target.task_write(overwrite)
+        self._folder = StagingFolder.of_new_write(self._target.storage)
         # Not made by the tasks: one that still runs after an abort must not make the folder again.
-        self._folder.mkdir(parents=True)
+        self._folder.make()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return stage(self._folder, iterator, self._write)
@@ -40,9 +37,9 @@ class StateStoreWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         staged = [m for m in messages if isinstance(m, Staged)]
         try:
-            commit_staged(self._path, self._schema, staged, self._overwrite, self._transaction, self._write)
+            commit_staged(self._target, self._folder, staged, self._overwrite, self._transaction, self._write)
         finally:
-            remove_folder(self._folder)
+            self._folder.remove()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        remove_folder(self._folder)
+        self._folder.abandon()

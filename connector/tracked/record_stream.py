@@ -7,7 +7,6 @@ snapshot; a stream that falls further behind stops with an error.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from statestore.catalog.keyed.snapshots.shared_log import shared_log
 from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotEntry, SnapshotLog
+from statestore.catalog.log.storage import Storage
 from statestore.connector.keyed.emitted_records import read_emitted
 from statestore.connector.keyed.keyed_job import open_keyed
 from statestore.connector.spark.errors import message_only
@@ -24,23 +24,25 @@ from statestore.connector.spark.schema import spark_schema
 from statestore.connector.tracked.snapshots import INITIAL
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError
+from statestore.formats.places.locations import Location, parse_location
 from statestore.formats.segments.segment_meta import FileRef
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-NAME = "statestore_emitted"
+NAME, URI = "statestore_emitted", "secret.uri"
 Offset = dict[str, Any]
 
 
-def emitted_stream(spark: SparkSession, folder: Path, output: pa.Schema) -> DataFrame:
+def emitted_stream(spark: SparkSession, place: Location, output: pa.Schema) -> DataFrame:
     """A streaming DataFrame of emitted records, from the oldest kept ones on."""
     try:
         spark.dataSource.register(EmittedRecords)
     except PySparkException as error:
         if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
             raise
-    return spark.readStream.format(NAME).schema(spark_schema(output)).load(str(folder))
+    # The path may be shown; Spark hides the values of options whose names say that they are secret.
+    return spark.readStream.format(NAME).schema(spark_schema(output)).option(URI, place.uri).load(str(place))
 
 
 class EmittedRecords(DataSource):
@@ -51,44 +53,44 @@ class EmittedRecords(DataSource):
         return NAME
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return EmittedReader(Path(self.options["path"]))
+        return EmittedReader(parse_location(self.options[URI]))
 
 
 class EmittedPartition(InputPartition):
     """A file of one task."""
 
-    def __init__(self, file: FileRef) -> None:
+    def __init__(self, storage: Storage, file: FileRef) -> None:
         super().__init__(file.name)
-        self.file = file
+        self.storage, self.file = storage, file
 
 
 class EmittedReader(DataSourceStreamReader):
     """A reader of micro-batches of versions."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, place: Location) -> None:
+        self._place = place
 
     def initialOffset(self) -> Offset:
         """The offset before the oldest kept records."""
         with message_only():
-            log, store = self._log()
+            log, store, _ = self._log()
             kept = [version for version, entry in log.with_outputs().items() if entry.outputs]
             return {"version": min(kept) - 1 if kept else log.newest, "store": store}
 
     def latestOffset(self, *given: Any) -> Offset:
         with message_only():
-            log, store = self._log()
+            log, store, _ = self._log()
             return {"version": log.newest, "store": store}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """The files of the versions in a range. Raises NotFoundError STORE_REPLACED or RECORDS_NOT_KEPT."""
         with message_only():
-            log, store = self._log()
+            log, store, storage = self._log()
             if start["store"] != store or start["version"] > log.newest:
                 raise NotFoundError(
                     ErrorCode.STORE_REPLACED,
                     f"the stream has read the records up to version {start['version']} of another store than the one "
-                    f"at {self._folder}; restart the query with a new checkpoint",
+                    f"at {self._place}; restart the query with a new checkpoint",
                 )
             entries = log.entries[start["version"] : end["version"]]
             kept = log.with_outputs()
@@ -99,19 +101,20 @@ class EmittedReader(DataSourceStreamReader):
                     f"the records of version {lost[0]} were discarded with its snapshot before the stream read them; "
                     "retain more snapshots (retained=…), and restart the query with a new checkpoint",
                 )
-            return [EmittedPartition(file) for entry in entries for file in entry.outputs]
+            return [EmittedPartition(storage, file) for entry in entries for file in entry.outputs]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, EmittedPartition)
         with message_only():
-            yield from read_emitted(self._folder, partition.file)
+            yield from read_emitted(partition.storage, partition.file)
 
     def commit(self, end: Offset) -> None:
         """Nothing to release: records are kept with their snapshot."""
 
-    def _log(self) -> tuple[SnapshotLog, str]:
-        with open_keyed(self._folder) as store:
-            return shared_log(self._folder, store.spec.store_id), store.spec.store_id
+    def _log(self) -> tuple[SnapshotLog, str, Storage]:
+        with open_keyed(self._place) as store:
+            storage = store.files()
+            return shared_log(storage, store.spec.store_id), store.spec.store_id, storage
 
 
 def _may_have_emitted(entry: SnapshotEntry) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -12,6 +11,7 @@ import pyarrow as pa
 from statestore.catalog.keyed.snapshots.shared_log import shared_log
 from statestore.connector.keyed.keyed_job import open_keyed
 from statestore.connector.tracked.tracked_states import STATE
+from statestore.formats.places.locations import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,7 +28,7 @@ class StateSnapshot:
     commit. Rows are read only when they are requested.
     """
 
-    folder: Path
+    place: Location
     version: int
     batch: int | None
     time: datetime
@@ -36,7 +36,7 @@ class StateSnapshot:
     def scan(self) -> pa.RecordBatchReader:
         """The key columns and ``value``, the state. NotFoundError VERSION_NOT_FOUND if the snapshot was discarded
         meanwhile."""
-        with open_keyed(self.folder) as store:
+        with open_keyed(self.place) as store:
             return store.scan(STATE, version=self.version)
 
     def to_arrow(self) -> pa.Table:
@@ -46,17 +46,17 @@ class StateSnapshot:
     def to_spark(self, spark: SparkSession) -> DataFrame:
         """The rows of `scan` as a DataFrame, read by key group when needed."""
         reader = spark.read.format("arrow_statestore").option("versionAsOf", str(self.version))
-        return reader.load(str(self.folder / STATE))
+        return reader.load(self.place.at(STATE).uri)
 
 
-def snapshots_of(folder: Path) -> list[StateSnapshot]:
+def snapshots_of(place: Location) -> list[StateSnapshot]:
     """The kept snapshots of the store, oldest first."""
-    with open_keyed(folder) as store:
-        log = shared_log(folder, store.spec.store_id)
+    with open_keyed(place) as store:
+        log = shared_log(store.files(), store.spec.store_id)
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
     return [
         StateSnapshot(
-            folder,
+            place,
             entry.version,
             None if entry.transaction is None else entry.transaction[1],
             epoch + timedelta(microseconds=entry.timestamp),

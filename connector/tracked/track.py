@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from statestore.catalog.catalog import connect
-from statestore.connector.keyed.keyed_job import Work, folder_of, make_job, open_keyed
+from statestore.catalog.log.storage_places import storage_at
+from statestore.catalog.log.store_spec import STORE_FILE
+from statestore.connector.keyed.keyed_job import Work, make_job, open_keyed, place_of
 from statestore.connector.spark.collations import check_frame_keys
 from statestore.connector.spark.schema import arrow_schema
 from statestore.connector.supported_spark import check_frame
@@ -22,6 +24,7 @@ from statestore.connector.tracked.types import record_schema
 from statestore.connector.tracked.types import state_type as parsed_state_type
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
+from statestore.formats.places.locations import Location
 from statestore.formats.table_columns import unknown_row_column
 
 if TYPE_CHECKING:
@@ -41,7 +44,7 @@ def track_state_by_key(
     """Track a state for each key of a stream or DataFrame of Spark.
 
     `Tracked.start` runs a stream, and `Tracked.run` a DataFrame. Each batch becomes one version of the keyed store at
-    path ``store``, which is created if absent.
+    ``store``, a path or the URI of a place in an object store, which is created if absent.
 
     ``key`` names the key columns; the other columns of a row are its value. ``state_type`` is a type ("bigint") or
     columns ("n bigint, last timestamp"), which the function gets as a dict. ``output_type`` lists the columns of
@@ -63,7 +66,7 @@ def track_state_by_key(
         raise InvalidInputError(
             ErrorCode.INVALID_OPTION, f"spec is {spec!r}; expected one made with StateSpec.function(f)"
         )
-    folder, given = folder_of(store), arrow_schema(rows.schema)
+    place, given = place_of(store), arrow_schema(rows.schema)
     names = [key] if isinstance(key, str) else list(key)
     check_frame_keys(rows.schema, names)
     state, output = parsed_state_type(state_type), record_schema(output_type)
@@ -73,9 +76,9 @@ def track_state_by_key(
             ErrorCode.WRONG_SCHEMA,
             f"the rows have a column {KEY!r}; the function gets another column of that name: rename it",
         )
-    _create_where_absent(folder, given, names)
-    with open_keyed(folder) as opened:
-        job = make_job(opened, folder, names, given, output, _work(spec, state, values), "incremental")
+    _create_where_absent(place, given, names)
+    with open_keyed(place) as opened:
+        job = make_job(opened, place, names, given, output, _work(spec, state, values), "incremental")
         if spec.partitions is not None:
             opened.task_groups(spec.partitions)
     return Tracked(rows, job, spec, state, clock)
@@ -96,11 +99,11 @@ def value_indexes(rows: pa.Schema, key: Sequence[str]) -> tuple[int, ...]:
     return tuple(index for index, name in enumerate(rows.names) if name not in exact and name.lower() not in other)
 
 
-def _create_where_absent(folder: Path, rows: pa.Schema, key: Sequence[str]) -> None:
-    if (folder / "store.json").exists():
+def _create_where_absent(place: Location, rows: pa.Schema, key: Sequence[str]) -> None:
+    if storage_at(place).exists(STORE_FILE):
         return
     missing = [name for name in key if name not in rows.names]
     if missing:
         raise unknown_row_column(missing[0], "the rows", rows.names)
     columns = {name: rows.field(name).type for name in key}
-    connect(folder.parent).create_store(folder.name, kind="keyed", key=columns).close()
+    connect(place.parent.uri).create_store(place.name, kind="keyed", key=columns).close()

@@ -83,18 +83,18 @@ class Tracked:
         Each record is read once, as the query's checkpoint and the sink ensure. The stream begins with the oldest
         batch whose snapshot is kept, so ``retained`` must be at least the number of batches that it may fall behind.
         """
-        return emitted_stream(self.rows.sparkSession, self.job.folder, self.job.output)
+        return emitted_stream(self.rows.sparkSession, self.job.place, self.job.output)
 
     def state_snapshots(self) -> list[StateSnapshot]:
         """The states of all keys after each kept batch, oldest first."""
-        return snapshots_of(self.job.folder)
+        return snapshots_of(self.job.place)
 
     def _batch(self, rows: DataFrame, transaction: Transaction | None, retained: int | None, *, keeps: bool) -> int:
         label = "the batch" if transaction is None else f"batch {transaction[1]} of application {transaction[0]!r}"
         begun = None
         if self.clock is not None:
             begun = to_us(self.clock(0 if transaction is None else transaction[1]), "clock")
-        with open_keyed(self.job.folder) as store:
+        with open_keyed(self.job.place) as store:
             if self.spec.initial is not None and not store.retained():
                 self._put_initial(rows, None if transaction is None else transaction[0], begun)
             return run_batch(
@@ -119,8 +119,8 @@ class Tracked:
         taken = {name.lower() for name in names}
         values = tuple(index for index, name in enumerate(schema.names) if name.lower() not in taken)
         work = InitialStates(self.state_type, self.spec.timeout_ms is not None, values)
-        with open_keyed(self.job.folder) as store:
-            job = make_job(store, self.job.folder, names, schema, self.job.output, work, "incremental")
+        with open_keyed(self.job.place) as store:
+            job = make_job(store, self.job.place, names, schema, self.job.output, work, "incremental")
             transaction = None if application is None else (application, INITIAL)
             run_batch(
                 store,

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import islice
 from struct import Struct
 
 from statestore.formats.kafka.changelogs.record_log import RecordLog
@@ -58,11 +57,16 @@ def _guess(kind: str, evidence: str, sample: list[_Record], cut: Callable[[bytes
 
 
 def _sample(log: RecordLog) -> Iterable[_Record]:
-    for records in islice(log.read(), 1):
-        chosen = records.first(SAMPLED).batch(("key", "value", "timestamp"))
+    """The first SAMPLED records of a log, those with a key. A source is free to cut its records into lots."""
+    wanted = SAMPLED
+    for records in log.read():
+        chosen = records.first(wanted).batch(("key", "value", "timestamp"))
         for key, value, timestamp in zip(*(column.to_pylist() for column in chosen.columns), strict=True):
             if key is not None:
                 yield _Record(key, value, timestamp)
+        wanted -= len(chosen)
+        if wanted <= 0:
+            return
 
 
 def _sequence(record: _Record) -> int:

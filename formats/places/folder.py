@@ -66,6 +66,11 @@ class Seen:
     files: dict[str, bytes] = field(default_factory=dict)
 
 
+def nowhere(path: str) -> Folder:
+    """Return a folder in which there is nothing."""
+    return Folder(pafs.LocalFileSystem(), path, seen=Seen({path: {}}))
+
+
 @dataclass(frozen=True)
 class Folder:
     """A folder of a file system; ``path`` has no slash at the end. ``seen``: results that need no further request."""

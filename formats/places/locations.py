@@ -1,12 +1,12 @@
 """Locations of state: a local path, a ``file:`` URI, or a folder in an object store, HDFS or another file system.
 
     /data/checkpoint   file:/data/checkpoint   file:///data/checkpoint
-    s3://bucket/checkpoint?region=eu-west-1   (also s3a and s3n)   gs://…   abfs(s)://container@account.dfs…/…
+    s3://bucket/checkpoint?region=eu-west-1   (also s3a and s3n)   gs://…   abfs(s)://container@account.dfs…/…   az://…
     hdfs://namenode:8020/checkpoint   viewfs://…   and the schemes of an installed fsspec
     schemes of engines, whose locations are servers and no folders (``Engine.schemes``)
 
 Names are read as Spark and Hadoop read them: a percent sign is a percent sign. Only options after ``?`` are encoded.
-They are those of pyarrow's URIs, and for S3 ``session_token`` and ``anonymous``.
+They are those of pyarrow's URIs, and for S3 ``access_key``, ``secret_key``, ``session_token`` and ``anonymous``.
 Credentials come from where the tools of the storage find them. Passwords and
 options are never shown.
 """
@@ -31,15 +31,21 @@ from statestore.formats.errors import InvalidInputError, UnsupportedError
 
 LOCAL_SCHEME = "file"
 ARROW_SCHEMES = {
-    "s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "gcs": "gs", "abfs": "abfs", "abfss": "abfss", "hdfs": "hdfs",
-    "viewfs": "viewfs",
+    "s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "gcs": "gs", "abfs": "abfs", "abfss": "abfss", "az": "abfs",
+    "azure": "abfs", "hdfs": "hdfs", "viewfs": "viewfs",
 }  # fmt: skip
 """The schemes that pyarrow opens, and its spelling of each."""
+
+S3, GCS, AZURE = "s3", "gs", "az"
+OBJECT_SCHEMES = {
+    "s3": S3, "s3a": S3, "s3n": S3, "gs": GCS, "gcs": GCS, "abfs": AZURE, "abfss": AZURE, "az": AZURE, "azure": AZURE,
+}  # fmt: skip
+"""The schemes of object stores, in which warehouses can be, and the kind of each."""
 
 _BUCKETS = {"s3": "bucket", "gs": "bucket", "abfs": "container", "abfss": "container"}
 _URI = re.compile(r"([a-zA-Z][\w+.-]+):(/.*)", re.DOTALL)
 _MOST_BYTES, _MOST_OF_A_NAME = 8192, 1024  # of a URI with its options
-_S3_OPTIONS = ("session_token", "anonymous")
+_S3_OPTIONS = ("access_key", "secret_key", "session_token", "anonymous")
 _LOCAL_HOSTS = ("", "localhost")
 
 
@@ -104,7 +110,7 @@ def parse_location(text: str | os.PathLike[str]) -> Location:
     bare, _, options = rest.partition("?")
     if bare.startswith("//"):
         authority, _, path = bare[2:].partition("/")
-    elif scheme in ("s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss"):
+    elif ARROW_SCHEMES.get(scheme) in _BUCKETS:
         authority, _, path = bare[1:].partition("/")  # the form in which pathlib writes a URI
     else:
         authority, path = "", bare
@@ -114,6 +120,11 @@ def parse_location(text: str | os.PathLike[str]) -> Location:
             ErrorCode.INVALID_LOCATION, f"{scheme}:{bare} has no {bucket}; expected {scheme}://{bucket}/folder"
         )
     return Location(path.strip("/"), scheme, authority, options)
+
+
+def is_object_store(location: Location) -> bool:
+    """Return whether a location lies in an object store, so that a warehouse can be there."""
+    return location.scheme in OBJECT_SCHEMES
 
 
 def is_relative(text: str) -> bool:
@@ -192,7 +203,7 @@ def _local_path(uri: str, rest: str) -> str:
 
 @lru_cache(maxsize=32)
 def _opened(uri: str) -> tuple[pafs.FileSystem, str]:
-    """Open a URI. For S3 there are also the options ``session_token`` and ``anonymous``, which pyarrow's URIs lack."""
+    """Open a URI. For S3 there are also the options of `_S3_OPTIONS`, which pyarrow's URIs lack."""
     address, _, options = uri.partition("?")
     own = {}
     if uri.startswith("s3:"):
@@ -202,7 +213,8 @@ def _opened(uri: str) -> tuple[pafs.FileSystem, str]:
     filesystem, base = pafs.FileSystem.from_uri(uri)
     if own:
         _, (settings,) = filesystem.__reduce__()  # the only place where pyarrow says its settings
-        changed = {"anonymous": True} if own.get("anonymous") == "true" else {"session_token": own.get("session_token")}
+        anonymous = own.pop("anonymous", "") == "true"
+        changed: dict[str, object] = {"anonymous": True} if anonymous else dict(own)
         filesystem = pafs.S3FileSystem(**{name: value or None for name, value in (settings | changed).items()})
     return filesystem, base
 
@@ -259,8 +271,7 @@ def _through_fsspec(location: Location) -> tuple[pafs.FileSystem, str]:
 
 
 def not_local(location: Location, what: str) -> UnsupportedError:
-    """The error for operations that need a local directory: writing, and reading stores of our own."""
+    """The error for operations that need a local directory."""
     return UnsupportedError(
-        ErrorCode.UNSUPPORTED_PATH,
-        f"{location}: {what} a local directory; elsewhere only checkpoints of Structured Streaming can be read",
+        ErrorCode.UNSUPPORTED_PATH, f"{location}: {what} a local directory, and this is none; use one"
     )

@@ -35,7 +35,7 @@ _ONLY_ARROW = ("role_arn", "session_name", "external_id", "tls_ca_file_path", "f
 _CHUNK = 1 << 20
 
 
-class _Process:
+class ObstoreUse:
     """Whether this process is a fork of one that used obstore, whose threads it lacks."""
 
     used = False
@@ -43,7 +43,7 @@ class _Process:
 
 
 def _after_fork() -> None:
-    _Process.forked = _Process.used
+    ObstoreUse.forked = ObstoreUse.used
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -145,7 +145,7 @@ class S3Object:
 
 def s3_object(filesystem: pafs.FileSystem, path: str) -> S3Object | None:
     """The object at a path of a file system; None if that is not S3, or pyarrow has to read it."""
-    if not isinstance(filesystem, pafs.S3FileSystem) or _Process.forked:
+    if not isinstance(filesystem, pafs.S3FileSystem) or ObstoreUse.forked:
         return None
     _, (options,) = filesystem.__reduce__()  # the only place where pyarrow says its settings
     given = {name: value for name, value in options.items() if isinstance(value, str | bool)}
@@ -201,11 +201,11 @@ def _credentials(options: Mapping[str, Any]) -> dict[str, str] | None:
         return {**found, **({"session_token": options["session_token"]} if options.get("session_token") else {})}
     if os.environ.get("AWS_ACCESS_KEY_ID"):
         return found | {given: os.environ[name.upper()] for name, given in _KEYS.items() if name.upper() in os.environ}
-    profile = _profile()
+    profile = profile_keys()
     return None if profile is None else found | profile
 
 
-def _profile() -> dict[str, str] | None:
+def profile_keys() -> dict[str, str] | None:
     """The keys of the user's profile; none where there is no profile; None for one that is more than lasting keys."""
     name = os.environ.get("AWS_PROFILE") or os.environ.get("AWS_DEFAULT_PROFILE") or "default"
     home = Path(os.environ.get("HOME") or "/", ".aws")
@@ -232,7 +232,7 @@ def _profile() -> dict[str, str] | None:
 def _client(bucket: str, settings: tuple[tuple[str, str], ...]) -> Any:
     from obstore.store import S3Store
 
-    _Process.used = True
+    ObstoreUse.used = True
     plain_http = dict(settings).get("endpoint", "").startswith("http://")
     return S3Store(bucket, config=cast(Any, dict(settings)), client_options={"allow_http": plain_http})
 

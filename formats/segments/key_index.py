@@ -112,7 +112,7 @@ class KeyIndex:
     def open(cls, ref: FileRef, data: pa.Buffer) -> KeyIndex:
         """Open an index file. Raises CorruptError if it is not a key index of the recorded length and checksums."""
         verified = VerifiedBytes(ref, data)
-        schema, batches = open_file(verified, partial(_check_schema, ref))
+        schema, batches = open_file(verified, partial(check_schema, ref))
         if len(batches) != 1:
             raise corrupt(ref, f"not a key index ({FORMAT.decode()})")
         if schema.metadata[FORMAT_KEY] == FORMAT_OF_GROUPS:
@@ -293,7 +293,8 @@ def _grouped(verified: VerifiedBytes, batch: pa.RecordBatch) -> tuple[Hashes, Ro
     return numbers, rows, None, groups
 
 
-def _check_schema(ref: FileRef, stored: pa.Schema) -> None:
+def check_schema(ref: FileRef, stored: pa.Schema) -> None:
+    """Raise CorruptError SEGMENT_CORRUPT unless a file has the columns of a key index."""
     if not any(stored.equals(known, check_metadata=True) for known in (SCHEMA, SCHEMA_OF_GROUPS)):
         raise corrupt(ref, f"not a key index ({FORMAT.decode()})")
 

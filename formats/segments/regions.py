@@ -2,18 +2,24 @@
 
 A flipped bit in an Arrow file is usually silent and sometimes kills the process. So no byte of a mapped file is read
 before its region has matched the checksum that the commit recorded. Each region is hashed once per opened file.
+
+Of a file in an object store, regions that do not match their checksums are fetched first
+(`statestore.formats.places.object_cache`).
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import pyarrow as pa
 import xxhash
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError
+from statestore.formats.places.object_cache import REGION_BYTES as REGION_BYTES
+from statestore.formats.places.object_cache import CachedObject
 from statestore.formats.segments.segment_meta import FileRef
 
-REGION_BYTES = 1 << 20
 CHECKSUM_DIGITS = 16
 
 
@@ -56,11 +62,12 @@ class VerifiedBytes:
     threads: a race can only cause a region to be hashed twice.
     """
 
-    def __init__(self, ref: FileRef, data: pa.Buffer) -> None:
+    def __init__(self, ref: FileRef, data: pa.Buffer | CachedObject) -> None:
         check_length(ref, data.size)
         self.ref = ref
-        self.data = data
-        self._view = memoryview(data)
+        self._cached = data if isinstance(data, CachedObject) else None
+        self.data: pa.Buffer = data.buffer if isinstance(data, CachedObject) else data
+        self._view = memoryview(self.data)
         self._pending = bytearray(b"\1") * (-(-data.size // REGION_BYTES))
         self.complete = not self._pending
 
@@ -76,6 +83,8 @@ class VerifiedBytes:
         pending = self._pending
         region = pending.find(1, offset // REGION_BYTES)
         last = (offset + length - 1) // REGION_BYTES
+        if self._cached is not None and 0 <= region <= last:
+            self._cached.fetch(missing_regions(self.ref, self._cached, [(offset, length)]))
         while 0 <= region <= last:
             self._check(region)
             pending[region] = 0
@@ -107,11 +116,41 @@ class VerifiedBytes:
         start = region * REGION_BYTES
         stop = min(start + REGION_BYTES, self.ref.bytes)
         actual = xxhash.xxh3_64_hexdigest(self._view[start:stop])
-        expected = self.ref.checksums[region * CHECKSUM_DIGITS : (region + 1) * CHECKSUM_DIGITS]
+        expected = expected_checksum(self.ref, region)
+        if actual != expected and self._cached is not None:  # the copy is damaged, or the object
+            self._cached.fetch([region])
+            actual = xxhash.xxh3_64_hexdigest(self._view[start:stop])
         if actual != expected:
             raise corrupt(
                 self.ref, f"region {region} (bytes {start} to {stop}) has checksum {actual}, the commit says {expected}"
             )
+
+
+def missing_regions(ref: FileRef, cached: CachedObject, ranges: Iterable[tuple[int, int]]) -> list[int]:
+    """Return the regions of these ranges (offset, length) that have to be fetched, ascending."""
+    last = -(-ref.bytes // REGION_BYTES)
+    return [region for region in _regions_of(ranges) if 0 <= region < last and not _is_there(ref, cached, region)]
+
+
+def _regions_of(ranges: Iterable[tuple[int, int]]) -> list[int]:
+    found: set[int] = set()
+    for offset, length in ranges:
+        found.update(range(offset // REGION_BYTES, (offset + length - 1) // REGION_BYTES + 1) if length else ())
+    return sorted(found)
+
+
+def _is_there(ref: FileRef, cached: CachedObject, region: int) -> bool:
+    if not cached.is_present(region):
+        part = memoryview(cached.buffer)[region * REGION_BYTES : (region + 1) * REGION_BYTES]
+        if xxhash.xxh3_64_hexdigest(part) != expected_checksum(ref, region):
+            return False
+        cached.know(region)
+    return True
+
+
+def expected_checksum(ref: FileRef, region: int) -> str:
+    """Return the checksum of a region by the commit."""
+    return ref.checksums[region * CHECKSUM_DIGITS : (region + 1) * CHECKSUM_DIGITS]
 
 
 def corrupt(ref: FileRef, problem: str) -> CorruptError:

@@ -200,6 +200,32 @@ class Segment:
             for row in range(low, high, chunk_rows):
                 yield whole.slice(row, min(chunk_rows, high - row))
 
+    def unread(self, name: str, row: int) -> tuple[pa.Array | None, int, VerifiedBytes]:
+        """A column of the batch of a row, whose bytes are not verified, with the row in it; None if it is compressed.
+
+        The caller verifies each byte before it is read.
+        """
+        number, first, _ = next(self._parts(row, row + 1))
+        batch = self._batches[number]
+        column = None if isinstance(batch, StoredBatch) else batch.column(self._position(name))
+        return column, first, self._verified
+
+    def ranges(self, names: Sequence[str], start: int, stop: int) -> list[tuple[int, int]]:
+        """Where these columns lie in the file, as (offset, length), in the batches of the rows [start, stop).
+
+        No byte of a column is read.
+        """
+        found: list[tuple[int, int]] = []
+        for number, _, _ in self._parts(start, stop):
+            batch = self._batches[number]
+            for position in map(self._position, names):
+                if isinstance(batch, StoredBatch):
+                    found += batch.ranges(position)
+                else:
+                    buffers = [buffer for buffer in batch.column(position).buffers() if buffer is not None]
+                    found += [(self._verified.offset_of(buffer), buffer.size) for buffer in buffers]
+        return found
+
     def stored(self, name: str, numbers: Sequence[int]) -> list[StoredColumn]:
         """A column in these batches with the addresses of its buffers. Hold the arrays while the addresses are used."""
         position = self._position(name)

@@ -132,6 +132,12 @@ class StoredBatch:
             raise corrupt(self._verified.ref, f"column {self.schema.names[position]!r}: {error}") from error
         return array, unpacked
 
+    def ranges(self, position: int) -> list[tuple[int, int]]:
+        """Return where the buffers of a column lie in the file, as (offset, length)."""
+        place = self._places[position]
+        buffers = self._message.buffers[place.buffer : place.buffer + place.buffers].tolist()
+        return [(self._body + offset, length) for offset, length in buffers]
+
     def stored_bytes(self, position: int) -> int:
         """Return the bytes of the file that a column of this batch takes."""
         place = self._places[position]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import duckdb
 import pytest
 from support.command_line import run
 from support.keyed.keyed_made import STATES, Made, Rows, make, prices, rows
+from support.keyed.keyed_places import DIRECTORY, MEMORY, warehouse_in
 from support.parameters import mostly_slow
 
 import statestore
@@ -23,12 +24,13 @@ from statestore.formats.state_table import Query
 from statestore.formats.values.filters import Filter
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+@pytest.fixture(scope="module", params=[DIRECTORY, MEMORY])
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
     """Snapshots 1 to 6 of two tasks, of which the third was discarded; and a plain store."""
-    made = make(tmp_path_factory.mktemp("warehouse"), seed=11, tasks=2, versions=6, discard=(3,))
-    prices(made.path, "prices")
-    return made
+    with warehouse_in(request.param, tmp_path_factory.mktemp("warehouse"), request) as place:
+        made = make(place, seed=11, tasks=2, versions=6, discard=(3,))
+        prices(made.path, "prices")
+        yield made
 
 
 def in_duckdb(connection: duckdb.DuckDBPyConnection, text: str) -> Rows:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from support.object_stores.s3_server import S3Server
 from support.parameters import mostly_slow
 from support.paths import ROOT
 from support.quick_spark import ENVIRONMENT
@@ -43,6 +44,9 @@ QUICK = ("time-travel",)
 FILE = re.compile(r"`((?:formats|catalog|connector|tests|benchmarks|examples|docs)/[\w./-]+)")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
+
+
+IN_A_DIRECTORY = re.compile(r"(?<![\w/])warehouse\b(?=[\"/ ])")
 
 
 @dataclass(frozen=True)
@@ -128,6 +132,23 @@ def test_examples_print_what_the_page_says(name: str, tmp_path: Path) -> None:
     assert printed == joined(mine, "text")
     for command, output in COMMAND.findall(joined(mine, "console")):
         assert run(["bash", "-c", command], tmp_path) == output, command
+
+
+@pytest.mark.slow
+def test_the_readme_runs_in_an_object_store(
+    s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same script prints the same with a location in S3 in place of ``warehouse``; keys are in the environment."""
+    for name, value in s3_server.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("STATESTORE_LOCAL", str(tmp_path / "local"))
+    monkeypatch.setenv("STATESTORE_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
+    mine = [Block(each.language, IN_A_DIRECTORY.sub("s3://states/readme", each.text)) for each in blocks(README)[1:]]
+    assert run([sys.executable, "-c", joined(mine, "python")], tmp_path) == joined(mine, "text")
+    for command, output in COMMAND.findall(joined(mine, "console")):
+        assert run(["bash", "-c", command], tmp_path) == output, command
+    assert not (tmp_path / "warehouse").exists()
 
 
 def test_the_reference_is_what_the_code_says() -> None:

@@ -8,25 +8,22 @@ change, and some are dropped. If a commit came after a part was resolved, all it
 from __future__ import annotations
 
 import itertools
-import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.catalog.commits.new_files import NewFiles, RowBlock
-from statestore.catalog.commits.parts.staged_parts import OpenedPart, StagedSegment, staging_gone
+from statestore.catalog.commits.parts.staged_parts import OpenedPart, StagedSegment
+from statestore.catalog.commits.parts.staging_folder import StagingFolder
 from statestore.catalog.commits.record_timelines import Closure, resolve
 from statestore.catalog.commits.sorted_records import Records
 from statestore.catalog.commits.version_ends import NewRows
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Bools, Hashes, Ints
-from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.key_hash import hash_keys
 
@@ -40,7 +37,7 @@ class JoinedSegment:
     """A segment of a part, and the ends that its rows get, DROPPED for those that go; None: those that they have."""
 
     staged: StagedSegment
-    folder: str
+    folder: StagingFolder
     anew: bool  # resolved against another version, which its rows name
     ends: Ints | None = None
     cut: int = DROPPED  # rows that start before are too late
@@ -48,9 +45,6 @@ class JoinedSegment:
     @property
     def is_unchanged(self) -> bool:
         return self.ends is None and not self.anew and self.cut <= self.staged.meta.min_valid_from
-
-    def path(self, name: str) -> str:
-        return f"{self.folder}/{name}"
 
 
 @dataclass
@@ -101,7 +95,8 @@ def _joined_part(opened: OpenedPart, log_state: LogState, cut: int) -> JoinedPar
     part = opened.part
     anew = part.version != log_state.version or cut > part.earliest
     values, tombstones = (
-        None if s is None else JoinedSegment(s, part.folder, anew, cut=cut) for s in (opened.values, opened.tombstones)
+        None if s is None else JoinedSegment(s, opened.folder, anew, cut=cut)
+        for s in (opened.values, opened.tombstones)
     )
     left = opened.left
     hashes = np.empty(0, np.uint64) if left is None else hash_keys(left[: len(opened.key_names)])
@@ -303,7 +298,7 @@ def _pieces(number: int, part: JoinedPart, hashes: tuple[int, int], contended: H
         if not len(rows):
             continue
         if segment.ends is None:
-            segment.ends = _on_disk(staged.file.int64("valid_to"), segment.folder)
+            segment.ends = segment.folder.copied(staged.file.int64("valid_to"))
         segment.ends[rows] = DROPPED
         times = staged.file.int64("valid_from")[rows]
         rows, times = rows[times >= part.cut], times[times >= part.cut]
@@ -341,17 +336,6 @@ def _by_arrival(part: JoinedPart, values: _Piece, tombstones: _Piece) -> _Piece:
     assert part.values is not None
     offset = np.where(both.kind == TOMBSTONES, part.values.staged.meta.rows, 0)
     return both.take(np.argsort(arrivals[both.row + offset], kind="stable"))
-
-
-def _on_disk(ends: Ints, folder: str) -> Ints:
-    """Return a copy of the ends in a mapped temporary file, so that the rows of a write need no memory."""
-    if not Path(folder).is_dir():
-        raise staging_gone(folder)
-    with disk_errors("write the ends of rows in", folder), tempfile.TemporaryFile(dir=folder) as file:
-        os.posix_fallocate(file.fileno(), 0, ends.nbytes)  # a write to a mapped page cannot report a full disk
-        copied: Ints = np.memmap(file, np.int64, "r+", shape=ends.shape)
-    copied[:] = ends
-    return copied
 
 
 def _segments(part: JoinedPart) -> list[JoinedSegment]:

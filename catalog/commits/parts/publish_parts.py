@@ -1,22 +1,23 @@
 """Publishing of the parts of a write as one commit.
 
-A segment of a part gets its name in the store by a hard link. One of which rows changed is written again before, one
-at a time. The parts are joined again for each attempt, against the newest version: a commit that came in between costs
-time and changes no answer.
+A segment of a part gets its name in the store by a hard link, or has it already (`StagingFolder`). One of which rows
+changed is written again before, one at a time. The parts are joined again for each attempt, against the newest version:
+a commit that came in between costs time and changes no answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
 from statestore.catalog.commits.claims import claim
 from statestore.catalog.commits.new_files import INDEX_MIN_ROWS, NewFiles, RowBlock
 from statestore.catalog.commits.parts.join_parts import Joined, JoinedSegment, join_parts
-from statestore.catalog.commits.parts.staged_parts import OpenedPart, StagedPart, stage_segment, staging_gone
+from statestore.catalog.commits.parts.staged_parts import OpenedPart, StagedPart, stage_segment
+from statestore.catalog.commits.parts.staging_folder import SEGMENTS, StagingFolder
 from statestore.catalog.commits.publish_commit import (
     MAX_ATTEMPTS,
     after_publish,
@@ -26,11 +27,13 @@ from statestore.catalog.commits.publish_commit import (
     remove_files,
     too_many_conflicts,
 )
-from statestore.catalog.log.log_state import LogState
-from statestore.catalog.log.storage import LocalStorage
+from statestore.catalog.log.log_state import LogState, file_names
+from statestore.catalog.log.storage import LocalStorage, Storage, local_root
 from statestore.catalog.log.store_identity import replaced
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.formats.errors import CommitUnknownError, StateStoreError, StorageError
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import CommitUnknownError, ConflictError, StateStoreError, StorageError
+from statestore.formats.places.object_cache import in_parallel
 from statestore.formats.segments.segment_meta import OPEN, SegmentMeta
 
 
@@ -46,11 +49,15 @@ class Judged:
     stream_time: int | None
 
 
+Judge = Callable[[LogState, Sequence[StagedPart]], Judged]
+"""Decides about the parts of a commit after a log state."""
+
+
 def commit_parts(
     files: SegmentFiles,
     base: LogState,
     parts: Sequence[StagedPart],
-    judge: Callable[[LogState, Sequence[StagedPart]], Judged],
+    judge: Judge,
     transaction: tuple[str, int] | None,
 ) -> LogState:
     """Commit the records of all parts, in the order of the parts, and return the log state with the commit.
@@ -58,8 +65,6 @@ def commit_parts(
     ``judge`` decides for each attempt which records are too late. The errors and the treatment of a transaction that
     the log already has are those of `commit_change`. Raises NotFoundError STORE_REPLACED for parts of another store.
     """
-    storage = files.storage
-    assert isinstance(storage, LocalStorage)
     for part in parts:
         if part.store != files.spec.store_id:
             raise replaced(f"store {files.spec.name!r}", part.store)
@@ -69,31 +74,41 @@ def commit_parts(
     files.settle()
     with files.publishing, claim(files.storage):  # before the log is read, see `commit_change`
         for _ in range(MAX_ATTEMPTS):
-            log_state, _lease = files.leased(log_state)
+            log_state, _lease = files.leased(log_state, commits=True)
             if is_committed(log_state, transaction):
-                return log_state
+                return _without_leftovers(files.storage, log_state, parts)
             judged = judge(log_state, parts)
-            committed = _attempt(files, storage, log_state, parts, judged, transaction)
+            committed = _attempt(files, log_state, parts, judged, transaction)
             if committed is not None:
-                return committed
+                return _without_leftovers(files.storage, committed, parts)
     raise too_many_conflicts(files)
+
+
+def _without_leftovers(storage: Storage, log_state: LogState, parts: Sequence[StagedPart]) -> LogState:
+    """Remove what the write left in an object store beside the files that the commit names."""
+    named = file_names(log_state) if local_root(storage) is None else set()
+    for folder in {part.folder for part in parts} if local_root(storage) is None else ():
+        known = [name for part in parts if part.folder == folder for name in part.names]
+        StagingFolder(storage, folder).remove_unnamed(named, known)
+    return log_state
 
 
 def _attempt(
     files: SegmentFiles,
-    storage: LocalStorage,
     log_state: LogState,
     parts: Sequence[StagedPart],
     judged: Judged,
     transaction: tuple[str, int] | None,
 ) -> LogState | None:
     """Return the log state with the parts as the next version; None if another commit took the version."""
+    storage = files.storage
     with claim(storage) as claimed:
-        new = NewFiles(claimed)
+        age = max((time.time() - part.begun for part in parts), default=0.0)
+        new = NewFiles(claimed, begun=time.monotonic() - age)
         try:
-            opened = [OpenedPart(files.spec, part) for part in parts]
+            opened = [OpenedPart(storage, files.spec, part) for part in parts]
             joined = join_parts(files, log_state, opened, judged.cuts, new)
-            rows = _add_segments(files, storage, log_state, joined)
+            rows = _add_segments(files, log_state, joined)
             new.add_closures([(name, log_state.version + 1, row, end) for name, row, end in joined.closures])
             new.write(storage)
             entry = new_entry(
@@ -110,13 +125,22 @@ def _attempt(
             published = publish(storage, new, entry)
         except CommitUnknownError:
             raise
-        except StateStoreError:  # any other exception (such as an interrupt) leaves the outcome unknown
+        except StateStoreError as error:  # any other exception (such as an interrupt) leaves the outcome unknown
             remove_files(storage, new)
-            raise
+            gone = _gone(storage, parts) if error.code == ErrorCode.FILE_NOT_FOUND else None
+            raise (gone or error) from error.__cause__
     return after_publish(storage, log_state, entry) if published else None
 
 
-def _add_segments(files: SegmentFiles, storage: LocalStorage, log_state: LogState, joined: Joined) -> list[int]:
+def _gone(storage: Storage, parts: Sequence[StagedPart]) -> ConflictError | None:
+    """Return the error for staged files that are no longer there; None if all are."""
+    for part in parts:
+        if not all(in_parallel(storage.exists, part.names)):
+            return StagingFolder(storage, part.folder).gone()
+    return None
+
+
+def _add_segments(files: SegmentFiles, log_state: LogState, joined: Joined) -> list[int]:
     """Name the segments of parts in the commit; return the numbers of its value rows and tombstones."""
     rows = list(joined.rows)
     links: dict[str, str] = {}
@@ -125,28 +149,55 @@ def _add_segments(files: SegmentFiles, storage: LocalStorage, log_state: LogStat
         named = meta if segment.is_unchanged else _written_anew(files, log_state, segment)
         if named is not None:
             rows[meta.tombstone] += named.rows
-            joined.new.segments.append(_linked(joined.new, segment, named, links))
-    try:
-        storage.link_many(links)
-    except StorageError as error:
-        missing = [path for path in links.values() if not Path(path).exists()]
-        raise (staging_gone(str(Path(missing[0]).parent)) if missing else error) from error
+            is_linked = segment.folder.is_linked
+            added = _linked(joined.new, named, links) if is_linked else _in_place(joined.new, named, named is meta)
+            joined.new.segments.append(added)
+    if joined.segments:
+        _in_the_store(joined.segments[0].folder, links, [*joined.new.written, *joined.new.kept])
     return rows
 
 
-def _linked(new: NewFiles, segment: JoinedSegment, meta: SegmentMeta, links: dict[str, str]) -> SegmentMeta:
+def _in_the_store(folder: StagingFolder, links: Mapping[str, str], names: Sequence[str]) -> None:
+    """Give staged files their names in the store. In an object store they have them, and are looked for.
+
+    Raises ConflictError STAGED_FILE_MISSING for a file that vacuum has removed.
+    """
+    storage = folder.storage
+    if not isinstance(storage, LocalStorage):
+        if not all(in_parallel(storage.exists, names)):
+            raise folder.gone()
+        return
+    try:
+        storage.link_many({name: f"{storage.root}/{staged}" for name, staged in links.items()})
+    except StorageError as error:
+        missing = [name for name in links.values() if not (storage.root / name).exists()]
+        raise (StagingFolder(storage, missing[0].rpartition("/")[0]).gone() if missing else error) from error
+
+
+def _linked(new: NewFiles, meta: SegmentMeta, links: dict[str, str]) -> SegmentMeta:
     """Return a staged segment under the name that its file gets."""
     index = meta.index
     assert index is not None
     file = replace(meta.file, name=new.new_name(".arrow"))
-    links[file.name] = segment.path(meta.name)
+    links[file.name] = meta.name
     new.written[file.name] = file.bytes
     if meta.rows < INDEX_MIN_ROWS:
         return replace(meta, file=file, index=None)
     named = replace(index, name=new.new_name(".index.arrow"))
-    links[named.name] = segment.path(index.name)
+    links[named.name] = index.name
     new.written[named.name] = named.bytes
     return replace(meta, file=file, index=named)
+
+
+def _in_place(new: NewFiles, meta: SegmentMeta, is_kept: bool) -> SegmentMeta:
+    """Return a segment that has its name in the store; ``is_kept``: another attempt needs it, too."""
+    index = meta.index
+    if index is not None and not index.name.startswith(SEGMENTS):  # of few rows, made for the join
+        index = None
+    for ref in (meta.file, index):
+        if ref is not None:
+            (new.kept if is_kept else new.written)[ref.name] = ref.bytes
+    return replace(meta, index=index)
 
 
 def _written_anew(files: SegmentFiles, log_state: LogState, segment: JoinedSegment) -> SegmentMeta | None:

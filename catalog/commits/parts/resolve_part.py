@@ -7,7 +7,6 @@ more than their rows decides: late records, and puts at one time of which one is
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from statestore.catalog.commits.parts.staged_parts import (
     stage_columns,
     stage_segment,
 )
+from statestore.catalog.commits.parts.staging_folder import StagingFolder
 from statestore.catalog.commits.publish_commit import block_of, is_everything
 from statestore.catalog.commits.sorted_records import (
     Records,
@@ -45,14 +45,19 @@ U32 = np.dtype(np.uint32)
 
 
 def stage_part(
-    files: SegmentFiles, log_state: LogState, folder: str, order: tuple[int, ...], records: Records, refused: int
+    files: SegmentFiles,
+    log_state: LogState,
+    folder: StagingFolder,
+    order: tuple[int, ...],
+    records: Records,
+    refused: int,
 ) -> StagedPart:
     """Resolve records against ``log_state``, and write them to files in ``folder``.
 
     ``refused`` is the number of records that were refused because they were too late.
     """
     if not len(records):
-        return StagedPart(order, folder, files.spec.store_id, log_state.version, OPEN, NEVER, refused)
+        return StagedPart(order, folder.name, files.spec.store_id, log_state.version, OPEN, NEVER, refused)
     segments = [v for v in with_closures(log_state.segments, log_state.closures) if v.meta.role != "belief"]
     hashes = hash_keys(records.keys)
     ordered = sort_records(records, hashes)
@@ -67,7 +72,7 @@ def stage_part(
     written = _Files(files.spec, folder, log_state)
     return StagedPart(
         order,
-        folder,
+        folder.name,
         files.spec.store_id,
         log_state.version,
         int(records.times.min()),
@@ -119,13 +124,12 @@ def _left_groups(records: Records, ordered: SortedRecords, existing: Existing, k
 
 
 class _Files:
-    """The files of one part; their names begin alike."""
+    """The files of one part."""
 
-    def __init__(self, spec: StoreSpec, folder: str, log_state: LogState) -> None:
+    def __init__(self, spec: StoreSpec, folder: StagingFolder, log_state: LogState) -> None:
         self._spec = spec
         self._folder = folder
         self._log_state = log_state
-        self._id = uuid.uuid4().hex
 
     def segment(self, records: Records, rows: NewRows, hashes: Hashes, tombstone: bool) -> SegmentMeta | None:
         """Write new rows as a segment of the next version, with its key index."""
@@ -163,7 +167,7 @@ class _Files:
         schema = self._spec.record_schema()
         times = pa.array(records.times[numbers]).cast(schema.field("timestamp").type)
         columns += [times, pa.array(records.tombstones[numbers])]
-        return stage_columns(self._folder, f"{self._id}.left.arrow", schema, columns)
+        return stage_columns(self._folder, ".left.arrow", schema, columns)
 
     def ended(self, ordered: SortedRecords, existing: Existing) -> FileRef | None:
         """Write the stored rows that the part ends, each at the earliest record of its key."""
@@ -174,4 +178,4 @@ class _Files:
         return self._columns("ended", ENDED, [hashes, number, row, ends])
 
     def _columns(self, what: str, schema: pa.Schema, columns: list[npt.NDArray[Any]]) -> FileRef:
-        return stage_columns(self._folder, f"{self._id}.{what}.arrow", schema, [pa.array(column) for column in columns])
+        return stage_columns(self._folder, f".{what}.arrow", schema, [pa.array(column) for column in columns])

@@ -2,30 +2,28 @@
 
 A part is a segment of values and one of tombstones, as a commit would name them, with what another process needs to
 join the part with others: key indexes, the order of arrival, rows of the store that the part ends, and the records that
-could not be resolved alone. The files lie in a private folder, no commit names them, and `StagedPart` can be pickled.
+could not be resolved alone. The files are those of a `StagingFolder`, no commit names them yet, and `StagedPart` can be
+pickled.
 """
 
 from __future__ import annotations
 
-import os
-import uuid
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.commits.new_files import RowBlock, block_table
+from statestore.catalog.commits.new_files import INDEX_MIN_ROWS, RowBlock, block_table
+from statestore.catalog.commits.parts.staging_folder import StagingFolder
 from statestore.catalog.log.log_state import LogState
+from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import ConflictError
 from statestore.formats.kernels.arrays import Hashes, Ints
-from statestore.formats.places.disk_errors import disk_errors
-from statestore.formats.places.regular_files import map_regular
-from statestore.formats.segments.ipc_file import open_file, verify_column, write_file
+from statestore.formats.segments.ipc_file import open_file, verify_column
 from statestore.formats.segments.key_index import KeyIndex, entries_batch
 from statestore.formats.segments.regions import VerifiedBytes, corrupt
 from statestore.formats.segments.segment import Segment
@@ -51,14 +49,16 @@ ENDED = pa.schema(
 
 @dataclass(frozen=True)
 class StagedPart:
-    """The files of one part in ``folder``, and their statistics. Times are epoch microseconds.
+    """The files of one part in ``folder``, by their names in the store, and their statistics.
+
+    Times are epoch microseconds.
 
     ``order`` decides which of several parts arrived first. ``version`` is the version of the store with the id
     ``store`` against which the part was resolved. ``values`` and ``tombstones`` have a key index whatever their size.
     ``superseded`` are the times of records that a later one of the same key and time replaced, and ``left`` the records
     that are still to be resolved, in the order of their arrival. ``ended`` are rows of ``segments`` that the part ends.
     ``arrivals`` are the positions at which the rows of ``values``, then of ``tombstones``, arrived; None if that is the
-    order of their times.
+    order of their times. ``begun`` (epoch seconds) is when the part was staged: vacuum goes by the age of its files.
     """
 
     order: tuple[int, ...]
@@ -75,42 +75,25 @@ class StagedPart:
     left: FileRef | None = None
     ended: FileRef | None = None
     segments: tuple[str, ...] = ()
+    begun: float = field(default_factory=time.time)
 
     @property
-    def paths(self) -> list[str]:
-        """The files of the part."""
+    def names(self) -> list[str]:
+        """The names of the part's files."""
         refs = [self.arrivals, self.superseded, self.left, self.ended]
         refs += [ref for meta in (self.values, self.tombstones) if meta is not None for ref in (meta.file, meta.index)]
-        return [f"{self.folder}/{ref.name}" for ref in refs if ref is not None]
+        return [ref.name for ref in refs if ref is not None]
 
 
-def stage_file(folder: str, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> FileRef:
-    """Write a file of a part, durably, because a commit may name it as it is.
-
-    Raises ConflictError STAGED_FILE_MISSING if the folder is gone: the write was aborted.
-    """
-    path = f"{folder}/{name}"
-    with disk_errors("stage rows in", path):
-        try:
-            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-        except FileNotFoundError:
-            raise staging_gone(folder) from None
-        try:
-            ref = write_file(file, name, schema, batches)
-            os.fsync(file)
-        finally:
-            os.close(file)
-    return ref
-
-
-def stage_columns(folder: str, name: str, schema: pa.Schema, columns: Sequence[pa.Array]) -> FileRef:
+def stage_columns(folder: StagingFolder, ending: str, schema: pa.Schema, columns: Sequence[pa.Array]) -> FileRef:
     """Write columns to a file of a part."""
-    return stage_file(folder, name, schema, [pa.RecordBatch.from_arrays(list(columns), schema=schema)])
+    batch = pa.RecordBatch.from_arrays(list(columns), schema=schema)
+    return folder.create(folder.new_name(ending), schema, [batch])
 
 
 def stage_segment(
     spec: StoreSpec,
-    folder: str,
+    folder: StagingFolder,
     log_state: LogState,
     block: RowBlock,
     tombstone: bool,
@@ -122,10 +105,9 @@ def stage_segment(
     ``hashes``, ascending, and ``rows`` are the entries of the index.
     """
     groups = key_groups_of(hashes[[0, -1]], spec.key_groups)
-    name = uuid.uuid4().hex
     meta = write_segment(
-        partial(stage_file, folder),
-        f"{name}.arrow",
+        folder.create,
+        folder.new_name(".arrow", named=True),
         block_table(spec, block, "delta", tombstone),
         role="delta",
         tombstone=tombstone,
@@ -134,15 +116,8 @@ def stage_segment(
         key_groups=(int(groups[0]), int(groups[1])),
     )
     entries = entries_batch(hashes, rows)
-    return replace(meta, index=stage_file(folder, f"{name}.index.arrow", entries.schema, [entries]))
-
-
-def staging_gone(folder: str) -> ConflictError:
-    return ConflictError(
-        ErrorCode.STAGED_FILE_MISSING,
-        f"{folder}, where tasks of this write stage their rows, is gone: the write was aborted, or vacuum removed it "
-        "(older_than is less than the time the write took). Nothing was committed; write again",
-    )
+    index = folder.new_name(".index.arrow", named=meta.rows >= INDEX_MIN_ROWS)
+    return replace(meta, index=folder.create(index, entries.schema, [entries]))
 
 
 @dataclass(frozen=True)
@@ -158,8 +133,9 @@ class StagedSegment:
 class OpenedPart:
     """The files of a part, mapped on first use and checked like every file of the store."""
 
-    def __init__(self, spec: StoreSpec, part: StagedPart) -> None:
+    def __init__(self, storage: Storage, spec: StoreSpec, part: StagedPart) -> None:
         self.part = part
+        self.folder = StagingFolder(storage, part.folder)
         self._spec = spec
 
     @property
@@ -202,29 +178,20 @@ class OpenedPart:
         columns = [column.to_numpy() for column in self._columns(self.part.ended, ENDED)]
         return columns[0], columns[1], columns[2], columns[3]
 
-    def path(self, name: str) -> str:
-        return f"{self.part.folder}/{name}"
-
     def _segment(self, meta: SegmentMeta | None) -> StagedSegment | None:
         if meta is None:
             return None
         assert meta.index is not None
         schema = self._spec.segment_schema(meta.tombstone, False)
-        index = KeyIndex.open(meta.index, self._map(meta.index.name))
-        return StagedSegment(meta, Segment(meta, self._map(meta.name), schema), index.hashes, index.rows)
+        index = KeyIndex.open(meta.index, self.folder.opened(meta.index))
+        return StagedSegment(meta, Segment(meta, self.folder.opened(meta.file), schema), index.hashes, index.rows)
 
     def _columns(self, ref: FileRef, schema: pa.Schema) -> list[pa.Array]:
-        verified = VerifiedBytes(ref, self._map(ref.name))
+        verified = VerifiedBytes(ref, self.folder.opened(ref))
         _, batches = open_file(verified, partial(_check_schema, ref, schema))
         if len(batches) != 1:
             raise corrupt(ref, f"it has {len(batches)} batches, expected one")
         return [verify_column(verified, batches[0], number) for number in range(len(schema))]
-
-    def _map(self, name: str) -> pa.Buffer:
-        try:
-            return map_regular(self.path(name))
-        except (FileNotFoundError, NotADirectoryError):
-            raise staging_gone(self.part.folder) from None
 
 
 def _check_schema(ref: FileRef, expected: pa.Schema, stored: pa.Schema) -> None:

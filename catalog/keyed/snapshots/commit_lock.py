@@ -2,6 +2,10 @@
 
 A commit shares the lock with other commits from the check of its files until the log names them. Vacuum holds the lock
 alone while it reads the log and removes the files that the log does not name.
+
+An object store has no locks. There a commit refuses files that are older than MOST_AGE_US, and vacuum removes none that
+is younger than LEAST_US, twice as much. So a file that vacuum may remove has been named for half a day, or never will
+be, unless a commit takes as long between its check and its log entry, or clocks differ by as much.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from statestore.catalog.log.storage import LocalStorage, Storage
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError
 from statestore.formats.places.disk_errors import disk_errors, storage_error
@@ -20,12 +25,19 @@ from statestore.formats.places.disk_errors import disk_errors, storage_error
 LOCKED_FOLDER = "log"
 LOCK_WAIT = 30.0  # seconds
 POLL = 0.005
+MOST_AGE_US = 43_200_000_000
+LEAST_US = 2 * MOST_AGE_US
 
 
 @contextlib.contextmanager
-def commit_lock(root: Path, *, alone: bool) -> Iterator[None]:
-    """Hold the lock of the keyed store at ``root``. Raises ConflictError STORE_BUSY after LOCK_WAIT, StorageError."""
-    path = root / LOCKED_FOLDER
+def commit_lock(storage: Storage, *, alone: bool) -> Iterator[None]:
+    """Hold the lock of a keyed store, if it can have one. Raises ConflictError STORE_BUSY after LOCK_WAIT,
+    StorageError.
+    """
+    if not isinstance(storage, LocalStorage):
+        yield
+        return
+    path = storage.root / LOCKED_FOLDER
     with disk_errors("open", path):
         file = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:

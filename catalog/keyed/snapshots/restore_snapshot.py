@@ -19,13 +19,17 @@ from statestore.catalog.keyed.rows.row_keys import group_bytes
 from statestore.catalog.keyed.rows.state_spec import StateDescriptor
 from statestore.catalog.keyed.rows.state_table_rows import Grouped, decoder, encoder, widened
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart, StateSegment
-from statestore.catalog.keyed.snapshots.stored_files import link_or_copy, opened
+from statestore.catalog.keyed.snapshots.stored_files import link_files, opened
+from statestore.catalog.log.storage import Storage
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.scan import scan_rocksdb
 from statestore.formats.segments.ipc_file import open_file, verify_column
+from statestore.formats.segments.segment_meta import FileRef
 
 Specs = dict[str, StateDescriptor]
+FETCHED_BYTES = 64 << 20
+"""About so much of a segment in an object store is fetched at a time."""
 
 
 def opens_in_place(parts: Sequence[SnapshotPart], key_groups: range) -> bool:
@@ -33,7 +37,7 @@ def opens_in_place(parts: Sequence[SnapshotPart], key_groups: range) -> bool:
     return len(parts) == 1 and parts[0].kind == "incremental" and parts[0].key_groups == key_groups
 
 
-def link_database(folder: Path, part: SnapshotPart, directory: Path) -> None:
+def link_database(storage: Storage, part: SnapshotPart, directory: Path) -> None:
     """Make the files of an incremental part a database; table files are linked, as RocksDB never writes to them again.
 
     Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_CORRUPT, after which the directory is removed.
@@ -41,17 +45,17 @@ def link_database(folder: Path, part: SnapshotPart, directory: Path) -> None:
     with disk_errors("make a folder", directory):
         directory.mkdir(parents=True)
     try:
-        for name, file in part.shared.items():
-            link_or_copy(folder, file, directory / name, read_only=True)
-        for name, file in part.private.items():
-            link_or_copy(folder, file, directory / name, read_only=False)
+        shared, private = (
+            {directory / name: file for name, file in files.items()} for files in (part.shared, part.private)
+        )
+        link_files(storage, shared, private)
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)
         raise
 
 
 def insert(
-    folder: Path, part: SnapshotPart, key: pa.Schema, key_groups: range, specs: Specs, database: LocalDatabase
+    storage: Storage, part: SnapshotPart, key: pa.Schema, key_groups: range, specs: Specs, database: LocalDatabase
 ) -> None:
     """Insert the rows of a part whose groups are in the range into a database, in the types of ``specs``.
 
@@ -61,9 +65,9 @@ def insert(
     if not groups:
         return
     if part.kind == "full":
-        rows = _of_tables(folder, part, key, groups, specs)
+        rows = _of_tables(storage, part, key, groups, specs)
     else:
-        rows = _of_files(folder, part, key, groups, specs, database.directory.parent)
+        rows = _of_files(storage, part, key, groups, specs, database.directory.parent)
     for state, stored in rows:
         database.load(state, stored)
 
@@ -71,15 +75,15 @@ def insert(
 Rows = Iterator[tuple[str, pa.RecordBatch]]
 
 
-def _of_tables(folder: Path, part: SnapshotPart, key: pa.Schema, groups: range, specs: Specs) -> Rows:
+def _of_tables(storage: Storage, part: SnapshotPart, key: pa.Schema, groups: range, specs: Specs) -> Rows:
     for spec in part.states:
         if (table := part.tables.get(spec.name)) is not None:
             wide, encode = widened(key, specs[spec.name]), encoder(key, specs[spec.name])
-            for found in table_rows(folder, table, groups):
+            for found in table_rows(storage, table, groups):
                 yield spec.name, encode(wide(found))
 
 
-def table_rows(folder: Path, table: StateSegment, groups: range) -> Iterator[Grouped]:
+def table_rows(storage: Storage, table: StateSegment, groups: range) -> Iterator[Grouped]:
     """Yield the rows of some groups of a state in a full snapshot, in batches; only their bytes are compared and read.
 
     Raises NotFoundError SNAPSHOT_FILE_MISSING, CorruptError SEGMENT_CORRUPT or SEGMENT_TRUNCATED.
@@ -89,11 +93,15 @@ def table_rows(folder: Path, table: StateSegment, groups: range) -> Iterator[Gro
     begin, end = int(edges[first]), int(edges[last])
     if begin == end:
         return
-    with opened(folder, table.file) as verified:
-        at = 0
-        for batch in open_file(verified)[1]:
+    with opened(storage, table.file) as verified:
+        storage.fetch_ahead([(table.file, table.file.metadata_ranges)])
+        at, fetched = 0, 0
+        batches = open_file(verified)[1]
+        for number, batch in enumerate(batches):
             low, high = max(begin - at, 0), min(end - at, batch.num_rows)
             if low < high:
+                if number >= fetched:
+                    fetched = _fetch_batches(storage, table.file, batches, number, end - at)
                 columns = [verify_column(verified, batch, number) for number in range(batch.num_columns)]
                 rows = pa.RecordBatch.from_arrays(columns, schema=batch.schema).slice(low, high - low)
                 positions = np.arange(at + low, at + high)
@@ -101,13 +109,27 @@ def table_rows(folder: Path, table: StateSegment, groups: range) -> Iterator[Gro
             at += batch.num_rows
 
 
-def _of_files(folder: Path, part: SnapshotPart, key: pa.Schema, groups: range, specs: Specs, local: Path) -> Rows:
+def _fetch_batches(storage: Storage, file: FileRef, batches: Sequence[pa.RecordBatch], first: int, rows: int) -> int:
+    """Fetch batches from ``first`` on that have ``rows`` rows, up to FETCHED_BYTES, of a file in an object store.
+
+    Return the number of the first batch that was not fetched.
+    """
+    starts = [start for start, _ in file.metadata_ranges[1:]]  # of each batch, then of the footer
+    last = first
+    while last < len(batches) and rows > 0 and (last == first or starts[last + 1] - starts[first] <= FETCHED_BYTES):
+        rows -= batches[last].num_rows
+        last += 1
+    storage.fetch_ahead([(file, [(starts[first], starts[last] - starts[first])])])
+    return last
+
+
+def _of_files(storage: Storage, part: SnapshotPart, key: pa.Schema, groups: range, specs: Specs, local: Path) -> Rows:
     """Yield rows from a temporary database in ``local``; its files are removed with that folder if the process is
     killed.
     """
     directory = local / f"restoring-{uuid.uuid4().hex}"
     try:
-        link_database(folder, part, directory)
+        link_database(storage, part, directory)
         for old in part.states:
             each = converter(key, old, specs[old.name])
             for batch in scan_rocksdb(directory, each, family=old.name, key_ranges=[stored_range(groups)]):

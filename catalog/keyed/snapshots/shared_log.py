@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from pathlib import Path
 
 from statestore.catalog.keyed.snapshots.snapshot_log import LOG_CHECKPOINT_INTERVAL, SnapshotLog, folded, read_log
 from statestore.catalog.log.entries import entry_name
-from statestore.catalog.log.storage import LocalStorage
+from statestore.catalog.log.storage import LocalStorage, Storage
 from statestore.catalog.log.store_identity import stored_identity
 from statestore.catalog.log.store_spec import STORE_FILE
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError
+from statestore.formats.places.object_cache import in_parallel
 
 KEPT = 64
-_known: OrderedDict[tuple[str, str], SnapshotLog] = OrderedDict()
+_known: OrderedDict[tuple[Storage, str], SnapshotLog] = OrderedDict()
 
 
-def shared_log(root: Path, store_id: str) -> SnapshotLog:
-    """Return the log of the store with this identity in the folder ``root``.
+def shared_log(storage: Storage, store_id: str) -> SnapshotLog:
+    """Return the log of the store with this identity in ``storage``.
 
-    Raises CorruptError LOG_CORRUPT, and NotFoundError STORE_NOT_FOUND if the folder no longer has that store: what was
-    opened on it must not continue with another store.
+    Raises CorruptError LOG_CORRUPT, and NotFoundError STORE_NOT_FOUND if that store is no longer there: what was opened
+    on it must not continue with another store.
     """
-    name = str(root), store_id
-    log = newer_log(LocalStorage(root), store_id, _known.get(name, SnapshotLog(())))
+    name = storage, store_id
+    log = newer_log(storage, store_id, _known.get(name, SnapshotLog(())))
     _known.pop(name, None)
     _known[name] = log
     while len(_known) > KEPT:
@@ -32,10 +32,9 @@ def shared_log(root: Path, store_id: str) -> SnapshotLog:
     return log
 
 
-def newer_log(storage: LocalStorage, store_id: str, base: SnapshotLog) -> SnapshotLog:
+def newer_log(storage: Storage, store_id: str, base: SnapshotLog) -> SnapshotLog:
     """Return the current log, read from the end of ``base`` on; errors are those of `shared_log`."""
-    _check_identity(storage, store_id)
-    if base.entries and not storage.exists(entry_name(base.newest)):
+    if not _stays(storage, store_id, base):
         base = SnapshotLog(())  # an older copy of the store has taken its place
     newest = read_log(storage, base)
     if newest.newest > base.newest:
@@ -45,7 +44,22 @@ def newer_log(storage: LocalStorage, store_id: str, base: SnapshotLog) -> Snapsh
     return folded(newest) if crossed else newest
 
 
-def _check_identity(storage: LocalStorage, store_id: str) -> None:
+def _stays(storage: Storage, store_id: str, base: SnapshotLog) -> bool:
+    """Return whether the log goes on where ``base`` ends, after a check of the store's identity."""
+
+    def look(number: int) -> bool:
+        if number:
+            return storage.exists(entry_name(base.newest))
+        _check_identity(storage, store_id)
+        return True
+
+    asked = range(2 if base.entries else 1)
+    if isinstance(storage, LocalStorage):
+        return all(look(number) for number in asked)
+    return all(in_parallel(look, asked))
+
+
+def _check_identity(storage: Storage, store_id: str) -> None:
     try:
         identity = stored_identity(storage.read(STORE_FILE))
     except NotFoundError:
@@ -53,6 +67,6 @@ def _check_identity(storage: LocalStorage, store_id: str) -> None:
     if identity != store_id:
         raise NotFoundError(
             ErrorCode.STORE_NOT_FOUND,
-            f"the keyed store that was opened in {storage.root} no longer exists: it was dropped, or "
+            f"the keyed store that was opened in {storage} no longer exists: it was dropped, or "
             "another store has taken its place; open it again",
         )

@@ -22,7 +22,7 @@ from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart, check
 from statestore.catalog.log.entries import entry_name, published, split_commit_id
 from statestore.catalog.log.log_checks import INT64, VERSION, check_choice, check_int, check_text
 from statestore.catalog.log.log_names import ENTRY
-from statestore.catalog.log.storage import Guard, Storage, StorageExistsError
+from statestore.catalog.log.storage import Guard, LocalStorage, Storage, StorageExistsError
 from statestore.catalog.log.store_identity import identity_guard
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import (
@@ -142,12 +142,42 @@ def read_log(storage: Storage, base: SnapshotLog = SnapshotLog(())) -> SnapshotL
     Raises CorruptError LOG_CORRUPT, UnsupportedError LOG_FORMAT.
     """
     log = base if base.entries else _from_log_checkpoint(storage)
+    if not isinstance(storage, LocalStorage):
+        return SnapshotLog((*log.entries, *_listed_entries(storage, log.newest, anew=not base.entries)))
     entries = list(log.entries)
     while storage.exists(entry_name(len(entries) + 1)):
         entries.append(read_snapshot_entry(storage, len(entries) + 1))
     if not base.entries:
         _check_no_gap(storage, len(entries))
     return SnapshotLog(tuple(entries))
+
+
+def _listed_entries(storage: Storage, newest: int, anew: bool) -> list[SnapshotEntry]:
+    """Return the entries behind ``newest`` of a store in an object store: one look, or a listing and one round of
+    reads.
+    """
+    if not anew and not storage.exists(entry_name(newest + 1)):
+        return []
+    listed = [item.name for item in storage.list("log/", after=entry_name(newest)) if ENTRY.fullmatch(item.name)]
+    last = newest
+    while last - newest < len(listed) and listed[last - newest] == entry_name(last + 1):
+        last += 1
+    if last - newest < len(listed):
+        raise _gap(last + 1, listed[last - newest])
+    names = [entry_name(version) for version in range(newest + 1, last + 1)]
+    found = []
+    for version, (name, data) in enumerate(zip(names, storage.read_many(names), strict=True), newest + 1):
+        if data is None:
+            raise NotFoundError(ErrorCode.FILE_NOT_FOUND, f"{name} was removed while the log was read; read it again")
+        found += _decoded(name, data, [version])
+    return found
+
+
+def _gap(missing: int, later: str) -> CorruptError:
+    return CorruptError(
+        ErrorCode.LOG_CORRUPT,
+        f"{entry_name(missing)} is missing, but there is {later}; restore the file from a copy",
+    )
 
 
 def _check_no_gap(storage: Storage, newest: int) -> None:
@@ -157,10 +187,7 @@ def _check_no_gap(storage: Storage, newest: int) -> None:
     """
     later = [item.name for item in storage.list("log/", after=entry_name(newest)) if ENTRY.fullmatch(item.name)]
     if later and not storage.exists(entry_name(newest + 1)):  # it may have been committed meanwhile
-        raise CorruptError(
-            ErrorCode.LOG_CORRUPT,
-            f"{entry_name(newest + 1)} is missing, but there is {later[0]}; restore the file from a copy",
-        )
+        raise _gap(newest + 1, later[0])
 
 
 def read_snapshot_entry(storage: Storage, version: int) -> SnapshotEntry:
@@ -194,10 +221,11 @@ def _from_log_checkpoint(storage: Storage) -> SnapshotLog:
 def publish(storage: Storage, base: SnapshotLog, entry: SnapshotEntry, store_id: str) -> SnapshotLog | None:
     """Create the version behind the ``base`` ones; return the log with it, or None if another writer took the version.
 
+    ``store_id``: "" for a store that has no description yet, so that nobody else knows of it.
     Raises NotFoundError STORE_REPLACED if the store with this identity no longer exists, StorageError if the version
     was not made, CommitUnknownError COMMIT_UNKNOWN if that is unknown.
     """
-    guard, attempt = identity_guard(store_id), uuid.uuid4().hex
+    guard, attempt = identity_guard(store_id) if store_id else None, uuid.uuid4().hex
     data = _encoded([entry], attempt)
     if not published(storage, entry_name(entry.version), data, guard, f"{entry.version}-{attempt}"):
         return None
@@ -238,7 +266,7 @@ def folded(log: SnapshotLog) -> SnapshotLog:
     return SnapshotLog(tuple(entries))
 
 
-def _fold(storage: Storage, log: SnapshotLog, guard: Guard) -> None:
+def _fold(storage: Storage, log: SnapshotLog, guard: Guard | None) -> None:
     """Write a checkpoint of a folded log, and remove all but the newest ones."""
     try:
         storage.create(f"{FOLDER}{log.newest:020d}.json", _encoded(log.entries, uuid.uuid4().hex), guard)

@@ -31,7 +31,13 @@ from statestore.catalog.keyed.snapshots.snapshot_part import (
     SnapshotPart,
     StateSegment,
 )
-from statestore.catalog.keyed.snapshots.stored_files import remove_if_possible, store_batches, store_copy
+from statestore.catalog.keyed.snapshots.stored_files import (
+    remove_if_possible,
+    side_by_side,
+    store_batches,
+    store_copy,
+)
+from statestore.catalog.log.storage import Storage
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError
 from statestore.formats.kernels.arrays import Ints
@@ -71,7 +77,7 @@ class Running:
 
 
 def start(
-    linked: Path, folder: Path, key: pa.Schema, part: SnapshotPart, base: SnapshotPart | None, owner: object
+    linked: Path, storage: Storage, key: pa.Schema, part: SnapshotPart, base: SnapshotPart | None, owner: object
 ) -> Running:
     """Write the snapshot that ``part`` begins to describe from the RocksDB checkpoint in ``linked``.
 
@@ -88,13 +94,13 @@ def start(
         written: list[FileRef] = []
         try:
             if part.kind == "full":
-                taken = _full(linked, folder, key, part, check, written)
+                taken = _full(linked, storage, key, part, check, written)
             else:
-                taken = _incremental(linked, folder, part, base, check, written)
+                taken = _incremental(linked, storage, part, base, check, written)
             check()
         except BaseException as error:
             try:
-                remove_if_possible(folder, written)
+                remove_if_possible(storage, written)
                 _remove(linked)
             finally:  # a waiting caller gets a result, whatever fails
                 running.future.set_exception(error)
@@ -120,13 +126,13 @@ def _remove(linked: Path) -> None:
 
 
 def _full(
-    linked: Path, folder: Path, key: pa.Schema, part: SnapshotPart, check: Check, written: list[FileRef]
+    linked: Path, storage: Storage, key: pa.Schema, part: SnapshotPart, check: Check, written: list[FileRef]
 ) -> SnapshotPart:
     tables: dict[str, StateSegment] = {}
     for spec in part.states:
         counts = np.zeros(len(part.key_groups), np.int64)
         batches = _rows(linked, key, spec, part.key_groups, counts, check)
-        file = store_batches(folder, SEGMENTS, table_schema(key, spec), batches, check)
+        file = store_batches(storage, SEGMENTS, table_schema(key, spec), batches, check, linked.parent)
         if file is not None:
             written.append(file)
             ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
@@ -146,7 +152,7 @@ def _rows(
 
 def _incremental(
     linked: Path,
-    folder: Path,
+    storage: Storage,
     part: SnapshotPart,
     base: SnapshotPart | None,
     check: Check,
@@ -155,20 +161,26 @@ def _incremental(
     base_files: Mapping[str, FileRef] = {} if base is None else base.shared
     shared: dict[str, FileRef] = {}
     private: dict[str, FileRef] = {}
-    reused = set()
+    reused, new = set(), []
     with disk_errors("list", linked):
         sizes = {path: path.stat().st_size for path in sorted(linked.iterdir())}
     for path, size in sizes.items():
-        check()
         if TABLE_FILE.fullmatch(path.name):
             same = base_files.get(path.name)
             if same is None or same.bytes != size:
-                same = store_copy(folder, SHARED, path, check)
-                written.append(same)
+                new.append((path, SHARED))
             else:
                 reused.add(same.name)
-            shared[path.name] = same
+                shared[path.name] = same
         elif PRIVATE_FILE.fullmatch(path.name):
-            private[path.name] = store_copy(folder, PRIVATE, path, check)
-            written.append(private[path.name])
+            new.append((path, PRIVATE))
+
+    def copy(each: tuple[Path, str]) -> None:
+        check()
+        path, place = each
+        file = store_copy(storage, place, path, check)
+        written.append(file)
+        (shared if place == SHARED else private)[path.name] = file
+
+    side_by_side(storage, copy, new)
     return replace(part, shared=shared, private=private, reused=frozenset(reused))

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotEntry
 from statestore.catalog.keyed.snapshots.unneeded_files import unneeded_files
 from statestore.catalog.keyed.tables.keyed_files import files_of
-from statestore.catalog.log.storage import LocalStorage
+from statestore.catalog.log.storage import Storage
 from statestore.catalog.upkeep.vacuum import KEPT_US
 from statestore.formats.engine import StateSize
 
 
-def size_of(root: Path, kept_snapshots: Sequence[SnapshotEntry], state: str) -> StateSize:
+def size_of(storage: Storage, kept_snapshots: Sequence[SnapshotEntry], state: str) -> StateSize:
     """Return the size of the files in which the newest snapshot has the state; states of incremental snapshots share
     files.
 
     ``unreferenced_bytes`` covers the whole store. Raises CorruptError LOG_CORRUPT.
     """
     newest = kept_snapshots[-1]
-    listed = {item.name: item.bytes for item in LocalStorage(root).list("")}
+    listed = {item.name: item.bytes for item in storage.list("")}
     files = {name: file for part in newest.parts for name, file in files_of(part, state).items()}
     needed = {name: file for part in newest.parts for name, file in part.files().items()}
     damage = [f"damaged: {name} is missing" for name in sorted(needed.keys() - listed.keys())]
@@ -30,7 +29,7 @@ def size_of(root: Path, kept_snapshots: Sequence[SnapshotEntry], state: str) -> 
         for name, file in needed.items()
         if listed.get(name, file.bytes) != file.bytes
     ]
-    spare = unneeded_files(LocalStorage(root))
+    spare = unneeded_files(storage)
     old = sum(item.bytes for item in spare if item.modified_us <= time.time_ns() // 1000 - KEPT_US)
     due = [f"needs vacuum ({old} bytes of unreferenced files)"] if old else []
     return StateSize(

@@ -11,7 +11,6 @@ import itertools
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -26,6 +25,7 @@ from statestore.catalog.keyed.tables.keyed_files import new_files, state_files
 from statestore.catalog.keyed.tables.keyed_lookup import KeyLookup, key_lookup, ranges_of, runs_of
 from statestore.catalog.keyed.tables.keyed_size import size_of
 from statestore.catalog.keyed.tables.keyed_versions import entry_facts
+from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.formats.engine import Source, StateAt, StateFile, StateInfo, StateSize, Version
 from statestore.formats.error_codes import ErrorCode
@@ -43,13 +43,13 @@ SMALL_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class KeyedOpening:
-    """A keyed store in a folder."""
+    """A keyed store."""
 
-    root: Path
+    storage: Storage
     spec: StoreSpec
 
     def open(self) -> KeyedSource:
-        return open_keyed(self.root, self.spec)
+        return open_keyed(self.storage, self.spec)
 
 
 @dataclass(frozen=True)
@@ -61,28 +61,28 @@ class GroupsPart:
     rows: int | None
 
 
-def open_keyed(root: Path, spec: StoreSpec) -> KeyedSource:
+def open_keyed(storage: Storage, spec: StoreSpec) -> KeyedSource:
     """Open the store with the snapshots that are committed by now.
 
     Raises CorruptError LOG_CORRUPT, NotFoundError STORE_NOT_FOUND.
     """
-    return KeyedSource(root, spec, shared_log(root, spec.store_id))
+    return KeyedSource(storage, spec, shared_log(storage, spec.store_id))
 
 
 @dataclass(frozen=True)
 class KeyedSource(Source):
     """The snapshots of a keyed store. After unpickling it reads the log again: snapshots never change."""
 
-    root: Path
+    storage: Storage
     spec: StoreSpec
     log: SnapshotLog = field(repr=False, compare=False)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return open_keyed, (self.root, self.spec)
+        return open_keyed, (self.storage, self.spec)
 
     @property
     def path(self) -> str:
-        return str(self.root)
+        return str(self.storage)
 
     @property
     def identity(self) -> str:
@@ -154,7 +154,7 @@ class KeyedSource(Source):
 
     def size(self, state: str) -> StateSize:
         self.state_of(self.kept_snapshots[self.newest(state)], state)
-        return size_of(self.root, list(self.kept_snapshots.values()), state)
+        return size_of(self.storage, list(self.kept_snapshots.values()), state)
 
     def slices(self, state: str, versions: Sequence[int], filters: Sequence[Filter]) -> Sequence[range]:
         """Return ranges of key groups."""
@@ -204,7 +204,7 @@ class KeyedSource(Source):
         """
         if error.code != ErrorCode.SNAPSHOT_FILE_MISSING:
             return error
-        kept = shared_log(self.root, self.spec.store_id).kept_snapshots()
+        kept = shared_log(self.storage, self.spec.store_id).kept_snapshots()
         gone = [str(version) for version in versions if version not in kept]
         if not gone:
             return error
@@ -311,12 +311,12 @@ class KeyedAt(StateAt):
         specs = {spec.name: spec for spec in part.states}
         if self.state not in specs:
             return
-        root, key = self.source.root, self.source.spec.key
+        storage, key = self.source.storage, self.source.spec.key
         if part.kind == "full":
             table = part.tables.get(self.state)
             if table is not None:
                 for run in runs_of(lookup, groups):
-                    yield from table_rows(root, table, run)
+                    yield from table_rows(storage, table, run)
             return
         ranges = ranges_of(lookup, groups, specs[self.state].kind)
         if not ranges:
@@ -324,7 +324,7 @@ class KeyedAt(StateAt):
         decode = decoder(key, specs[self.state])
         with temporary_directory() as folder:
             directory = folder / "database"
-            link_database(root, part, directory)
+            link_database(storage, part, directory)
             yield from scan_rocksdb(directory, decode, family=self.state, key_ranges=ranges)
 
 

@@ -22,18 +22,20 @@ from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import local_root
 from statestore.catalog.reads.points.lookup_table import HALF, NOT_FOUND, LookupTable, reads_pay
 from statestore.catalog.reads.points.many_keys_at import FoundRows, entries_of, rows_at, rows_of_places
+from statestore.catalog.reads.points.remote_lookup import RemoteLookup, RemoteVersion
 from statestore.catalog.reads.points.segment_filter import SegmentFilter
 from statestore.catalog.reads.points.segment_probe import OpenedSegment, SegmentProbe, key_form
 from statestore.catalog.reads.points.slots_by_time import SlotsByTime
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Hashes, Ints
-from statestore.formats.segments.segment_meta import SegmentMeta
+from statestore.formats.segments.segment_meta import OPEN, SegmentMeta
 from statestore.formats.values.key_codec import KeyCodec, ValueCodec
 from statestore.formats.values.key_hash import hash_keys
 
 Key = tuple[Any, ...]
 Version = tuple[int, int, tuple[Any, ...] | None]
 
+ALL_TIMES = -(2**63)
 ROWS_A_LOOK = 128  # rows of a segment that are entered into the filter in the time of one look into the segment
 KEYS_AT_ONCE = 1 << 14
 ROW_BITS = (1 << 32) - 1
@@ -96,6 +98,13 @@ class PointLookup:
             self._metas[slots[meta.name]] = meta
             if previous is not None and meta.name in previous._opened:
                 self._opened[meta.name] = previous._opened[meta.name]
+        self._remote: RemoteLookup | None = None
+        if not files.is_local:
+            of_previous = None if previous is None else previous._remote
+            if previous is None:
+                self._remote = RemoteLookup(files, log_state, values)
+            elif of_previous is not None and of_previous.left > 0:
+                self._remote = of_previous.following(log_state)
         self._all = SlotsByTime(metas, slots)
         self._values = SlotsByTime([meta for meta in metas if not meta.tombstone], slots)
 
@@ -154,6 +163,9 @@ class PointLookup:
         else:
             form = self._form(key)
             key_hash = xxh64_intdigest(form)  # the hash of text and of bytes
+        if self._remote is not None and self._remote.left > 0:
+            remote = self._remote.locate(form, key_hash, moment)
+            return None if remote is None else (remote.probe(), 0, remote.end)
         if self.is_compiled:
             table = self._table or self._new_table()
             place = table.find(key_hash - HALF, moment)
@@ -283,13 +295,17 @@ class PointLookup:
         ]
         return sorted(found, key=_start)
 
+    def versions_of(self, key: Key) -> list[Found]:
+        """Return all versions and tombstones of the key by start, as `ending_from` does."""
+        versions = self.remote_versions(key, ALL_TIMES, OPEN)
+        if versions is None:
+            return self.ending_from(key, ALL_TIMES)
+        found = [Found(each.version.start, each.version.end, each.version.values) for each in versions]
+        return sorted(found, key=_start)
+
     def rows_ending_from(self, key: Key, moment: int) -> Iterator[tuple[OpenedSegment, int, int]]:
         """Yield (segment, row, end) of all versions and tombstones of `ending_from`, in no order."""
-        if self._form is None:
-            form, key_hash = key, self._hash(key)
-        else:
-            form = self._form(key)
-            key_hash = xxh64_intdigest(form)  # the hash of text and of bytes
+        form, key_hash = self._form_of(key)
         found, times = self._filter, self._all
         every = found.every  # before the bits: another thread may enter a segment meanwhile
         slots = (found.slots_of(key_hash) | every) & times.from_end[bisect_left(times.ends, moment) // times.step]
@@ -306,6 +322,22 @@ class PointLookup:
                 end = probe.ends[row] if probe.new_end is None else probe.new_end(row, probe.ends[row])
                 if end >= moment and end > probe.starts[row] and probe.is_key(row, form):
                     yield self._opened[self._metas[slot].name], row, end  # type: ignore[union-attr]
+
+    def remote_versions(self, key: Key, low: int, high: int) -> list[RemoteVersion] | None:
+        """Return the versions and tombstones of a key that end at or after ``low`` and start at or before ``high``.
+
+        They come in no order. None: `rows_ending_from` is the way to read them, as on a local disk.
+        """
+        if self._remote is None or self._remote.left <= 0:
+            return None
+        return self._remote.versions(*self._form_of(key), low, high)
+
+    def _form_of(self, key: Key) -> tuple[Any, int]:
+        """Return the form of a key by which rows are tested, and its hash."""
+        if self._form is None:
+            return key, self._hash(key)
+        form = self._form(key)
+        return form, xxh64_intdigest(form)  # the hash of text and of bytes
 
     def place(self, meta: SegmentMeta) -> int:
         """Return the position of a segment in the log state."""

@@ -70,6 +70,7 @@ class OpenedSegment:
         self.key_schema = spec.key
         self.keys = BatchColumns(opened, spec.key_names)
         self.values = BatchColumns(opened, () if meta.tombstone else spec.value_names)
+        shown = partial(shown_reader, schema=spec.value, to_user=to_user)
         self.probe = SegmentProbe(
             hashes=hashes,
             rows=rows,
@@ -78,9 +79,9 @@ class OpenedSegment:
             starts=starts,
             ends=file.int64("valid_to").data,
             new_end=None,
-            is_key=self.keys.test(_key_test),
+            is_key=self.keys.test(key_test),
             values=_no_values if meta.tombstone else self.values.reader(row_reader),
-            shown=_no_values if meta.tombstone else _shown(self.values, spec.value, to_user),
+            shown=_no_values if meta.tombstone else self.values.reader(shown),
         )
 
     def added(self, files: SegmentFiles) -> memoryview:
@@ -130,22 +131,22 @@ def key_form(key: pa.Schema) -> Callable[[tuple[Any, ...]], Any] | None:
     return None
 
 
-def _key_test(columns: list[pa.Array]) -> Callable[[int, Any], bool]:
+def key_test(columns: list[pa.Array]) -> Callable[[int, Any], bool]:
+    """Return the function that tests a row of the key columns for a key in the form of `key_form`."""
     if len(columns) == 1 and (pa.types.is_string(columns[0].type) or pa.types.is_binary(columns[0].type)):
         return bytes_test(columns[0])
     read = row_reader(columns)
     return lambda row, key: read(row) == key
 
 
-def _shown(columns: BatchColumns, schema: pa.Schema, to_user: Callable[[tuple[Any, ...]], Any]) -> Callable[[int], Any]:
+def shown_reader(
+    columns: list[pa.Array], schema: pa.Schema, to_user: Callable[[tuple[Any, ...]], Any]
+) -> Callable[[int], Any]:
+    """Return the function that makes the value that users see of a row of the value columns."""
     if len(schema) and not any(pa.types.is_nested(field.type) for field in schema):
-        return columns.reader(partial(user_reader, names=schema.names))
-
-    def make(columns: list[pa.Array]) -> Callable[[int], Any]:
-        read = row_reader(columns)
-        return lambda row: to_user(read(row))
-
-    return columns.reader(make)
+        return user_reader(columns, schema.names)
+    read = row_reader(columns)
+    return lambda row: to_user(read(row))
 
 
 def _no_values(row: int) -> None:

@@ -8,7 +8,6 @@ may write.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
@@ -18,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.commits.commit_attempt import CommitAttempt
+from statestore.catalog.commits.owners.tier_size import FOLDER
 from statestore.catalog.commits.publish_commit import Change, commit_change, commit_time
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.stores.group_commit import Taken
@@ -27,12 +27,11 @@ from statestore.catalog.stores.live.live_rows import apply_rows, binary_columns
 from statestore.catalog.stores.live.live_tables import Accepted, live_table, overwritten
 from statestore.catalog.stores.live.tier_errors import TierBrokenError, broken
 from statestore.catalog.stores.live.tier_handle import TierHandle
-from statestore.catalog.stores.live.tier_owner import FOLDER
 from statestore.catalog.stores.live.tier_position import remove_position
 from statestore.catalog.stores.record_input import TICK, batches_of
 from statestore.catalog.stores.store_handle import PutAllResult, check_transaction
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import CommitUnknownError, InvalidInputError, StorageError
+from statestore.formats.errors import CommitUnknownError, InvalidInputError
 from statestore.formats.places.disk_errors import disk_errors
 
 RESTORE_ROWS = 1 << 16
@@ -72,7 +71,9 @@ class LiveStore(TierHandle):
             self._finish_attempt()
             accepted = self._uncommitted()
             if not len(accepted.row_keys) and not self._dropped and transaction is None:
-                return self.refresh()
+                self.refresh()
+                self._check_owner(self._log_state)
+                return self.version
             repeated = self._version_of(transaction)
             if repeated is not None:
                 self._discard_own()
@@ -81,6 +82,7 @@ class LiveStore(TierHandle):
             self._append = None  # later writes may go to another changelog
 
             def change(base: LogState) -> Change:
+                self._check_owner(base)
                 return self._change("write", base, accepted, transaction, consumed)
 
             return Taken(self._changelogs.position(), CommitAttempt(consumed, dropped=self._dropped), change)
@@ -90,13 +92,15 @@ class LiveStore(TierHandle):
             self._after_commit(log_state)
 
         def commit(change: Callable[[LogState], Change | None]) -> LogState:
-            return commit_change(self._files, self._log_state, change)
+            with self._noting_unknown():
+                return commit_change(self._files, self._log_state, change)
 
         log_state = self._commits.publish(self._mutex, self._changelogs, take, commit, forget)
         return log_state if isinstance(log_state, int) else self._committed(log_state)
 
     def _finish_attempt(self) -> None:
         """Determine whether a commit that raised took place; if it did, its records are no longer uncommitted."""
+        self._settle_outcome()
         attempt = self._commits.attempt
         if attempt is None:
             return
@@ -130,10 +134,14 @@ class LiveStore(TierHandle):
             if mode == "overwrite":
                 accepted = self._overwriting(accepted)
             operation = "write" if mode == "append" else "overwrite"
+
+            def change(base: LogState) -> Change:
+                self._check_owner(base)
+                return self._change(operation, base, accepted, transaction, ())
+
             try:
-                log_state = commit_change(
-                    self._files, self._log_state, lambda base: self._change(operation, base, accepted, transaction, ())
-                )
+                with self._noting_unknown():
+                    log_state = commit_change(self._files, self._log_state, change)
             except CommitUnknownError:
                 self._make_anew()  # from the table, which may have these rows
                 raise
@@ -322,12 +330,3 @@ class LiveStore(TierHandle):
         self._changelogs.discard_own()
         self._ost, self._dropped = NO_TIME, 0
         self._make_anew()
-
-    def _make_anew(self) -> None:
-        """Recreate the tier from table and changelog, or leave that to the next call that needs the tier if it fails
-        now.
-        """
-        self._lose_tier(self._tier, TierBrokenError("it holds rows that the store does not have"))
-        self._anew = True
-        with contextlib.suppress(StorageError):
-            self._own()

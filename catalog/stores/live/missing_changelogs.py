@@ -9,7 +9,7 @@ from typing import NamedTuple
 from statestore.catalog.commits.changelog_ownership import FOLDER
 from statestore.catalog.commits.consumed_changelogs import consumed_ends
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.log.storage import Storage, local_root
+from statestore.catalog.log.storage import Storage, own_folder
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.live.tier_position import FILE, TierPosition, this_boot
 from statestore.formats.error_codes import ErrorCode
@@ -50,7 +50,7 @@ def expected_extents(
 
 def missing(storage: Storage, extent: Extent, found: int | None) -> CorruptError:
     """Return the error for a changelog that has whole frames only up to ``found`` (None: it is missing)."""
-    root = local_root(storage) or Path()
+    root = own_folder(storage) or Path()
     there = "it is missing" if found is None else f"there are {found}"
     return CorruptError(
         ErrorCode.CHANGELOG_CORRUPT,

@@ -6,10 +6,15 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
+from statestore.catalog.commits.owners.overtaken_changelogs import overtaken_changelogs, take_back
+from statestore.catalog.commits.owners.tier_size import FOLDER
 from statestore.catalog.stores.live.hot_tier import HotTier
 from statestore.catalog.stores.live.tier_errors import TierBrokenError
-from statestore.catalog.stores.live.tier_owner import ATTEMPTS, FOLDER, TierOwner
+from statestore.catalog.stores.live.tier_owner import ATTEMPTS, TierOwner
+from statestore.catalog.stores.live.tier_position import remove_position
 from statestore.catalog.stores.live.tier_scan import Row
+from statestore.formats.errors import StateStoreError
+from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.values.times import MAX_MS, MIN_MS, moment_us, to_us
 
 Answer = TypeVar("Answer")
@@ -57,6 +62,44 @@ class TierHandle(TierOwner):
         """The greatest time put so far, epoch milliseconds; -1 before the first."""
         self._readable()
         return self._ost
+
+    def take_over(self) -> None:
+        """Take the store from another machine, whose owner is lost, or has to be.
+
+        Writes that were acknowledged there since its last commit are not in the store. If that owner is alive, its next
+        commit raises ConflictError STORE_LOCKED. Raises InvalidInputError INVALID_OPTION for a store in a local
+        directory, ConflictError STORE_LOCKED while a process of this machine has the store open.
+        """
+        self._machine.check_shared()
+        self._own(takeover=True)
+
+    def take_back(self) -> int:
+        """Add the writes that waited on this machine when another one took the store over; return their number.
+
+        They are acknowledged again, before all writes that wait for a commit now, and become part of the next commit.
+        """
+        with self._commits.turn, self._mutex:
+            self._own()
+            found = overtaken_changelogs(self._storage, self.spec, self._log_state, self._root)
+            if not found:
+                return 0
+            try:
+                with disk_errors("open the changelog", self._root):
+                    self._before_commit()
+                    before = self._count_uncommitted()
+                    self._append = None
+                    self._drop_tier()
+                    self._changelogs.close()
+                    remove_position(self._root / FOLDER)
+                    take_back(self._root, found)
+                    self._changelogs.take_over(self._committed_changelogs)
+                self._anew = True
+                self._open_tier()
+            except BaseException:
+                with contextlib.suppress(StateStoreError):
+                    self._release()
+                raise
+            return self._count_uncommitted() - before
 
     # For the kinds
 

@@ -4,6 +4,9 @@ One handle at a time writes to a store. It owns the directory by a lock that the
 process dies. The lock is taken at the first call of a live method, not at opening, because table reads need none. While
 another handle holds it, a store opened here answers from the committed state and refuses writes (``STORE_LOCKED``).
 Threads may share a handle: writes take turns.
+
+The lock keeps the processes of one machine apart. Where the commits are in an object store, the store has one owner
+among machines, too (`statestore.catalog.commits.owners.store_owners`).
 """
 
 from __future__ import annotations
@@ -11,16 +14,20 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 import weakref
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from statestore.catalog.commits.changelog_ownership import Changelogs
 from statestore.catalog.commits.consumed_changelogs import consumed_ends
+from statestore.catalog.commits.owners.machine_owner import MachineOwner
+from statestore.catalog.commits.owners.tier_size import FOLDER
 from statestore.catalog.commits.writer_lock import take_writer_lock
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.log.storage import Storage, local_root
+from statestore.catalog.log.storage import Storage, own_folder
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.group_commit import SharedCommits
 from statestore.catalog.stores.latency import Latencies
@@ -28,22 +35,29 @@ from statestore.catalog.stores.live.hot_tier import HotTier
 from statestore.catalog.stores.live.live_recovery import NO_TIME, Content, can_follow, catch_up, rows_content
 from statestore.catalog.stores.live.live_rows import row_forms
 from statestore.catalog.stores.live.tier_errors import TierBrokenError
-from statestore.catalog.stores.live.tier_position import TierPosition, this_boot, write_position
+from statestore.catalog.stores.live.tier_position import TierPosition, remove_position, this_boot, write_position
 from statestore.catalog.stores.live.time_segment_names import time_segment_name_of
 from statestore.catalog.stores.store_handle import StoreHandle
 from statestore.catalog.upkeep.compaction_choice import AutoCompact
 from statestore.formats.changelogs.changelog import ROW_SCHEMA
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import ConflictError, StateStoreError, UnsupportedError
+from statestore.formats.errors import (
+    CommitUnknownError,
+    ConflictError,
+    StateStoreError,
+    StorageError,
+    UnsupportedError,
+)
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.local_directory import take_directory
 from statestore.formats.places.rocksdb_forks import leave_in_forks, writing_rocksdb
 
 Answer = TypeVar("Answer")
 
-FOLDER = "live"
 ATTEMPTS = 3
 """A failing tier is reopened; if it fails again it is recreated; if that fails, too, the call fails."""
+LOOK_SECONDS = 2.0
+"""How long reads of a handle that another machine keeps from writing do not ask again who owns the store."""
 
 
 class TierOwner(StoreHandle):
@@ -53,7 +67,7 @@ class TierOwner(StoreHandle):
         self, storage: Storage, spec: StoreSpec, *, auto_compact: AutoCompact = True, read_only: bool = False
     ) -> None:
         super().__init__(storage, spec, auto_compact=auto_compact, read_only=read_only)
-        root = local_root(storage)
+        root = own_folder(storage, make=not read_only)
         if root is None:
             raise UnsupportedError(
                 ErrorCode.NOT_LOCAL,
@@ -66,6 +80,9 @@ class TierOwner(StoreHandle):
         self._mutex = threading.RLock()
         self._commits: SharedCommits[tuple[str, int]] = SharedCommits()
         self._lock: int | None = None
+        self._machine = MachineOwner(self._files, root, partial(remove_position, root / FOLDER))
+        self._unsettled = False  # a commit that raised may still appear in the object store
+        self._look_again = 0.0  # by the monotonic clock
         self._changelogs = Changelogs(root, ROW_SCHEMA, store=spec.store_id, check=self._files.check_identity)
         self._tier: HotTier | None = None
         self._anew = False  # the existing tier must not be reopened
@@ -83,6 +100,7 @@ class TierOwner(StoreHandle):
     def __del__(self) -> None:
         """Give up the lock of a handle that is dropped without being closed."""
         with contextlib.suppress(Exception):
+            self._machine.forget()  # this may run at any time, so no request is sent
             self.close()
 
     def close(self) -> None:
@@ -100,6 +118,7 @@ class TierOwner(StoreHandle):
                         self._before_commit()
                         self._changelogs.sync()
                     self._save_tier()
+                    self._end_ownership()
             finally:
                 try:
                     self._release()
@@ -135,7 +154,7 @@ class TierOwner(StoreHandle):
 
     # Opening
 
-    def _own(self) -> HotTier:
+    def _own(self, takeover: bool = False) -> HotTier:
         """Return the tier of the store's own directory, held by its lock; the first call opens it and catches up."""
         tier = self._tier
         if self._lock is not None and tier is not None:
@@ -145,10 +164,13 @@ class TierOwner(StoreHandle):
             if self._lock is not None:
                 return self._tier or self._open_tier()
             writing_rocksdb()
+            self._machine.raise_if_lost()
             lock = take_writer_lock(self._root, self.name)
             self._drop_tier()
             self._lock = lock
             try:
+                self._machine.own(takeover)
+                self._unsettled = False
                 with disk_errors("open the changelog", self._root):
                     log_state, _lease = self._files.leased()  # others may have committed while they held the lock
                     self._advance(log_state)
@@ -160,6 +182,55 @@ class TierOwner(StoreHandle):
                     self._release()
                 raise
 
+    # Other machines
+
+    def _check_owner(self, log_state: LogState) -> None:
+        """Give the store up, and raise ConflictError STORE_LOCKED, if another machine has taken it over."""
+        if not self._machine.is_over(log_state):
+            return
+        with self._mutex:
+            with contextlib.suppress(StateStoreError, OSError):
+                self._before_commit()
+            with contextlib.suppress(StateStoreError, OSError):
+                self._release()
+            self._machine.lose(log_state)
+        self._machine.raise_if_lost()
+
+    @contextlib.contextmanager
+    def _noting_unknown(self) -> Iterator[None]:
+        """Take note of a commit whose outcome is unknown after the block."""
+        try:
+            yield
+        except BaseException as error:  # an interrupt may come before or behind the put
+            self._unsettled |= isinstance(error, CommitUnknownError) or not isinstance(error, StateStoreError)
+            raise
+
+    def _settle_outcome(self) -> None:
+        """Make sure that a commit whose outcome is unknown is there, or never will be: an object store may yet carry
+        it out."""
+        if self._machine.is_owner and self._unsettled:
+            log_state = self._machine.settle()
+            self._check_owner(log_state)
+            self._advance(log_state)
+            if self._commits.attempt is None:  # rows that are in no changelog may have been committed
+                self._make_anew()
+            self._unsettled = False
+
+    def _end_ownership(self) -> None:
+        """Record that the store is closed; without the record, other machines have to take it over."""
+        if self._machine.is_owner:
+            self._machine.end(not self._unsettled and not self._count_uncommitted(most=1))
+
+    def _count_uncommitted(self, most: int | None = None) -> int:
+        count = 0
+        for batch in self._changelogs.uncommitted():
+            count += batch.num_rows
+            if most is not None and count >= most:
+                break
+        return count
+
+    # The tier
+
     def _open_tier(self, first: bool = False) -> HotTier:
         """Open the tier and bring it up to date, or recreate it. Raises StorageError DISK_FAILED if neither is
         possible.
@@ -168,6 +239,7 @@ class TierOwner(StoreHandle):
             try:
                 with self._latencies.time("restore"), disk_errors("open the hot tier", self._root / FOLDER):
                     log_state, _lease = self._files.leased()  # with a commit whose outcome was unknown, if it was made
+                    self._check_owner(log_state)
                     self._advance(log_state)
                     tier, state = catch_up(
                         self._content(), self._new_tier, self._files, self._log_state, self._changelogs, self._anew
@@ -210,11 +282,12 @@ class TierOwner(StoreHandle):
             return tier
         self._check_open()
         with self._mutex:
-            if not self.read_only:
+            if not self.read_only and time.monotonic() >= self._look_again:
                 try:
                     return self._own()
                 except ConflictError:
-                    pass
+                    if self._machine.is_shared:
+                        self._look_again = time.monotonic() + LOOK_SECONDS
             return self._follow_commits()
 
     def _follow_commits(self) -> HotTier:
@@ -254,6 +327,15 @@ class TierOwner(StoreHandle):
         return self._tier
 
     # Failing, saving, closing
+
+    def _make_anew(self) -> None:
+        """Recreate the tier from table and changelog, or leave that to the next call that needs the tier if it fails
+        now.
+        """
+        self._lose_tier(self._tier, TierBrokenError("it holds rows that the store does not have"))
+        self._anew = True
+        with contextlib.suppress(StorageError):
+            self._own()
 
     def _lose_tier(self, tier: HotTier | None, error: TierBrokenError, anew: bool = False) -> bool:
         """Close a failing tier; return False if another thread closed it before.
@@ -320,6 +402,7 @@ class TierOwner(StoreHandle):
             with disk_errors("close the changelog", self._root):
                 self._changelogs.close()
         finally:
+            self._machine.forget()
             lock, self._lock = self._lock, None
             if lock is not None:
                 os.close(lock)

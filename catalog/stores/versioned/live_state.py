@@ -12,8 +12,6 @@ from statestore.formats.values.key_codec import KeyCodec
 
 Key = tuple[Any, ...]
 
-ALL_TIMES = -(2**63)
-
 
 class LiveState:
     """Timelines of keys with pending puts, made at the first read; other keys are read from segments.
@@ -55,7 +53,7 @@ class LiveState:
 
     def versions_of(self, key: Key) -> list[Found]:
         """Return all versions and tombstones of the key by start."""
-        committed = self.lookup.ending_from(key, ALL_TIMES)
+        committed = self.lookup.versions_of(key)
         cached = self._timeline(key) if self._pending.parts else None
         if cached is None:
             return committed

@@ -1,6 +1,6 @@
 """Writes that tasks resolve: each makes parts of its rows in its own process, and one process commits all of them.
 
-    write = task_write(root, spec)                # where the write is planned; can be pickled
+    write = task_write(storage, spec)             # where the write is planned; can be pickled
     parts = write.in_folder(folder).stage((partition,), batches)  # in each task
     write_parts(store, parts_of_all_tasks)        # where the write is committed
 
@@ -12,15 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pyarrow as pa
 
 from statestore.catalog.commits.parts.publish_parts import Judged
 from statestore.catalog.commits.parts.resolve_part import stage_part
 from statestore.catalog.commits.parts.staged_parts import StagedPart
+from statestore.catalog.commits.parts.staging_folder import StagingFolder
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.log.storage import LocalStorage
+from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.segment_files import shared_files
 from statestore.catalog.stores.pending_writes import records_of
@@ -36,19 +36,19 @@ MIN_BYTES = 1 << 24
 
 @dataclass(frozen=True)
 class TaskWrite:
-    """The plan of a write to the store at ``root``. Parts are written to ``folder``, which has to exist.
+    """The plan of a write to a store. Parts are written to ``folder`` of the store, which has to exist.
 
     A part has at most ``part_rows`` rows. A task should leave fewer than ``least_rows`` to the process that commits.
     """
 
-    root: Path
+    storage: Storage
     spec: StoreSpec
     folder: str = ""
     part_rows: int = PART_ROWS
     least_rows: int = MIN_ROWS
 
-    def in_folder(self, folder: Path) -> TaskWrite:
-        return replace(self, folder=str(folder))
+    def in_folder(self, folder: StagingFolder) -> TaskWrite:
+        return replace(self, folder=folder.name)
 
     def first_rows(self, batches: Iterator[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], bool]:
         """Return the first batches, and whether they are enough rows for a task to resolve; otherwise they are all."""
@@ -68,7 +68,13 @@ class TaskWrite:
         At most ``part_rows`` rows, or PART_BYTES bytes, are in memory at a time. ``order`` decides which parts of the
         write come first. Raises the errors of ``put_all`` for rows that the store does not take.
         """
-        files = shared_files(LocalStorage(self.root), self.spec)
+        with StagingFolder(self.storage, self.folder).removing_failed() as folder:
+            return self._staged(folder, order, batches)
+
+    def _staged(
+        self, folder: StagingFolder, order: tuple[int, ...], batches: Iterator[pa.RecordBatch]
+    ) -> list[StagedPart]:
+        files = shared_files(self.storage, self.spec)
         log_state, _lease = files.leased()
         retention = current_retention(self.spec, log_state)
         stream_time = log_state.stream_time_us
@@ -82,7 +88,7 @@ class TaskWrite:
                 table = pa.Table.from_batches(kept, schema=self.spec.record_schema())
                 records = records_of(self.spec, table)
                 place = (*order, len(parts))
-                parts.append(stage_part(files, log_state, self.folder, place, records, refused))
+                parts.append(stage_part(files, log_state, folder, place, records, refused))
             kept.clear()
             refused = rows = size = 0
 
@@ -99,11 +105,11 @@ class TaskWrite:
         return parts
 
 
-def task_write(root: Path, spec: StoreSpec) -> TaskWrite | None:
+def task_write(storage: Storage, spec: StoreSpec) -> TaskWrite | None:
     """Return the plan of a write whose rows tasks can resolve; None for a store of a kind that has a hot tier."""
     if spec.kind != "versioned" or spec.serde != "natural":
         return None
-    return TaskWrite(root, spec, part_rows=PART_ROWS, least_rows=MIN_ROWS)
+    return TaskWrite(storage, spec, part_rows=PART_ROWS, least_rows=MIN_ROWS)
 
 
 def current_retention(spec: StoreSpec, log_state: LogState) -> Retention:

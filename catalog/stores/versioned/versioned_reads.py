@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from time import perf_counter_ns
@@ -29,7 +31,7 @@ from statestore.catalog.stores.versioned.live_state import LiveState
 from statestore.catalog.stores.versioned.records import Record, record_of
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
 from statestore.catalog.upkeep.compaction_choice import AutoCompact
-from statestore.formats.errors import NotFoundError
+from statestore.formats.errors import NotFoundError, StateStoreError
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.serdes.row_serde import row_serde
 from statestore.formats.state_table import Query
@@ -110,7 +112,9 @@ class VersionedReads(VersionedStore):
                 return _new_tuple(Record, answer)
         name = self._keys.normalize(key)
         moment = _asked_moment(as_of)
-        if self._has_newer():
+        if not self._files.is_local and not self._pending.parts:
+            self._look_while_reading(name, moment)
+        elif self._has_newer():
             self._follow()
         if self._pending.parts:
             with self._view:
@@ -129,6 +133,15 @@ class VersionedReads(VersionedStore):
         if moment < retention.horizon or (retention.length is not None and self._is_late(moment)):
             return None
         return _new_tuple(Record, (probe.shown(row), probe.starts[row] // 1000, end // 1000))
+
+    def _look_while_reading(self, name: Key, moment: int) -> None:
+        """Look for a newer commit in an object store, and fetch meanwhile what a read of the known one needs."""
+        with ThreadPoolExecutor(1) as other:
+            newer = other.submit(self._has_newer)
+            with contextlib.suppress(StateStoreError):  # the read itself raises
+                self._live.lookup.locate(name, moment)
+        if newer.result():
+            self._follow()
 
     def _shown(self, version: Version, late: bool) -> Record | None:
         """Return the record of a version; ``late``: at the moment that was asked for, only an open one is visible."""

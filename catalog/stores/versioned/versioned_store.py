@@ -16,14 +16,14 @@ from typing import Any
 import pyarrow as pa
 
 from statestore.catalog.commits.changelog_ownership import Changelogs
-from statestore.catalog.commits.commit_attempt import CommitAttempt
+from statestore.catalog.commits.commit_attempt import CommitAttempt, has_consumed
 from statestore.catalog.commits.consumed_changelogs import consumed_ends
-from statestore.catalog.commits.parts.publish_parts import commit_parts
+from statestore.catalog.commits.parts.publish_parts import Judge, commit_parts
 from statestore.catalog.commits.parts.staged_parts import StagedPart
 from statestore.catalog.commits.publish_commit import Change, commit_change, is_committed
 from statestore.catalog.log.entries import newer_entry
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.log.storage import Storage, local_root
+from statestore.catalog.log.storage import Storage, own_folder
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.group_commit import SharedCommits, Taken
 from statestore.catalog.stores.latency import SAMPLE
@@ -64,11 +64,11 @@ class NaturalVersionedStore(VersionedReads):
         self._committed_us = self._log_state.stream_time_us  # no committed version begins later
         self._value_bytes = self._serde.value_bytes
         self._changelogs = Changelogs(
-            local_root(storage),
+            own_folder(storage, make=not read_only),
             spec.record_schema(),
             partial(records_from_rows, spec, self._serde),
             store=spec.store_id,
-            check=self._files.check_identity,
+            check=self._check_replaced,
         )
         self._changelogs.version = self._log_state.version
         if not read_only:
@@ -76,6 +76,14 @@ class NaturalVersionedStore(VersionedReads):
                 self._take_in(batch)
         self._adopted_parts = len(self._pending.parts)
         leave_in_forks(self._leave)
+
+    def _check_replaced(self) -> None:
+        """Raise NotFoundError STORE_REPLACED if another store has taken the folder in which a changelog is made.
+
+        The folder of a store in an object store is its own, and the next commit finds out.
+        """
+        if self._files.is_local:
+            self._files.check_identity()
 
     def _leave(self) -> None:
         """Forget the parent's pending writes and changelog in a forked child.
@@ -210,14 +218,15 @@ class NaturalVersionedStore(VersionedReads):
             self._finish_attempt()
             if not self._pending.parts and not self._dropped and transaction is None:
                 return self.refresh()
-            newest, records = self._pending.taken, self._pending.records()
+            newest, records, waiting = self._pending.taken, self._pending.records(), bool(self._pending.parts)
             consumed = self._changelogs.consumed()
             change = Change("write", records, self._stream_time_of(), self._dropped, transaction, consumed)
 
-            def unless_repeated(base: LogState) -> Change:
+            def unless_repeated(base: LogState) -> Change | None:
                 nonlocal repeated
                 repeated = is_committed(base, transaction)
-                return change
+                # An earlier attempt, whose request to an object store had no answer, may have been carried out since.
+                return None if waiting and consumed and has_consumed(base, consumed) else change
 
             return Taken(newest, CommitAttempt(consumed, self._pending.seal(), self._dropped), unless_repeated)
 
@@ -352,14 +361,18 @@ class NaturalVersionedStore(VersionedReads):
 
 
 def write_parts(
-    store: NaturalVersionedStore, parts: Sequence[StagedPart], transaction: tuple[str, int] | None = None
+    store: NaturalVersionedStore,
+    parts: Sequence[StagedPart],
+    transaction: tuple[str, int] | None = None,
+    judge: Judge | None = None,
 ) -> int:
     """Commit parts that tasks staged (`statestore.catalog.stores.versioned.task_writes`); return the version.
 
-    The result is that of ``store.write`` for the rows of all parts, in the order of the parts.
+    The result is that of ``store.write`` for the rows of all parts, in the order of the parts. ``judge`` decides which
+    of them are too late, in place of the store's rule.
     """
     store._check_writable()
     checked = check_transaction(transaction)
     with store._mutex:
-        judge = partial(judge_parts, store.spec, store._stream_time)
-        return store._committed(commit_parts(store._files, store._log_state, parts, judge, checked))
+        judging = judge or partial(judge_parts, store.spec, store._stream_time)
+        return store._committed(commit_parts(store._files, store._log_state, parts, judging, checked))

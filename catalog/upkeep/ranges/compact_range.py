@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +18,7 @@ from statestore.catalog.commits.new_files import NewFiles
 from statestore.catalog.commits.publish_commit import remove_files
 from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.log.storage import LocalStorage
+from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.row_ends import SegmentWithClosures, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
@@ -47,7 +46,7 @@ Part = tuple[SegmentWithClosures, Numbers]  # a segment, and its rows in the ran
 class RangePlan:
     """A compaction of the segments ``inputs`` of a version, by ranges of keys; can be pickled."""
 
-    root: str
+    storage: Storage
     spec: StoreSpec
     version: int
     claim: str
@@ -82,7 +81,7 @@ def result_from_json(text: str) -> RangeResult:
 
 def compact_range(plan: RangePlan, number: int) -> str:
     """Write the files of one range and return its result as a text. A task that fails removes its files."""
-    files = SegmentFiles(LocalStorage(Path(plan.root)), plan.spec)
+    files = SegmentFiles(plan.storage, plan.spec)
     new = NewFiles(plan.claim)
     try:
         return _RangeTask(files, plan, new).run(plan.ranges[number]).to_json()

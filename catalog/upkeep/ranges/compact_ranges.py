@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import time
+import uuid
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from statestore.catalog.commits.claims import claim
+from statestore.catalog.commits.claims import DIGITS, claim
 from statestore.catalog.commits.new_files import NewFiles
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.log.storage import local_root
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.background_compaction import compaction_lock
 from statestore.catalog.upkeep.compaction_rules import Rules
@@ -47,7 +47,9 @@ def compact_ranges(files: SegmentFiles, base: LogState, runs: TaskRuns, choose: 
         if not inputs:
             return log_state
         with claim(files.storage) as claimed:
-            published = _attempt(files, log_state, runs, inputs, rules, claimed)
+            # Without claims, as in object stores, the names of new files begin alike nevertheless.
+            mark = claimed or uuid.uuid4().hex[:DIGITS]
+            published = _attempt(files, log_state, runs, inputs, rules, mark)
         if published is not None:
             return published
     raise ConflictError(
@@ -85,9 +87,8 @@ def _attempt(
     names = tuple(meta.name for meta in removed)
     rows = sum(meta.rows for meta in removed)
     ranges = key_ranges(range_count(rows, runs, rules), files.spec.key_groups)
-    root = local_root(files.storage)
-    assert root is not None  # stores are local
-    plan = RangePlan(str(root), files.spec, base.version, claimed, names, ranges, rules)
+    plan = RangePlan(files.storage, files.spec, base.version, claimed, names, ranges, rules)
+    begun = time.monotonic()
     try:
         results = [result_from_json(text) for text in runs.run(partial(compact_range, plan), len(ranges))]
         _check_complete(files, results, len(ranges), rows)
@@ -95,7 +96,7 @@ def _attempt(
         _remove_unnamed(files, claimed, set())
         raise
     metas = [meta for result in results for meta in result.segments]
-    new = NewFiles(claimed, segments=metas)
+    new = NewFiles(claimed, segments=metas, begun=begun)
     new.written = {ref.name: ref.bytes for meta in metas for ref in (meta.file, meta.index) if ref is not None}
 
     def carry(at: LogState) -> NewFiles:
@@ -139,9 +140,6 @@ def _names_of(log_state: LogState, claimed: str) -> set[str]:
 
 def _remove_unnamed(files: SegmentFiles, claimed: str, named: set[str]) -> None:
     """Remove the files of a claim but those in ``named``: moved rows, and files of attempts that do not count."""
-    if not claimed:
-        return
     with contextlib.suppress(StateStoreError, OSError):  # vacuum removes what is left
-        for item in files.storage.list("segments/"):
-            if item.name.startswith(f"segments/{claimed}") and item.name not in named:
-                files.storage.delete(item.name)
+        mine = (item.name for item in files.storage.list("segments/") if item.name.startswith(f"segments/{claimed}"))
+        files.storage.delete_many([name for name in mine if name not in named])

@@ -65,7 +65,7 @@ def write_moves(storage: Storage, new: NewFiles, moved: MovedRows) -> FileRef:
 
 def read_moves(storage: Storage, ref: FileRef, new_segments: Sequence[SegmentMeta]) -> MovedRows:
     """Read the moves of one file. Raises CorruptError SEGMENT_CORRUPT for a row that no new segment has."""
-    verified = VerifiedBytes(ref, storage.map(ref.name))
+    verified = VerifiedBytes(ref, storage.opened(ref))
     _, batches = open_file(verified, lambda stored: _check_schema(ref, stored))
     if len(batches) != 1:
         raise corrupt(ref, f"it has {len(batches)} batches, expected one")

@@ -7,7 +7,7 @@ from itertools import combinations
 
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.row_ends import SegmentWithClosures, with_closures
-from statestore.catalog.upkeep.compaction_plan import ended_rows, has_many_lists, next_step, overlap
+from statestore.catalog.upkeep.compaction_plan import Mode, ended_rows, has_many_lists, next_step, overlap
 from statestore.catalog.upkeep.compaction_rules import Rules
 
 Inputs = Sequence[SegmentWithClosures]
@@ -25,7 +25,16 @@ def due(log_state: LogState, rules: Rules) -> Inputs:
 
     These are the segments with open rows, small ones, and closed ones with many pending closures.
     """
-    if next_step(log_state, rules, "due") is None:
+    return _by_mode(log_state, rules, "due")
+
+
+def idle(log_state: LogState, rules: Rules) -> Inputs:
+    """Return the same for a compaction of a store to which no writer commits for a while."""
+    return _by_mode(log_state, rules, "idle")
+
+
+def _by_mode(log_state: LogState, rules: Rules, mode: Mode) -> Inputs:
+    if next_step(log_state, rules, mode) is None:
         return []
     return [v for v in with_closures(log_state.segments, log_state.closures) if _is_worth(v, rules)]
 

@@ -6,13 +6,12 @@ stays, and a read of the newest state no longer has it. Rows of other kinds end 
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.catalog import connect
 from statestore.catalog.reads.versioned_table import VersionedTable
+from statestore.connector.spark.location import open_store_at
+from statestore.formats.places.locations import parse_location
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import Filter
 from statestore.formats.values.types import TIME
@@ -25,8 +24,7 @@ def delete_rows(path: str, filters: tuple[Filter, ...]) -> int:
 
     Raises ConflictError STORE_LOCKED if another process has a live store open.
     """
-    folder = Path(path)
-    with connect(folder.parent).open_store(folder.name) as store:
+    with open_store_at(parse_location(path)) as store:
         table: VersionedTable = store.table
         spec = store.spec
         query = Query(columns=tuple(spec.key_names), filters=filters)

@@ -6,7 +6,6 @@ py4j calls a method for all its overloads. Spark 4.3 asks for more methods than 
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql.types import StructType
@@ -42,6 +41,7 @@ from statestore.connector.spark.planner.planned_table import Face, PlannedTable
 from statestore.connector.spark.source import as_spelled
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, ReadOnlyError, UnsupportedError
+from statestore.formats.places.locations import parse_location
 from statestore.formats.state_table import Query
 
 _ANALYSIS = "org.apache.spark.sql.catalyst.analysis."
@@ -196,8 +196,8 @@ class StateCatalog(RangeFunctions):
         found = self._place.find(self._parts(identifier))
         if found is None:
             return False
-        path = Path(self._writable_path(found))
-        connect(path.parent).drop_store(path.name)
+        location = parse_location(self._writable_path(found))
+        connect(location.parent.uri).drop_store(location.name)
         return True
 
     def purgeTable(self, identifier: Any) -> bool:
@@ -238,7 +238,7 @@ class StateCatalog(RangeFunctions):
     def loadNamespaceMetadata(self, namespace: Any) -> Any:
         if not self.namespaceExists(namespace):
             raise thrown(self._jvm.kind(_ANALYSIS + "NoSuchNamespaceException")(namespace))
-        return self._jvm.map({"location": self._place.path})
+        return self._jvm.map({"location": str(parse_location(self._place.path))})
 
     @answering
     def createNamespace(self, namespace: Any, metadata: Any) -> None:
@@ -266,14 +266,14 @@ class StateCatalog(RangeFunctions):
         return found
 
     def _writable_path(self, found: Named) -> str:
-        """The directory of a table that is a store. Raises ReadOnlyError or UnsupportedError for other tables."""
+        """The path or URI of a table that is a store. Raises ReadOnlyError or UnsupportedError for other tables."""
         warehouse = self._place.warehouse()
         if warehouse is None or not _is_store(found):
             raise ReadOnlyError(
                 ErrorCode.READ_ONLY,
                 f"{self._name}.{found.name} can only be read: it is a view of a store, or the state of an engine",
             )
-        path = str(Path(warehouse.address(found.name)).absolute())
+        path = parse_location(warehouse.address(found.name)).uri
         rows_spec(path)
         return path
 

@@ -12,7 +12,9 @@ from pyspark.sql.types import StructField, StructType
 from statestore.connector.spark.frame_writer import write_frame
 from statestore.connector.spark.jvm import CONNECTOR, JavaObject, Jvm, answering, entries, schema_of, thrown
 from statestore.connector.spark.source import SOURCE_NAME
+from statestore.formats.places.locations import parse_location
 
+_UPDATES_AS_APPENDS = "org.apache.spark.sql.internal.connector.SupportsStreamingUpdateAsAppend"
 _NOTHING = ("metric.CustomMetric", "metric.CustomTaskMetric")
 
 
@@ -42,7 +44,8 @@ class TableWriteBuilder(JavaObject):
         return TableWrite(self._jvm, self._destination, self._info, self._overwrite)
 
     class Java:
-        implements = (CONNECTOR + "write.SupportsTruncate",)
+        # A store replaces the row of a key, so the rows that a stream updates are written like those that it appends.
+        implements = (CONNECTOR + "write.SupportsTruncate", _UPDATES_AS_APPENDS)
 
 
 class TableWrite(JavaObject):
@@ -55,7 +58,7 @@ class TableWrite(JavaObject):
         self._overwrite = overwrite
 
     def description(self) -> str:
-        return f"{'overwrite' if self._overwrite else 'append'} {self._destination.path}"
+        return f"{'overwrite' if self._overwrite else 'append'} {parse_location(self._destination.path)}"
 
     def toInsertableRelation(self) -> FrameTarget:
         return FrameTarget(self._jvm, self._destination, self._overwrite)

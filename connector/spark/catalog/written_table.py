@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from statestore.catalog.log.store_spec import StoreSpec
+from statestore.catalog.warehouse import rows_spec
 from statestore.connector.spark.catalog.deletes import delete_rows
 from statestore.connector.spark.catalog.table_writes import TableWriteBuilder, table_write_builder
 from statestore.connector.spark.jvm import CONNECTOR, Jvm, answering, schema_of
@@ -127,10 +128,13 @@ def whole_rows(table: str, command: str) -> UnsupportedError:
 
 
 class TruncatableTable(PlannedTable):
-    """A store that is read, or emptied by TRUNCATE TABLE, which loads the table as a read does.
+    """A store that is read, written by a stream, or emptied: `toTable` of a stream and TRUNCATE TABLE load the table as
+    a read does.
 
     ``path`` returns the directory of the store.
     """
+
+    _can: tuple[str, ...] = ("BATCH_READ", "STREAMING_WRITE")
 
     def __init__(self, jvm: Jvm, face: Face, path: Callable[[], str], properties: dict[str, str] | None = None) -> None:
         super().__init__(jvm, face, properties)
@@ -140,16 +144,27 @@ class TruncatableTable(PlannedTable):
         return self._jvm.array(CONNECTOR + "metric.CustomMetric", ())
 
     @answering
+    def newWriteBuilder(self, info: Any) -> TableWriteBuilder:
+        path = self._path()
+        return table_write_builder(self._jvm, path, target_of(path, rows_spec(path)).renamed, info)
+
+    @answering
     def truncateTable(self, *options: Any) -> bool:
         delete_rows(self._path(), ())
         return True
 
     class Java:
-        implements = (CONNECTOR + "catalog.SupportsRead", CONNECTOR + "catalog.TruncatableTable")
+        implements = (
+            CONNECTOR + "catalog.SupportsRead",
+            CONNECTOR + "catalog.SupportsWrite",
+            CONNECTOR + "catalog.TruncatableTable",
+        )
 
 
 class DeletableTable(TruncatableTable):
     """A table as the target of DELETE: the rows that a condition selects now get tombstones."""
+
+    _can = ("BATCH_READ",)
 
     def canDeleteWhere(self, predicates: Any) -> bool:
         schema = arrow_schema(self._schema)

@@ -226,6 +226,13 @@ def _route(module: str, name: str) -> None:
             option(self, "path", client_path(asked["path"], session))
         return path
 
+    def set_session_settings(self: Any, path: Any, given: dict[str, Any]) -> None:
+        """Set the session's settings of a path in S3 as options, unless they are given."""
+        asked = {**getattr(self, "_statestore_options", {}), **given}
+        for key, value in session_settings(_session(self), path or asked.get("path")).items():
+            if key not in asked:
+                methods["option"](self, key, value)
+
     def ours(self: Any, format: str | None) -> bool:
         source = format or getattr(self, "_statestore_source", None)
         return _is_ours(source) and not getattr(self, "_statestore_builtin", False)
@@ -240,10 +247,7 @@ def _route(module: str, name: str) -> None:
             path = located(self, path, options)
             # The source plans in another process, which has no session.
             methods["option"](self, SESSION_TIME_ZONE, _session_zone(self))
-            asked = {**getattr(self, "_statestore_options", {}), **options}
-            for key, value in session_settings(_session(self), path or asked.get("path")).items():
-                if key not in asked:
-                    methods["option"](self, key, value)
+            set_session_settings(self, path, options)
             if name == "DataStreamReader":  # otherwise Spark would report errors only after the query has begun
                 asked = {**getattr(self, "_statestore_options", {}), **{name: str(v) for name, v in options.items()}}
                 stream_query_of({**asked, SESSION_TIME_ZONE: "UTC"})
@@ -286,6 +290,7 @@ def _route(module: str, name: str) -> None:
                 options_(self, **given, **({} if path is None else {"path": path}))
                 save_frame(self._df, self._statestore_options, str(asked))
                 return
+            set_session_settings(self, path, given)
         methods["save"](self, path, format, mode, partitionBy, **given)
 
     def layout(method: str) -> Callable[..., Any]:
@@ -316,6 +321,7 @@ def _route(module: str, name: str) -> None:
         mode = outputMode or _mode(self)
         if ours(self, format):
             path = located(self, path, given)
+            set_session_settings(self, path, given)
         if not (ours(self, format) and isinstance(mode, str) and mode.lower() == "update"):
             return methods["start"](self, path, format, outputMode, partitionBy, queryName, **given)
         if ".connect." in module:
@@ -327,6 +333,7 @@ def _route(module: str, name: str) -> None:
         options_(self, **given)
         self.outputMode(mode)
         asked = dict(getattr(self, "_statestore_options", {}))
+        asked = {**session_settings(_session(self), path or asked.get("path")), **asked}
         self.foreachBatch(update_writer(path, self._df.schema, asked))
         return methods["start"](self, None, None, None, partitionBy, queryName)
 

@@ -4,6 +4,10 @@ Spark looks for sources in the JVM first, and its own state source has that name
 therefore replaced in the statement before Spark gets it, by position of its token: names, strings and comments stay as
 they are. ``OPTIONS (provider 'builtin', …)`` keeps Spark's own source.
 
+The source plans such a view in a process that has no session, so what the session says goes along in the options: its
+time zone and, for a path in S3, its settings of Hadoop's client. Those are arguments of the statement, because keys in
+its text would be in Spark's errors.
+
 A table in Spark's own catalog cannot be one of ours: Spark (4.3) reads such a table of a Python source without its
 options, so without a path. Such a statement is an error that names what works.
 """
@@ -13,8 +17,8 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import sqlglot
@@ -23,6 +27,7 @@ from sqlglot.errors import SqlglotError
 
 from statestore.connector.options import SESSION_TIME_ZONE
 from statestore.connector.spark.location import PROVIDERS, client_path, no_catalog_table
+from statestore.connector.spark.s3a import session_settings
 from statestore.connector.spark.source import SOURCE_NAME
 
 if TYPE_CHECKING:
@@ -35,6 +40,7 @@ _ROUTED = (
     ("pyspark.sql.connect.session", "SparkSession", "sql"),
     ("pyspark.sql.connect.catalog", "Catalog", "createTable"),
 )
+_ARGUMENT = "statestore_"
 _BEFORE_NAME = ("IF", "NOT", "EXISTS")
 _OPENING, _CLOSING = (TokenType.L_PAREN,), (TokenType.R_PAREN,)
 _QUERY = (TokenType.ALIAS, TokenType.SELECT, TokenType.WITH, TokenType.SEMICOLON)
@@ -67,24 +73,24 @@ def _create_table(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _sql(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def sql(self: Any, sqlQuery: str, *given: Any, **named: Any) -> Any:
-        return original(self, routed(self, sqlQuery), *given, **named)
+    def sql(self: Any, sqlQuery: str, args: Any = None, **named: Any) -> Any:
+        return original(self, *routed(self, sqlQuery, args), **named)
 
     return sql
 
 
-def routed(spark: SparkSession, text: str) -> str:
+def routed(spark: SparkSession, text: str, args: Any = None) -> tuple[str, Any]:
     """The statement with the provider ``statestore`` of temporary views as Spark finds it, and their options as this
-    session means them.
+    session means them; and its arguments, by name or by position, with those options that the text must not have.
 
     Raises UnsupportedError SESSION_CATALOG for a table of this package in Spark's own catalog.
     """
     if not isinstance(text, str) or "statestore" not in text.lower():
-        return text
+        return text, args
     try:
         tokens = sqlglot.tokenize(text, read="spark")
     except SqlglotError:  # Spark reports what is wrong with it
-        return text
+        return text, args
     edits: list[_Edit] = []
     for created in _created(tokens):
         if created.is_builtin:
@@ -93,9 +99,24 @@ def routed(spark: SparkSession, text: str) -> str:
             edits += _view_edits(spark, created, text)
         elif in_session_catalog(spark, created.name):
             raise no_catalog_table(".".join(created.name))
+    marks = [token.start for token in tokens if token.token_type is TokenType.PLACEHOLDER]
     for edit in reversed(edits):
-        text = text[: edit.start] + edit.text + text[edit.end :]
-    return text
+        added, args = _with_settings(edit, args, sum(mark < edit.start for mark in marks))
+        text = text[: edit.start] + added + edit.text + text[edit.end :]
+    return text, args
+
+
+def _with_settings(edit: _Edit, args: Any, place: int) -> tuple[str, Any]:
+    """The options for the settings of an edit, and the arguments with their values: at ``place`` if they have
+    positions."""
+    if not edit.settings or not isinstance(args, dict | list | None):  # Spark reports what is wrong with them
+        return "", args
+    if isinstance(args, list) and args:
+        options = "".join(f"{_literal(name)} ?, " for name in edit.settings)
+        return options, [*args[:place], *edit.settings.values(), *args[place:]]
+    named = {f"{_ARGUMENT}{edit.start}_{number}": value for number, value in enumerate(edit.settings.values())}
+    options = "".join(f"{_literal(name)} :{mark}, " for name, mark in zip(edit.settings, named, strict=True))
+    return options, {**(args if isinstance(args, dict) else {}), **named}
 
 
 def in_session_catalog(spark: SparkSession, name: Sequence[str]) -> bool:
@@ -116,11 +137,12 @@ def _is_catalog(spark: SparkSession, name: str) -> bool:
 
 @dataclass(frozen=True)
 class _Edit:
-    """Replace ``[start:end]`` of the statement."""
+    """Replace ``[start:end]`` of the statement by options for the settings, and a text."""
 
     start: int
     end: int
     text: str
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -136,6 +158,17 @@ class _Created:
     @property
     def is_builtin(self) -> bool:
         return any(value.text.lower() == "builtin" for value in self.values("provider"))
+
+    @property
+    def names(self) -> set[str]:
+        """The options that are given, in lower case. A name is one string, or words with dots between them."""
+        kinds, found = [token.token_type for token in self.options], set()
+        for first in (i for i in range(len(kinds)) if i == 0 or kinds[i - 1] is TokenType.COMMA):
+            last = first
+            while kinds[last + 1 : last + 2] == [TokenType.DOT]:
+                last += 2
+            found.add("".join(token.text for token in self.options[first : last + 1]).lower())
+        return found
 
     def values(self, option: str) -> Iterator[Token]:
         """The texts of an option that are one plain literal."""
@@ -211,7 +244,10 @@ def _view_edits(spark: SparkSession, view: _Created, text: str) -> Iterator[_Edi
     if not view.options:
         return
     zone = str(spark.conf.get("spark.sql.session.timeZone"))
-    yield _Edit(view.options[0].start, view.options[0].start, f"{SESSION_TIME_ZONE} {_literal(zone)}, ")
+    path = next((value.text for value in view.values("path")), None)
+    settings = {name: value for name, value in session_settings(spark, path).items() if name.lower() not in view.names}
+    first = view.options[0].start
+    yield _Edit(first, first, f"{SESSION_TIME_ZONE} {_literal(zone)}, ", settings)
     for value in view.values("path"):
         written = text[value.start : value.end + 1]
         path = client_path(value.text, spark)

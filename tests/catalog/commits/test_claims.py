@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.keyed.keyed_backends import keyed_store
+from support.keyed.keyed_backends import catalog_of, keyed_store
 
 import statestore
 from statestore.catalog.commits import publish_commit as write
@@ -293,7 +293,7 @@ def test_vacuum_in_the_middle_of_a_keyed_commit_waits(
             patch.setattr(time, "time_ns", lambda: now() + days_ahead * DAY)
             patch.setattr("statestore.catalog.keyed.snapshots.commit_lock.LOCK_WAIT", 0.05)
             with pytest.raises(statestore.ConflictError, match="STORE_BUSY") as raised:
-                statestore.connect(found._folder.parent).open_store("s").vacuum(0)
+                catalog_of(found).open_store("s").vacuum(0)
         refused.append(raised.value.code)
         return publish(storage, known, entry, store_id)
 
@@ -313,12 +313,13 @@ def test_a_lock_of_keyed_commits_that_the_system_refuses(tmp_path: Path, monkeyp
     def refusing(*given: object) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    with pytest.raises(statestore.StorageError, match="cannot open"), commit_lock(tmp_path, alone=True):
+    root = LocalStorage(tmp_path)
+    with pytest.raises(statestore.StorageError, match="cannot open"), commit_lock(root, alone=True):
         pass
     (tmp_path / "log").mkdir()
     descriptors = len(list(Path("/proc/self/fd").iterdir()))
     monkeypatch.setattr(fcntl, "flock", refusing)
-    with pytest.raises(statestore.StorageError, match="cannot lock"), commit_lock(tmp_path, alone=True):
+    with pytest.raises(statestore.StorageError, match="cannot lock"), commit_lock(root, alone=True):
         pass
     assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
 
@@ -361,9 +362,9 @@ def test_a_commit_has_its_claim_before_it_reads_the_log(
     held: list[bool] = []
     leased = SegmentFiles.leased
 
-    def reads(files: SegmentFiles, *arguments: Any) -> Any:
+    def reads(files: SegmentFiles, *arguments: Any, **options: Any) -> Any:
         held.append(any_claim_held(tmp_path / "s"))
-        return leased(files, *arguments)
+        return leased(files, *arguments, **options)
 
     monkeypatch.setattr(SegmentFiles, "leased", reads)
     store.put("b", 2, timestamp=2000)

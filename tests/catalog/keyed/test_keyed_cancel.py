@@ -5,18 +5,22 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+import time
 from typing import Any
 
+import obstore
 import pytest
 from support.keyed.keyed_backends import refused
 from support.keyed.keyed_gates import KINDS, WAIT, Gate, files, fill, own_files, reopened
 from support.keyed.keyed_model import Tasks, travelled
+from support.keyed.keyed_places import DIRECTORY, MEMORY
 
 from statestore.catalog.keyed.keyed_store import KeyedStore
-from statestore.catalog.keyed.snapshots import stored_files
+from statestore.catalog.keyed.snapshots import stored_files, written_file
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind
 
 pytest_plugins = ["support.keyed.keyed_fixtures"]
+PLACES = (DIRECTORY, MEMORY)
 
 
 @pytest.mark.parametrize("passing", [0, 1, -1])
@@ -33,6 +37,9 @@ def test_a_cancelled_snapshot_leaves_nothing(
     gate.shut(passing)
     (running,) = tasks.snapshot([kind])
     assert gate.reached()
+    deadline = time.monotonic() + WAIT
+    while len(files(store)) < passing and time.monotonic() < deadline:  # those that pass may be on their way
+        time.sleep(0.01)
     assert len(files(store)) == passing
     running.cancel()
     gate.open()
@@ -55,20 +62,21 @@ def test_cancelling_one_that_is_done_changes_nothing(store: KeyedStore, tasks: T
 def test_cancelled_in_the_middle_of_a_file(store: KeyedStore, tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a region of a file no other one is written, except the end of an Arrow file, and written regions are
     removed."""
-    monkeypatch.setattr(stored_files, "REGION_BYTES", 64)
+    monkeypatch.setattr(written_file, "REGION_BYTES", 64)
+    monkeypatch.setattr(stored_files, "PARALLEL_UPLOADS", 1)
     fill(tasks, 1)
     running: list[Any] = []
     begun = threading.Event()
     regions = []
-    region = stored_files.NewFile._region
+    region = written_file.NewFile._region
 
-    def cancelled(file: stored_files.NewFile) -> None:
+    def cancelled(file: written_file.NewFile) -> None:
         assert begun.wait(WAIT)
         regions.append(file.name)
         running[0].cancel()
         region(file)
 
-    monkeypatch.setattr(stored_files.NewFile, "_region", cancelled)
+    monkeypatch.setattr(written_file.NewFile, "_region", cancelled)
     for kind in KINDS:
         running[:] = tasks.snapshot([kind])
         begun.set()
@@ -113,16 +121,19 @@ def test_a_result_outlives_its_backend(kind: SnapshotKind, store: KeyedStore, ta
 def test_a_snapshot_that_fails_leaves_nothing(
     kind: SnapshotKind, after: int, store: KeyedStore, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk is full at some file; the same backend's next snapshot is whole."""
-    left = itertools.count(-after)
+    """The disk or the object store is full at some file; the same backend's next snapshot is whole."""
+    left, put = itertools.count(-after), obstore.put
 
-    def full(descriptor: int) -> None:
+    def full(*given: Any, **options: Any) -> None:
         if next(left) >= 0:
             raise OSError(28, "No space left on device")
+        if options:
+            put(*given, **options)
 
     fill(tasks, 1)
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", full)
+        patched.setattr(obstore, "put", full)
         (running,) = tasks.snapshot([kind])
         with pytest.raises(OSError, match="No space left"):
             running.result(WAIT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from support.keyed.keyed_made import (
     told_changes,
     told_history,
 )
+from support.keyed.keyed_places import DIRECTORY, MEMORY, warehouse_in
 from support.parameters import mostly_slow
 
 import statestore
@@ -29,13 +31,17 @@ HISTORIES = [
     (4, 3, 6, (1, 2, 5)),
     (5, 2, 5, (2, 5)),
 ]
-CASES = [pytest.param(case, marks=() if case in HISTORIES[1::2] else pytest.mark.slow) for case in HISTORIES]
+CASES = [
+    pytest.param((DIRECTORY, *case), marks=() if case in HISTORIES[1::2] else pytest.mark.slow) for case in HISTORIES
+]
+CASES += [pytest.param((MEMORY, *HISTORIES[1])), pytest.param((MEMORY, *HISTORIES[3]), marks=pytest.mark.slow)]
 
 
 @pytest.fixture(scope="module", params=CASES, ids=str)
-def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    seed, tasks, versions, discard = request.param
-    return make(tmp_path_factory.mktemp("keyed"), seed, tasks, versions, discard)
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
+    kind, seed, tasks, versions, discard = request.param
+    with warehouse_in(kind, tmp_path_factory.mktemp("keyed"), request) as place:
+        yield make(place, seed, tasks, versions, discard)
 
 
 @pytest.mark.parametrize("state", mostly_slow(STATES, list(STATES)[:1]))

@@ -5,15 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.keyed.keyed_backends import refused
+from support.keyed.keyed_backends import catalog_of, refused
 from support.keyed.keyed_gates import KINDS, Race, files, fill, named, reopened
 from support.keyed.keyed_model import Tasks, travelled
+from support.keyed.keyed_places import DIRECTORY, MEMORY, S3
 
 import statestore
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind
 
 pytest_plugins = ["support.keyed.keyed_fixtures"]
+PLACES = (DIRECTORY, MEMORY, S3)
 
 
 def test_a_transaction_is_committed_once(store: KeyedStore, tasks: Tasks) -> None:
@@ -61,7 +63,7 @@ def test_two_writers_each_get_a_version(kind: SnapshotKind, store: KeyedStore, t
     content = tasks.model.content()
     fill(tasks, 2)
     others = travelled(tasks.snapshot([kind]))
-    other = statestore.connect(store._folder.parent).open_store("s")
+    other = catalog_of(store).open_store("s")
     assert isinstance(other, KeyedStore)
     race.between = lambda: expected.update({other.commit(others): tasks.model.content()})
     expected[store.commit(parts)] = content
@@ -75,7 +77,7 @@ def test_a_base_that_is_discarded_just_before_the_commit(store: KeyedStore, task
     fill(tasks, 1)
     version = tasks.commit("incremental")
     parts = travelled(tasks.snapshot(["incremental"]))
-    other = statestore.connect(store._folder.parent).open_store("s")
+    other = catalog_of(store).open_store("s")
     assert isinstance(other, KeyedStore)
     race.between = lambda: other.discard(version)
     with refused("BASE_DISCARDED"):
@@ -88,7 +90,7 @@ def test_a_base_that_is_committed_again_just_before_its_discard(store: KeyedStor
     fill(tasks, 1)
     version = tasks.commit("incremental")
     parts = travelled(tasks.snapshot(["incremental"]))
-    other = statestore.connect(store._folder.parent).open_store("s")
+    other = catalog_of(store).open_store("s")
     assert isinstance(other, KeyedStore)
     race.between = lambda: other.commit(parts)
     store.discard(version)
@@ -99,7 +101,7 @@ def test_a_base_that_is_committed_again_just_before_its_discard(store: KeyedStor
 def test_a_transaction_that_two_commit_at_once(store: KeyedStore, tasks: Tasks, race: Race) -> None:
     fill(tasks, 1)
     parts, others = (travelled(tasks.snapshot(["full"])) for _ in range(2))
-    other = statestore.connect(store._folder.parent).open_store("s")
+    other = catalog_of(store).open_store("s")
     assert isinstance(other, KeyedStore)
     race.between = lambda: other.commit(others, transaction=("app", 1))
     assert store.commit(parts, transaction=("app", 1)) == 1

@@ -7,10 +7,15 @@ what was left behind, and the next backend removes the local files of the dead p
 from __future__ import annotations
 
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
+from support.keyed.keyed_rows import below
+from support.object_stores.s3_server import S3Server
 from support.processes.scripts import command
+
+import statestore
 
 
 def killed(root: Path, first: int, step: int) -> tuple[int, str]:
@@ -26,3 +31,31 @@ def test_killed_at_every_third_step(tmp_path: Path) -> None:
     died, wrong = killed(tmp_path, 1, 3)
     assert not wrong, wrong
     assert died >= 40
+
+
+@pytest.mark.slow
+def test_killed_at_requests_of_an_object_store(
+    s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every committed snapshot is complete, no batch is there twice, and vacuum removes the rest after a day."""
+    for name in ("STATESTORE_CACHE", "STATESTORE_LOCAL"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    warehouse = s3_server.warehouse("crash")
+    run = subprocess.run(
+        command("keyed.dying_objects", below(warehouse, "s"), tmp_path / "local", 3),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    *wrong, last = run.stdout.splitlines()
+    assert not wrong, wrong
+    assert int(last.split()[1]) >= 25
+    catalog = statestore.connect(warehouse)
+    with catalog.open_store("s") as store:
+        assert store.vacuum("1 day") == []
+        now = time.time_ns
+        monkeypatch.setattr(time, "time_ns", lambda: now() + 25 * 3_600_000_000_000)
+        assert store.vacuum("1 day")
+    verified = catalog.verify("s")
+    assert verified.ok and verified.unreferenced == ()

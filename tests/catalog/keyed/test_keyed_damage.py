@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import gc
-import itertools
-import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.keyed.keyed_backends import refused
+from support.keyed.keyed_backends import catalog_of, refused
 from support.keyed.keyed_gates import files, fill, reopened
 from support.keyed.keyed_model import Tasks, travelled
+from support.keyed.keyed_places import DIRECTORY, MEMORY
+from support.keyed.stored_bytes import every_file, forget, put_bytes, stored_bytes
 from support.parameters import mostly_slow
 
 import statestore
@@ -21,24 +20,26 @@ from statestore import StateStoreError
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots import shared_log, snapshot_log
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind
+from statestore.catalog.log.entries import entry_name
 
 pytest_plugins = ["support.keyed.keyed_fixtures"]
+PLACES = (DIRECTORY, MEMORY)
 
 
-def flipped(path: Path, at: float) -> None:
-    data = bytearray(path.read_bytes())
-    data[min(int(len(data) * at), len(data) - 1)] ^= 0x10
-    path.write_bytes(data)
+def flipped(data: bytes, at: float) -> bytes:
+    changed = bytearray(data)
+    changed[min(int(len(data) * at), len(data) - 1)] ^= 0x10
+    return bytes(changed)
 
 
-DAMAGES: dict[str, Callable[[Path], object]] = {
-    "first byte": lambda path: flipped(path, 0),
-    "middle": lambda path: flipped(path, 0.5),
-    "last byte": lambda path: flipped(path, 1),
-    "cut": lambda path: os.truncate(path, path.stat().st_size // 2),
-    "empty": lambda path: os.truncate(path, 0),
-    "longer": lambda path: path.write_bytes(path.read_bytes() + b"\x00"),
-    "removed": lambda path: path.unlink(),
+DAMAGES: dict[str, Callable[[bytes], bytes | None]] = {
+    "first byte": lambda data: flipped(data, 0),
+    "middle": lambda data: flipped(data, 0.5),
+    "last byte": lambda data: flipped(data, 1),
+    "cut": lambda data: data[: len(data) // 2],
+    "empty": lambda data: b"",
+    "longer": lambda data: data + b"\x00",
+    "removed": lambda data: None,
 }
 
 
@@ -56,19 +57,18 @@ def test_damaged_files_are_refused_or_harmless(
     tasks.dispose()
     refusals = 0
     for name in sorted(files(store)):
-        path = store._folder / name
-        whole = path.read_bytes()
-        DAMAGES[damage](path)
+        whole = stored_bytes(store, name)
+        put_bytes(store, name, DAMAGES[damage](whole))
         try:
             tasks.open(number)
             assert tasks.content() == expected
         except StateStoreError as error:
             assert error.code in ("SNAPSHOT_FILE_MISSING", "SEGMENT_CORRUPT", "SEGMENT_TRUNCATED"), error
-            assert name in str(error) or path.name in str(error)
+            assert name in str(error) or Path(name).name in str(error)
             refusals += 1
             assert number > 1 or list(tasks.directory.iterdir()) == []
         tasks.dispose()
-        path.write_bytes(whole)
+        put_bytes(store, name, whole)
     assert refusals > len(files(store)) / 2
     gc.collect()
     assert list(tasks.directory.iterdir()) == []
@@ -81,8 +81,8 @@ def test_a_damaged_log_is_refused(damage: str, store: KeyedStore, tasks: Tasks) 
     fill(tasks, 1)
     tasks.commit("full")
     tasks.commit("full")
-    entry = store._folder / "log" / f"{2:020d}.json"
-    DAMAGES[damage](entry)
+    entry = entry_name(2)
+    put_bytes(store, entry, DAMAGES[damage](stored_bytes(store, entry)))
     tasks.dispose()
     if damage == "removed":
         expected = [1]
@@ -93,21 +93,15 @@ def test_a_damaged_log_is_refused(damage: str, store: KeyedStore, tasks: Tasks) 
         lambda: fresh(store).backend(directory=tasks.directory),
         lambda: fresh(store).scan("total"),
     ):
-        with refused("LOG_CORRUPT", entry.name):
+        with refused("LOG_CORRUPT", Path(entry).name):
             call()
     assert list(tasks.directory.iterdir()) == []
 
 
 def fresh(store: KeyedStore) -> KeyedStore:
-    """The store as another process opens it, in a folder that was not read before."""
-    copy = store._folder.parent / f"copy{next(COPIES)}"
-    shutil.copytree(store._folder, copy / "s")
-    found = statestore.connect(copy).open_store("s")
-    assert isinstance(found, KeyedStore)
-    return found
-
-
-COPIES = itertools.count()
+    """The store as another process opens it, which has read nothing yet."""
+    forget()
+    return opened_again(store)
 
 
 @pytest.mark.parametrize("follows", [None, "bigint", "string"])
@@ -118,11 +112,11 @@ def test_what_was_opened_on_a_dropped_store_does_not_go_on_with_another(
     fill(tasks, 1)
     version = tasks.commit("incremental")
     parts = [tasks.tasks[0].backend.snapshot("full").result()]
-    catalog = statestore.connect(store._folder.parent)
+    catalog = catalog_of(store)
     catalog.drop_store("s")
     if follows is not None:
         catalog.create_store("s", kind="keyed", key={"k": follows})
-    before = set(store._folder.rglob("*"))
+    before = every_file(store)
     for call in (
         lambda: tasks.tasks[0].backend.snapshot("full"),
         lambda: tasks.tasks[0].backend.snapshot("incremental"),
@@ -134,9 +128,9 @@ def test_what_was_opened_on_a_dropped_store_does_not_go_on_with_another(
         lambda: store.scan("total"),
         store.versions,
     ):
-        with refused("STORE_NOT_FOUND", str(store._folder), "dropped"):
+        with refused("STORE_NOT_FOUND", str(store._storage), "dropped"):
             call()
-    assert set(store._folder.rglob("*")) == before
+    assert every_file(store) == before
     assert len(list(tasks.directory.iterdir())) == 1
     if follows is not None:
         assert opened_again(store).retained() == []
@@ -144,7 +138,7 @@ def test_what_was_opened_on_a_dropped_store_does_not_go_on_with_another(
 
 def opened_again(store: KeyedStore) -> KeyedStore:
     """The store opened by another handle."""
-    found = statestore.connect(store._folder.parent).open_store("s")
+    found = catalog_of(store).open_store("s")
     assert isinstance(found, KeyedStore)
     return found
 

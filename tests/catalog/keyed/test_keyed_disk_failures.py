@@ -22,6 +22,7 @@ from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.rows import database as database_module
 from statestore.catalog.keyed.snapshots import stored_files
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind
+from statestore.catalog.log.storage import LocalStorage
 from statestore.formats.rocksdb.scan import scan_rocksdb
 
 pytest_plugins = ["support.keyed.keyed_fixtures"]
@@ -92,7 +93,10 @@ def test_no_error_of_the_system_comes_out_of_a_snapshot(
 
 
 def test_a_file_that_vacuum_removed_while_it_was_written_is_our_error(store: KeyedStore, tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError) as caught, stored_files.new_file(tmp_path, "segments", ".x") as file:
+    with (
+        pytest.raises(NotFoundError) as caught,
+        stored_files.new_file(LocalStorage(tmp_path), "segments", ".x") as file,
+    ):
         file.write(b"rows")
         (tmp_path / f"{file.name}{stored_files.UNFINISHED}").unlink()
     assert caught.value.code == "SNAPSHOT_FILE_MISSING" and "vacuum" in caught.value.message

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.keyed.keyed_backends import keyed_store, local
+from support.keyed.keyed_backends import catalog_of, keyed_store, local
+from support.keyed.keyed_gates import files, named
 from support.keyed.keyed_model import NAMESPACES, SHAPES, TEXTS, USER_KEYS, Content, Tasks, migrated, travelled
+from support.keyed.keyed_places import DIRECTORY, MEMORY
 from support.parameters import mostly_slow
 
-import statestore
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots import shared_log, snapshot_log
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind
@@ -151,22 +152,21 @@ class History:
         assert sum(task.backend.num_entries() for task in self.tasks.tasks) == entries
         assert self.tasks.store.retained() == list(self.kept)
 
-    def check_files(self, folder: Path) -> None:
+    def check_files(self) -> None:
         """Check that exactly the files named by kept snapshots exist while nothing is under way."""
-        named = set(self.tasks.store._read().files())
-        present = {str(path.relative_to(folder)) for place in PLACES for path in (folder / place).glob("*")}
-        assert present == named
+        assert files(self.tasks.store) == named(self.tasks.store)
 
 
 def opened(store: KeyedStore) -> KeyedStore:
     """The store as a new process opens it."""
     shared_log._known.clear()
-    found = statestore.connect(store._folder.parent).open_store(store.name)
+    found = catalog_of(store).open_store(store.name)
     assert isinstance(found, KeyedStore)
     return found
 
 
-PLACES = ("segments", "shared", "private")
+pytest_plugins = ["support.keyed.keyed_place_fixtures"]
+PLACES = (DIRECTORY, MEMORY)
 STEP_WEIGHTS = {"write": 6, "begin": 2, "finish": 4, "cancel": 1, "discard": 2, "restore": 3, "migrate": 1, "check": 1}
 
 
@@ -179,10 +179,10 @@ def folded_often(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("folded_often")
 @pytest.mark.parametrize("seed", mostly_slow(SEEDS, [1]))
 @pytest.mark.parametrize("keys", KEYS)
-def test_a_random_history_restores_as_plain_dicts_say(keys: str, seed: int, tmp_path: Path) -> None:
+def test_a_random_history_restores_as_plain_dicts_say(keys: str, seed: int, place: str, tmp_path: Path) -> None:
     columns, values = KEYS[keys]
     choose = random.Random(f"{keys} {seed}")
-    store = keyed_store(tmp_path, columns, key_groups=choose.choice([8, 128, 300]))
+    store = keyed_store(place, columns, key_groups=choose.choice([8, 128, 300]))
     history = History(Tasks(store, local(tmp_path)), values, choose)
     history.tasks.open(choose.choice([1, 2, 4]))
     for _ in range(STEPS):
@@ -190,7 +190,7 @@ def test_a_random_history_restores_as_plain_dicts_say(keys: str, seed: int, tmp_
     history.check()
     history.finish()
     history.tasks.dispose()
-    history.check_files(tmp_path / "s")
+    history.check_files()
     for version in choose.sample(list(history.kept), min(2, len(history.kept))):
         history.tasks.open(choose.randrange(1, 9), version)
         history.tasks.model.load(migrated(history.kept[version], history.tasks.model.generation))
@@ -198,5 +198,5 @@ def test_a_random_history_restores_as_plain_dicts_say(keys: str, seed: int, tmp_
         history.tasks.dispose()
     while history.kept:
         history.discard()
-        history.check_files(tmp_path / "s")
+        history.check_files()
     assert list(local(tmp_path).iterdir()) == []

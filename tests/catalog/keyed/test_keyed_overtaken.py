@@ -9,11 +9,15 @@ import pytest
 from support.keyed.keyed_backends import refused
 from support.keyed.keyed_gates import files, fill, named
 from support.keyed.keyed_model import Tasks, travelled
+from support.keyed.keyed_places import DIRECTORY, MEMORY, S3
 
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots import stored_files
+from statestore.catalog.log.storage import LocalStorage
+from statestore.catalog.log.storage_objects import ObjectStorage
 
 pytest_plugins = ["support.keyed.keyed_fixtures"]
+PLACES = (DIRECTORY, MEMORY, S3)
 
 
 def overtaken(store: KeyedStore, tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> int:
@@ -22,16 +26,25 @@ def overtaken(store: KeyedStore, tasks: Tasks, monkeypatch: pytest.MonkeyPatch) 
     version = tasks.commit("incremental")
     fill(tasks, 2)
     parts = travelled(tasks.snapshot(["full"]))
-    whole = stored_files.checked
+    whole, opened = stored_files.checked, ObjectStorage.opened
 
-    def late(folder: Path, file: Any) -> Path:
-        found = whole(folder, file)
+    def overtake() -> None:
         if version in store.retained():
             store.commit(parts)
             store.discard(version)
+
+    def late(storage: LocalStorage, file: Any) -> Path:
+        found = whole(storage, file)
+        overtake()
         return found
 
+    def late_object(storage: ObjectStorage, file: Any) -> Any:
+        overtake()
+        return opened(storage, file)
+
+    monkeypatch.setenv("STATESTORE_CACHE", str(tasks.directory.parent / "empty"))  # this machine has what it wrote
     monkeypatch.setattr(stored_files, "checked", late)
+    monkeypatch.setattr(ObjectStorage, "opened", late_object)
     return version
 
 

@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.keyed.keyed_backends import keyed_store, local, refused
+from support.keyed.keyed_backends import folder_of, keyed_store, local, refused
 from support.keyed.keyed_gates import KINDS, WAIT, Gate, files, fill, named, own_files, reopened
 from support.keyed.keyed_model import NAMESPACES, Content, Tasks, travelled
+from support.keyed.keyed_places import DIRECTORY, MEMORY, in_places
 
 import statestore
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind
 
 pytest_plugins = ["support.keyed.keyed_fixtures"]
+PLACES = (DIRECTORY, MEMORY)
 
 
 # What is in them
@@ -177,19 +179,20 @@ def test_a_backend_builds_on_what_it_was_restored_from_in_place(store: KeyedStor
     assert found == [{file.name for file in each.shared.values()} for each in parts], "each of several, too"
 
 
+@in_places(DIRECTORY)
 def test_a_database_in_place_never_writes_to_stored_files(store: KeyedStore, tasks: Tasks) -> None:
     """Table files are linked, not copied, as RocksDB does not write to them; the others are copies."""
     fill(tasks, 1)
     (part,) = travelled(tasks.snapshot(["incremental"]))
     store.commit([part])
-    before = {name: (store._folder / name).read_bytes() for name in files(store)}
+    before = {name: (folder_of(store) / name).read_bytes() for name in files(store)}
     reopened(tasks)
-    assert {(store._folder / file.name).stat().st_nlink for file in part.shared.values()} == {2}
-    assert {(store._folder / file.name).stat().st_nlink for file in part.private.values()} == {1}
+    assert {(folder_of(store) / file.name).stat().st_nlink for file in part.shared.values()} == {2}
+    assert {(folder_of(store) / file.name).stat().st_nlink for file in part.private.values()} == {1}
     fill(tasks, 2)
     tasks.snapshot(["incremental"])[0].result(WAIT)
     tasks.dispose()
-    assert {name: (store._folder / name).read_bytes() for name in before} == before
+    assert {name: (folder_of(store) / name).read_bytes() for name in before} == before
 
 
 def test_two_that_go_on_from_one_snapshot_do_not_mix(store: KeyedStore, tasks: Tasks) -> None:

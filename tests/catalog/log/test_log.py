@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import xxhash
 from obstore.store import MemoryStore
+from support.object_stores.doubles import object_storage
 from support.stores.log_entries import closure, entry, random_log, segment
 
 from statestore.catalog.log.entries import (
@@ -26,7 +27,6 @@ from statestore.catalog.log.entries import (
     write_entry,
 )
 from statestore.catalog.log.storage import Data, Guard, LocalStorage, Storage, StorageExistsError
-from statestore.catalog.log.storage_objects import ObjectStorage
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError, CorruptError, InvalidInputError, NotFoundError, UnsupportedError
 
@@ -217,7 +217,7 @@ def test_a_forged_entry_is_refused(path: Sequence[str | int], value: Any) -> Non
 
 def test_a_newer_format_is_not_called_damage() -> None:
     with pytest.raises(UnsupportedError, match="LOG_FORMAT"):
-        decode_entry(entry_name(5), forged(["format"], 4))
+        decode_entry(entry_name(5), forged(["format"], 5))
 
 
 def forged(path: Sequence[str | int], value: Any, full: CommitEntry = FULL) -> bytes:
@@ -301,7 +301,7 @@ def check_race(storage: Storage, wins: dict[str, list[int]], last: int) -> None:
 @pytest.mark.parametrize("kind", ["local", "objects"])
 def test_threads_race_for_versions(tmp_path: Path, kind: str) -> None:
     """Each version has exactly one winner, and its entry is there."""
-    storage: Storage = LocalStorage(tmp_path) if kind == "local" else ObjectStorage(MemoryStore())
+    storage: Storage = LocalStorage(tmp_path) if kind == "local" else object_storage(MemoryStore())
     write_entry(storage, entry(0))
     writers = [f"thread {number}" for number in range(6)]
     with ThreadPoolExecutor(len(writers)) as pool:

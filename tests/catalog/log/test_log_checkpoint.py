@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 import xxhash
 from obstore.store import MemoryStore
+from support.object_stores.doubles import object_storage
 from support.stores.log_entries import entry, folded, plain, random_log, segment
 
 from statestore.catalog.log.entries import CommitEntry, entry_name, write_entry
@@ -25,7 +26,6 @@ from statestore.catalog.log.log_checkpoint import (
 from statestore.catalog.log.log_names import LOG_CHECKPOINTS as FOLDER
 from statestore.catalog.log.log_state import EMPTY, LogState, advance
 from statestore.catalog.log.storage import LocalStorage, Storage
-from statestore.catalog.log.storage_objects import ObjectStorage
 from statestore.formats.errors import CorruptError, NotFoundError
 
 LOG = random_log(90, seed=7)
@@ -69,7 +69,7 @@ def test_folded_and_replayed_are_equal(seed: int) -> None:
     """The checkpoint of a random log, the replay of the log, and the plain model are the same thing."""
     log = random_log(150, seed)
     replayed = list(accumulate(log, advance, initial=EMPTY))[-1]
-    storage = ObjectStorage(MemoryStore())
+    storage = object_storage(MemoryStore())
     write_log_checkpoint(storage, replayed)
     assert plain(load_log_state(storage)) == plain(replayed) == folded(log)
 

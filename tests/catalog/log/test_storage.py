@@ -16,10 +16,10 @@ import pyarrow as pa
 import pytest
 from obstore.exceptions import AlreadyExistsError, PreconditionError
 from obstore.store import LocalStore, MemoryStore
+from support.object_stores.doubles import object_storage
 
 from statestore.catalog.log import storage as storage_module
 from statestore.catalog.log.storage import LocalStorage, Storage, StorageExistsError, local_root
-from statestore.catalog.log.storage_objects import ObjectStorage
 from statestore.formats.errors import (
     InvalidInputError,
     NotFoundError,
@@ -37,7 +37,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
         (tmp_path / "store").mkdir()
         return LocalStorage(tmp_path / "store")
     store = MemoryStore() if request.param == "obstore memory" else LocalStore(str(tmp_path))
-    return ObjectStorage(store, "warehouse/store")
+    return object_storage(store, "warehouse/store")
 
 
 def test_what_was_created_is_read(storage: Storage) -> None:
@@ -163,7 +163,7 @@ def test_local_storage_survives_pickling(tmp_path: Path) -> None:
     assert storage == LocalStorage(tmp_path)
     assert storage.exists("x")
     assert local_root(storage) == tmp_path
-    assert local_root(ObjectStorage(MemoryStore())) is None
+    assert local_root(object_storage(MemoryStore())) is None
 
 
 def test_no_temporary_file_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +196,7 @@ def test_a_create_is_durable_before_it_is_visible(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize("error", [AlreadyExistsError("there"), PreconditionError("there")])
 def test_an_answer_lost_on_the_way_fails_no_data_file(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     """The client repeats the put and finds its own object; a different one of that name is an error all the same."""
-    storage = ObjectStorage(MemoryStore())
+    storage = object_storage(MemoryStore())
     put = obstore.put
 
     def put_twice(*arguments: Any, **options: Any) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from obstore.store import MemoryStore
+from support.object_stores.doubles import object_storage
 from support.stores.log_entries import entry, folded, plain, random_log
 from support.stores.short_chunks import LENGTH, short_chunks
 
@@ -25,7 +26,6 @@ from statestore.catalog.log.log_checkpoint import load_log_state, write_log_chec
 from statestore.catalog.log.log_names import LOG_CHECKPOINTS, log_checkpoint_name
 from statestore.catalog.log.log_state import EMPTY, LogState, advance
 from statestore.catalog.log.storage import LocalStorage, Storage
-from statestore.catalog.log.storage_objects import ObjectStorage
 from statestore.catalog.log.version_chunks import CHUNKS, NO_TIME, ChunkRef, read_chunk
 from statestore.formats.errors import CorruptError
 
@@ -81,7 +81,7 @@ def stored(storage: Storage, log: list[CommitEntry], every: int = 4, entries: bo
 def test_chunks_and_tail_are_the_log(tmp_path: Path, seed: int, remote: bool) -> None:
     """Whoever wrote them, from memory or on other chunks; at versions just before, at and after their ends."""
     log = ordered_log(4 * LENGTH + 5, seed)
-    storage: Storage = ObjectStorage(MemoryStore()) if remote else LocalStorage(tmp_path)
+    storage: Storage = object_storage(MemoryStore()) if remote else LocalStorage(tmp_path)
     assert plain(stored(storage, log)) == folded(log)
     assert plain(load_log_state(storage)) == folded(log)
     for version in (LENGTH - 1, LENGTH, LENGTH + 1, 2 * LENGTH, 3 * LENGTH - 1, 4 * LENGTH + 4):

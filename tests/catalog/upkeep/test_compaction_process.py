@@ -86,7 +86,7 @@ def test_a_killed_process_is_reported_and_replaced(tmp_path: Path, caplog: pytes
         assert process._worker is not None and process._worker is not worker
     with opened(tmp_path) as store:
         assert process_of(store).failed is None
-        assert segments(store) < MANY // 4
+        assert segments(store) <= MANY + 1  # 2 * MANY without it; what came after its start is not due yet
     check(tmp_path, 2 * MANY)
 
 

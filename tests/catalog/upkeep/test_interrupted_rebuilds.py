@@ -101,13 +101,13 @@ def test_two_rebuilds_of_one_store(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     def overtaken(old: Any, new: Any) -> None:
         replay(old, new)
-        monkeypatch.setattr("statestore.catalog.catalog.replay", replay)
+        monkeypatch.setattr("statestore.catalog.stores.versioned.replay_in_tasks.replay", replay)
         with statestore.connect(tmp_path).rebuild("s", key_groups=32) as other:
             other.put("since", 1, timestamp=9000)
             other.commit()
         assert len(list(tmp_path.glob(".rebuilt-*"))) == 1, "the folder of this rebuild, which goes on"
 
-    monkeypatch.setattr("statestore.catalog.catalog.replay", overtaken)
+    monkeypatch.setattr("statestore.catalog.stores.versioned.replay_in_tasks.replay", overtaken)
     with pytest.raises(statestore.StateStoreError, match=r"REBUILD_OVERTAKEN|STORE_REPLACED"):
         catalog.rebuild("s", key_groups=64)
     assert keys_of(catalog) == {"old0", "old1", "old2", "since"}
@@ -190,7 +190,7 @@ def test_a_store_that_took_the_place_of_the_rebuilt_one_stays(
         other.drop_store("s")
         filled(other, "new", commits)
 
-    monkeypatch.setattr("statestore.catalog.catalog.replay", overtaken)
+    monkeypatch.setattr("statestore.catalog.stores.versioned.replay_in_tasks.replay", overtaken)
     with pytest.raises(statestore.StateStoreError, match=r"REBUILD_OVERTAKEN|STORE_REPLACED"):
         catalog.rebuild("s", key_groups=64)
     assert keys_of(catalog) == {f"new{number}" for number in range(commits)}

@@ -159,12 +159,16 @@ def test_a_rebuilt_store_answers_and_goes_on_as_the_original(tmp_path: Path, see
     assert history.catalog.verify("s").ok
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(EXAMPLES), 20))
-def test_a_rebuild_in_tasks_has_the_same_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    tasks = AttemptedTasks(parallelism=3, attempts=2, counts=1)
+@pytest.fixture
+def tasks(monkeypatch: pytest.MonkeyPatch) -> AttemptedTasks:
     monkeypatch.setattr(task_runs, "_made", [lambda session: session])
     monkeypatch.setattr(replay_in_tasks, "MIN_RANGE_ROWS", 2)
     monkeypatch.setattr(timeline_writes, "SPLIT_EVENTS", 2)
+    return AttemptedTasks(parallelism=3, attempts=2, counts=1)
+
+
+@pytest.mark.parametrize("seed", mostly_slow(range(EXAMPLES), 20))
+def test_a_rebuild_in_tasks_has_the_same_answers(tmp_path: Path, tasks: AttemptedTasks, seed: int) -> None:
     history = History(tmp_path, seed)
     with history.catalog.rebuild("s", spark=tasks) as store:
         assert len(tasks.jobs) == 1
@@ -172,14 +176,18 @@ def test_a_rebuild_in_tasks_has_the_same_answers(tmp_path: Path, monkeypatch: py
     assert history.catalog.verify("s").ok
 
 
-@pytest.mark.parametrize("serde", ["natural", "kafka"])
+@pytest.mark.parametrize("to", ["natural", "kafka", "natural, in tasks"])
 @pytest.mark.parametrize("seed", mostly_slow(range(EXAMPLES), 20))
-def test_a_new_retention_refuses_what_was_too_old_at_its_turn(tmp_path: Path, seed: int, serde: str) -> None:
+def test_a_new_retention_refuses_what_was_too_old_at_its_turn(
+    tmp_path: Path, tasks: AttemptedTasks, seed: int, to: str
+) -> None:
+    serde, _, in_tasks = to.partition(", ")
     chosen = random.Random(seed)
     old, new = (chosen.choice((3, 8, 30)) for _ in range(2))
     history = History(tmp_path, seed, serde=serde, history_retention=old)
     model = history.replayed(new)
-    with history.catalog.rebuild("s", history_retention=new) as store:
+    with history.catalog.rebuild("s", history_retention=new, spark=tasks if in_tasks else None) as store:
+        assert len(tasks.jobs) == bool(in_tasks)
         check(store, model, history.time)
         for key, value, time in history.puts(6):
             accepted = store.put(key, value, timestamp=time).accepted

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.parameters import mostly_slow
+from support.places import PLACES, below, warehouse_in, warehouse_of
 
 import statestore
 
@@ -21,9 +22,9 @@ WAYS = [("left", None), ("inner", 3), ("inner", None), ("left", 3)]
 SCHEMA = "item string, at timestamp, n bigint"
 
 
-@pytest.fixture(scope="module")
-def store_path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("asof")
+@pytest.fixture(scope="module", params=PLACES)
+def store_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = warehouse_in(request.param, request, tmp_path_factory.mktemp("asof"))
     chance = random.Random(3)
     with statestore.connect(folder).create_store("prices", key={"item": "string"}, value={"price": "double"}) as store:
         for _ in range(5):
@@ -34,7 +35,7 @@ def store_path(tmp_path_factory: pytest.TempPathFactory) -> str:
                 else:
                     store.put(key, float(chance.randrange(1000)), timestamp=time)
             store.commit()
-    return str(folder / "prices")
+    return below(folder, "prices")
 
 
 def left_table() -> pa.Table:
@@ -115,7 +116,7 @@ def test_a_stream_reads_the_newest_of_each_batch(spark: SparkSession, store_path
     dotted = stream(spark, tmp_path / "in").withColumnRenamed("item", "the.item")
     inner = statestore.asof_join(dotted, store_path, on={"the.item": "item"}, left_time="at")
     assert len(drained(inner, tmp_path / "dotted")) == sum(row["price"] is not None for row in truth)
-    with statestore.connect(Path(store_path).parent).open_store("prices") as store:
+    with statestore.connect(warehouse_of(store_path)).open_store("prices") as store:
         store.put("late", 7.0, timestamp=T0)
         store.commit()
     feed(

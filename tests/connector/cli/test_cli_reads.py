@@ -345,6 +345,7 @@ def test_keys_are_counted_as_a_scan_does(tmp_path: Path) -> None:
     assert min(found.values()) > 1
 
 
+@pytest.mark.local_files
 def test_inspect_tells_acknowledged_puts(warehouse: Path) -> None:
     rows = {row["store"]: row for row in run("inspect", warehouse, "--json").rows}
     assert (rows["many"]["status"], rows["many"]["health"]) == ("ok", [])
@@ -356,6 +357,7 @@ def test_inspect_tells_acknowledged_puts(warehouse: Path) -> None:
     assert prices["bytes"] == sum(path.stat().st_size for path in files)
 
 
+@pytest.mark.local_files
 def test_inspect_shows_the_others_where_one_is_damaged(tmp_path: Path) -> None:
     catalog = statestore.connect(tmp_path)
     for name in ("a", "b", "c", "d"):
@@ -375,6 +377,7 @@ def test_inspect_shows_the_others_where_one_is_damaged(tmp_path: Path) -> None:
     assert rows["c"]["keys"] == 1
 
 
+@pytest.mark.local_files
 def test_inspect_says_what_upkeep_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with statestore.connect(tmp_path).create_store("s", key={"k": "bigint"}, value={"v": "bigint"}) as store:
         for number in range(4):

@@ -215,6 +215,7 @@ def test_plans_of_one_version_are_bounded(monkeypatch: pytest.MonkeyPatch, tmp_p
         assert {len(state.plans) for state in read._pins.values()} == {3}
 
 
+@pytest.mark.local_files
 def test_only_views_of_files_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(kept_rows, "KEPT_ROWS", 5)
     with statestore.connect(tmp_path).create_store("s", key={"k": "bigint"}, value={"v": "bigint"}) as store:

@@ -18,13 +18,17 @@ from support.engines.imported import (
     window,
 )
 from support.engines.operator_engine import MadeState
-from support.keyed.keyed_backends import Mean, local
+from support.keyed.keyed_backends import Mean, catalog_of, local
+from support.keyed.keyed_places import DIRECTORY, MEMORY
+from support.keyed.keyed_rows import below
 
 import statestore
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.connector.imports import grouped_rows
 from statestore.formats.values.key_groups import key_groups
 
+pytest_plugins = ["support.keyed.keyed_place_fixtures"]
+PLACES = (DIRECTORY, MEMORY)
 WINDOWS = {"window_start": "timestamp", "window_end": "timestamp"}
 NAMES = {"_timer_state/event_ends": "_timer_state_event_ends"}
 
@@ -35,12 +39,13 @@ def engine() -> Iterator[None]:
         yield
 
 
-def imported(root: Path, *states: MadeState, **options: Any) -> KeyedStore:
-    """The store of an operator with these states."""
-    result = statestore.import_keyed(one_operator(root, *states), root / "w" / "users", **options)
+def imported(root: Path, *states: MadeState, place: str = "", **options: Any) -> KeyedStore:
+    """The store of an operator with these states, in a warehouse ``w`` below ``place``."""
+    warehouse = below(place or root, "w")
+    result = statestore.import_keyed(one_operator(root, *states), below(warehouse, "users"), **options)
     assert result.version == 1 and result.source_version == 7
-    store: KeyedStore = statestore.connect(root / "w").open_store("users")
-    assert statestore.verify(root / "w")[0].ok
+    store: KeyedStore = statestore.connect(warehouse).open_store("users")
+    assert statestore.verify(warehouse)[0].ok
     return store
 
 
@@ -74,15 +79,17 @@ def same(found: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> bool:
 
 
 @pytest.mark.parametrize("run_bytes", [1 << 26, 500], ids=["in memory", "in many runs"])
-def test_every_state_has_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_bytes: int) -> None:
+def test_every_state_has_its_rows(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_bytes: int) -> None:
     monkeypatch.setattr(grouped_rows.GroupedRows, "__init__", _with_runs_of(run_bytes))
     states = every_kind()
-    store = imported(tmp_path, *states)
+    store = imported(tmp_path, *states, place=place)
     assert store.states() == sorted(NAMES.get(state.name, state.name) for state in states)
     for state in states:
         assert same(rows(store, NAMES.get(state.name, state.name)), expected(state)), state.name
-    assert sorted(path.name for path in (tmp_path / "w").iterdir()) == ["users"]
-    assert not (tmp_path / "w" / "users" / "runs").exists()
+    assert catalog_of(store).stores() == ["users"] and store.vacuum(0, dry_run=True) == []
+    if place == str(tmp_path):
+        assert sorted(path.name for path in (tmp_path / "w").iterdir()) == ["users"]
+        assert not (tmp_path / "w" / "users" / "runs").exists()
 
 
 def _with_runs_of(size: int) -> Any:
@@ -117,8 +124,8 @@ def test_every_key_is_found_in_its_key_group(tmp_path: Path) -> None:
     assert len(keys) == 40 and groups.tolist() == sorted(groups.tolist())
 
 
-def test_a_keyed_function_goes_on(tmp_path: Path) -> None:
-    store = imported(tmp_path, *every_kind())
+def test_a_keyed_function_goes_on(place: str, tmp_path: Path) -> None:
+    store = imported(tmp_path, *every_kind(), place=place)
     parts = []
     for groups in store.task_groups(3):
         with store.backend(groups, directory=local(tmp_path)) as backend:

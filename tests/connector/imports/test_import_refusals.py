@@ -94,7 +94,7 @@ def test_places_that_no_store_can_have(tmp_path: Path, store: Path) -> None:
     with refused("INVALID_LOCATION", "stays unchanged"):
         statestore.import_keyed(source, source / "users")
     with refused("UNSUPPORTED_PATH"):
-        statestore.import_keyed(source, "s3://bucket/users")
+        statestore.import_keyed(source, "hdfs://namenode/users")
     assert sorted(source.rglob("*")) == before
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -16,11 +18,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.keyed.keyed_places import DIRECTORY, S3, in_places
+from support.keyed.keyed_rows import below
+from support.local_cluster import MASTER, linked_home
 from support.paths import TESTS
 from support.processes.scripts import command
 
 import statestore
 
+pytest_plugins = ["support.keyed.keyed_place_fixtures"]
 BATCHES, ROWS, USERS = 8, 3_000, 700
 RUNS = ((3, 2, "committed"), (2, 4, "task"), (4, 5, "sunk"), (3, 7, "worker"))
 """Tasks of each run, and the batch at which it dies, or a worker of it."""
@@ -43,28 +49,37 @@ def write_input(folder: Path) -> tuple[Counter[int], Counter[int], list[list[lis
     return seen, total, emitted
 
 
+@in_places(DIRECTORY, S3)
 @pytest.mark.slow
-def test_kills_do_not_show(tmp_path: Path) -> None:
+def test_kills_do_not_show(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen, total, emitted = write_input(tmp_path / "in")
-    catalog = statestore.connect(tmp_path / "w")
+    warehouse = below(place, "w")
+    catalog = statestore.connect(warehouse)
     catalog.create_store("users", "keyed", key={"user": "bigint"}).close()
     (tmp_path / "sunk").mkdir()
-    places = [str(tmp_path / name) for name in ("in", "w/users", "checkpoint", "sunk")]
+    places = [
+        str(tmp_path / "in"),
+        below(warehouse, "users"),
+        *(str(tmp_path / name) for name in ("checkpoint", "sunk")),
+    ]
     inherited = os.environ.get("PYTHONPATH")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(TESTS), inherited)))}  # for Spark's workers
     for tasks, batch, when in RUNS:
         run = command("keyed_streaming_process", *places, tasks, batch, when)
         ended = subprocess.run(run, start_new_session=True, capture_output=True, timeout=600, check=False, env=env)
         assert ended.returncode == (0 if when == "worker" else -9), ended.stderr.decode()[-2000:]
-    assert (tmp_path / "checkpoint-died").exists()
+    assert (tmp_path / "checkpoint-died").exists() and (tmp_path / "checkpoint-died-in-snapshot").exists()
     with catalog.open_store("users") as store:
         found = {row["user"]: row["value"] for row in store.scan("seen").read_all().to_pylist()}
         amounts = Counter[int]()
         for row in store.scan("amounts").read_all().to_pylist():
             amounts[row["user"]] += row["value"]
         assert len(store.retained()) == 2
-        store.vacuum(0)
-        assert store.vacuum(0) == []
+        now = time.time_ns
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "time_ns", lambda: now() + 25 * 3_600_000_000_000)
+            assert store.vacuum("1 day")
+        assert store.vacuum(0, dry_run=True) == []
     assert found == seen
     assert amounts == total
     calls = [
@@ -74,3 +89,30 @@ def test_kills_do_not_show(tmp_path: Path) -> None:
     assert [number for number, answers in enumerate(calls) if len(answers) > 1] == [5]
     assert calls[5][0] == calls[5][1]
     assert catalog.verify("users").ok
+
+
+@in_places(S3)
+@pytest.mark.slow
+def test_executors_that_die_in_snapshots(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every committed snapshot is complete, no run counts twice, and vacuum finds what the dead ones left."""
+    catalog, runs = statestore.connect(place), 3
+    catalog.create_store("s", "keyed", key={"k": "string"}, key_groups=8).close()
+    (tmp_path / "marks").mkdir()
+    script = TESTS / "support" / "processes" / "keyed" / "dying_executors.py"
+    done = subprocess.run(
+        [sys.executable, str(script), MASTER, below(place, "s"), str(tmp_path / "marks"), str(runs)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_HOME": str(linked_home(tmp_path))},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert len(list((tmp_path / "marks").iterdir())) == runs
+    with catalog.open_store("s") as store:
+        assert store.retained() == list(range(1, runs + 1))
+        for version in store.retained():
+            rows = store.scan("count", version=version).read_all().to_pylist()
+            assert len(rows) == 50 and {row["value"] for row in rows} == {version}
+        verified = catalog.verify("s")
+        spare = {each.name for each in store.vacuum(0, dry_run=True)}
+        assert verified.ok and spare and spare == {name for name, _ in verified.unreferenced}

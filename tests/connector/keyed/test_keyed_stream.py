@@ -16,11 +16,23 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
-from support.keyed.keyed_rows import OUTPUT, Model, Row, emitted, files, followed, some_rows, state, versions
+from support.keyed.keyed_places import DIRECTORY, S3, in_places
+from support.keyed.keyed_rows import (
+    OUTPUT,
+    Model,
+    Row,
+    below,
+    emitted,
+    files,
+    followed,
+    opened,
+    some_rows,
+    state,
+    versions,
+)
 
 import statestore
 from statestore.catalog.keyed.snapshots.snapshot_log import read_log
-from statestore.catalog.log.storage import LocalStorage
 from statestore.formats.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -29,12 +41,15 @@ if TYPE_CHECKING:
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]  # workers lack this file
 T0 = 1_700_000_000
 Answers = dict[int, list[tuple[Any, ...]]]
+pytest_plugins = ["support.keyed.keyed_place_fixtures"]
+PLACES = (DIRECTORY, pytest.param(S3, marks=pytest.mark.slow))
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Path:
-    statestore.connect(tmp_path / "w").create_store("users", "keyed", key={"user": "string"}, key_groups=16).close()
-    return tmp_path / "w" / "users"
+def store(place: str) -> str:
+    warehouse = below(place, "w")
+    statestore.connect(warehouse).create_store("users", "keyed", key={"user": "string"}, key_groups=16).close()
+    return below(warehouse, "users")
 
 
 def feed(folder: Path, number: int, rows: list[Row]) -> None:
@@ -49,7 +64,7 @@ def feed(folder: Path, number: int, rows: list[Row]) -> None:
 class Stream:
     """A query that runs until there is no more input, and the rows that its sink received, by batch."""
 
-    def __init__(self, spark: SparkSession, folder: Path, store: Path) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, store: str) -> None:
         self.spark, self.folder, self.store = spark, folder, store
         self.answers: Answers = {}
         self.calls: list[int] = []
@@ -86,7 +101,7 @@ class Stream:
 
 
 @pytest.fixture
-def stream(spark: SparkSession, tmp_path: Path, store: Path) -> Stream:
+def stream(spark: SparkSession, tmp_path: Path, store: str) -> Stream:
     return Stream(spark, tmp_path, store)
 
 
@@ -107,7 +122,7 @@ def test_batches_restarts_and_other_numbers_of_tasks(stream: Stream, tmp_path: P
     assert versions(stream.store) == [1, 2, 3, 4, 5, 6]
     for version in (1, 3, 5):
         assert state(stream.store, version) == states[version - 1]
-    log = read_log(LocalStorage(stream.store))
+    log = read_log(opened(stream.store).files())
     assert [len(entry.parts) for entry in log.entries] == [4, 4, 2, 2, 7, 7]
     assert len({entry.transaction[0] for entry in log.entries if entry.transaction}) == 1
 
@@ -121,10 +136,11 @@ def test_only_the_newest_snapshots_stay(stream: Stream, tmp_path: Path) -> None:
     stream.run(tasks=2, retained=2)
     assert len(versions(stream.store)) == 2
     assert state(stream.store) == model.amounts
-    with statestore.connect(stream.store.parent).open_store("users") as handle:
-        assert handle.vacuum(0) == []
+    with opened(stream.store) as handle:
+        assert handle.vacuum(0, dry_run=True) == []
 
 
+@in_places(DIRECTORY, S3)
 def test_a_batch_that_comes_again(stream: Stream, tmp_path: Path) -> None:
     """A query died between our commit and Spark's own: the same rows come again, and nothing counts twice."""
     model, expected = Model(), {}
@@ -184,8 +200,8 @@ def test_a_function_that_fails_stops_the_query(stream: Stream, tmp_path: Path) -
     ):
         stream.run(failing, tasks=3)
     assert versions(stream.store) == [1]
-    with statestore.connect(stream.store.parent).open_store("users") as handle:
-        assert handle.vacuum(0) == []
+    with opened(stream.store) as handle:
+        assert handle.vacuum(0, dry_run=True) == []
     assert files(stream.store)
     stream.run(tasks=3)
     assert stream.answers == expected
@@ -193,7 +209,7 @@ def test_a_function_that_fails_stops_the_query(stream: Stream, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_two_queries_on_one_store_take_turns(spark: SparkSession, store: Path, tmp_path: Path) -> None:
+def test_two_queries_on_one_store_take_turns(spark: SparkSession, store: str, tmp_path: Path) -> None:
     """Each query adds to the commits of the other."""
     streams = [Stream(spark, tmp_path / name, store) for name in ("left", "right")]
     for each in streams:
@@ -216,6 +232,7 @@ def everything(batches: int) -> dict[str, list[int]]:
     return model.amounts
 
 
+@in_places(DIRECTORY)
 @pytest.mark.slow
 def test_an_older_copy_of_the_store_is_told(stream: Stream, tmp_path: Path) -> None:
     """Its state lacks batches that the checkpoint has: going on would count them never."""
@@ -240,7 +257,7 @@ def test_a_batch_that_was_discarded_is_told(stream: Stream, tmp_path: Path) -> N
     for number in range(2):
         feed(tmp_path / "in", number, some_rows(number, 30))
     stream.run(tasks=1)
-    with statestore.connect(stream.store.parent).open_store("users") as handle:
+    with opened(stream.store) as handle:
         handle.discard(2)
     feed(tmp_path / "in", 2, some_rows(2, 30))
     with pytest.raises(PySparkException, match=r"BATCHES_MISSING.*in version 2, and the newest snapshot is 1"):

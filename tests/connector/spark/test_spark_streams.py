@@ -17,6 +17,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 from support.parameters import mostly_slow
+from support.places import PLACES, below, files_below, opened, vacuumed, warehouse_in, warehouse_of
 from support.spark_release import since
 
 import statestore
@@ -30,12 +31,11 @@ T0 = 1_700_000_000_000
 SCHEMA = "item string, price double, timestamp long, _change_type string"
 
 
-@pytest.fixture
-def warehouse(tmp_path: Path) -> Path:
-    with statestore.connect(tmp_path / "warehouse").create_store(
-        "prices", key={"item": "string"}, value={"price": "double"}
-    ):
-        return tmp_path / "warehouse"
+@pytest.fixture(params=PLACES)
+def warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    place = warehouse_in(request.param, request, tmp_path / "warehouse")
+    with statestore.connect(place).create_store("prices", key={"item": "string"}, value={"price": "double"}):
+        return place
 
 
 def feed_file(folder: Path, number: int, *rows: tuple[str, float | None, int, str | None]) -> None:
@@ -59,7 +59,7 @@ def stream_of(spark: SparkSession, folder: Path) -> DataFrame:
     )
 
 
-def run(rows: DataFrame, store: Path, checkpoint: Path, mode: str = "append", **options: Any) -> Any:
+def run(rows: DataFrame, store: str, checkpoint: Path, mode: str = "append", **options: Any) -> Any:
     """Process all available input, batch by batch; raise the error of the query."""
     writer = rows.writeStream.format("statestore").outputMode(mode).options(**options)
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start(str(store))
@@ -67,57 +67,53 @@ def run(rows: DataFrame, store: Path, checkpoint: Path, mode: str = "append", **
     return query
 
 
-def opened(store: Path) -> Any:
-    return statestore.connect(store.parent).open_store(store.name)
-
-
-def state(store: Path) -> dict[str, float]:
+def state(store: str) -> dict[str, float]:
     with opened(store) as handle:
         return {row["item"]: row["price"] for row in handle.scan(columns=["item", "price"]).read_all().to_pylist()}
 
 
-def history(store: Path) -> list[tuple[Any, ...]]:
+def history(store: str) -> list[tuple[Any, ...]]:
     with opened(store) as handle:
         rows = handle.history(columns=["item", "price", "valid_from", "valid_to"]).read_all().to_pylist()
     return sorted(tuple(str(value) for value in row.values()) for row in rows)
 
 
-def operations(store: Path) -> list[str]:
+def operations(store: str) -> list[str]:
     with opened(store) as handle:
         found: list[str] = handle.versions()["operation"].to_pylist()
     return found
 
 
 @pytest.mark.slow
-def test_each_micro_batch_is_one_commit_with_deletes(spark: SparkSession, warehouse: Path, tmp_path: Path) -> None:
+def test_each_micro_batch_is_one_commit_with_deletes(spark: SparkSession, warehouse: str, tmp_path: Path) -> None:
     feed_file(tmp_path / "in", 1, ("curry", 8.0, T0, None), ("naan", 2.0, T0, "insert"))
     feed_file(tmp_path / "in", 2, ("curry", 9.0, T0 + 5, None), ("naan", None, T0 + 6, "delete"))
-    query = run(stream_of(spark, tmp_path / "in"), warehouse / "prices", tmp_path / "cp")
-    assert state(warehouse / "prices") == {"curry": 9.0}
-    with opened(warehouse / "prices") as store:
+    query = run(stream_of(spark, tmp_path / "in"), below(warehouse, "prices"), tmp_path / "cp")
+    assert state(below(warehouse, "prices")) == {"curry": 9.0}
+    with opened(below(warehouse, "prices")) as store:
         assert store.get("naan", as_of=T0 + 5).value == 2.0
         versions = store.versions().to_pylist()
     assert [(v["application"], v["batch"]) for v in versions if v["operation"] == "write"] == [
         (str(query.id), 0),
         (str(query.id), 1),
     ]
-    assert not (warehouse / "prices" / "staging").exists()
+    assert not files_below(below(warehouse, "prices"), "staging")
 
 
-def test_a_restart_goes_on_and_repeats_nothing(spark: SparkSession, warehouse: Path, tmp_path: Path) -> None:
+def test_a_restart_goes_on_and_repeats_nothing(spark: SparkSession, warehouse: str, tmp_path: Path) -> None:
     for number in range(3):
         feed_file(tmp_path / "in", number, ("curry", float(number), T0 + number, None))
-        run(stream_of(spark, tmp_path / "in"), warehouse / "prices", tmp_path / "cp")
-    run(stream_of(spark, tmp_path / "in"), warehouse / "prices", tmp_path / "cp")
-    assert operations(warehouse / "prices").count("write") == 3
-    assert state(warehouse / "prices") == {"curry": 2.0}
+        run(stream_of(spark, tmp_path / "in"), below(warehouse, "prices"), tmp_path / "cp")
+    run(stream_of(spark, tmp_path / "in"), below(warehouse, "prices"), tmp_path / "cp")
+    assert operations(below(warehouse, "prices")).count("write") == 3
+    assert state(below(warehouse, "prices")) == {"curry": 2.0}
 
 
-def test_a_batch_without_rows_leaves_nothing(spark: SparkSession, warehouse: Path, tmp_path: Path) -> None:
+def test_a_batch_without_rows_leaves_nothing(spark: SparkSession, warehouse: str, tmp_path: Path) -> None:
     feed_file(tmp_path / "in", 1, ("curry", 8.0, T0, None))
-    run(stream_of(spark, tmp_path / "in").where("price > 100"), warehouse / "prices", tmp_path / "cp")
-    assert operations(warehouse / "prices") == ["create"]
-    assert not (warehouse / "prices" / "staging").exists()
+    run(stream_of(spark, tmp_path / "in").where("price > 100"), below(warehouse, "prices"), tmp_path / "cp")
+    assert operations(below(warehouse, "prices")) == ["create"]
+    assert not files_below(below(warehouse, "prices"), "staging")
 
 
 class Dying(StateStoreStreamWriter):
@@ -158,7 +154,7 @@ def dying_source(when: str, batch: int, once: Path) -> type[StateStoreSource]:
 @pytest.mark.slow
 @pytest.mark.parametrize("when", [pytest.param("before", marks=pytest.mark.slow), "after"])
 def test_a_death_around_the_commit_is_repaired_by_the_restart(
-    spark: SparkSession, warehouse: Path, tmp_path: Path, when: str
+    spark: SparkSession, warehouse: str, tmp_path: Path, when: str
 ) -> None:
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]  # Spark's processes do not know this file
     for number in range(4):
@@ -168,18 +164,18 @@ def test_a_death_around_the_commit_is_repaired_by_the_restart(
     rows = stream_of(spark, tmp_path / "in")
     writer = rows.writeStream.format(source.name()).option("checkpointLocation", str(tmp_path / "cp"))
     with pytest.raises(PySparkException, match=f"died {when} the commit"):
-        writer.trigger(availableNow=True).start(str(warehouse / "prices")).awaitTermination()
-    assert operations(warehouse / "prices").count("write") == (2 if when == "before" else 3)
-    run(rows, warehouse / "prices", tmp_path / "cp")
-    assert operations(warehouse / "prices").count("write") == 4
+        writer.trigger(availableNow=True).start(str(below(warehouse, "prices"))).awaitTermination()
+    assert operations(below(warehouse, "prices")).count("write") == (2 if when == "before" else 3)
+    run(rows, below(warehouse, "prices"), tmp_path / "cp")
+    assert operations(below(warehouse, "prices")).count("write") == 4
     batch = statestore.connect(warehouse).create_store("batch", key={"item": "string"}, value={"price": "double"})
     with batch:
         batch.write(pq.read_table(tmp_path / "in"))
-    assert history(warehouse / "prices") == history(warehouse / "batch")
+    assert history(below(warehouse, "prices")) == history(below(warehouse, "batch"))
 
 
 @pytest.mark.slow
-def test_two_queries_on_one_store(spark: SparkSession, warehouse: Path, tmp_path: Path) -> None:
+def test_two_queries_on_one_store(spark: SparkSession, warehouse: str, tmp_path: Path) -> None:
     for name in ("left", "right"):
         for number in range(3):
             feed_file(tmp_path / name, number, (f"{name}{number}", 1.0, T0 + number, None))
@@ -188,17 +184,17 @@ def test_two_queries_on_one_store(spark: SparkSession, warehouse: Path, tmp_path
         .writeStream.format("statestore")
         .option("checkpointLocation", str(tmp_path / f"cp-{name}"))
         .trigger(availableNow=True)
-        .start(str(warehouse / "prices"))
+        .start(str(below(warehouse, "prices")))
         for name in ("left", "right")
     ]
     for query in queries:
         query.awaitTermination()
-    assert sorted(state(warehouse / "prices")) == [f"{name}{n}" for name in ("left", "right") for n in range(3)]
-    assert operations(warehouse / "prices").count("write") == 6
+    assert sorted(state(below(warehouse, "prices"))) == [f"{name}{n}" for name in ("left", "right") for n in range(3)]
+    assert operations(below(warehouse, "prices")).count("write") == 6
 
 
 @pytest.mark.slow
-def test_two_queries_on_one_live_store_take_turns(spark: SparkSession, warehouse: Path, tmp_path: Path) -> None:
+def test_two_queries_on_one_live_store_take_turns(spark: SparkSession, warehouse: str, tmp_path: Path) -> None:
     statestore.connect(warehouse).create_store(
         "totals", kind="key_value", key={"item": "string"}, value={"price": "double"}
     ).close()
@@ -208,14 +204,16 @@ def test_two_queries_on_one_live_store_take_turns(spark: SparkSession, warehouse
             feed_file(tmp_path / name, number, (f"{name}{number}", 1.0, T0, None), ("both", float(number), T0, None))
         rows = stream_of(spark, tmp_path / name).select("item", "price")
         writer = rows.writeStream.format("statestore").option("checkpointLocation", str(tmp_path / f"cp-{name}"))
-        queries.append(writer.trigger(availableNow=True).start(str(warehouse / "totals")))
+        queries.append(writer.trigger(availableNow=True).start(str(below(warehouse, "totals"))))
     for query in queries:
         query.awaitTermination()
-    assert state(warehouse / "totals") == {f"{n}{i}": 1.0 for n in ("left", "right") for i in range(3)} | {"both": 2.0}
+    assert state(below(warehouse, "totals")) == {f"{n}{i}": 1.0 for n in ("left", "right") for i in range(3)} | {
+        "both": 2.0
+    }
 
 
 @pytest.mark.parametrize("mode", mostly_slow(["complete", "update"], ["complete"]))
-def test_aggregations(spark: SparkSession, warehouse: Path, tmp_path: Path, mode: str) -> None:
+def test_aggregations(spark: SparkSession, warehouse: str, tmp_path: Path, mode: str) -> None:
     feed_file(tmp_path / "in", 1, ("curry", 8.0, T0, None), ("naan", 2.0, T0, None))
     feed_file(tmp_path / "in", 2, ("curry", 1.0, T0 + 5, None))
     feed_file(tmp_path / "in", 3, ("naan", 1.0, T0 + 3, None), ("dal", 4.0, T0 + 3, None))
@@ -225,15 +223,15 @@ def test_aggregations(spark: SparkSession, warehouse: Path, tmp_path: Path, mode
         if totals.columns[1].startswith("sum")
         else totals.toDF("item", "timestamp", "price")
     )
-    run(totals, warehouse / "prices", tmp_path / "cp", mode)
-    assert state(warehouse / "prices") == {"curry": 9.0, "naan": 3.0, "dal": 4.0}
-    with opened(warehouse / "prices") as store:
+    run(totals, below(warehouse, "prices"), tmp_path / "cp", mode)
+    assert state(below(warehouse, "prices")) == {"curry": 9.0, "naan": 3.0, "dal": 4.0}
+    with opened(below(warehouse, "prices")) as store:
         assert store.get("curry", as_of=T0 + 4).value == 8.0
         assert [row["rows"] for row in store.versions().to_pylist()[1:]] == [2, 1, 2]
 
 
 @pytest.mark.slow
-def test_windows_of_a_stream_in_a_window_store(spark: SparkSession, warehouse: Path, tmp_path: Path) -> None:
+def test_windows_of_a_stream_in_a_window_store(spark: SparkSession, warehouse: str, tmp_path: Path) -> None:
     statestore.connect(warehouse).create_store(
         "counts",
         kind="window",
@@ -247,52 +245,52 @@ def test_windows_of_a_stream_in_a_window_store(spark: SparkSession, warehouse: P
     rows = stream_of(spark, tmp_path / "in").selectExpr("item", "timestamp_millis(timestamp) AS time")
     counts = rows.groupBy("item", f.window("time", "1 minute")).count()
     upserts = counts.selectExpr("item", "count AS n", "window.start AS window_start")
-    run(upserts, warehouse / "counts", tmp_path / "cp", "update")
+    run(upserts, below(warehouse, "counts"), tmp_path / "cp", "update")
     minute = T0 // 60_000 * 60_000
-    with opened(warehouse / "counts") as store:
+    with opened(below(warehouse, "counts")) as store:
         found = [(row.key, row.start - minute, row.value) for row in store.all()]
         first = store.scan(version=1, columns=["item", "n"]).read_all().to_pylist()
     assert found == [("curry", 0, 2), ("curry", 60_000, 1), ("naan", 0, 2)]
     assert sorted(row["n"] for row in first) == [1, 2]
-    read = spark.read.format("statestore").load(str(warehouse / "counts"))
+    read = spark.read.format("statestore").load(str(below(warehouse, "counts")))
     assert sorted((r["item"], r["n"]) for r in read.collect()) == [("curry", 1), ("curry", 2), ("naan", 2)]
     assert [r["n"] for r in read.where("item = 'naan' AND window_start > timestamp '2023-01-01'").collect()] == [2]
 
 
 @pytest.mark.slow
-def test_update_mode_is_exactly_once_too(spark: SparkSession, warehouse: Path, tmp_path: Path) -> None:
+def test_update_mode_is_exactly_once_too(spark: SparkSession, warehouse: str, tmp_path: Path) -> None:
     feed_file(tmp_path / "in", 1, ("curry", 8.0, T0, None))
     totals = stream_of(spark, tmp_path / "in").groupBy("item").sum("price").selectExpr("item", "`sum(price)` price")
     totals = totals.selectExpr("*", f"{T0} + cast(price as bigint) AS timestamp")
-    query = run(totals, warehouse / "prices", tmp_path / "cp", "update")
+    query = run(totals, below(warehouse, "prices"), tmp_path / "cp", "update")
     for commit in (tmp_path / "cp" / "commits").glob("*0*"):
         commit.unlink()  # as if Spark had died between our commit and its own
-    run(totals, warehouse / "prices", tmp_path / "cp", "update")
-    assert operations(warehouse / "prices").count("write") == 1
-    with opened(warehouse / "prices") as store:
+    run(totals, below(warehouse, "prices"), tmp_path / "cp", "update")
+    assert operations(below(warehouse, "prices")).count("write") == 1
+    with opened(below(warehouse, "prices")) as store:
         assert store.versions()["application"].to_pylist()[-1] == str(query.id)
 
 
 @pytest.mark.slow
-def test_an_application_of_the_users_choice(spark: SparkSession, warehouse: Path, tmp_path: Path) -> None:
+def test_an_application_of_the_users_choice(spark: SparkSession, warehouse: str, tmp_path: Path) -> None:
     feed_file(tmp_path / "in", 1, ("curry", 8.0, T0, None))
     for checkpoint in ("one", "two"):  # a lost checkpoint, the same application
-        run(stream_of(spark, tmp_path / "in"), warehouse / "prices", tmp_path / checkpoint, txnAppId="pricing")
-    assert operations(warehouse / "prices").count("write") == 1
+        run(stream_of(spark, tmp_path / "in"), below(warehouse, "prices"), tmp_path / checkpoint, txnAppId="pricing")
+    assert operations(below(warehouse, "prices")).count("write") == 1
 
 
-def test_a_wrong_schema_is_refused_before_data_is_read(spark: SparkSession, warehouse: Path, tmp_path: Path) -> None:
+def test_a_wrong_schema_is_refused_before_data_is_read(spark: SparkSession, warehouse: str, tmp_path: Path) -> None:
     feed_file(tmp_path / "in", 1, ("curry", 8.0, T0, None))
     rows = stream_of(spark, tmp_path / "in").withColumnRenamed("price", "cost")
     for mode in ("append", "update"):
         with pytest.raises((PySparkException, statestore.InvalidInputError), match="WRONG_SCHEMA"):
-            run(rows, warehouse / "prices", tmp_path / f"cp-{mode}", mode)
+            run(rows, below(warehouse, "prices"), tmp_path / f"cp-{mode}", mode)
 
 
 # Out of a store
 
 
-def fill(store: Path, *commits: dict[str, float | None], start: int = 0) -> None:
+def fill(store: str, *commits: dict[str, float | None], start: int = 0) -> None:
     with opened(store) as handle:
         for number, commit in enumerate(commits, start):
             for item, price in commit.items():
@@ -303,7 +301,7 @@ def fill(store: Path, *commits: dict[str, float | None], start: int = 0) -> None
             handle.commit()
 
 
-def changes(spark: SparkSession, store: Path, **options: Any) -> DataFrame:
+def changes(spark: SparkSession, store: str, **options: Any) -> DataFrame:
     reader = spark.readStream.format("statestore").option("readChangeFeed", "true")
     return reader.options(**options).load(str(store))
 
@@ -319,27 +317,27 @@ def drain(rows: DataFrame, checkpoint: Path, seen: list[list[tuple[Any, ...]]]) 
     query.trigger(availableNow=True).start().awaitTermination()
 
 
-def feed_of(store: Path, **bounds: Any) -> list[tuple[Any, ...]]:
+def feed_of(store: str, **bounds: Any) -> list[tuple[Any, ...]]:
     columns = ["_commit_version", "_change_type", "item", "price"]
     with opened(store) as handle:
         return sorted(tuple(row.values()) for row in handle.changes(columns=columns, **bounds).read_all().to_pylist())
 
 
 @pytest.fixture
-def filled(warehouse: Path) -> Path:
-    fill(warehouse / "prices", {"curry": 8.0, "naan": 2.0}, {"curry": 9.0}, {"naan": None, "dal": 1.0})
-    return warehouse / "prices"
+def filled(warehouse: str) -> str:
+    fill(below(warehouse, "prices"), {"curry": 8.0, "naan": 2.0}, {"curry": 9.0}, {"naan": None, "dal": 1.0})
+    return below(warehouse, "prices")
 
 
 @pytest.mark.slow
-def test_the_change_feed_goes_on_where_it_stopped(spark: SparkSession, filled: Path, tmp_path: Path) -> None:
+def test_the_change_feed_goes_on_where_it_stopped(spark: SparkSession, filled: str, tmp_path: Path) -> None:
     seen: list[list[tuple[Any, ...]]] = []
     drain(changes(spark, filled), tmp_path / "cp", seen)
     assert seen == [feed_of(filled)]
     fill(filled, {"curry": 1.0}, start=10)
     with opened(filled) as store:
         store.compact(full=True)
-        store.vacuum(older_than=0)
+        vacuumed(store)
     fill(filled, {"curry": 2.0}, start=20)
     drain(changes(spark, filled), tmp_path / "cp", seen)
     assert seen[1] == feed_of(filled, start_version=4)
@@ -348,7 +346,7 @@ def test_the_change_feed_goes_on_where_it_stopped(spark: SparkSession, filled: P
 
 @since(4, 2, "more than one micro-batch of availableNow")
 @pytest.mark.slow
-def test_versions_in_a_micro_batch_are_limited(spark: SparkSession, filled: Path, tmp_path: Path) -> None:
+def test_versions_in_a_micro_batch_are_limited(spark: SparkSession, filled: str, tmp_path: Path) -> None:
     seen: list[list[tuple[Any, ...]]] = []
     drain(changes(spark, filled, maxVersionsPerTrigger=1), tmp_path / "cp", seen)
     assert seen == [feed_of(filled, start_version=n, end_version=n) for n in (1, 2, 3)]
@@ -357,7 +355,7 @@ def test_versions_in_a_micro_batch_are_limited(spark: SparkSession, filled: Path
     assert [sorted({row[0] for row in batch}) for batch in seen[3:]] == [[4, 5], [6]]
 
 
-def test_a_release_that_does_not_pass_the_start_reads_nothing_twice(filled: Path) -> None:
+def test_a_release_that_does_not_pass_the_start_reads_nothing_twice(filled: str) -> None:
     """Spark 4.1 asks for the next end without saying where the batch begins, also when a query is started again."""
     given = {"path": str(filled), "readChangeFeed": "true", "startingVersion": "1", "maxVersionsPerTrigger": "1"}
     source = StateStoreSource(given)
@@ -377,7 +375,7 @@ def test_a_release_that_does_not_pass_the_start_reads_nothing_twice(filled: Path
 
 
 @pytest.mark.slow
-def test_a_limited_stream_goes_on_where_it_stopped(spark: SparkSession, filled: Path, tmp_path: Path) -> None:
+def test_a_limited_stream_goes_on_where_it_stopped(spark: SparkSession, filled: str, tmp_path: Path) -> None:
     seen: list[list[tuple[Any, ...]]] = []
     for number in range(3):
         rows = changes(spark, filled, maxVersionsPerTrigger=2)
@@ -396,9 +394,7 @@ def test_a_limited_stream_goes_on_where_it_stopped(spark: SparkSession, filled: 
 
 
 @pytest.mark.slow
-def test_a_stream_goes_on_after_its_first_version_has_expired(
-    spark: SparkSession, filled: Path, tmp_path: Path
-) -> None:
+def test_a_stream_goes_on_after_its_first_version_has_expired(spark: SparkSession, filled: str, tmp_path: Path) -> None:
     seen: list[list[tuple[Any, ...]]] = []
     rows = changes(spark, filled, startingVersion=2)
     drain(rows, tmp_path / "cp", seen)
@@ -421,7 +417,7 @@ STARTS: list[tuple[dict[str, Any], list[int]]] = [
 
 @pytest.mark.parametrize(("options", "versions"), mostly_slow(STARTS, []))
 def test_where_a_stream_begins(
-    spark: SparkSession, filled: Path, tmp_path: Path, options: dict[str, Any], versions: list[int]
+    spark: SparkSession, filled: str, tmp_path: Path, options: dict[str, Any], versions: list[int]
 ) -> None:
     seen: list[list[tuple[Any, ...]]] = []
     drain(changes(spark, filled, **options), tmp_path / "cp", seen)
@@ -433,7 +429,7 @@ def test_where_a_stream_begins(
 
 
 @pytest.mark.slow
-def test_options_may_be_given_to_load(spark: SparkSession, filled: Path, tmp_path: Path) -> None:
+def test_options_may_be_given_to_load(spark: SparkSession, filled: str, tmp_path: Path) -> None:
     seen: list[list[tuple[Any, ...]]] = []
     rows = spark.readStream.load(str(filled), format="statestore", readChangeFeed=True, startingVersion=3)
     drain(rows, tmp_path / "cp", seen)
@@ -447,7 +443,7 @@ def failing(start: Callable[[], Any]) -> str:
 
 
 @pytest.mark.slow
-def test_a_version_that_is_gone_names_the_oldest_left(spark: SparkSession, filled: Path, tmp_path: Path) -> None:
+def test_a_version_that_is_gone_names_the_oldest_left(spark: SparkSession, filled: str, tmp_path: Path) -> None:
     seen: list[list[tuple[Any, ...]]] = []
     drain(changes(spark, filled, maxVersionsPerTrigger=1), tmp_path / "cp", seen)
     fill(filled, {"curry": 1.0}, {"curry": 2.0}, {"curry": 3.0}, start=10)
@@ -464,17 +460,17 @@ def test_a_version_that_is_gone_names_the_oldest_left(spark: SparkSession, fille
 
 @pytest.mark.slow
 def test_a_store_that_was_made_anew_is_not_taken_for_the_old_one(
-    spark: SparkSession, filled: Path, tmp_path: Path
+    spark: SparkSession, filled: str, tmp_path: Path
 ) -> None:
     drain(changes(spark, filled), tmp_path / "cp", [])
-    catalog = statestore.connect(filled.parent)
+    catalog = statestore.connect(warehouse_of(filled))
     catalog.drop_store("prices")
     catalog.create_store("prices", key={"item": "string"}, value={"price": "double"}).close()
     fill(filled, {"a": 1.0}, {"b": 1.0}, {"c": 1.0}, {"d": 1.0}, {"e": 1.0})
     assert "STORE_REPLACED" in failing(lambda: drain(changes(spark, filled), tmp_path / "cp", []))
 
 
-def test_what_a_stream_can_not_read(spark: SparkSession, filled: Path, tmp_path: Path) -> None:
+def test_what_a_stream_can_not_read(spark: SparkSession, filled: str, tmp_path: Path) -> None:
     def start(**options: Any) -> None:
         rows = spark.readStream.format("statestore").options(**options).load(str(filled))
         rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "cp")).start().awaitTermination(60)
@@ -485,10 +481,12 @@ def test_what_a_stream_can_not_read(spark: SparkSession, filled: Path, tmp_path:
 
 
 @pytest.mark.slow
-def test_a_feed_streams_into_another_store(spark: SparkSession, filled: Path, tmp_path: Path) -> None:
-    statestore.connect(filled.parent).create_store("copy", key={"item": "string"}, value={"price": "double"}).close()
+def test_a_feed_streams_into_another_store(spark: SparkSession, filled: str, tmp_path: Path) -> None:
+    statestore.connect(warehouse_of(filled)).create_store(
+        "copy", key={"item": "string"}, value={"price": "double"}
+    ).close()
     columns = "item,price,valid_from,_change_type,_commit_version"
     rows = changes(spark, filled, columns=columns, maxVersionsPerTrigger=1)
     copied = rows.selectExpr("item", "price", "timestamp_millis(unix_millis(valid_from)) timestamp", "_change_type")
-    run(copied.where("_change_type != 'delete'"), filled.parent / "copy", tmp_path / "cp")
-    assert state(filled.parent / "copy") == {"curry": 9.0, "naan": 2.0, "dal": 1.0}
+    run(copied.where("_change_type != 'delete'"), below(warehouse_of(filled), "copy"), tmp_path / "cp")
+    assert state(below(warehouse_of(filled), "copy")) == {"curry": 9.0, "naan": 2.0, "dal": 1.0}

@@ -9,27 +9,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.keyed.keyed_backends import refused
+from support.keyed.keyed_backends import catalog_of, refused
+from support.keyed.keyed_places import DIRECTORY, MEMORY, in_places
 from support.keyed.tracked_cases import count_and_pair
 from support.keyed.tracked_tasks import Tracking
 
 from statestore.connector.tracked.record_stream import EmittedReader, Offset
 from statestore.tracked import StateSpec
 
+pytest_plugins = ["support.keyed.keyed_place_fixtures"]
+PLACES = (DIRECTORY, MEMORY)
 Record = tuple[str, int]
 
 
 @pytest.fixture
-def tracking(tmp_path: Path) -> Tracking:
-    return made(tmp_path)
+def tracking(place: str) -> Tracking:
+    return made(place)
 
 
-def made(root: Path) -> Tracking:
+def made(root: str | Path) -> Tracking:
     return Tracking(root, StateSpec.function(count_and_pair), output={"word": "string", "total": "bigint"})
 
 
 def reader(tracking: Tracking) -> Any:
-    return EmittedReader(tracking.folder)
+    return EmittedReader(tracking.place)
 
 
 def read(tracking: Tracking, start: Offset, end: Offset) -> list[Record]:
@@ -73,30 +76,31 @@ def test_it_begins_with_what_is_kept(tracking: Tracking) -> None:
     tracking.store.discard(2)
     assert read(tracking, start, reader(tracking).latestOffset()) == [("a", 1), ("a", 2), ("a", 3)]
     tracking.store.discard(1)
-    tracking.store.vacuum(0)
+    tracking.store.vacuum(0, dry_run=True)
     assert read(tracking, behind, reader(tracking).latestOffset()) == [("a", 2), ("a", 3)]
     assert read(tracking, reader(tracking).initialOffset(), reader(tracking).latestOffset()) == [("a", 2), ("a", 3)]
     with refused("RECORDS_NOT_KEPT", "version 1 ", "retained"):
         reader(tracking).partitions(start, reader(tracking).latestOffset())
 
 
-def test_another_store_in_its_place(tracking: Tracking, tmp_path: Path) -> None:
+def test_another_store_in_its_place(tracking: Tracking, place: str) -> None:
     tracking.batch([("a", 1)])
     offset = reader(tracking).latestOffset()
-    shutil.rmtree(tmp_path / "t")
-    other = made(tmp_path)
+    catalog_of(tracking.store).drop_store("t")
+    other = made(place)
     for _ in range(2):
         other.batch([("a", 1)])
-    with refused("STORE_REPLACED", str(other.folder), "new checkpoint"):
+    with refused("STORE_REPLACED", str(other.place), "new checkpoint"):
         reader(other).partitions(offset, reader(other).latestOffset())
 
 
+@in_places(DIRECTORY)
 def test_an_older_copy_of_the_store(tracking: Tracking, tmp_path: Path) -> None:
     tracking.batch([("a", 1)])
-    shutil.copytree(tracking.folder, tmp_path / "copy")
+    shutil.copytree(tracking.place.path, tmp_path / "copy")
     tracking.batch([("a", 1)])
     offset = reader(tracking).latestOffset()
-    shutil.rmtree(tracking.folder)
-    (tmp_path / "copy").rename(tracking.folder)
+    shutil.rmtree(tracking.place.path)
+    (tmp_path / "copy").rename(tracking.place.path)
     with refused("STORE_REPLACED", "up to version 2"):
         reader(tracking).partitions(offset, reader(tracking).latestOffset())

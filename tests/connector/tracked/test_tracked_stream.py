@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from support.keyed.keyed_backends import refused
+from support.keyed.keyed_places import DIRECTORY, S3, warehouse_in
+from support.keyed.keyed_rows import below
 from support.keyed.tracked_cases import CASES, Case, count, count_and_pair, until_idle
 
 import statestore
@@ -51,8 +54,9 @@ def told(kinds: str | dict[str, str]) -> str:
 class Stream:
     """A query over the files in a folder, and the records that its sink received, by batch."""
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
-        self.spark, self.folder, self.store = spark, folder, folder / "w" / "words"
+    def __init__(self, spark: SparkSession, folder: Path, warehouse: str = "") -> None:
+        self.spark, self.folder, self.warehouse = spark, folder, warehouse or str(folder / "w")
+        self.store = below(self.warehouse, "words")
         self.emitted: dict[int, list[Any]] = {}
         self.last: Tracked
 
@@ -75,12 +79,19 @@ def as_dict(table: pa.Table) -> dict[Any, Any]:
     return {row["word"]: row["value"] for row in table.to_pylist()}
 
 
-@pytest.fixture(scope="module")
-def streams(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Stream]:
+@pytest.fixture(scope="module", params=[DIRECTORY, S3])
+def streams(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Stream]]:
     """One stream for each scenario, run at the same time."""
+    with warehouse_in(request.param, tmp_path_factory.mktemp("streams"), request) as place:
+        yield _run(spark, place, tmp_path_factory)
+
+
+def _run(spark: SparkSession, place: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Stream]:
     found, queries = {}, []
     for case in CASES:
-        stream = found[case.name] = Stream(spark, tmp_path_factory.mktemp(case.name))
+        stream = found[case.name] = Stream(spark, tmp_path_factory.mktemp(case.name), below(place, case.name))
         for number, words in enumerate(case.batches):
             feed(stream.folder / "in", number, words)
         spec = case.spec().num_partitions(1 if case.timeout_ms else 2)
@@ -106,7 +117,7 @@ def test_the_original_scenarios(streams: dict[str, Stream], case: Case) -> None:
 @pytest.mark.slow
 def test_every_batch_is_a_version_for_sql(spark: SparkSession, streams: dict[str, Stream]) -> None:
     stream = streams["count-simple-function"]
-    warehouse, expected = str(stream.folder / "w"), stream.states()
+    warehouse, expected = stream.warehouse, stream.states()
     snapshots = stream.last.state_snapshots()
     assert [(each.version, each.batch) for each in snapshots] == [(number + 1, number) for number in range(7)]
     for each in snapshots[1:4]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.keyed.keyed_backends import refused
+from support.keyed.keyed_places import DIRECTORY, MEMORY
 from support.keyed.tracked_cases import CASES, Case, count
 from support.keyed.tracked_scripts import FAIL, LOOK, REMOVE, SEEN, Seen, ordered, scripted
 from support.keyed.tracked_tasks import GROUPS, Tracking
@@ -23,14 +24,15 @@ from statestore.connector.tracked.state import State
 from statestore.connector.tracked.tracked_states import IDLE, STATE, UPDATED
 from statestore.tracked import StateSpec
 
-pytest_plugins = ["support.keyed.tracked_fixtures"]
+pytest_plugins = ["support.keyed.tracked_fixtures", "support.keyed.keyed_place_fixtures"]
+PLACES = (DIRECTORY, MEMORY)
 pytestmark = pytest.mark.usefixtures("workers")
 
 
 @pytest.mark.parametrize("tasks", mostly_slow([1, 3], [3]))
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-def test_the_original_scenarios(tmp_path: Path, case: Case, tasks: int) -> None:
-    tracking = Tracking(tmp_path, case.spec(), output=case.output)
+def test_the_original_scenarios(place: str, case: Case, tasks: int) -> None:
+    tracking = Tracking(place, case.spec(), output=case.output)
     if case.initial is not None:
         tracking.put_initial(case.initial, tasks=tasks)
     emitted, states = [], []

@@ -134,10 +134,12 @@ def test_hdfs_without_hadoop_says_what_is_missing(monkeypatch: pytest.MonkeyPatc
     refused(UnsupportedError, "UNSUPPORTED_PATH", lambda: statestore.inspect(read), read, "CLASSPATH", "libjvm")
 
 
-def test_warehouses_are_local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warehouses_are_local_or_in_object_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for use in (statestore.connect, statestore.verify):
-        refused(UnsupportedError, "UNSUPPORTED_PATH", partial(use, "s3://key:word@bucket/a"), "s3://bucket/a")
+    refused(
+        UnsupportedError, "UNSUPPORTED_PATH", partial(statestore.connect, "hdfs://key:word@host/a"), "hdfs://host/a"
+    )
+    refused(UnsupportedError, "UNSUPPORTED_PATH", partial(statestore.verify, "hdfs://key:word@host/a"), "hdfs://host/a")
     assert list(tmp_path.iterdir()) == []
     store = statestore.connect(f"file://{tmp_path}/w").create_store("s", key={"k": "int"}, value={"v": "int"})
     store.close()

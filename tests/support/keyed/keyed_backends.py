@@ -11,7 +11,10 @@ import pytest
 
 import statestore
 from statestore import StateStoreError
+from statestore.catalog.catalog import Catalog
 from statestore.catalog.keyed.keyed_store import KeyedStore
+from statestore.catalog.log.storage import LocalStorage, local_root
+from statestore.catalog.log.storage_objects import ObjectStorage
 
 
 class Mean:
@@ -32,10 +35,26 @@ class Mean:
         return {name: left[name] + right[name] for name in left}
 
 
-def keyed_store(root: Path, key: Mapping[str, str] | None = None, key_groups: int = 128) -> KeyedStore:
+def keyed_store(root: str | Path, key: Mapping[str, str] | None = None, key_groups: int = 128) -> KeyedStore:
     """A new store ``s``."""
     catalog = statestore.connect(root)
     return catalog.create_store("s", kind="keyed", key=key or {"k": "string"}, key_groups=key_groups)
+
+
+def catalog_of(store: KeyedStore) -> Catalog:
+    """The warehouse of a store, opened once more."""
+    storage = store._storage
+    if isinstance(storage, LocalStorage):
+        return statestore.connect(storage.root.parent)
+    assert isinstance(storage, ObjectStorage)
+    return statestore.connect(storage.location.parent.uri)
+
+
+def folder_of(store: KeyedStore) -> Path:
+    """The folder of a store in a local directory."""
+    root = local_root(store._storage)
+    assert root is not None
+    return root
 
 
 def local(root: Path) -> Path:

@@ -18,10 +18,12 @@ from support.keyed.keyed_backends import keyed_store, local
 from support.keyed.keyed_gates import Gate, Race
 from support.keyed.keyed_model import Tasks
 
+pytest_plugins = ["support.keyed.keyed_place_fixtures"]
+
 
 @pytest.fixture
-def store(tmp_path: Path) -> KeyedStore:
-    return keyed_store(tmp_path)
+def store(place: str) -> KeyedStore:
+    return keyed_store(place)
 
 
 @pytest.fixture

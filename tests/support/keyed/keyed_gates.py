@@ -32,9 +32,8 @@ def fill(tasks: Tasks, seed: int, keys: range = range(60)) -> None:
 
 
 def files(store: KeyedStore) -> set[str]:
-    """The files in the store's folder of snapshots, whatever its name."""
-    root = store._folder
-    return {str(path.relative_to(root)) for place in PLACES for path in (root / place).glob("*")}
+    """The files in the store's folders of snapshots, whatever their names."""
+    return {item.name for place in PLACES for item in store._storage.list(f"{place}/")}
 
 
 def named(store: KeyedStore) -> set[str]:
@@ -57,7 +56,7 @@ class Gate:
     """Holds snapshots before they write a file, until it is opened."""
 
     def __init__(self) -> None:
-        self._open, self._reached = threading.Event(), threading.Event()
+        self._open, self._reached, self._lock = threading.Event(), threading.Event(), threading.Lock()
         self.passing = 0
         self.open()
 
@@ -75,9 +74,10 @@ class Gate:
         return self._reached.wait(WAIT)
 
     def wait(self) -> None:
-        if self.passing:
-            self.passing -= 1
-            return
+        with self._lock:  # files for an object store are written at the same time
+            if self.passing:
+                self.passing -= 1
+                return
         self._reached.set()
         assert self._open.wait(WAIT)
 

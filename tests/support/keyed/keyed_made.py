@@ -28,7 +28,7 @@ class Made:
     """A keyed store. ``kept``: the content of each kept snapshot, by state; ``times``: the time of each version's
     commit."""
 
-    warehouse: Path
+    warehouse: str | Path
     kept: dict[int, dict[str, Rows]] = field(default_factory=dict)
     times: dict[int, int] = field(default_factory=dict)
     whole: bool = True
@@ -49,7 +49,9 @@ class Made:
         return statestore.inspect(self.path).table(f"sessions.{state}")
 
 
-def make(warehouse: Path, seed: int = 0, tasks: int = 1, versions: int = 5, discard: tuple[int, ...] = ()) -> Made:
+def make(
+    warehouse: str | Path, seed: int = 0, tasks: int = 1, versions: int = 5, discard: tuple[int, ...] = ()
+) -> Made:
     """A store "sessions" of users with a count each (a value state) and attributes (a map)."""
     chance = random.Random(seed)
     made = Made(warehouse)

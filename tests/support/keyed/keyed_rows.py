@@ -12,6 +12,7 @@ from pyspark import cloudpickle
 
 import statestore
 from statestore.catalog.keyed.backend import KeyedBackend
+from statestore.formats.places.locations import parse_location
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -56,9 +57,9 @@ def emitted(answer: DataFrame) -> list[tuple[Any, ...]]:
     return sorted(tuple(row) for row in answer.collect())
 
 
-def state(store: Path, version: int | None = None) -> dict[str, list[int]]:
+def state(store: str | Path, version: int | None = None) -> dict[str, list[int]]:
     """The contents of both states of the store, in the form of the model."""
-    with statestore.connect(store.parent).open_store(store.name) as handle:
+    with opened(store) as handle:
         if "amounts" not in handle.states(version):
             return {}
         found: dict[str, list[int]] = {}
@@ -70,12 +71,24 @@ def state(store: Path, version: int | None = None) -> dict[str, list[int]]:
     return found
 
 
-def versions(store: Path) -> list[int]:
-    with statestore.connect(store.parent).open_store(store.name) as handle:
+def versions(store: str | Path) -> list[int]:
+    with opened(store) as handle:
         found: list[int] = handle.retained()
         return found
 
 
-def files(store: Path) -> set[str]:
+def files(store: str | Path) -> set[str]:
     folders = ("shared", "private", "segments", "emitted")
-    return {str(path.relative_to(store)) for name in folders for path in (store / name).glob("*")}
+    with opened(store) as handle:
+        return {item.name for name in folders for item in handle.files().list(f"{name}/")}
+
+
+def opened(store: str | Path) -> Any:
+    """The store at a path or URI."""
+    location = parse_location(store)
+    return statestore.connect(location.parent.uri).open_store(location.name)
+
+
+def below(place: str | Path, name: str) -> str:
+    """The path or URI of a store in a warehouse, or of a warehouse in a folder."""
+    return parse_location(place).at(name).uri

@@ -21,6 +21,7 @@ from statestore.connector.tracked.initial_state import InitialStates
 from statestore.connector.tracked.track import _work
 from statestore.connector.tracked.tracked_states import STATE
 from statestore.connector.tracked.types import state_type
+from statestore.formats.places.locations import parse_location
 from statestore.formats.values.key_groups import key_groups
 from statestore.formats.values.types import make_schema
 from statestore.tracked import StateSpec
@@ -36,7 +37,7 @@ class Tracking:
 
     def __init__(
         self,
-        root: Path,
+        root: str | Path,
         spec: StateSpec,
         *,
         key: Mapping[str, str] | None = None,
@@ -45,7 +46,7 @@ class Tracking:
         output: Kinds = "bigint",
     ) -> None:
         key, values = key or {"word": "string"}, {"n": "bigint"} if values is None else values
-        self.folder, self.spec, self.state = root / "t", spec, state_type(columns(state))
+        self.place, self.spec, self.state = parse_location(root).at("t"), spec, state_type(columns(state))
         self.store: KeyedStore = statestore.connect(root).create_store("t", "keyed", key=key, key_groups=GROUPS)
         self.key = make_schema(key, "key")
         self.rows = pa.schema([*self.key, *(make_schema(values, "value") if values else ())])
@@ -53,7 +54,7 @@ class Tracking:
         self.time = 0
 
     def job(self, work: Work, rows: pa.Schema) -> KeyedJob:
-        return make_job(self.store, self.folder, self.key.names, rows, self.output, work, "incremental")
+        return make_job(self.store, self.place, self.key.names, rows, self.output, work, "incremental")
 
     def batch(self, rows: Sequence[Row], at: int | None = None, *, tasks: int = 1, keeps: bool = False) -> list[Any]:
         """Run a batch at ``at`` seconds (default: one more than the last), commit it, and return the emitted rows in
@@ -75,15 +76,15 @@ class Tracking:
         self._run(self.job(work, schema), rows, tasks, keeps=False)
 
     def _run(self, job: KeyedJob, rows: Sequence[Row], tasks: int, keeps: bool) -> list[Any]:
-        log = shared_log(self.folder, job.store_id)
+        log = shared_log(job.storage, job.store_id)
         unused: Any = None  # rows of Spark give the first number of tasks
         batch = _begun(self.store, job, unused, log, tasks, f"batch at {self.time}", keeps, self.time * 1_000_000)
         answers: list[Answer] = []
         for partition in placed(as_table(rows, job.rows), job, batch.groups):
             answers += [from_json(text) for told in run_partition(batch, partition) for text in told[0].to_pylist()]
         version = _committed(self.store, batch.base, answers, None)
-        files = shared_log(self.folder, job.store_id).outputs(version)
-        emitted = [row for file in files for part in read_emitted(self.folder, file) for row in part.to_pylist()]
+        files = shared_log(job.storage, job.store_id).outputs(version)
+        emitted = [row for file in files for part in read_emitted(job.storage, file) for row in part.to_pylist()]
         return [tuple(row.values()) if len(row) > 1 else next(iter(row.values())) for row in emitted]
 
     def states(self, version: int | None = None) -> dict[Any, Any]:

@@ -2,8 +2,8 @@
 
 Arguments: input folder, store, checkpoint, folder for what the sink is given, number of tasks, and optionally the batch
 to die at and when: ``task`` (a task is at work), ``staged`` (all tasks are done, nothing is committed), ``committed``
-(the sink knows nothing yet), ``sunk`` (Spark has not committed). With ``worker`` one worker process dies, once, and
-Spark repeats its task.
+(the sink knows nothing yet), ``sunk`` (Spark has not committed). With ``worker`` one worker process dies at the batch's
+rows, and another one when it has stored a file of its snapshot, and Spark repeats their tasks.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 import statestore
 from statestore.catalog.keyed.backend import KeyedBackend
 from statestore.catalog.keyed.keyed_store import KeyedStore
+from statestore.catalog.keyed.snapshots import stored_files, take_snapshot
 from support.processes.streaming_process import kill_session
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ def totals(died: str, batch: int, when: str, session: int) -> Callable[[KeyedBac
     """Count and sum by user; ``died`` is a file that exists once a worker has died."""
 
     def factory(backend: KeyedBackend) -> Callable[[int, pa.RecordBatch], Iterator[tuple[int, int, int]]]:
+        if when == "worker":
+            die_in_snapshot(f"{died}-in-snapshot")
         seen = backend.value_state("seen", "bigint", default=0)
         amounts = backend.list_state("amounts", "bigint")
 
@@ -53,6 +56,20 @@ def totals(died: str, batch: int, when: str, session: int) -> Callable[[KeyedBac
         return process
 
     return factory
+
+
+def die_in_snapshot(died: str) -> None:
+    """Kill this process when it has stored a file of its snapshot, if no process was killed yet."""
+    store = stored_files.store_copy
+
+    def storing(*given: Any) -> Any:
+        found = store(*given)
+        if not Path(died).exists():
+            Path(died).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return found
+
+    setattr(take_snapshot, "store_copy", storing)  # noqa: B010 - a function for a function
 
 
 def main(source: str, store: str, checkpoint: str, sunk: str, tasks: str, batch: str = "-1", when: str = "") -> None:

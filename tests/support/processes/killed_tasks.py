@@ -1,9 +1,11 @@
 """Every kind of read and write in Spark, while tasks die in the middle of their rows.
 
-``python killed_tasks.py MASTER WHO FOLDER`` prints as JSON, for each case, its answer and the number of deaths. WHO is
-``worker``, whose tasks kill their own Python process twice a case, or ``executor``, where one task a case kills the
-process of the executor. A death happens after the first rows were read or staged. FOLDER has the warehouse ``w``, in
-which store ``t`` has the numbers below ROWS.
+``python killed_tasks.py MASTER WHO FOLDER WAREHOUSE [HIDDEN]`` prints as JSON, for each case, its answer and the number
+of deaths. WHO is ``worker``, whose tasks kill their own Python process twice a case, or ``executor``, where one task a
+case kills the process of the executor. A death happens after the first rows were read or staged, or after the files of
+a range of keys were compacted. In the warehouse, store ``t`` has the numbers below ROWS, and store ``compacted`` has
+them in several commits. Marks of deaths are files in FOLDER. HIDDEN is a folder of this process that is empty for the
+tasks.
 """
 
 from __future__ import annotations
@@ -17,12 +19,16 @@ from pathlib import Path
 from typing import Any
 
 import pyspark.cloudpickle
+import pytest
 from pyspark.sql import SparkSession
 
 import statestore
 from statestore.catalog.stores.versioned import task_writes
+from statestore.catalog.upkeep.ranges import compact_ranges
 from statestore.connector.spark import frame_writer
 from statestore.connector.spark.planner import hashed_scan, local_rows, read_plan, task_scan
+from statestore.connector.spark.upkeep_tasks import UpkeepTasks
+from statestore.formats.places.locations import parse_location
 
 ROWS = 200_000
 OTHERS = "SELECT id, v + 1 AS v, TIMESTAMP '2024-01-01 00:00:00Z' AS {time} FROM killed.t WHERE id % 2 = 0"
@@ -39,7 +45,9 @@ WRITES = {
     "create": "CREATE TABLE killed.created USING statestore TBLPROPERTIES (key = 'id') AS "
     + OTHERS.format(time="valid_from"),
 }
-OF_EXECUTORS = ("read", "join on the key", "insert of many rows", "overwrite", "save")  # each costs a new executor
+OF_EXECUTORS = ("read", "join on the key", "insert of many rows", "overwrite", "save", "compact")
+"""Cases in which an executor dies, each of which costs a new one."""
+HIDING_PYTHON = Path(__file__).with_name("hiding_python.sh")
 TABLES = {"insert": "inserted", "insert of many rows": "resolved", "overwrite": "overwritten", "create": "created"}
 
 
@@ -64,7 +72,7 @@ def _parent(process: int) -> int:
     return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def main(master: str, who: str, folder: Path) -> None:
+def main(master: str, who: str, folder: Path, warehouse: str, hidden: str) -> None:
     by_value: Any = pyspark.cloudpickle.register_pickle_by_value
     by_value(sys.modules["__main__"])
     marks = folder / "marks"
@@ -82,12 +90,29 @@ def main(master: str, who: str, folder: Path) -> None:
             death()
             yield outcome
 
+    run = UpkeepTasks.run
+
+    def dying_run(tasks: UpkeepTasks, work: Any, count: int) -> list[str]:
+        def dying(number: int) -> str:
+            answer: str = work(number)
+            death()
+            return answer
+
+        return run(tasks, dying, count)
+
     scans: list[Any] = [task_scan, hashed_scan]
     local_rows.MOST_READ = local_rows.MOST_SUMMED = -1  # all reads by tasks
     builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false").config("spark.log.level", "OFF")
     builder = builder.config("spark.executorEnv.PYTHONPATH", os.pathsep.join(sys.path))
+    for name, value in _hiding(hidden).items():
+        builder = builder.config(f"spark.executorEnv.{name}", value)
     spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
-    statestore.register(spark, folder / "w", "killed")
+    statestore.register(spark, warehouse, "killed")
+    if hidden:
+        context: Any = spark.sparkContext
+        context.pythonExec = str(HIDING_PYTHON)
+        seen = context.range(2, numSlices=2).map(lambda _: len(list(Path(hidden).iterdir()))).collect()
+        assert seen == [0, 0] and any(Path(hidden).iterdir()), "the folder of this process is hidden from the tasks"
 
     def deaths() -> int:
         found = list(marks.iterdir())
@@ -112,18 +137,33 @@ def main(master: str, who: str, folder: Path) -> None:
     for name, statement in cases(WRITES).items():
         task_writes.MIN_ROWS = 1_000 if "many" in name else kept_rows
         spark.sql(statement)
-        answers[name] = {"deaths": deaths(), **_found(folder, TABLES[name])}
+        answers[name] = {"deaths": deaths(), **_found(warehouse, TABLES[name])}
+    task_writes.MIN_ROWS = kept_rows
     frame = spark.sql(OTHERS.format(time="timestamp"))
-    frame.write.format("statestore").mode("append").save(str(folder / "w" / "saved"))
-    answers["save"] = {"deaths": deaths(), **_found(folder, "saved")}
+    frame.write.format("statestore").mode("append").save(parse_location(warehouse).at("saved").uri)
+    answers["save"] = {"deaths": deaths(), **_found(warehouse, "saved")}
+    compact_ranges.MIN_RANGE_ROWS = 1_000
+    with pytest.MonkeyPatch.context() as patch, statestore.connect(warehouse).open_store("compacted") as store:
+        patch.setattr(UpkeepTasks, "run", dying_run)
+        store.compact(full=True, spark=spark)
+    answers["compact"] = {"deaths": deaths(), **_found(warehouse, "compacted")}
     print(json.dumps(answers))
 
 
-def _found(folder: Path, name: str) -> dict[str, Any]:
-    with statestore.connect(folder / "w").open_store(name) as store:
+def _hiding(hidden: str) -> dict[str, str]:
+    """Variables of executors by which their Python processes do not see a folder."""
+    if not hidden:
+        return {}
+    own = Path(hidden).with_name("of executors")
+    places = {"STATESTORE_CACHE": str(own / "objects"), "STATESTORE_LOCAL": str(own / "stores")}
+    return {"HIDDEN_FOLDER": hidden, "HIDING_PYTHON": sys.executable, **places}
+
+
+def _found(warehouse: str, name: str) -> dict[str, Any]:
+    with statestore.connect(warehouse).open_store(name, auto_compact=False) as store:
         rows = store.scan().read_all()
         return {"versions": store.version, "rows": [[len(rows), sum(rows["v"].to_pylist())]]}
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4], "".join(sys.argv[5:]))

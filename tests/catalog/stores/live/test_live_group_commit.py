@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.stores.live_places import PLACES, warehouse_in
 
 import statestore
 from statestore.catalog.commits.publish_commit import commit_change
@@ -72,11 +73,16 @@ def kind(request: pytest.FixtureRequest) -> str:
     return name
 
 
+@pytest.fixture(params=PLACES)
+def catalog(tmp_path: Path, request: pytest.FixtureRequest) -> statestore.Catalog:
+    return warehouse_in(tmp_path / "live", request.param)
+
+
 @pytest.fixture
-def store(tmp_path: Path, kind: str) -> Iterator[Any]:
+def store(catalog: statestore.Catalog, kind: str) -> Iterator[Any]:
     options = {"kind": kind, **OPTIONS[kind]}
     columns: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
-    with statestore.connect(tmp_path / "live").create_store("s", **columns, **options) as store:
+    with catalog.create_store("s", **columns, **options) as store:
         yield store
 
 
@@ -141,13 +147,13 @@ def test_threads_need_fewer_publications_than_commits(store: Any, waiting: Any) 
 
 
 def test_each_commit_is_there_for_others_before_it_returns(
-    tmp_path: Path, store: Any, kind: str, threads: ThreadPoolExecutor
+    catalog: statestore.Catalog, store: Any, kind: str, threads: ThreadPoolExecutor
 ) -> None:
     def work(thread: int) -> None:
         for number in range(5):
             put(store, kind, f"t{thread}", number)
             version = store.commit()
-            with statestore.connect(tmp_path / "live").open_store("s", read_only=True) as reader:
+            with catalog.open_store("s", read_only=True) as reader:
                 assert reader.version >= version
                 found = reader.scan(version=version).read_all().to_pylist()
                 assert number in [row["v"] for row in found if row["k"] == f"t{thread}"]
@@ -166,16 +172,20 @@ def test_an_error_is_raised_in_the_thread_whose_commit_failed(store: Any, waitin
     assert store.commit() == 1
 
 
-def test_a_commit_that_may_have_taken_place_is_not_repeated_by_those_who_wait(store: Any, waiting: Any) -> None:
+def test_a_commit_that_may_have_taken_place_is_not_repeated_by_those_who_wait(
+    catalog: statestore.Catalog, store: Any, waiting: Any
+) -> None:
+    version = 2 if catalog.location.is_local else 3  # a fence is between: an object store may yet carry a put out
     gate, first, others = waiting(then=published_and_unknown)
     gate.opened.set()
     with pytest.raises(CommitUnknownError):
         first.result(WAIT)
-    assert {other.result(WAIT) for other in others} == {2}
+    assert {other.result(WAIT) for other in others} == {version}
     assert values(store) == EVERYTHING
-    assert values(store, version=2) == EVERYTHING
+    assert values(store, version=version) == EVERYTHING
 
 
+@pytest.mark.parametrize("catalog", ["directory"], indirect=True)
 @pytest.mark.parametrize("published", [False, True])
 def test_a_process_that_dies_during_a_commit_loses_no_write_and_repeats_none(
     tmp_path: Path, store: Any, kind: str, waiting: Any, published: bool
@@ -198,7 +208,7 @@ def test_a_process_that_dies_during_a_commit_loses_no_write_and_repeats_none(
 
 
 def test_closing_waits_for_the_commit_of_another_thread(
-    tmp_path: Path, store: Any, kind: str, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+    catalog: statestore.Catalog, store: Any, kind: str, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = gated(monkeypatch)
     put(store, kind, "first", 0)
@@ -207,14 +217,14 @@ def test_closing_waits_for_the_commit_of_another_thread(
     closing = threads.submit(store.close)
     with (
         pytest.raises(statestore.ConflictError),
-        statestore.connect(tmp_path / "live").open_store("s") as other,
+        catalog.open_store("s") as other,
     ):
         other.commit()
     assert not closing.done()
     gate.opened.set()
     assert commit.result(WAIT) == 1
     closing.result(WAIT)
-    with statestore.connect(tmp_path / "live").open_store("s") as other:
+    with catalog.open_store("s") as other:
         assert other.commit() == 1
         assert values(other) == [("first", 0)]
 

@@ -31,6 +31,7 @@ from models.session import SessionModel
 from models.window import WindowModel
 from support.parameters import mostly_slow
 from support.stores.layout_invariants import layout_violations, uniqueness_violations
+from support.stores.live_places import PLACES, kept_of, warehouse_in
 
 import statestore
 
@@ -111,12 +112,14 @@ class Subject:
     folder: Path
     kind: Kind
     model: Any
+    place: str = "directory"
     store: Any = None
     shown: dict[int, list[tuple[Any, ...]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.catalog = statestore.connect(self.folder)
+        self.catalog = warehouse_in(self.folder, self.place)
         self.store = self.catalog.create_store("s", **self.kind.options, **COLUMNS, serde="kafka")
+        self.kept = kept_of(self.catalog)
 
     def disturb(self, how: str) -> None:
         getattr(self, how)()
@@ -137,13 +140,13 @@ class Subject:
     def lose(self) -> None:
         """Remove the hot tier while the store is closed."""
         self.store.close()
-        shutil.rmtree(self.folder / "s" / "live", ignore_errors=True)
+        shutil.rmtree(self.kept / "live", ignore_errors=True)
         self.store = self.catalog.open_store("s")
 
     def damage(self) -> None:
         """Change one byte of every sorted file."""
         self.store.close()
-        for path in (self.folder / "s" / "live").rglob("*.sst"):
+        for path in (self.kept / "live").rglob("*.sst"):
             data = bytearray(path.read_bytes())
             data[len(data) // 3] ^= 1
             path.write_bytes(data)
@@ -151,12 +154,12 @@ class Subject:
 
     def abandon(self) -> None:
         """End the process: its files stay as they are, its lock is released, its count of refused records is lost."""
-        copy = self.folder.with_name(self.folder.name + "-copy")
-        if (self.folder / "s" / "live").exists():
-            shutil.copytree(self.folder / "s", copy, copy_function=copied_if_there)
+        copy = self.kept.with_name(self.kept.name + "-copy")
+        if (self.kept / "live").exists():
+            shutil.copytree(self.kept, copy, copy_function=copied_if_there)
             self.store.close()
-            shutil.rmtree(self.folder / "s")
-            copy.rename(self.folder / "s")
+            shutil.rmtree(self.kept)
+            copy.rename(self.kept)
             self.store = self.catalog.open_store("s")
 
     def check_table(self) -> None:
@@ -195,15 +198,16 @@ def check(subject: Subject, operations: list[Operation], data: st.DataObject) ->
     subject.check_table()
 
 
+@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", mostly_slow(KINDS, ("key_value", "window", "time_ordered")))
-def test_answers_are_those_of_the_model(name: str) -> None:
+def test_answers_are_those_of_the_model(name: str, place: str) -> None:
     kind = KINDS[name]
 
     @given(operations=kind.operations, data=st.data())
     @settings(max_examples=EXAMPLES, deadline=None, phases=PHASES)
     def run(operations: list[Operation], data: st.DataObject) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            subject = Subject(Path(folder) / "w", kind, kind.model())
+            subject = Subject(Path(folder) / "w", kind, kind.model(), place)
             try:
                 check(subject, operations, data)
             finally:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from support.stores.live_places import PLACES, kept_of, warehouse_in
 from support.stores.versioned_model import Model
 
 import statestore
@@ -30,8 +31,8 @@ STEPS = st.one_of(
 
 
 class Subject:
-    def __init__(self, folder: Path) -> None:
-        self.catalog = statestore.connect(folder)
+    def __init__(self, folder: Path, place: str) -> None:
+        self.catalog = warehouse_in(folder, place)
         self.store: Any = self.catalog.create_store(
             "s", **COLUMNS, history_retention=RETENTION, segment_interval=20, serde="kafka"
         )
@@ -56,7 +57,7 @@ class Subject:
     def lose(self) -> None:
         self.commit()  # how many records were refused since the last commit is known to the tier alone
         self.store.close()
-        shutil.rmtree(self.catalog.root / "s" / "live", ignore_errors=True)
+        shutil.rmtree(kept_of(self.catalog) / "live", ignore_errors=True)
         self.store = self.catalog.open_store("s")
 
     def flush(self) -> None:
@@ -84,11 +85,12 @@ class Subject:
         assert self.store.dropped_records == self.model.dropped
 
 
+@pytest.mark.parametrize("place", PLACES)
 @given(steps=st.lists(STEPS, max_size=40))
 @settings(max_examples=EXAMPLES * 3, deadline=None, phases=PHASES)
-def test_answers_are_those_of_the_model(steps: list[tuple[Any, ...]]) -> None:
+def test_answers_are_those_of_the_model(place: str, steps: list[tuple[Any, ...]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        subject = Subject(Path(folder) / "w")
+        subject = Subject(Path(folder) / "w", place)
         try:
             for verb, *arguments in steps:
                 getattr(subject, verb)(*arguments)
@@ -101,9 +103,14 @@ def test_answers_are_those_of_the_model(steps: list[tuple[Any, ...]]) -> None:
             subject.store.close()
 
 
+@pytest.fixture(params=PLACES)
+def catalog(tmp_path: Path, request: pytest.FixtureRequest) -> statestore.Catalog:
+    return warehouse_in(tmp_path, request.param)
+
+
 @pytest.fixture
-def store(tmp_path: Path) -> Any:
-    return statestore.connect(tmp_path).create_store("s", **COLUMNS, history_retention=100, serde="kafka")
+def store(catalog: statestore.Catalog) -> Any:
+    return catalog.create_store("s", **COLUMNS, history_retention=100, serde="kafka")
 
 
 def test_bulk_puts_and_writes(store: Any) -> None:
@@ -128,12 +135,11 @@ def test_delete_answers_what_was_valid_then(store: Any) -> None:
     assert store.delete("b", timestamp=datetime(1970, 1, 1, tzinfo=UTC)) is None
 
 
-def test_another_handle_reads_what_is_committed(store: Any) -> None:
+def test_another_handle_reads_what_is_committed(store: Any, catalog: statestore.Catalog) -> None:
     store.put("a", 1, timestamp=10)
     store.commit()
     store.put("a", 2, timestamp=20)
-    root = Path(store.table.storage.root).parent
-    with statestore.connect(root).open_store("s") as other:
+    with catalog.open_store("s") as other:
         assert (other.get("a"), store.get("a")) == ((1, 10, None), (2, 20, None))
         store.commit()
         assert other.get("a") == (2, 20, None)

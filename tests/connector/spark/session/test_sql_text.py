@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -18,12 +19,13 @@ if TYPE_CHECKING:
 ZONE = "America/New_York"
 
 
-def session(current: str = "spark_catalog", *catalogs: str) -> Any:
-    """A session of Spark Connect with these catalogs."""
+def session(current: str = "spark_catalog", *catalogs: str, s3a: Mapping[str, str] | None = None) -> Any:
+    """A session of Spark Connect with these catalogs, and settings of Hadoop's client of S3."""
     settings = {"spark.sql.session.timeZone": ZONE} | {f"spark.sql.catalog.{name}": "class" for name in catalogs}
+    settings |= {f"spark.hadoop.fs.s3a.{name}": value for name, value in (s3a or {}).items()}
     return SimpleNamespace(
         catalog=SimpleNamespace(currentCatalog=lambda: current),
-        conf=SimpleNamespace(get=lambda name, default=None: settings.get(name, default)),
+        conf=SimpleNamespace(get=lambda name, default=None: settings.get(name, default), getAll=settings),
         client=SimpleNamespace(host="localhost"),
     )
 
@@ -70,7 +72,7 @@ TABLES = {
 
 @pytest.mark.parametrize("written", VIEWS)
 def test_a_view_gets_the_source_of_this_package(written: str) -> None:
-    assert routed(session(), written) == VIEWS[written]
+    assert routed(session(), written) == (VIEWS[written], None)
 
 
 def test_paths_of_a_view_are_those_of_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,12 +81,45 @@ def test_paths_of_a_view_are_those_of_this_process(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(folder)
     quoted = str(folder).replace("'", "\\'")
     text = "CREATE TEMP VIEW v USING statestore OPTIONS (path 'w/prices$versions')"
-    assert routed(session(), text).endswith(f"path '{quoted}/w/prices$versions')")
+    assert routed(session(), text)[0].endswith(f"path '{quoted}/w/prices$versions')")
+
+
+KEYS = {"access.key": "me", "secret.key": "it's {secret}"}
+OF_VIEW = "CREATE TEMP VIEW v USING statestore OPTIONS ({})"
+
+
+NAMED, PLACED = "'fs.s3a.access.key' :{0}, 'fs.s3a.secret.key' :{1}, ", "'fs.s3a.access.key' ?, 'fs.s3a.secret.key' ?, "
+SECRET = KEYS["secret.key"]
+
+
+@pytest.mark.parametrize(
+    ("options", "args", "added", "values"),
+    [
+        ("path 's3a://b/w/p'", None, NAMED, {"{0}": "me", "{1}": SECRET}),
+        ("path 's3a://b/w/p', versionAsOf :n", {"n": 1}, NAMED, {"n": 1, "{0}": "me", "{1}": SECRET}),
+        ("path 's3a://b/w/p', versionAsOf ?", [1], PLACED, ["me", SECRET, 1]),
+        ("fs.s3a.access.key 'you', path = 's3://b/w/p'", [], "'fs.s3a.secret.key' :{0}, ", {"{0}": SECRET}),
+        ("'fs.s3a.secret.key' 'x', path 's3://b/w/p', `FS.s3a.access.KEY` 'y'", None, "", None),
+        ("path '/w/p'", None, "", None),
+    ],
+)
+def test_settings_of_the_session_become_arguments(options: str, args: Any, added: str, values: Any) -> None:
+    """Keys are never in the text, which Spark shows in errors."""
+    marks = [f"statestore_{len(OF_VIEW) - 3}_{number}" for number in range(2)]
+    text, given = routed(session(s3a=KEYS), OF_VIEW.format(options), args)
+    assert text == OF_VIEW.replace("statestore", "arrow_statestore").format(f"{added.format(*marks)}{IN_ZONE}{options}")
+    named = isinstance(values, dict)
+    assert given == ({name.format(*marks): value for name, value in values.items()} if named else values)
+
+
+def test_arguments_before_the_view_stay_before_it() -> None:
+    text = "BEGIN SELECT ?; CREATE TEMP VIEW v USING statestore OPTIONS (path 's3a://b/w/p', versionAsOf ?); END"
+    assert routed(session(s3a={"endpoint": "h"}), text, [1, 2])[1] == [1, "h", 2]
 
 
 @pytest.mark.parametrize("text", UNTOUCHED)
 def test_other_statements_are_left_as_they_are(text: str) -> None:
-    assert routed(session("spark_catalog", "other"), text) == text
+    assert routed(session("spark_catalog", "other"), text, [1]) == (text, [1])
 
 
 @pytest.mark.parametrize("text", TABLES)
@@ -95,7 +130,7 @@ def test_a_table_of_sparks_own_catalog_is_refused(text: str) -> None:
     assert caught.value.message.startswith(f"{TABLES[text]} would be a table of Spark's own catalog")
     assert 'statestore.register(spark, "warehouse", name="state")' in caught.value.message
     if "spark_catalog" not in text:
-        assert routed(session("state"), text) == text
+        assert routed(session("state"), text) == (text, None)
 
 
 def test_sql_of_a_session(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

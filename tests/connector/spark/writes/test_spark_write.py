@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
+from support.places import PLACES, below, files_below, opened, unnamed, warehouse_in, warehouse_of
 
 import statestore
 from statestore.catalog.stores.versioned import task_writes
@@ -24,15 +25,16 @@ if TYPE_CHECKING:
 T0 = 1_700_000_000_000
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> str:
-    store = statestore.connect(tmp_path).create_store(
+@pytest.fixture(params=PLACES)
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    warehouse = warehouse_in(request.param, request, tmp_path)
+    store = statestore.connect(warehouse).create_store(
         "prices", key={"item": "string"}, value={"price": "decimal(10,2)", "tags": "array<string>"}
     )
     with store:
         rows = {"item": ["curry", "milk"], "price": [8, 2], "tags": [["a"], None], "timestamp": [T0, T0]}
         store.write(pa.table(rows))
-    return str(tmp_path / "prices")
+    return below(warehouse, "prices")
 
 
 def frame(spark: SparkSession, *rows: str, columns: str = "item, price, tags, timestamp") -> DataFrame:
@@ -48,10 +50,6 @@ def save(rows: DataFrame, path: str, mode: str = "append", **options: Any) -> No
     rows.write.format("statestore").mode(mode).options(**options).save(path)
 
 
-def opened(path: str) -> Any:
-    return statestore.connect(Path(path).parent).open_store(Path(path).name)
-
-
 def prices(path: str) -> dict[str, Any]:
     with opened(path) as store:
         found = store.scan(columns=["item", "price"]).read_all().to_pylist()
@@ -63,8 +61,10 @@ def version(path: str) -> int:
         return int(store.version)
 
 
-def staged(path: str) -> list[Path]:
-    return list(Path(path).rglob("staging/**/*"))
+def staged(path: str) -> list[str]:
+    """Return what tasks left: staged files, and segments that no commit names."""
+    left = files_below(path, "staging")
+    return [*left, *(name for name in unnamed(path) if name not in left)]
 
 
 def test_append_is_one_commit_of_all_tasks(spark: SparkSession, path: str) -> None:
@@ -119,9 +119,10 @@ def test_appending_no_row_makes_no_commit(spark: SparkSession, path: str) -> Non
 
 def test_a_change_feed_can_be_written_to_another_store(spark: SparkSession, path: str) -> None:
     save(frame(spark, f"'curry', 9BD, null, {T0 + 50}"), path)
-    copy = str(Path(path).parent / "copy")
+    warehouse = warehouse_of(path)
+    copy = below(warehouse, "copy")
     with opened(path) as store:
-        statestore.connect(Path(path).parent).create_store("copy", key=store.spec.key, value=store.spec.value).close()
+        statestore.connect(warehouse).create_store("copy", key=store.spec.key, value=store.spec.value).close()
     feed = spark.read.format("statestore").option("readChangeFeed", "true").load(path)
     save(feed.selectExpr("item", "price", "tags", "valid_from AS timestamp", "_change_type"), copy)
     assert prices(copy) == prices(path) == {"curry": 9.0, "milk": 2.0}
@@ -152,15 +153,15 @@ def test_wrong_schemas_are_refused_before_any_task(
     wrong = spark.range(1).where("IF(rand() >= 0, raise_error('a task ran'), true)").selectExpr(*values)
     with pytest.raises(PySparkException, match=code):
         save(wrong, path)
-    assert version(path) == 1 and not (Path(path) / "staging").exists()
+    assert version(path) == 1 and staged(path) == []
 
 
 def test_what_can_not_be_written_is_refused(spark: SparkSession, path: str) -> None:
     rows = frame(spark, f"'rice', 3BD, null, {T0}")
     with pytest.raises(PySparkException, match="create_store"):
-        save(rows, f"{path}s")
+        save(rows, below(warehouse_of(path), "pricess"))
     with pytest.raises(PySparkException, match="READ_ONLY"):
-        save(rows, f"{path}$versions")
+        save(rows, below(warehouse_of(path), "prices$versions"))
     with pytest.raises(PySparkException, match="UNKNOWN_OPTION"):
         save(rows, path, versionAsOf=1)
     with pytest.raises(PySparkException, match="INVALID_OPTION"):
@@ -215,12 +216,12 @@ def test_repeated_attempts_count_once(spark: SparkSession, path: str) -> None:
 
     def attempt(item: str) -> Any:
         row = {"item": [item], "price": [Decimal(1)], "tags": [["a"]], "timestamp": [T0 + 1]}
-        batch = pa.RecordBatch.from_pydict(row, schema=writer._schema)
+        batch = pa.RecordBatch.from_pydict(row, schema=writer._target.schema)
         return writer.write(iter([batch]))
 
     attempt("dead")
     kept = attempt("alive")
-    assert isinstance(kept, Staged) and len(staged(path)) == 3  # two files and their folder
+    assert isinstance(kept, Staged) and len(staged(path)) == 2
     writer.commit([kept])
     assert prices(path) == {"curry": 8.0, "milk": 2.0, "alive": 1.0}
     assert staged(path) == []
@@ -272,7 +273,7 @@ def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
 def batch_of(writer: Any, *items: str) -> Any:
     count = len(items)
     rows = {"item": items, "price": [Decimal(1)] * count, "tags": [["a"]] * count, "timestamp": [T0 + 1] * count}
-    return iter([pa.RecordBatch.from_pydict(rows, schema=writer._schema)])
+    return iter([pa.RecordBatch.from_pydict(rows, schema=writer._target.schema)])
 
 
 def test_attempts_of_tasks_that_resolve_rows_count_once(spark: SparkSession, path: str, few_are_many: None) -> None:
@@ -281,7 +282,7 @@ def test_attempts_of_tasks_that_resolve_rows_count_once(spark: SparkSession, pat
     writer.write(batch_of(writer, "dead", "dead too"))
     resolved, left = writer.write(batch_of(writer, "alive", "a")), writer.write(batch_of(writer, "b"))
     assert isinstance(resolved, Staged) and isinstance(left, Staged)
-    assert len(resolved.parts) == 1 and not left.parts and left.file
+    assert len(resolved.parts) == 1 and not left.parts and left.files
     writer.commit([resolved, left])
     assert prices(path) == {"curry": 8.0, "milk": 2.0, "alive": 1.0, "a": 1.0, "b": 1.0}
     assert staged(path) == []
@@ -302,9 +303,9 @@ def test_an_aborted_batch_of_a_stream_removes_its_parts(
     monkeypatch.setattr("statestore.connector.spark.stream_writer._query_id", lambda: "query")
     writer = StateStoreStreamWriter(path, frame(spark, f"'x', 1BD, array('a'), {T0}").schema, False, {"txnAppId": "q"})
     aborted = writer.write(batch_of(writer, "a", "b"))
-    assert len(staged(path)) == 3  # a segment, its index and their folder
+    assert len(staged(path)) == 2  # a segment and its index
     writer.abort([aborted], 0)
-    assert len(staged(path)) == 1
+    assert staged(path) == []
     for batch in (0, 0, 1):
         writer.commit([writer.write(batch_of(writer, f"c{batch}", "d"))], batch)
     assert prices(path) == {"curry": 8.0, "milk": 2.0, "c0": 1.0, "c1": 1.0, "d": 1.0}

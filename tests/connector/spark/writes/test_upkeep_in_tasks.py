@@ -1,14 +1,19 @@
-"""Compaction and expiry in the tasks of a session: the same answers, one commit, and no file left behind."""
+"""Compaction, expiry and rebuilding in the tasks of a session: the same answers, one commit, and no file left."""
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
+from support.places import PLACES, below, unnamed, vacuumed, warehouse_in
 from support.stores.versioned_checks import as_table, create, rows_of
 
 import statestore
@@ -46,6 +51,10 @@ class Truth:
         valid = ((key, values[max(begun)]) for key, begun, values in found if begun)
         return {(key, value) for key, value in valid if value is not None}
 
+    def count(self) -> int:
+        """The number of intervals in which a key has a value of one record."""
+        return sum(value is not None for values in self.values.values() for value in values.values())
+
     def check(self, store: VersionedStore, first: int = 0) -> None:
         for time in range(first, self.clock + 1, 331):
             assert set(rows_of(store.scan(as_of=time), "k", "v")) == self.at(time), f"as of {time}"
@@ -56,61 +65,137 @@ def truth() -> Truth:
     return Truth()
 
 
+@pytest.fixture(params=PLACES)
+def warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return warehouse_in(request.param, request, tmp_path)
+
+
 @pytest.fixture
-def store(tmp_path: Path, truth: Truth, monkeypatch: pytest.MonkeyPatch) -> Iterator[VersionedStore]:
+def store(warehouse: str, truth: Truth, monkeypatch: pytest.MonkeyPatch) -> Iterator[VersionedStore]:
     monkeypatch.setattr(compact_ranges, "MIN_RANGE_ROWS", 100)
-    with create(statestore.connect(tmp_path)) as made:
+    with create(statestore.connect(warehouse)) as made:
         made.auto_compact = False
         for _ in range(COMMITS):
             made.write(as_table(truth.rows()))
         yield made
 
 
-def unnamed(folder: Path) -> list[str]:
-    [verified] = statestore.verify(folder)
-    assert verified.ok, verified.problems
-    return [name for name, _ in verified.unreferenced]
-
-
-def test_compaction_then_expiry(spark: SparkSession, store: VersionedStore, truth: Truth, tmp_path: Path) -> None:
+def test_compaction_then_expiry(spark: SparkSession, store: VersionedStore, truth: Truth, warehouse: str) -> None:
     assert store.compact(full=True, spark=spark) == COMMITS + 1
     assert len({m.key_groups for m in store._log_state.segments if m.role == "closed"}) > 1
     truth.check(store)
-    assert unnamed(tmp_path) == []
+    assert unnamed(below(warehouse, "s")) == []
     store.write(as_table(truth.rows()))
     horizon = truth.clock // 2
     store.expire(before=horizon, spark=spark)
     truth.check(store, horizon)
-    assert [row["operation"] for row in _versions(tmp_path)][-2:] == ["expire", "compact"]
+    assert [row["operation"] for row in _versions(warehouse)][-2:] == ["expire", "compact"]
 
 
-def _versions(folder: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = statestore.inspect(folder).table("s$versions").scan().read_all().to_pylist()
+def _versions(warehouse: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = statestore.inspect(warehouse).table("s$versions").scan().read_all().to_pylist()
     return sorted(found, key=lambda row: row["version"])
 
 
-def test_a_rebuild(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def tasks_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of tasks of the jobs that ran; few rows are worth a task."""
+    run, jobs = UpkeepTasks.run, []
+
+    def counting(tasks: UpkeepTasks, work: task_runs.Work, count: int) -> list[str]:
+        jobs.append(count)
+        return run(tasks, work, count)
+
+    monkeypatch.setattr(UpkeepTasks, "run", counting)
     monkeypatch.setattr(replay_in_tasks, "MIN_RANGE_ROWS", 100)
-    rows = [(f"k{n % 90}", None if n % 17 == 0 else n, n) for n in range(1_000)]
-    with create(statestore.connect(tmp_path)) as made:
-        for start in range(0, 1_000, 250):
-            made.write(as_table(rows[start : start + 250]))
-    with statestore.connect(tmp_path).rebuild("s", key_groups=16, spark=spark) as store:
-        for time in range(0, 1_000, 83):
-            newest = {key: value for key, value, moment in rows if moment <= time}
-            expected = {(key, value) for key, value in newest.items() if value is not None}
-            assert set(rows_of(store.scan(as_of=time), "k", "v")) == expected, f"as of {time}"
-    assert unnamed(tmp_path) == [] and [path.name for path in tmp_path.iterdir()] == ["s"]
+    return jobs
+
+
+@pytest.mark.parametrize("retention", [None, 10_000])
+def test_a_rebuild(
+    spark: SparkSession,
+    store: VersionedStore,
+    truth: Truth,
+    warehouse: str,
+    tasks_of: list[int],
+    retention: int | None,
+) -> None:
+    store.close()
+    with statestore.connect(warehouse).rebuild("s", key_groups=16, history_retention=retention, spark=spark) as rebuilt:
+        assert len(tasks_of) == 2 and tasks_of[0] > 1
+        assert rebuilt.spec.key_groups == 16
+        assert [row["operation"] for row in _versions(warehouse)] == ["create", "write", "compact"]
+        truth.check(rebuilt)
+    assert unnamed(below(warehouse, "s")) == [] and statestore.connect(warehouse).stores() == ["s"]
+
+
+@pytest.mark.parametrize("death", ["error", "worker", "executor"])
+def test_a_task_of_a_rebuild_that_dies_at_first(
+    death: str,
+    spark: SparkSession,
+    store: VersionedStore,
+    truth: Truth,
+    warehouse: str,
+    tasks_of: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The files of first attempts make no second row, and none of them is left, whoever removes it.
+
+    In one process there is no executor that can die alone.
+    """
+    store.close()
+    run, catalog = UpkeepTasks.run, statestore.connect(warehouse)
+    is_cluster = str(spark.sparkContext.master).startswith("local-cluster")
+    dying = _failing_at_first if death == "error" else partial(_killed_at_first, death == "executor" and is_cluster)
+    monkeypatch.setattr(UpkeepTasks, "run", lambda tasks, work, count: run(tasks, dying(work), count))
+    if is_cluster:
+        catalog.rebuild("s", key_groups=16, spark=spark).close()
+    else:
+        with pytest.raises((PySparkException, Py4JJavaError)):
+            catalog.rebuild("s", key_groups=16, spark=spark)
+    assert len(tasks_of) == (2 if is_cluster else 1)
+    with catalog.open_store("s", auto_compact=False) as found:
+        assert found.spec.key_groups == (16 if is_cluster else 128)
+        vacuumed(found)  # of what a task wrote that ended after the job had failed
+        truth.check(found)
+        assert found.history().read_all().num_rows == truth.count()
+    assert unnamed(below(warehouse, "s")) == []
+
+
+def test_a_rebuild_that_a_writer_overtakes_in_its_tasks(
+    spark: SparkSession,
+    store: VersionedStore,
+    truth: Truth,
+    warehouse: str,
+    tasks_of: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store.close()
+    run, catalog = UpkeepTasks.run, statestore.connect(warehouse)
+
+    def then_write(tasks: UpkeepTasks, work: task_runs.Work, count: int) -> list[str]:
+        answers = run(tasks, work, count)
+        with statestore.connect(warehouse).open_store("s", auto_compact=False) as other:
+            other.write(as_table(truth.rows()))
+        return answers
+
+    monkeypatch.setattr(UpkeepTasks, "run", then_write)
+    with pytest.raises(statestore.ConflictError, match="REBUILD_OVERTAKEN"):
+        catalog.rebuild("s", key_groups=16, spark=spark)
+    with catalog.open_store("s", auto_compact=False) as found:
+        assert (found.version, found.spec.key_groups) == (COMMITS + len(tasks_of), 128)
+        truth.check(found)
+        assert vacuumed(found) == []
 
 
 def test_a_writer_goes_on_meanwhile(
-    spark: SparkSession, store: VersionedStore, truth: Truth, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, store: VersionedStore, truth: Truth, warehouse: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = UpkeepTasks.run
 
     def then_write(tasks: UpkeepTasks, work: task_runs.Work, count: int) -> list[str]:
         answers = run(tasks, work, count)
-        with statestore.connect(tmp_path).open_store("s", auto_compact=False) as other:
+        with statestore.connect(warehouse).open_store("s", auto_compact=False) as other:
             other.write(as_table(truth.rows()))
         return answers
 
@@ -118,11 +203,11 @@ def test_a_writer_goes_on_meanwhile(
     assert store.compact(full=True, spark=spark) == COMMITS + 2
     truth.check(store)
     assert any(store._log_state.closures.values())  # of the other writer, on rows that moved
-    assert unnamed(tmp_path) == []
+    assert unnamed(below(warehouse, "s")) == []
 
 
 def test_a_task_that_fails_at_first(
-    spark: SparkSession, store: VersionedStore, truth: Truth, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, store: VersionedStore, truth: Truth, warehouse: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cluster repeats the task. A master without retries fails the job, and the store stays as it was."""
     run = UpkeepTasks.run
@@ -137,7 +222,8 @@ def test_a_task_that_fails_at_first(
         with pytest.raises(PySparkException):
             store.compact(full=True, spark=spark)
         assert store.refresh() == COMMITS
-    assert unnamed(tmp_path) == []
+    vacuumed(store)  # of what a task wrote that ended after the job had failed
+    assert unnamed(below(warehouse, "s")) == []
     truth.check(store)
 
 
@@ -154,20 +240,54 @@ def _failing_at_first(work: task_runs.Work) -> task_runs.Work:
     return failing
 
 
+def _killed_at_first(executor: bool, work: task_runs.Work) -> task_runs.Work:
+    def dying(number: int) -> str:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        answer = work(number)
+        if context is None or context.attemptNumber() == 0:
+            daemon = os.getppid()
+            status = Path(f"/proc/{daemon}/status").read_text()
+            parent = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("PPid:"))
+            os.kill(parent if executor else os.getpid(), signal.SIGKILL)
+            signal.pause()  # the worker of a dead executor ends with it
+        return answer
+
+    return dying
+
+
 def test_an_error_of_a_task_is_the_error_of_the_call(spark: SparkSession, store: VersionedStore) -> None:
     segment = max(store._log_state.segments, key=lambda meta: meta.rows)
-    path = Path(store._storage.root) / segment.name  # type: ignore[attr-defined]
-    data = bytearray(path.read_bytes())
+    data = bytearray(store._storage.read(segment.name))
     data[len(data) // 2] ^= 1
-    path.write_bytes(bytes(data))
+    store._storage.delete(segment.name)
+    store._storage.create_many({segment.name: bytes(data)})
     with pytest.raises(statestore.CorruptError, match="SEGMENT_CORRUPT"):
         store.compact(full=True, spark=spark)
 
 
-def test_what_is_no_session_is_refused(store: VersionedStore) -> None:
+def test_verification_reports_what_one_process_reports(
+    spark: SparkSession, store: VersionedStore, warehouse: str
+) -> None:
+    catalog = statestore.connect(warehouse)
+    assert catalog.verify("s", spark=spark) == catalog.verify("s")
+    assert catalog.verify("s", spark=spark).ok
+    largest, other, *_ = sorted(store._log_state.segments, key=lambda meta: -meta.rows)
+    data = bytearray(store._storage.read(largest.name))
+    data[len(data) // 2] ^= 1
+    store._storage.delete_many([largest.name, other.name])
+    store._storage.create_many({largest.name: bytes(data)})
+    found = catalog.verify("s", spark=spark)
+    assert {problem.code for problem in found.problems} == {"SEGMENT_CORRUPT", "FILE_NOT_FOUND"}
+    assert found == catalog.verify("s")
+
+
+def test_what_is_no_session_is_refused(store: VersionedStore, warehouse: str) -> None:
     calls: list[Callable[[], object]] = [
         lambda: store.compact(spark="local[2]"),
         lambda: store.expire(before=1000, spark="local[2]"),
+        lambda: statestore.connect(warehouse).verify("s", spark="local[2]"),
     ]
     for call in calls:
         with pytest.raises(statestore.InvalidInputError, match="WRONG_INPUT"):

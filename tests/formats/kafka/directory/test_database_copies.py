@@ -54,6 +54,10 @@ def rewrite(database: Rdict) -> None:
         database[b"key %d" % number] = b"value"
     database.flush()
     database.compact_range(None, None)
+    live = {Path(file["name"]).name for file in database.live_files()}
+    for path in Path(database.path()).glob("*.sst"):  # a thread of RocksDB removes them, at once or somewhat later
+        if path.name not in live:
+            path.unlink(missing_ok=True)
 
 
 def rows(path: Path) -> dict[bytes, bytes]:

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 from support.kafka.applications import APPLICATIONS, copied, kind_of, opened, running, state, stores
+from support.kafka.log_files import Logged
+from support.kafka.made_logs import MadeLog
 from support.kafka.real_applications import form_of
 from support.parameters import mostly_slow
 
+from statestore.formats.kafka.changelog_guess import SAMPLED, guess_logged
 from statestore.formats.kafka.stores.kind_detection import KindGuess, detect_kind
 from statestore.formats.kafka.stores.samples import Sample, StoreSamples, sample_store
 from statestore.formats.kafka.stores.serde_guesses import guess_serde
@@ -122,3 +125,15 @@ def test_values_of_a_schema_registry_are_named() -> None:
 def test_text_of_eight_letters_is_text_and_not_certain() -> None:
     guess = guess_serde([b"december", b"november"])
     assert (guess.name, guess.certain) == ("String", False)
+
+
+@pytest.mark.parametrize("piece", [1, 2, 7, SAMPLED, 4 * SAMPLED])
+def test_a_guess_from_records_does_not_depend_on_the_lots_in_which_they_come(piece: int) -> None:
+    """Real brokers' segments give small lots where batches are compressed. Two of the first three keys are the least
+    and the greatest long, so too few of the first lot's keys are usual numbers; the text after the sample is not seen.
+    """
+    numbers = [-(2**63), 2**63 - 1, 7, 1 << 40, -5]
+    keys = [struct.pack(">q", numbers[min(i, len(numbers) - 1)]) for i in range(SAMPLED)] + [b"text"]
+    logged = [Logged(i, 1_714_550_400_000 + i, key, b"x") for i, key in enumerate(keys)]
+    guess = guess_logged([MadeLog(logged, piece=piece)])
+    assert [serde.name for serde in guess.serdes()] == ["Long", "String"]

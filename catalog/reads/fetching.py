@@ -1,0 +1,134 @@
+"""Fetching of data files before they are read, so that an object store is asked once for all that a read needs.
+
+Files of a local store are mapped, and nothing is done for them. A file of an object store is fetched region by region
+when its bytes are verified, which would be one request after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from itertools import accumulate
+
+from statestore.catalog.reads.row_ends import SegmentWithClosures
+from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.formats.segments.segment_meta import FileRef, SegmentMeta
+
+Ranges = Sequence[tuple[int, int]] | None
+BlockRows = tuple[SegmentWithClosures, int, int]
+"""The rows [start, stop) of a segment, which are those of one block."""
+
+TIMES = ("valid_from", "valid_to")
+SMALL_FILE_BYTES = 4 << 20  # of which all columns are fetched
+
+
+def fetch_segments(files: SegmentFiles, segments: Iterable[SegmentWithClosures]) -> None:
+    """Fetch whole segments and their closures, for reads of all their rows."""
+    if not files.is_local:
+        found = list(segments)
+        wanted: list[tuple[FileRef, Ranges]] = [(segment.meta.file, None) for segment in found]
+        files.fetch_ahead(wanted + _closures(found))
+
+
+def fetch_searched(files: SegmentFiles, searched: Iterable[BlockRows], closed: Iterable[SegmentWithClosures]) -> None:
+    """Fetch what a plan looks into: the starts of rows of blocks in whose middle a moment lies, and closures.
+
+    Short batches have their starts in pieces all over the block, so the whole block is fetched.
+    """
+    if files.is_local:
+        return
+    wanted: list[tuple[FileRef, Ranges]] = []
+    narrow: dict[str, tuple[SegmentMeta, list[tuple[int, int]]]] = {}
+    for segment, start, stop in searched:
+        meta = segment.meta
+        if meta.file.bytes <= SMALL_FILE_BYTES:
+            wanted.append((meta.file, None))
+        elif _has_short_batches(meta):
+            wanted.append((meta.file, [*framing(meta), _span(meta, start, stop)]))
+        else:
+            wanted.append((meta.file, framing(meta)))
+            narrow.setdefault(meta.name, (meta, []))[1].append((start, stop))
+    files.fetch_ahead(wanted + _closures(closed))
+    opened = [(meta, files.open_segment(meta), rows) for meta, rows in narrow.values()]
+    files.fetch_ahead(
+        [
+            (meta.file, [found for start, stop in rows for found in file.ranges(("valid_from",), start, stop)])
+            for meta, file, rows in opened
+        ]
+    )
+
+
+def fetch_rows(
+    files: SegmentFiles, parts: Iterable[tuple[SegmentWithClosures, int, int]], columns: Collection[str] | None = None
+) -> None:
+    """Fetch the batches with the rows [start, stop) of segments, and the closures of the segments.
+
+    ``columns``: the stored columns that are read; None for all. Batches of uncompressed files are so long that their
+    columns are worth to be fetched by themselves, after the file's framing, which says where they lie.
+    """
+    if files.is_local:
+        return
+    spans: dict[str, list[tuple[int, int]]] = {}
+    segments: dict[str, SegmentWithClosures] = {}
+    narrow: list[tuple[SegmentMeta, int, int]] = []
+    for segment, start, stop in parts:
+        meta = segments.setdefault(segment.meta.name, segment).meta
+        spans.setdefault(meta.name, [])
+        if columns is None or meta.file.bytes <= SMALL_FILE_BYTES or _has_short_batches(meta):
+            spans[meta.name].append(_span(meta, start, stop))
+        else:
+            narrow.append((meta, start, stop))
+    wanted: list[tuple[FileRef, Ranges]] = [
+        (segments[name].meta.file, [*framing(segments[name].meta), *ranges]) for name, ranges in spans.items()
+    ]
+    files.fetch_ahead(wanted + _closures(segments.values()))
+    if narrow:
+        names = [*dict.fromkeys([*(columns or ()), *TIMES])]
+        files.fetch_ahead(
+            [(meta.file, files.open_segment(meta).ranges(names, start, stop)) for meta, start, stop in narrow]
+        )
+
+
+def fetch_files(files: SegmentFiles, refs: Iterable[FileRef | None]) -> None:
+    """Fetch whole files."""
+    if not files.is_local:
+        files.fetch_ahead([(ref, None) for ref in refs if ref is not None])
+
+
+def _closures(segments: Iterable[SegmentWithClosures]) -> list[tuple[FileRef, Ranges]]:
+    refs = {piece.file.name: piece.file for segment in segments for piece in segment.closures}
+    return [(ref, None) for ref in refs.values()]
+
+
+def _has_short_batches(meta: SegmentMeta) -> bool:
+    """Return whether columns lie in pieces all over the file."""
+    return any(block.batch_rows < block.rows for block in meta.blocks)
+
+
+def framing(meta: SegmentMeta) -> list[tuple[int, int]]:
+    """Return where the bytes lie without which the segment, or a long batch of it, cannot be opened."""
+    ranges = meta.file.metadata_ranges
+    return [ranges[0], ranges[-1]] if ranges and _has_short_batches(meta) else list(ranges)
+
+
+def _span(meta: SegmentMeta, start: int, stop: int) -> tuple[int, int]:
+    """Return (offset, length) of the batches with rows [start, stop)."""
+    rows = _batch_ends(meta)
+    begins = [offset for offset, _ in meta.file.metadata_ranges[1:]]  # of each batch, and of the footer
+    if len(begins) != len(rows) + 1 or not rows:
+        return 0, meta.file.bytes  # not as a commit describes segments: opening the file reports it
+    first = next((n for n, end in enumerate(rows) if end > start), len(rows) - 1)
+    last = next((n for n, end in enumerate(rows) if end >= stop), len(rows) - 1)
+    return begins[first], begins[last + 1] - begins[first]
+
+
+def _batch_ends(meta: SegmentMeta) -> list[int]:
+    """Return the row behind each batch of a segment."""
+    if not meta.blocks:
+        batches = len(meta.file.metadata_ranges) - 2
+        return [meta.rows] if batches == 1 else []
+    counts = [
+        min(block.batch_rows, block.rows - first)
+        for block in meta.blocks
+        for first in range(0, block.rows, block.batch_rows)
+    ]
+    return list(accumulate(counts))

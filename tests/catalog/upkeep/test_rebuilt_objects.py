@@ -1,0 +1,271 @@
+"""A rebuild in an object store that dies before any request, or is overtaken, loses no store and no commit."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from obstore.store import MemoryStore
+from support.parameters import mostly_slow
+from support.stores.attempted_tasks import AttemptedTasks
+from support.stores.killed_requests import Killed, requests_until
+from support.stores.live_places import machines
+
+import statestore
+from statestore.catalog.log.entries import encode_entry, entry_name, read_entry
+from statestore.catalog.log.log_names import replacement_name
+from statestore.catalog.log.storage import Guard, UnsettledError
+from statestore.catalog.log.storage_objects import ObjectStorage
+from statestore.catalog.stores.versioned import replay_in_tasks
+from statestore.catalog.upkeep.objects import rebuilt_objects
+from statestore.catalog.upkeep.ranges import task_runs
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import ConflictError, InvalidInputError, NotFoundError, StorageError
+
+COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
+WINDOW: dict[str, Any] = {"retention": "1 hour", "window_size": 10}
+TASKS = AttemptedTasks(parallelism=3, attempts=2)
+"""Each task runs twice, and the files of the second attempt are nobody's."""
+KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "versioned": ({}, {"kind": "key_value"}),
+    "in tasks": ({}, {"kind": "versioned", "history_retention": "1 day", "spark": TASKS}),
+    "key_value": ({"kind": "key_value"}, {"serde": "kafka"}),
+    "window": (
+        {"kind": "window", "retention": "1 hour", "window_size": 10},
+        {"retention": "2 hours", "window_size": 10},
+    ),
+}
+Machines = tuple[statestore.Catalog, statestore.Catalog]
+
+
+@pytest.fixture(autouse=True)
+def few_rows_are_worth_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_runs, "_made", [lambda session: session])
+    monkeypatch.setattr(replay_in_tasks, "MIN_RANGE_ROWS", 1)
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> Machines:
+    first, second = machines(MemoryStore(), tmp_path)
+    return first, second
+
+
+def put(store: Any, key: str, value: int, time: int = 1_000) -> None:
+    if store.spec.kind == "key_value":
+        store.put(key, value)
+    else:
+        store.put(key, value, time)
+
+
+def fill(catalog: statestore.Catalog, kind: str, commits: int = 3) -> dict[str, int]:
+    with catalog.create_store("s", **COLUMNS, **KINDS[kind][0]) as store:
+        for number in range(commits):
+            put(store, f"k{number}", number)
+            store.commit()
+    return {f"k{number}": number for number in range(commits)}
+
+
+def rows(catalog: statestore.Catalog) -> dict[str, int]:
+    with catalog.open_store("s", read_only=True) as store:
+        table = store.scan(columns=["k", "v"]).read_all()
+        return dict(zip(table["k"].to_pylist(), table["v"].to_pylist(), strict=True))
+
+
+def objects_of(catalog: statestore.Catalog) -> list[str]:
+    return [item.name for item in catalog.object_storage("s").list("")]
+
+
+def remains_of(catalog: statestore.Catalog) -> list[str]:
+    """The objects of rebuilds that did not replace the store."""
+    return [name for name in objects_of(catalog) if not name.startswith(("log/0", "segments/", "store.json"))]
+
+
+def requests_of(kind: str, folder: Path) -> int:
+    first, second = machines(MemoryStore(), folder)
+    fill(first, kind)
+    with requests_until(1_000_000) as made:
+        second.rebuild("s", **KINDS[kind][1]).close()
+    return len(made)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_rebuilt_store_is_there_for_everybody(both: Machines, kind: str) -> None:
+    expected = fill(both[0], kind)
+    with both[1].open_store("s", read_only=True) as before:
+        with both[0].rebuild("s", **KINDS[kind][1]) as store:
+            put(store, "new", 7)
+            store.commit()
+        for ask in (before.refresh, lambda: before.scan().read_all()):
+            with pytest.raises(NotFoundError, match="STORE_REPLACED"):
+                ask()
+    expected["new"] = 7
+    assert [rows(catalog) for catalog in both] == [expected] * 2
+    with both[1].rebuild("s", **KINDS[kind][1], key_groups=64) as again:  # one after the other
+        assert again.spec.key_groups == 64
+    assert [rows(catalog) for catalog in both] == [expected] * 2
+    for catalog in both:
+        assert catalog.stores() == ["s"]
+        assert (catalog.verify("s").problems, catalog.verify("s").unreferenced) == ((), ())
+        with pytest.raises(InvalidInputError, match="STORE_EXISTS"):
+            catalog.create_store("s", **COLUMNS)
+    segments = [name for name in objects_of(both[0]) if "segments/" in name]
+    assert len({name.partition("segments/")[0] for name in segments}) == 1  # those of the old stores are gone
+    both[1].drop_store("s")
+    assert all(name.startswith("dropped/") for name in objects_of(both[0]))
+    assert fill(both[0], kind) == rows(both[1])
+
+
+@pytest.mark.parametrize("part", mostly_slow(range(12), [5]))
+@pytest.mark.parametrize("kind", mostly_slow(KINDS, ["versioned", "in tasks", "key_value"]))
+def test_a_rebuild_that_dies_before_any_request_loses_nothing(tmp_path: Path, kind: str, part: int) -> None:
+    """The store is the old one or the new one, can be written, rebuilt again and dropped."""
+    ran = len(TASKS.jobs)
+    count = requests_of(kind, tmp_path / "all")
+    assert len(TASKS.jobs) - ran == (kind == "in tasks")
+    for number in itertools.count(part + 1, 12):
+        first, second = machines(MemoryStore(), tmp_path / str(number))
+        expected = fill(first, kind)
+        with requests_until(number), pytest.raises(Killed):
+            second.rebuild("s", **KINDS[kind][1]).commit()
+            raise Killed
+        assert first.stores() == ["s"] and rows(first) == expected, number
+        live = "takeover" if first.locate("s")[1].kind != "versioned" else ""
+        with first.open_store("s", **({live: True} if live else {})) as store:
+            put(store, "after", 9, 2_000)
+            store.commit()
+        assert rows(second) == {**expected, "after": 9}, number
+        second.rebuild("s", **KINDS[kind][1]).close()
+        assert rows(first) == {**expected, "after": 9}, number
+        assert first.verify("s").ok
+        folders = {name.rpartition("segments/")[0] for name in objects_of(first) if "segments/" in name}
+        assert len(folders) == 1, number  # what the killed one left is gone, and what it replaced
+        first.drop_store("s")
+        assert all(name.startswith("dropped/") for name in objects_of(first)), number
+        if number > count:
+            break
+
+
+def test_a_rebuild_removes_what_earlier_ones_left_that_died(both: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rebuilds die after they replaced the store, before they removed its files; one died in a version long trimmed."""
+    expected = fill(both[0], "versioned")
+    storage = both[0].object_storage("s")
+    storage.create(replacement_name(1, "0" * 32), b"")
+    storage.create(f"{'0' * 32}/segments/left", b"")
+
+    def die(*_: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rebuilt_objects, "_remove", die)
+        for groups in (8, 16):
+            with pytest.raises(Killed):
+                both[1].rebuild("s", key_groups=groups)
+    storage.delete(entry_name(1))
+    segments = [name for name in objects_of(both[0]) if "segments/" in name]
+    assert len({name.rpartition("segments/")[0] for name in segments}) == 4
+    both[1].rebuild("s", key_groups=32).close()
+    segments = [name for name in objects_of(both[0]) if "segments/" in name]
+    assert len({name.rpartition("segments/")[0] for name in segments}) == 1
+    assert rows(both[0]) == expected and both[0].verify("s").ok
+
+
+def before_the_entry(monkeypatch: pytest.MonkeyPatch, act: Callable[[ObjectStorage, str, Any], None]) -> None:
+    """Do something just before the entry that replaces the store is created."""
+    create_object = ObjectStorage.create
+
+    def creating(self: ObjectStorage, name: str, data: Any, guard: Guard | None = None) -> None:
+        if name.startswith("log/0") and b'"replacement"' in bytes(data):
+            act(self, name, data)
+        create_object(self, name, data, guard)
+
+    monkeypatch.setattr(ObjectStorage, "create", creating)
+
+
+def test_a_commit_that_is_first_overtakes_the_rebuild(both: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = fill(both[0], "versioned")
+    writer = both[1].open_store("s")
+    writer.put("late", 5, 2_000)
+    before_the_entry(monkeypatch, lambda *_: None if writer.commit() == 4 else pytest.fail("no commit"))
+    with pytest.raises(ConflictError, match="REBUILD_OVERTAKEN"):
+        both[0].rebuild("s", "key_value")
+    assert rows(both[0]) == {**expected, "late": 5}
+    assert not remains_of(both[0])
+    writer.close()
+
+
+def test_a_commit_that_is_later_is_refused(both: Machines) -> None:
+    fill(both[0], "versioned")
+    writer = both[1].open_store("s")
+    writer.put("late", 5, 2_000)
+    both[0].rebuild("s", "key_value").close()
+    with pytest.raises(NotFoundError, match="STORE_REPLACED"):
+        writer.commit()
+    assert "late" not in rows(both[0])
+
+
+def test_writes_that_wait_on_this_machine_keep_the_store(both: Machines) -> None:
+    fill(both[0], "versioned")
+    writer = both[0].open_store("s")
+    writer.put("late", 5, 2_000)
+    with pytest.raises(ConflictError, match="REBUILD_OVERTAKEN"):
+        both[0].rebuild("s", "key_value")
+    writer.commit()
+    assert rows(both[1])["late"] == 5
+
+
+@pytest.mark.parametrize("carried_out", [True, False])
+def test_a_lost_answer_is_settled(both: Machines, monkeypatch: pytest.MonkeyPatch, carried_out: bool) -> None:
+    expected = fill(both[0], "versioned")
+    create_object = ObjectStorage.create
+
+    def losing(storage: ObjectStorage, name: str, data: Any) -> None:
+        if carried_out:
+            create_object(storage, name, data)
+        raise UnsettledError(ErrorCode.REQUEST_FAILED, "no answer; the object may yet appear")
+
+    before_the_entry(monkeypatch, losing)
+    if carried_out:
+        both[0].rebuild("s", "key_value").close()
+        assert both[1].locate("s")[1].kind == "key_value"
+    else:
+        with pytest.raises(ConflictError, match="REBUILD_OVERTAKEN"):
+            both[0].rebuild("s", "key_value")
+        assert both[1].locate("s")[1].kind == "versioned"
+    assert rows(both[1]) == expected
+
+
+def test_an_open_live_store_is_not_rebuilt(both: Machines) -> None:
+    fill(both[0], "key_value")
+    with both[0].open_store("s") as store:
+        store.put("a", 1)
+        for catalog in both:
+            with pytest.raises(ConflictError, match="STORE_LOCKED"):
+                catalog.rebuild("s", serde="kafka")
+        store.commit()
+    assert rows(both[1])["a"] == 1
+
+
+def test_a_refused_replay_leaves_the_store(both: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = fill(both[0], "versioned")
+
+    def failing(*_: Any) -> None:
+        raise StorageError(ErrorCode.REQUEST_FAILED, "the store is gone for a moment")
+
+    monkeypatch.setattr("statestore.catalog.stores.versioned.replay_in_tasks.replay", failing)
+    with pytest.raises(StorageError):
+        both[0].rebuild("s", "key_value")
+    assert rows(both[1]) == expected
+    assert not remains_of(both[0])
+
+
+def test_the_entry_says_where_the_new_store_is(both: Machines) -> None:
+    fill(both[0], "versioned", commits=2)
+    storage = both[0].locate("s")[0]
+    both[0].rebuild("s", "key_value").close()
+    entry = read_entry(storage, 3)
+    assert (entry.operation, entry.rows) == ("replace", 0)
+    assert storage.exists(f"{entry.replacement}/store.json")
+    assert b'"format":4' in encode_entry(entry)

@@ -1,0 +1,74 @@
+"""Where the warehouses of tests lie: in a local directory, and in a real S3 server."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import statestore
+from statestore.catalog.log.storage import Storage
+from statestore.catalog.upkeep import vacuum
+from statestore.formats.places.locations import parse_location
+
+DIRECTORY, S3 = "directory", "S3"
+PLACES = [DIRECTORY, S3]
+
+
+def warehouse_in(place: str, request: pytest.FixtureRequest, folder: Path) -> str:
+    """The path or URI of an empty warehouse; ``folder`` is an empty folder of the test.
+
+    What writers and readers of S3 keep on this machine lies beside all warehouses.
+    """
+    if place == DIRECTORY:
+        return str(folder)
+    local = request.getfixturevalue("tmp_path_factory").getbasetemp() / "of this machine"
+    os.environ.setdefault("STATESTORE_LOCAL", str(local / "stores"))
+    os.environ.setdefault("STATESTORE_CACHE", str(local / "objects"))
+    uri: str = request.getfixturevalue("s3_server").warehouse(f"{folder.name}-{uuid.uuid4().hex[:8]}/w")
+    return uri
+
+
+def below(warehouse: str, name: str) -> str:
+    """The path or URI of a store, or of a table, in a warehouse."""
+    return parse_location(warehouse).at(name).uri
+
+
+def warehouse_of(path: str) -> str:
+    """The path or URI of the warehouse of a store."""
+    return parse_location(path).parent.uri
+
+
+def opened(path: str, **given: Any) -> Any:
+    """The store at a path or URI, open."""
+    location = parse_location(path)
+    return statestore.connect(location.parent.uri).open_store(location.name, **given)
+
+
+def storage_of(path: str) -> Storage:
+    """The storage of the files of a store."""
+    location = parse_location(path)
+    return statestore.connect(location.parent.uri).locate(location.name)[0]
+
+
+def files_below(path: str, folder: str) -> list[str]:
+    """The names of the files in a folder of a store, and in the folders there."""
+    return [item.name for item in storage_of(path).list(f"{folder}/")]
+
+
+def vacuumed(store: Any) -> list[str]:
+    """The names of files that a vacuum removes which nobody writes beside: of any age, also in an object store."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vacuum, "GRACE_US", 0)
+        return [item.name for item in store.vacuum(older_than=0)]
+
+
+def unnamed(path: str) -> list[str]:
+    """The files that no commit names of a store that is whole."""
+    location = parse_location(path)
+    verified = statestore.connect(location.parent.uri).verify(location.name)
+    assert verified.ok, verified.problems
+    return [name for name, _ in verified.unreferenced]
