@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from support.keyed.keyed_backends import catalog_of, keyed_store
+from support.open_files import open_below
 
 import statestore
 from statestore.catalog.commits import publish_commit as write
@@ -317,11 +318,10 @@ def test_a_lock_of_keyed_commits_that_the_system_refuses(tmp_path: Path, monkeyp
     with pytest.raises(statestore.StorageError, match="cannot open"), commit_lock(root, alone=True):
         pass
     (tmp_path / "log").mkdir()
-    descriptors = len(list(Path("/proc/self/fd").iterdir()))
     monkeypatch.setattr(fcntl, "flock", refusing)
     with pytest.raises(statestore.StorageError, match="cannot lock"), commit_lock(root, alone=True):
         pass
-    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
+    assert open_below(tmp_path) == []
 
 
 def test_a_keyed_commit_whose_last_step_fails_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

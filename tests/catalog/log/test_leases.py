@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.open_files import open_below
 
 from statestore.catalog.log.leases import (
     FIRST,
@@ -129,11 +130,11 @@ def test_a_lease_does_not_leave_its_process(root: Path) -> None:
 
 
 def test_a_lease_leaves_no_descriptor(root: Path) -> None:
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = open_below(root)
     for version in range(100):
         take_lease(root, version)
         leased_versions(root)
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert open_below(root) == before
 
 
 def test_where_the_store_is_gone_there_is_no_lease(tmp_path: Path) -> None:
@@ -146,11 +147,11 @@ def test_where_there_are_no_locks_nothing_is_known(root: Path, monkeypatch: pyte
     def refuse(*given: Any) -> bytes:
         raise OSError(code, os.strerror(code))
 
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = open_below(root)
     monkeypatch.setattr(fcntl, "fcntl", refuse)
     assert take_lease(root, 1) is None
     assert leased_versions(root) is None
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert open_below(root) == before
 
 
 def test_a_foreign_lock_is_no_lease(root: Path) -> None:

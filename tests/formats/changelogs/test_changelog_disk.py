@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.open_files import open_below
 
 import statestore
 from statestore.formats.changelogs.changelog import ROW_SCHEMA, read_changelog
@@ -154,14 +155,13 @@ def test_closing_cuts_off_what_could_not_be_cut_off_before(path: Path, disk: Dis
 @pytest.mark.parametrize("name", ["open", "writev", "link"])
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO, errno.EMFILE])
 def test_a_changelog_that_cannot_be_made_leaves_nothing(path: Path, disk: Disk, name: str, error: int) -> None:
-    descriptors = len(list(Path("/proc/self/fd").iterdir()))
     disk.broken = {name: error}
     with pytest.raises(StorageError, match="DISK_FAILED") as raised:
         ChangelogWriter(path, ROW_SCHEMA)
     assert raised.value.errno == error
     disk.broken.clear()
     assert list(path.parent.iterdir()) == []
-    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
+    assert open_below(path.parent) == []
     ChangelogWriter(path, ROW_SCHEMA).close()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from support.open_files import open_below
 from support.rocksdb.rocksdb_scans import Rows, pairs
 from support.rocksdb.rocksdb_tables import PUT, ZSTD, Entry, Form, expected, stored, table, write_directory
 
@@ -85,14 +85,6 @@ def test_without_numba_the_scanner_can_not_be_asked_for(directory: Path, monkeyp
 # Reads that are given up ----------------------------------------------------------------------------------------------
 
 
-def open_files(directory: Path) -> list[Path]:
-    found = []
-    for descriptor in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):  # that of the listing itself
-            found.append(descriptor.readlink())
-    return [path for path in found if path.is_relative_to(directory)]
-
-
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("reader", ["scanner", "rocksdict"])
 def test_a_read_that_is_given_up(threads: int, reader: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,18 +92,18 @@ def test_a_read_that_is_given_up(threads: int, reader: str, directory: Path, mon
     monkeypatch.setenv(scan.READER, reader)
     monkeypatch.setattr(scan, "reading_threads", lambda: threads)
     monkeypatch.setattr(table_scan, "RANGE_BYTES", 300)
-    before = threading.active_count()
+    before = set(threading.enumerate())
     batches = scan_rocksdb(directory, pairs, batch_rows=3)
     assert next(batches) == expected()[:3]
     batches.close()  # type: ignore[attr-defined]
-    assert threading.active_count() == before and not open_files(directory)
+    assert set(threading.enumerate()) <= before and not open_below(directory)
     for batch in scan_rocksdb(directory, pairs, batch_rows=3):
         assert batch
         break
     del batch
-    assert threading.active_count() == before and not open_files(directory)
+    assert set(threading.enumerate()) <= before and not open_below(directory)
     assert rows_of(directory) == expected()
-    assert threading.active_count() == before and not open_files(directory)
+    assert set(threading.enumerate()) <= before and not open_below(directory)
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -126,12 +118,12 @@ def test_an_error_of_who_takes_the_batches(threads: int, directory: Path, monkey
             raise ZeroDivisionError
         return int(batch.num_rows)
 
-    before = threading.active_count()
+    before = set(threading.enumerate())
     with pytest.raises(ZeroDivisionError):
         for count in scan_rocksdb(directory, each, batch_rows=10):
             seen.append(count)
     assert 50 < sum(seen) < 75
-    assert threading.active_count() == before and not open_files(directory)
+    assert set(threading.enumerate()) <= before and not open_below(directory)
 
 
 def test_pieces_are_few_steps_ahead() -> None:

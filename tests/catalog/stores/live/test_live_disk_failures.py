@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.open_files import open_below
 
 import statestore
 from statestore.catalog.stores.live.hot_tier import HotTier
@@ -263,13 +264,13 @@ def test_a_lock_that_is_not_taken_leaves_nothing_open(tmp_path: Path, monkeypatc
     def no_locks(file: int, operation: int) -> None:
         raise OSError(37, "No locks available")
 
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = open_below(tmp_path)
     with monkeypatch.context() as patched:
         patched.setattr("fcntl.flock", no_locks)
         for _ in range(3):
             with pytest.raises(StorageError, match="No locks available"):
                 store.put("a", 1)
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert open_below(tmp_path) == before
     store.put("a", 1)
     store.close()
 

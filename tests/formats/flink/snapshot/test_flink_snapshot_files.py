@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from support.flink.fixtures import NAMES, copied, fixture, manifest, snapshots
 from support.flink.snapshot_reads import files_at, streams_of, tree_of
+from support.open_files import open_below
 
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
 from statestore.formats.flink.snapshot.handles import (
@@ -266,8 +267,7 @@ def test_a_small_read_has_a_bound(tmp_path: Path, monkeypatch: Any) -> None:
 def test_no_file_stays_open(tmp_path: Path) -> None:
     files = snapshot(tmp_path)
     written(tmp_path / "base" / JOB / "chk-7" / "uuid")
-    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
     for _ in range(20):
         files.read(RelativeHandle("uuid", 7))
         files.locate(RelativeHandle("uuid", 7))
-    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+    assert open_below(tmp_path) == []
