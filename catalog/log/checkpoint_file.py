@@ -32,6 +32,7 @@ from statestore.formats.segments.ipc_file import read_batches
 from statestore.formats.segments.segment_meta import ClosureSlice, closure_slice_from_json, segment_meta_from_json
 
 FORMAT = b"log-checkpoint/3"
+FORMAT_OF_PAGES = b"log-checkpoint/4"  # with files that have page tables
 # Without the identity of the store; without chunks, and with a file named wherever it is used.
 OLDER_FORMATS = (b"log-checkpoint/1", b"log-checkpoint/2")
 UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, MemoryError)
@@ -57,7 +58,8 @@ def encode_log_checkpoint(log_state: LogState, chunks: VersionChunks, tail: pa.R
         "dropped": chunks.dropped,
         "files": files.json,
     }
-    schema = SCHEMA.with_metadata({_FORMAT: FORMAT, _STATE: json.dumps(state, separators=(",", ":")).encode()})
+    stored_format = FORMAT_OF_PAGES if files.has_page_tables else FORMAT
+    schema = SCHEMA.with_metadata({_FORMAT: stored_format, _STATE: json.dumps(state, separators=(",", ":")).encode()})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, schema) as writer:
         writer.write_batch(tail.replace_schema_metadata(schema.metadata))
@@ -79,7 +81,7 @@ def read_log_checkpoint(name: str, data: bytes, storage: Storage | None = None) 
         table = pa.Table.from_batches(batches, schema.remove_metadata()).combine_chunks()
         check_columns(table)
         tail = table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], SCHEMA)
-        return _log_state(state, tail, storage, compact=metadata[_FORMAT] == FORMAT)
+        return _log_state(state, tail, storage, compact=metadata[_FORMAT] not in OLDER_FORMATS)
     except StateStoreError:
         raise
     except UNREADABLE as error:
@@ -88,7 +90,7 @@ def read_log_checkpoint(name: str, data: bytes, storage: Storage | None = None) 
 
 def _check_schema(schema: pa.Schema) -> None:
     stored_format = (schema.metadata or {}).get(_FORMAT)
-    if stored_format not in (FORMAT, *OLDER_FORMATS):
+    if stored_format not in (FORMAT_OF_PAGES, FORMAT, *OLDER_FORMATS):
         raise ValueError(f"format {stored_format!r}")
     if schema.remove_metadata() != SCHEMA:
         raise ValueError(f"columns {schema.remove_metadata()}")

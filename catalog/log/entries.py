@@ -63,6 +63,7 @@ OPERATIONS = get_args(Operation)
 REPLACE = "replace"
 """The operation of the last entry of a log whose store was rebuilt in another folder of an object store."""
 REPLACED_FORMAT = 4  # of that entry alone, so that no reader goes on from it which does not know it
+PAGED_FORMAT = 5  # format 3 with files that have page tables
 FORMAT_VERSION = 3
 VERBOSE_FORMAT = 2  # names a file wherever it is used
 OLDEST_FORMAT = 1  # without the identity of the store
@@ -282,11 +283,10 @@ def decode_entry(name: str, data: bytes) -> CommitEntry:
     """
     try:
         commit = _verified(name, data)
-        if commit["format"] not in (REPLACED_FORMAT, FORMAT_VERSION, VERBOSE_FORMAT, OLDEST_FORMAT):
+        if commit["format"] not in (PAGED_FORMAT, REPLACED_FORMAT, FORMAT_VERSION, VERBOSE_FORMAT, OLDEST_FORMAT):
             raise UnsupportedError(
                 ErrorCode.LOG_FORMAT,
-                f"{name}: log format {commit['format']!r}, but this release reads {FORMAT_VERSION}; "
-                "use a newer release",
+                f"{name}: log format {commit['format']!r}, but this release reads {PAGED_FORMAT}; use a newer release",
             )
         entry = _entry(commit)
         check_entry(entry)
@@ -375,7 +375,7 @@ def _oldest(entry: CommitEntry) -> dict[str, Any]:
 
 
 def _compact(entry: CommitEntry) -> dict[str, Any]:
-    """Return an entry in format 3, or 4: each file once, and no field that has its default."""
+    """Return an entry in format 3, 4 or 5: each file once, and no field that has its default."""
     files = FileTable()
     number = REPLACED_FORMAT if entry.operation == REPLACE else FORMAT_VERSION
     commit: dict[str, Any] = {"format": number, "id": entry.attempt}
@@ -388,15 +388,19 @@ def _compact(entry: CommitEntry) -> dict[str, Any]:
     commit["horizon"] = None if entry.horizon is None else asdict(entry.horizon)
     commit["changelogs"] = [list(pair) for pair in entry.changelogs]
     commit["files"] = files.json
+    if files.has_page_tables:
+        commit["format"] = PAGED_FORMAT
     return {name: value for name, value in commit.items() if name not in _ABSENT or value != _ABSENT[name]}
 
 
 def _entry(commit: dict[str, Any]) -> CommitEntry:
     if (commit["format"] == REPLACED_FORMAT) != (commit["operation"] == REPLACE):
         raise ValueError(f"operation {commit['operation']!r} in format {commit['format']}")
-    if commit["format"] in (REPLACED_FORMAT, FORMAT_VERSION):
+    if commit["format"] in (PAGED_FORMAT, REPLACED_FORMAT, FORMAT_VERSION):
         commit = {**_ABSENT, **commit}
         files = files_from_json(commit["files"])
+        if any(file.tail_checksum for file in files) != (commit["format"] == PAGED_FORMAT):
+            raise ValueError(f"page tables of files in format {commit['format']}")
         added, closures = segments_from_json(commit["added"], files), closures_from_json(commit["closures"], files)
         del commit["files"]
     else:

@@ -43,12 +43,18 @@ class FileTable:
         self.json: list[list[Any]] = []
         self._numbers: dict[FileRef, int] = {}
 
+    @property
+    def has_page_tables(self) -> bool:
+        """Return whether a file has a page table, which formats before them do not know."""
+        return any(len(file) > 4 for file in self.json)
+
     def number(self, ref: FileRef) -> int:
         """Return the place of a file in the list, to which it is added if it is new."""
         number = self._numbers.get(ref)
         if number is None:
             number = self._numbers[ref] = len(self.json)
-            self.json.append([ref.name, ref.bytes, ref.checksums, [list(pair) for pair in ref.metadata_ranges]])
+            tail = [ref.tail_checksum] if ref.tail_checksum else []
+            self.json.append([ref.name, ref.bytes, ref.checksums, [list(pair) for pair in ref.metadata_ranges], *tail])
         return number
 
     def segment(self, meta: SegmentMeta) -> dict[str, Any]:
@@ -69,10 +75,10 @@ class FileTable:
 
 def files_from_json(data: Any) -> list[FileRef]:
     """Return the files of a list. Raises ValueError or TypeError for anything else."""
-    return [
-        file_ref_from_json({"name": name, "bytes": length, "checksums": checksums, "metadata_ranges": ranges})
-        for name, length, checksums, ranges in data
-    ]
+    names = ("name", "bytes", "checksums", "metadata_ranges", "tail_checksum")
+    if any(len(file) not in (4, 5) for file in data):
+        raise ValueError("a file of the list does not have 4 or 5 fields")
+    return [file_ref_from_json(dict(zip(names, file, strict=False))) for file in data]
 
 
 def segments_from_json(data: Iterable[dict[str, Any]], files: list[FileRef]) -> tuple[SegmentMeta, ...]:

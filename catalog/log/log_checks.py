@@ -122,6 +122,8 @@ def check_file_ref(ref: FileRef) -> None:
     for offset, length in ref.metadata_ranges:
         if offset < 0 or length < 0 or offset + length > ref.bytes:
             raise ValueError(f"metadata of {ref.name} at {offset}, {length} bytes, but the file has {ref.bytes}")
+    if ref.tail_checksum and (len(ref.tail_checksum) != CHECKSUM_DIGITS or not CHECKSUMS.fullmatch(ref.tail_checksum)):
+        raise ValueError(f"the checksum of the end of {ref.name} is not {CHECKSUM_DIGITS} hex digits")
 
 
 def _check_pair(pair: Any, allowed: range, what: str) -> None:

@@ -44,6 +44,7 @@ from statestore.formats.places.locations import Location
 from statestore.formats.places.object_cache import (
     PARALLEL_SMALL_REQUESTS,
     CachedObject,
+    Part,
     cached_object,
     fetch_all,
     in_parallel,
@@ -59,7 +60,7 @@ from statestore.formats.places.object_clients import (
 )
 from statestore.formats.places.regular_files import MAX_METADATA_BYTES, too_large
 from statestore.formats.places.uploaded_pieces import UploadedPieces
-from statestore.formats.segments.regions import missing_regions
+from statestore.formats.segments.regions import missing_parts
 from statestore.formats.segments.segment_meta import FileRef
 
 REFUSED = (PermissionDeniedError, UnauthenticatedError)
@@ -188,12 +189,12 @@ class ObjectStorage:
 
     def fetch_ahead(self, wanted: Iterable[tuple[FileRef, Sequence[tuple[int, int]] | None]]) -> None:
         """Fetch ranges (offset, length) of data files, None: all of a file, at the same time."""
-        regions: list[tuple[CachedObject, int]] = []
+        parts: list[tuple[CachedObject, Part]] = []
         for ref, ranges in wanted:
             cached = self.opened(ref)
             asked = [(0, ref.bytes)] if ranges is None or ref.bytes <= WHOLE_BYTES else ranges
-            regions += [(cached, region) for region in missing_regions(ref, cached, asked)]
-        fetch_all(regions)
+            parts += [(cached, part) for part in missing_parts(ref, cached, asked)]
+        fetch_all(parts)
 
     def exists(self, name: str) -> bool:
         return self._head(name) is not None

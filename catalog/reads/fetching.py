@@ -6,11 +6,13 @@ when its bytes are verified, which would be one request after the other.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from itertools import accumulate
 
 from statestore.catalog.reads.row_ends import SegmentWithClosures
 from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.formats.segments.segment import Segment
 from statestore.formats.segments.segment_meta import FileRef, SegmentMeta
 
 Ranges = Sequence[tuple[int, int]] | None
@@ -29,10 +31,13 @@ def fetch_segments(files: SegmentFiles, segments: Iterable[SegmentWithClosures])
         files.fetch_ahead(wanted + _closures(found))
 
 
-def fetch_searched(files: SegmentFiles, searched: Iterable[BlockRows], closed: Iterable[SegmentWithClosures]) -> None:
-    """Fetch what a plan looks into: the starts of rows of blocks in whose middle a moment lies, and closures.
+def fetch_searched(
+    files: SegmentFiles, searched: Iterable[BlockRows], closed: Iterable[SegmentWithClosures], moment: int
+) -> None:
+    """Fetch what a plan looks into: the starts of rows of blocks in whose middle ``moment`` lies, and closures.
 
-    Short batches have their starts in pieces all over the block, so the whole block is fetched.
+    Short batches have their starts in pieces all over the block, so all of it is fetched that starts by the moment,
+    which a read needs in any case. Where nothing says what that is, the whole block is fetched.
     """
     if files.is_local:
         return
@@ -42,19 +47,30 @@ def fetch_searched(files: SegmentFiles, searched: Iterable[BlockRows], closed: I
         meta = segment.meta
         if meta.file.bytes <= SMALL_FILE_BYTES:
             wanted.append((meta.file, None))
-        elif _has_short_batches(meta):
-            wanted.append((meta.file, [*framing(meta), _span(meta, start, stop)]))
+        elif has_short_batches(meta) and not meta.file.tail_checksum:
+            wanted.append((meta.file, [*framing(meta), *batch_spans(meta, [(start, stop)])]))
         else:
             wanted.append((meta.file, framing(meta)))
             narrow.setdefault(meta.name, (meta, []))[1].append((start, stop))
     files.fetch_ahead(wanted + _closures(closed))
-    opened = [(meta, files.open_segment(meta), rows) for meta, rows in narrow.values()]
-    files.fetch_ahead(
-        [
-            (meta.file, [found for start, stop in rows for found in file.ranges(("valid_from",), start, stop)])
-            for meta, file, rows in opened
-        ]
-    )
+    found: list[tuple[FileRef, Ranges]] = []
+    for meta, rows in narrow.values():
+        file = files.open_segment(meta)
+        if has_short_batches(meta):
+            found.append((meta.file, batch_spans(meta, [_started(file, moment, *each) for each in rows])))
+        else:
+            found.append((meta.file, [each for rs in rows for each in file.ranges(("valid_from",), *rs)]))
+    files.fetch_ahead(found)
+
+
+def _started(file: Segment, moment: int, start: int, stop: int) -> tuple[int, int]:
+    """Return the rows of a block up to the end of the last batch that begins with a row that starts by a moment."""
+    times, starts = file.batch_times, file.batch_starts
+    if times is None:
+        return start, stop
+    first, last = bisect_right(starts, start) - 1, bisect_left(starts, stop)
+    end = first + 1 + int(times[first + 1 : last].searchsorted(moment, side="right"))
+    return start, starts[end] if end < last else stop
 
 
 def fetch_rows(
@@ -67,18 +83,19 @@ def fetch_rows(
     """
     if files.is_local:
         return
-    spans: dict[str, list[tuple[int, int]]] = {}
+    whole: dict[str, list[tuple[int, int]]] = {}
     segments: dict[str, SegmentWithClosures] = {}
     narrow: list[tuple[SegmentMeta, int, int]] = []
     for segment, start, stop in parts:
         meta = segments.setdefault(segment.meta.name, segment).meta
-        spans.setdefault(meta.name, [])
-        if columns is None or meta.file.bytes <= SMALL_FILE_BYTES or _has_short_batches(meta):
-            spans[meta.name].append(_span(meta, start, stop))
+        whole.setdefault(meta.name, [])
+        if columns is None or meta.file.bytes <= SMALL_FILE_BYTES or has_short_batches(meta):
+            whole[meta.name].append((start, stop))
         else:
             narrow.append((meta, start, stop))
+    metas = [(segments[name].meta, rows) for name, rows in whole.items()]
     wanted: list[tuple[FileRef, Ranges]] = [
-        (segments[name].meta.file, [*framing(segments[name].meta), *ranges]) for name, ranges in spans.items()
+        (meta.file, [*framing(meta), *batch_spans(meta, rows)]) for meta, rows in metas
     ]
     files.fetch_ahead(wanted + _closures(segments.values()))
     if narrow:
@@ -99,7 +116,7 @@ def _closures(segments: Iterable[SegmentWithClosures]) -> list[tuple[FileRef, Ra
     return [(ref, None) for ref in refs.values()]
 
 
-def _has_short_batches(meta: SegmentMeta) -> bool:
+def has_short_batches(meta: SegmentMeta) -> bool:
     """Return whether columns lie in pieces all over the file."""
     return any(block.batch_rows < block.rows for block in meta.blocks)
 
@@ -107,18 +124,18 @@ def _has_short_batches(meta: SegmentMeta) -> bool:
 def framing(meta: SegmentMeta) -> list[tuple[int, int]]:
     """Return where the bytes lie without which the segment, or a long batch of it, cannot be opened."""
     ranges = meta.file.metadata_ranges
-    return [ranges[0], ranges[-1]] if ranges and _has_short_batches(meta) else list(ranges)
+    return [ranges[0], ranges[-1]] if ranges and has_short_batches(meta) else list(ranges)
 
 
-def _span(meta: SegmentMeta, start: int, stop: int) -> tuple[int, int]:
-    """Return (offset, length) of the batches with rows [start, stop)."""
-    rows = _batch_ends(meta)
+def batch_spans(meta: SegmentMeta, parts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return (offset, length) of the batches with the rows of each part [start, stop)."""
+    ends = _batch_ends(meta)
     begins = [offset for offset, _ in meta.file.metadata_ranges[1:]]  # of each batch, and of the footer
-    if len(begins) != len(rows) + 1 or not rows:
-        return 0, meta.file.bytes  # not as a commit describes segments: opening the file reports it
-    first = next((n for n, end in enumerate(rows) if end > start), len(rows) - 1)
-    last = next((n for n, end in enumerate(rows) if end >= stop), len(rows) - 1)
-    return begins[first], begins[last + 1] - begins[first]
+    if len(begins) != len(ends) + 1 or not ends:
+        return [(0, meta.file.bytes)]  # not as a commit describes segments: opening the file reports it
+    last = len(ends) - 1
+    spans = [(min(bisect_right(ends, start), last), min(bisect_left(ends, stop), last)) for start, stop in parts]
+    return [(begins[first], begins[end + 1] - begins[first]) for first, end in spans]
 
 
 def _batch_ends(meta: SegmentMeta) -> list[int]:

@@ -100,7 +100,7 @@ def plan(files: SegmentFiles, log_state: LogState, window: TimeRange, filters: t
     segment, file, last, wanted = None, None, -1, False
     blocks = statistics.table[SEGMENT : LATE_ADDED + 1, touched].T.tolist()
     if not files.is_local:
-        fetch_searched(files, *_searched(log_state, window, blocks))
+        fetch_searched(files, *_searched(log_state, window, blocks), window.high)
     for number, first, rows, *bounds in blocks:
         if number != last:
             meta, last, file = log_state.segments[number], number, None

@@ -24,6 +24,8 @@ from statestore.formats.segments.segment_write import RowsOfBlock, write_blocks,
 from statestore.formats.values.key_hash import hash_keys, key_groups_of
 
 COLD = Compression(level=1, plain=("valid_from", "valid_to"), coded=True)  # every read judges rows by their times
+# In object stores, reads as of the past fetch the first batches of many blocks, and each row of the last for nothing.
+REMOTE = replace(COLD, batch_rows=1 << 12)
 # Roles that are compressed even where they are read often, if each byte of theirs is fetched from an object store.
 FETCHED = ("open", "closed")
 
@@ -83,7 +85,7 @@ def write_output(output: Output, rows: FoldedRows, role: Role, blocks: Sequence[
             role=role,
             tombstone=output.tombstone,
             key_names=spec.key_names,
-            compression=COLD if cold else None,
+            compression=(COLD if output.files.is_local else REMOTE) if cold else None,
         )
     whole = np.concatenate(hashes)
     groups = key_groups_of(np.array([whole.min(), whole.max()], np.uint64), spec.key_groups)
@@ -110,7 +112,7 @@ def _create(output: Output, name: str, schema: pa.Schema, batches: Batches) -> F
     if isinstance(storage, LocalStorage):
         ref = storage.create_streamed(name, lambda file: write_file(file, name, schema, batches))
     else:
-        data, ref = encode_file(name, schema, batches)
+        data, ref = encode_file(name, schema, batches, paged=True)
         storage.create_many({name: data})
     output.new.written[name] = ref.bytes
     return ref

@@ -35,29 +35,36 @@ from statestore.formats.places.regular_files import is_mapping
 
 FOLDER_VARIABLE, BYTES_VARIABLE = "STATESTORE_CACHE", "STATESTORE_CACHE_BYTES"
 DEFAULT_BYTES = 10 << 30
-REGION_BYTES = 1 << 20
-"""Unit of what is fetched, and of the checksums that commits have (`statestore.formats.segments.regions`)."""
+PAGE_BYTES = 1 << 14
+"""Unit of what is fetched: every range begins at a multiple of it."""
 
 REQUEST_BYTES = 8 << 20  # a longer part is fetched by several requests at the same time
+GAP_BYTES = PAGE_BYTES  # a request goes over a gap that is no longer
 PARALLEL_REQUESTS = 32
 PARALLEL_SMALL_REQUESTS = 64
 SWEEP_BYTES = 64 << 20  # fetched by a process between two looks at the size of the folder
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Part = tuple[int, int]
+"""The bytes [start, stop) of an object."""
 ReadPart = Callable[[int, int], bytes]
-"""Read the bytes [start, stop) of an object."""
+"""Read a part of an object."""
 
 
 class CachedObject:
-    """The bytes of an immutable object of ``size`` bytes: a buffer in which only fetched regions are valid."""
+    """The bytes of an immutable object of ``size`` bytes: a buffer in which only fetched pages are valid."""
 
     def __init__(self, size: int, read: ReadPart, path: Path | None) -> None:
         self.size = size
         self.explain: Callable[[NotFoundError], NotFoundError] | None = None
         """Function that returns a fuller error where the object is gone; set by code that knows why it may be."""
+        self.described: object = None
+        """What a reader knows of the object from bytes that it has verified, for the next reader in this process."""
+        self.is_new = True
+        """Whether the copy was empty when it was opened, so that what this process did not fetch is hardly there."""
         self._read = read
-        self._present = bytearray(-(-size // REGION_BYTES))
+        self._present = bytearray(-(-size // PAGE_BYTES))
         self._file: int | None = None
         self._memory: mmap.mmap | None = None
         self._folder = None if path is None else path.parent
@@ -65,38 +72,28 @@ class CachedObject:
             self._memory = mmap.mmap(-1, max(size, 1))
             self.buffer = pa.py_buffer(self._memory).slice(0, size)
             return
-        self._file = _opened(path, size)
+        self._file, self.is_new = _opened(path, size)
         weakref.finalize(self, os.close, self._file)
         with disk_errors("map", path), pa.memory_map(f"/dev/fd/{self._file}", "r+") as mapped:
             self.buffer = mapped.read_buffer()
 
-    def is_present(self, region: int) -> bool:
-        """Return whether this process knows that a region was fetched; one that another process fetched may be there,
-        too.
+    def is_present(self, start: int, stop: int) -> bool:
+        """Return whether this process knows that the bytes [start, stop) were fetched; another process may have fetched
+        others.
         """
-        return bool(self._present[region])
+        return self._present.find(0, start // PAGE_BYTES, -(-stop // PAGE_BYTES)) < 0
 
-    def know(self, region: int) -> None:
-        """Record that a region was found in the copy."""
-        self._present[region] = 1
+    def know(self, start: int, stop: int) -> None:
+        """Record that the bytes [start, stop) were found in the copy; ``start`` is a multiple of PAGE_BYTES."""
+        first, last = start // PAGE_BYTES, -(-stop // PAGE_BYTES)
+        self._present[first:last] = b"\1" * (last - first)
 
-    def fetch(self, regions: Iterable[int]) -> None:
-        """Fetch regions, neighbours by one request. Raises the errors of the object store; DISK_FAILED for the copy."""
-        fetch_all([(self, region) for region in regions])
-
-    def parts(self, regions: Iterable[int]) -> list[tuple[int, int]]:
-        """Return the byte ranges of regions, neighbours joined, each of at most REQUEST_BYTES."""
-        parts: list[tuple[int, int]] = []
-        for region in sorted(set(regions)):
-            start, stop = region * REGION_BYTES, min((region + 1) * REGION_BYTES, self.size)
-            if parts and parts[-1][1] == start and stop - parts[-1][0] <= REQUEST_BYTES:
-                parts[-1] = parts[-1][0], stop
-            else:
-                parts.append((start, stop))
-        return parts
+    def fetch(self, parts: Iterable[Part]) -> None:
+        """Fetch parts, neighbours by one request. Raises the errors of the object store; DISK_FAILED for the copy."""
+        fetch_all([(self, part) for part in parts])
 
     def fetch_part(self, start: int, stop: int) -> None:
-        """Fetch the bytes [start, stop) of whole regions by one request."""
+        """Fetch the bytes [start, stop) by one request."""
         try:
             data = self._read(start, stop)
         except NotFoundError as error:
@@ -104,14 +101,13 @@ class CachedObject:
                 raise
             raise self.explain(error) from None
         self.store(start, data)
-        for region in range(start // REGION_BYTES, -(-stop // REGION_BYTES)):
-            self._present[region] = 1
+        self.know(-(-start // PAGE_BYTES) * PAGE_BYTES, stop)
         _count(stop - start)
 
     def keep(self, data: memoryview) -> None:
         """Write the whole object, which this process has just put, into the copy."""
         self.store(0, data)
-        self._present[:] = b"\1" * len(self._present)
+        self.know(0, self.size)
         _count(len(data))
 
     def store(self, start: int, data: bytes | memoryview) -> None:
@@ -144,21 +140,47 @@ class CachedObject:
         return True
 
 
-def fetch_all(regions: Sequence[tuple[CachedObject, int]]) -> None:
-    """Fetch regions of several objects, with PARALLEL_REQUESTS at the same time."""
-    of_object: dict[int, tuple[CachedObject, list[int]]] = {}
-    for found, region in regions:
-        of_object.setdefault(id(found), (found, []))[1].append(region)
-    parts = [(found, part) for found, numbers in of_object.values() for part in found.parts(numbers)]
-    in_parallel(lambda each: each[0].fetch_part(*each[1]), parts)
+def fetch_all(wanted: Iterable[tuple[CachedObject, Part]]) -> None:
+    """Fetch parts of several objects, with PARALLEL_REQUESTS at the same time."""
+    of_object: dict[int, tuple[CachedObject, list[Part]]] = {}
+    for found, part in wanted:
+        of_object.setdefault(id(found), (found, []))[1].append(part)
+    requests = [(found, request) for found, parts in of_object.values() for request in joined(parts)]
+    in_parallel(lambda each: each[0].fetch_part(*each[1]), requests)
+
+
+def joined(parts: Iterable[Part]) -> list[Part]:
+    """Return the ranges that requests ask for: neighbours are joined, and long ranges are cut."""
+    runs: list[Part] = []
+    for start, stop in sorted(parts):
+        if runs and start <= runs[-1][1] + GAP_BYTES:
+            runs[-1] = runs[-1][0], max(stop, runs[-1][1])
+        else:
+            runs.append((start, stop))
+    return [(at, min(at + REQUEST_BYTES, stop)) for start, stop in runs for at in range(start, stop, REQUEST_BYTES)]
 
 
 def in_parallel(work: Callable[[Item], Result], items: Sequence[Item], most: int = PARALLEL_REQUESTS) -> list[Result]:
     """Return what ``work`` returns for each item, in their order; up to ``most`` at the same time."""
     if len(items) < 2:
         return [work(item) for item in items]
-    with ThreadPoolExecutor(min(len(items), most)) as pool:
-        return list(pool.map(work, items))
+    if getattr(_worker, "is_one", False):  # its own pool may have no thread left
+        with ThreadPoolExecutor(min(len(items), most)) as pool:
+            return list(pool.map(work, items))
+    with _objects_lock:
+        kept = _pools.get(most)
+        if kept is None:
+            kept = _pools[most] = ThreadPoolExecutor(most, "statestore-requests", _begin_worker)
+    return list(kept.map(work, items))
+
+
+_worker = threading.local()
+_pools: dict[int, ThreadPoolExecutor] = {}
+"""Threads that wait for requests, by their number: to start some for each read would take as long as a request."""
+
+
+def _begin_worker() -> None:
+    _worker.is_one = True
 
 
 _objects: weakref.WeakValueDictionary[str, CachedObject] = weakref.WeakValueDictionary()
@@ -167,9 +189,10 @@ _fetched_bytes = 0
 
 
 def _after_fork() -> None:
-    """Replace the lock in a forked child: a thread that the child does not have may have held it."""
+    """Replace the lock in a forked child, and forget the threads: the child does not have them."""
     global _objects_lock
     _objects_lock = threading.Lock()
+    _pools.clear()
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -262,7 +285,8 @@ def _most_open() -> int:
     return max(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2, 64)
 
 
-def _opened(path: Path, size: int) -> int:
+def _opened(path: Path, size: int) -> tuple[int, bool]:
+    """Return the descriptor of a copy, and whether the copy is empty."""
     with disk_errors("open the cache of objects in", path.parent):
         while True:
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -270,7 +294,7 @@ def _opened(path: Path, size: int) -> int:
             if found in (0, size):
                 os.ftruncate(file, size)
                 os.utime(file)
-                return file
+                return file, not found
             os.close(file)  # not of this object: whoever has it open keeps it
             path.unlink(missing_ok=True)
 

@@ -56,6 +56,8 @@ class Compression:
     least_saving: float = 0.25
     plain: tuple[str, ...] = ()
     coded: bool = False
+    batch_rows: int = 0
+    """Rows of a record batch; 0: as many as one row should cost at most on a local disk."""
 
 
 @dataclass(frozen=True)

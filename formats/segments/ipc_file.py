@@ -11,6 +11,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, islice
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from statestore.formats.errors import CorruptError, StateStoreError
 from statestore.formats.segments.batch_message import PREFIX_BYTES, check_plain, message_end
 from statestore.formats.segments.column_checks import check_values
 from statestore.formats.segments.compressed_write import CompressedBatches, Sink, write_compressed
+from statestore.formats.segments.page_table import PAGED_FILE_BYTES, with_page_table
 from statestore.formats.segments.regions import RegionChecksums, VerifiedBytes, checksum_regions, corrupt
 from statestore.formats.segments.segment_meta import FileRef
 from statestore.formats.segments.stored_batch import UNREADABLE, StoredBatch, column_places
@@ -33,8 +35,15 @@ _END = b"\xff\xff\xff\xff\0\0\0\0"
 Batches = Iterable[pa.RecordBatch] | CompressedBatches
 
 
-def encode_file(name: str, schema: pa.Schema, batches: Batches) -> tuple[pa.Buffer, FileRef]:
-    """Encode batches as an Arrow IPC file; returns its bytes and its reference with checksums."""
+def encode_file(name: str, schema: pa.Schema, batches: Batches, *, paged: bool = False) -> tuple[pa.Buffer, FileRef]:
+    """Encode batches as an Arrow IPC file; returns its bytes and its reference with checksums.
+
+    With ``paged``, a file that is longer than `PAGED_FILE_BYTES` gets a page table, with the first ``valid_from`` of
+    each batch if it has that column.
+    """
+    times: list[int] = []
+    if paged and schema.get_field_index("valid_from") >= 0:
+        batches = _noting_times(batches, times)
     buffer, sink = None, pa.BufferOutputStream()
     if not isinstance(batches, CompressedBatches):
         remaining = iter(batches)
@@ -46,7 +55,24 @@ def encode_file(name: str, schema: pa.Schema, batches: Batches) -> tuple[pa.Buff
         batches = chain(first, remaining)
     starts, body_end = _write_all(sink, sink, schema, batches)
     data = sink.getvalue() if buffer is None else buffer.slice(0, sink.tell())
-    return data, FileRef(name, data.size, checksum_regions(data), metadata_ranges(data, starts, body_end))
+    tail_checksum = ""
+    if paged and data.size > PAGED_FILE_BYTES:
+        data, tail_checksum = with_page_table(data, body_end, times)
+    ranges = metadata_ranges(data, starts, body_end)
+    return data, FileRef(name, data.size, checksum_regions(data), ranges, tail_checksum)
+
+
+def _noting_times(batches: Batches, times: list[int]) -> Batches:
+    """Return batches that append their first ``valid_from`` to ``times`` when they are taken."""
+
+    def noted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            times.append(batch.column("valid_from")[0].value)
+            yield batch
+
+    return (
+        replace(batches, batches=noted(batches.batches)) if isinstance(batches, CompressedBatches) else noted(batches)
+    )
 
 
 def write_file(file: int, name: str, schema: pa.Schema, batches: Batches) -> FileRef:

@@ -4,22 +4,26 @@ A flipped bit in an Arrow file is usually silent and sometimes kills the process
 before its region has matched the checksum that the commit recorded. Each region is hashed once per opened file.
 
 Of a file in an object store, regions that do not match their checksums are fetched first
-(`statestore.formats.places.object_cache`).
+(`statestore.formats.places.object_cache`). Of one with a page table (`page_table`), pages are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 import pyarrow as pa
 import xxhash
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError
-from statestore.formats.places.object_cache import REGION_BYTES as REGION_BYTES
-from statestore.formats.places.object_cache import CachedObject
+from statestore.formats.kernels.arrays import Ints
+from statestore.formats.places.object_cache import PAGE_BYTES, CachedObject, Part
+from statestore.formats.segments.page_table import PageTable, read_page_table, tail_start
 from statestore.formats.segments.segment_meta import FileRef
 
+REGION_BYTES = 1 << 20
+"""Unit of the checksums that commits have."""
 CHECKSUM_DIGITS = 16
 
 
@@ -56,10 +60,11 @@ class RegionChecksums:
 
 
 class VerifiedBytes:
-    """The bytes of one immutable file, returned region by region after verification.
+    """The bytes of one immutable file, returned after verification of the regions in which they lie.
 
-    Raises CorruptError SEGMENT_TRUNCATED at once if the file does not have the recorded length. Safe to share between
-    threads: a race can only cause a region to be hashed twice.
+    Of a file in an object store that has a page table, pages take the place of regions. Raises CorruptError
+    SEGMENT_TRUNCATED at once if the file does not have the recorded length. Safe to share between threads: a race can
+    only cause a region to be hashed twice.
     """
 
     def __init__(self, ref: FileRef, data: pa.Buffer | CachedObject) -> None:
@@ -68,8 +73,20 @@ class VerifiedBytes:
         self._cached = data if isinstance(data, CachedObject) else None
         self.data: pa.Buffer = data.buffer if isinstance(data, CachedObject) else data
         self._view = memoryview(self.data)
-        self._pending = bytearray(b"\1") * (-(-data.size // REGION_BYTES))
+        self._table: PageTable | None = None
+        self._unit, self._end = REGION_BYTES, ref.bytes
+        if self._cached is not None and ref.tail_checksum:
+            self._unit, self._end = PAGE_BYTES, tail_start(ref)
+        self._pending = bytearray(b"\1") * (-(-self._end // self._unit))
         self.complete = not self._pending
+
+    @property
+    def batch_times(self) -> Ints | None:
+        """The first ``valid_from`` of each record batch in epoch microseconds, where a page table has them."""
+        if self._unit == REGION_BYTES:
+            return None
+        times = self._page_table().times
+        return times if len(times) else None
 
     def verify(self, offset: int, length: int) -> None:
         """Check every region that overlaps [offset, offset+length) and was not checked before.
@@ -80,11 +97,13 @@ class VerifiedBytes:
             raise corrupt(self.ref, f"it refers to bytes {offset} to {offset + length} of {self.ref.bytes}")
         if self.complete or not length:
             return
-        pending = self._pending
-        region = pending.find(1, offset // REGION_BYTES)
-        last = (offset + length - 1) // REGION_BYTES
-        if self._cached is not None and 0 <= region <= last:
-            self._cached.fetch(missing_regions(self.ref, self._cached, [(offset, length)]))
+        unit, pending = self._unit, self._pending
+        if unit == PAGE_BYTES and self._table is None:
+            self._page_table()
+        region = pending.find(1, offset // unit)
+        last = (min(offset + length, self._end) - 1) // unit
+        if 0 <= region <= last and self._cached is not None:
+            self._fetch(self._cached, offset, length)
         while 0 <= region <= last:
             self._check(region)
             pending[region] = 0
@@ -112,39 +131,80 @@ class VerifiedBytes:
             raise corrupt(self.ref, "a column is stored compressed or beyond the end of the file")
         return offset
 
+    def _fetch(self, cached: CachedObject, offset: int, length: int) -> None:
+        unit = self._unit
+        stop = min(-(-(offset + length) // unit) * unit, self._end)
+        if not cached.is_present(offset // unit * unit, stop):
+            cached.fetch(missing_parts(self.ref, cached, [(offset, length)]))
+
+    def _page_table(self) -> PageTable:
+        """Return the page table, which is fetched and verified when it is first needed."""
+        if self._table is None:
+            assert self._cached is not None
+            self._table = known_table(self.ref, self._cached)
+            if self._table is None:
+                self._cached.fetch([(self._end, self.ref.bytes)])
+                self._table = known_table(self.ref, self._cached)
+        if self._table is None:
+            actual = xxhash.xxh3_64_hexdigest(self._view[self._end :])
+            raise corrupt(
+                self.ref,
+                f"its end (bytes {self._end} to {self.ref.bytes}) has checksum {actual}, the commit says "
+                f"{self.ref.tail_checksum}",
+            )
+        return self._table
+
     def _check(self, region: int) -> None:
-        start = region * REGION_BYTES
-        stop = min(start + REGION_BYTES, self.ref.bytes)
+        start, stop = region * self._unit, min((region + 1) * self._unit, self._end)
+        paged = self._unit == PAGE_BYTES
+        expected = self._page_table().checksum(region) if paged else expected_checksum(self.ref, region)
         actual = xxhash.xxh3_64_hexdigest(self._view[start:stop])
-        expected = expected_checksum(self.ref, region)
         if actual != expected and self._cached is not None:  # the copy is damaged, or the object
-            self._cached.fetch([region])
+            self._cached.fetch([(start, stop)])
             actual = xxhash.xxh3_64_hexdigest(self._view[start:stop])
         if actual != expected:
+            what, where = ("page", "its page table") if paged else ("region", "the commit")
             raise corrupt(
-                self.ref, f"region {region} (bytes {start} to {stop}) has checksum {actual}, the commit says {expected}"
+                self.ref, f"{what} {region} (bytes {start} to {stop}) has checksum {actual}, {where} says {expected}"
             )
 
 
-def missing_regions(ref: FileRef, cached: CachedObject, ranges: Iterable[tuple[int, int]]) -> list[int]:
-    """Return the regions of these ranges (offset, length) that have to be fetched, ascending."""
-    last = -(-ref.bytes // REGION_BYTES)
-    return [region for region in _regions_of(ranges) if 0 <= region < last and not _is_there(ref, cached, region)]
+def missing_parts(ref: FileRef, cached: CachedObject, ranges: Iterable[tuple[int, int]]) -> list[Part]:
+    """Return the parts that have to be fetched before these ranges (offset, length) can be verified.
+
+    They are whole regions, or pages and the end of the file, which has the page table.
+    """
+    if not ref.tail_checksum:
+        regions = _units(ranges, REGION_BYTES, ref.bytes)
+        return [part for n, part in regions if not _is_there(cached, part, partial(expected_checksum, ref, n))]
+    end, table = tail_start(ref), known_table(ref, cached)
+    pages = _units(ranges, PAGE_BYTES, end)
+    if table is None:
+        return [*(part for _, part in pages), (end, ref.bytes)]
+    return [part for n, part in pages if not _is_there(cached, part, partial(table.checksum, n))]
 
 
-def _regions_of(ranges: Iterable[tuple[int, int]]) -> list[int]:
+def known_table(ref: FileRef, cached: CachedObject) -> PageTable | None:
+    """Return the page table of a file in an object store; None if it is not in the copy."""
+    if not isinstance(cached.described, PageTable):
+        cached.described = read_page_table(ref, memoryview(cached.buffer)[tail_start(ref) :])
+    return cached.described
+
+
+def _units(ranges: Iterable[tuple[int, int]], unit: int, end: int) -> list[tuple[int, Part]]:
+    """Return (number, part) of each region or page of ``unit`` bytes that ranges touch before ``end``, ascending."""
     found: set[int] = set()
     for offset, length in ranges:
-        found.update(range(offset // REGION_BYTES, (offset + length - 1) // REGION_BYTES + 1) if length else ())
-    return sorted(found)
+        found.update(range(max(offset // unit, 0), -(-min(offset + length, end) // unit)) if length > 0 else ())
+    return [(number, (number * unit, min((number + 1) * unit, end))) for number in sorted(found)]
 
 
-def _is_there(ref: FileRef, cached: CachedObject, region: int) -> bool:
-    if not cached.is_present(region):
-        part = memoryview(cached.buffer)[region * REGION_BYTES : (region + 1) * REGION_BYTES]
-        if xxhash.xxh3_64_hexdigest(part) != expected_checksum(ref, region):
+def _is_there(cached: CachedObject, part: Part, expected: Callable[[], str]) -> bool:
+    start, stop = part
+    if not cached.is_present(start, stop):
+        if cached.is_new or xxhash.xxh3_64_hexdigest(memoryview(cached.buffer)[start:stop]) != expected():
             return False
-        cached.know(region)
+        cached.know(start, stop)
     return True
 
 

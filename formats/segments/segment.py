@@ -91,6 +91,11 @@ class Segment:
         """The first row of each batch."""
         return self._starts[:-1]
 
+    @property
+    def batch_times(self) -> Ints | None:
+        """The first ``valid_from`` of each batch in epoch microseconds, where the file has them in a page table."""
+        return self._verified.batch_times
+
     def batch_columns(self, number: int, names: Sequence[str]) -> tuple[list[pa.Array], int]:
         """Columns of one batch, and the size of those that are not views of the file."""
         columns = [self._array(number, name) for name in names]
@@ -174,6 +179,9 @@ class Segment:
             return 0
         starts, position = self._starts, self._position("valid_from")
         first, last = bisect_right(starts, start) - 1, bisect_left(starts, stop) - 1
+        if self.batch_times is not None:
+            known = self.batch_times[first + 1 : last + 1]
+            first = last = first + int(known.searchsorted(moment, side="right"))
         while first < last:  # the last batch that begins with such a row
             middle = (first + last + 1) // 2
             if self._times(middle, position)[0] <= moment:

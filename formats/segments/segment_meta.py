@@ -21,13 +21,15 @@ class FileRef:
 
     ``checksums`` is the concatenation of 16 hex digits for each region of ``REGION_BYTES`` (1 MiB; the last may be
     shorter). ``metadata_ranges`` are the (offset, length) pairs of the Arrow framing: schema message, the metadata
-    of each batch, and the footer; they are verified before Arrow parses them.
+    of each batch, and the footer; they are verified before Arrow parses them. ``tail_checksum`` is that of the last of
+    them, in 16 hex digits, if it has a page table (`page_table`), else empty.
     """
 
     name: str
     bytes: int
     checksums: str
     metadata_ranges: tuple[tuple[int, int], ...] = ()
+    tail_checksum: str = ""
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,7 @@ def file_ref_from_json(data: dict[str, Any]) -> FileRef:
         bytes=int(data["bytes"]),
         checksums=str(data["checksums"]),
         metadata_ranges=tuple((int(a), int(b)) for a, b in data["metadata_ranges"]),
+        tail_checksum=str(data.get("tail_checksum", "")),
     )
 
 
@@ -140,6 +143,9 @@ def closure_slice_from_json(data: dict[str, Any]) -> ClosureSlice:
 def to_json(value: FileRef | SegmentMeta | ClosureSlice) -> dict[str, Any]:
     """The JSON form that the ``*_from_json`` functions read back."""
     fields = asdict(value)
+    for file in (fields, fields.get("file"), fields.get("index")):
+        if file is not None and not file.get("tail_checksum", "file"):
+            del file["tail_checksum"]
     if isinstance(value, SegmentMeta):
         fields["blocks"] = [astuple(block) for block in value.blocks]
         for name, absent in (("blocks", []), ("open_rows", None)):  # of a file that an older release wrote

@@ -284,7 +284,9 @@ def _pieces(table: pa.Table, batch_rows: int) -> Iterator[pa.Table]:
 
 def _batch_rows(table: pa.Table, compression: Compression | None) -> int:
     """Return how many rows each batch of a block gets, so that no column of any batch is too long."""
-    rows, most = (COMPRESSED_BATCH_ROWS, COMPRESSED_COLUMN_BYTES) if compression else (BATCH_ROWS, BATCH_COLUMN_BYTES)
+    rows, most = BATCH_ROWS, BATCH_COLUMN_BYTES
+    if compression:
+        rows, most = compression.batch_rows or COMPRESSED_BATCH_ROWS, COMPRESSED_COLUMN_BYTES
     while rows > 1 and any(_largest_column(piece) > most for piece in _pieces(table, rows)):
         rows //= 2
     return rows

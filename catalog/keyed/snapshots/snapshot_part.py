@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from statestore.catalog.keyed.rows.state_spec import StateDescriptor, spec_from_json
 from statestore.catalog.log.log_checks import COUNT, check_choice, check_file_ref, check_int, check_text
-from statestore.formats.segments.segment_meta import FileRef, file_ref_from_json
+from statestore.formats.segments.segment_meta import FileRef, file_ref_from_json, to_json
 
 SnapshotKind = Literal["full", "incremental"]
 
@@ -62,12 +62,12 @@ class SnapshotPart:
             "key_groups": [self.key_groups.start, self.key_groups.stop],
             "states": [spec.to_json() for spec in self.states],
             "next_place": self.next_position,
-            "tables": {  # asdict of everything would copy each number by itself
-                name: {"file": asdict(table.file), "first_group": table.first_group, "groups": list(table.groups)}
+            "tables": {
+                name: {"file": to_json(table.file), "first_group": table.first_group, "groups": list(table.groups)}
                 for name, table in self.tables.items()
             },
-            "shared": {name: asdict(file) for name, file in self.shared.items()},
-            "private": {name: asdict(file) for name, file in self.private.items()},
+            "shared": {name: to_json(file) for name, file in self.shared.items()},
+            "private": {name: to_json(file) for name, file in self.private.items()},
             "reused": sorted(self.reused),
         }
 

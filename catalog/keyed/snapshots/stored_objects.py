@@ -26,7 +26,7 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError, NotFoundError, StateStoreError
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.object_cache import CachedObject, fetch_all, in_parallel
-from statestore.formats.segments.regions import REGION_BYTES, VerifiedBytes, check_length, missing_regions
+from statestore.formats.segments.regions import REGION_BYTES, VerifiedBytes, check_length, missing_parts
 from statestore.formats.segments.segment_meta import FileRef
 
 WHOLE_BYTES = 16 << 20
@@ -140,9 +140,9 @@ def _fetched(storage: ObjectStorage, files: Sequence[FileRef]) -> list[CachedObj
     verified = [VerifiedBytes(file, found) for file, found in zip(files, objects, strict=True)]
     fetch_all(
         [
-            (found, region)
+            (found, part)
             for file, found in zip(files, objects, strict=True)
-            for region in missing_regions(file, found, [(0, file.bytes)])
+            for part in missing_parts(file, found, [(0, file.bytes)])
         ]
     )
     for each in verified:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.fetching import SMALL_FILE_BYTES, Ranges, framing
+from statestore.catalog.reads.fetching import SMALL_FILE_BYTES, Ranges, batch_spans, framing, has_short_batches
 from statestore.catalog.reads.points.cell_readers import row_reader
 from statestore.catalog.reads.points.segment_probe import SegmentProbe, key_test, shown_reader
 from statestore.catalog.reads.segment_files import SegmentFiles
@@ -24,6 +24,7 @@ from statestore.formats.segments.segment_meta import OPEN, FileRef, SegmentMeta
 from statestore.formats.values.key_codec import ValueCodec
 
 MOST_READS = 64  # of one handle, before it opens segments whole
+MOST_BATCH_BYTES = 1 << 20  # of a row, that are fetched at once
 FEW_ROWS = 8  # whose values are fetched together with their times
 MOST_ROWS = 256  # of a key that are fetched one by one; more of them lie in most regions of their segments anyway
 
@@ -89,12 +90,10 @@ class RemoteLookup:
         spec = self._files.spec
         keys, names = list(spec.key_names), [*spec.key_names, *spec.value_names]
         fetched = [*names, "valid_from", "valid_to"] if few else ["valid_from", "valid_to"]
-        self._fetch(
-            [(meta, cell_ranges(self._open(meta), fetched, row)) for meta, found in rows for row in found], rows
-        )
+        self._fetch_cells([(meta, fetched, row) for meta, found in rows for row in found], rows)
         live = [(meta, row, *times) for meta, found in rows for row in found if (times := self._at(meta, row, moment))]
         if not few:
-            self._fetch([(meta, cell_ranges(self._open(meta), names, row)) for meta, row, *_ in live])
+            self._fetch_cells([(meta, names, row) for meta, row, *_ in live])
         self._fetch([(meta, text_ranges(self._open(meta), names, row)) for meta, row, *_ in live])
         for meta, row, start, end in live:
             file = self._open(meta)
@@ -122,14 +121,7 @@ class RemoteLookup:
         keys = list(spec.key_names)
         columns = {meta.name: [*keys, *(() if meta.tombstone else spec.value_names)] for meta, _ in rows}
         others = ["valid_from", "valid_to", "_added"]
-        self._fetch(
-            [
-                (meta, cell_ranges(self._open(meta), [*columns[meta.name], *others], row))
-                for meta, found in rows
-                for row in found
-            ],
-            rows,
-        )
+        self._fetch_cells([(meta, [*columns[meta.name], *others], row) for meta, found in rows for row in found], rows)
         ending = [
             (meta, row, start, end)
             for meta, found in rows
@@ -180,6 +172,24 @@ class RemoteLookup:
             index = self._indexes[meta.name] = NearIndex(meta.index, self._files.opened(meta.index), meta.rows)
         return index
 
+    def _fetch_cells(
+        self,
+        rows: Sequence[tuple[SegmentMeta, Sequence[str], int]],
+        closed: Sequence[tuple[SegmentMeta, list[int]]] = (),
+    ) -> None:
+        """Fetch cells of these columns and rows, the whole batch of a row where it is short, and closures."""
+        spans = [batch_spans(meta, [(row, row + 1)])[0] if has_short_batches(meta) else None for meta, _, row in rows]
+        long = [(meta, [(span[0], 1)]) for (meta, *_), span in zip(rows, spans, strict=True) if _is_long(span)]
+        if long:  # the message of a batch says where its columns lie
+            self._fetch(long)
+        self._fetch(
+            [
+                (meta, cell_ranges(self._open(meta), names, row) if span is None or _is_long(span) else [span])
+                for (meta, names, row), span in zip(rows, spans, strict=True)
+            ],
+            closed,
+        )
+
     def _fetch(
         self,
         ranges: Sequence[tuple[SegmentMeta, list[tuple[int, int]]]],
@@ -209,6 +219,10 @@ class RemoteLookup:
 
     def _shown(self, columns: list[pa.Array]) -> Callable[[int], Any]:
         return shown_reader(columns, self._files.spec.value, self._values.to_user)
+
+
+def _is_long(span: tuple[int, int] | None) -> TypeGuard[tuple[int, int]]:
+    return span is not None and span[1] > MOST_BATCH_BYTES
 
 
 def _number(cell: pa.Array) -> int:

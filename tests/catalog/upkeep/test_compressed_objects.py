@@ -117,4 +117,4 @@ def test_compressed_rows_are_fetched_in_few_rounds(tmp_path: Path, monkeypatch: 
     with Catalog(location).open_store("prices", read_only=True) as store, recorded(0.05) as record:
         record.clear()
         assert store.scan(as_of=COMMITS * ROWS * 9 // 10).read_all().num_rows
-        assert record.rounds <= 2, str(record)
+        assert record.rounds <= 3, str(record)  # the ends of the files, batches that the moment cuts, and others

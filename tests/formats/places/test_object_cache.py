@@ -13,8 +13,8 @@ import pytest
 
 from statestore.formats.errors import CorruptError, InvalidInputError, StorageError
 from statestore.formats.places import object_cache
-from statestore.formats.places.object_cache import REGION_BYTES, CachedObject, cached_object, sweep
-from statestore.formats.segments.regions import VerifiedBytes, checksum_regions
+from statestore.formats.places.object_cache import CachedObject, cached_object, sweep
+from statestore.formats.segments.regions import REGION_BYTES, VerifiedBytes, checksum_regions
 from statestore.formats.segments.segment_meta import FileRef
 
 CONTENT = os.urandom(3 * REGION_BYTES + 1_000)
@@ -92,7 +92,7 @@ def test_a_damaged_object_is_reported(tmp_path: Path) -> None:
 
 
 def test_the_copy_of_another_length_is_replaced(tmp_path: Path) -> None:
-    cached_object("a", 10, lambda start, stop: b"0123456789"[start:stop], str(tmp_path)).fetch([0])
+    cached_object("a", 10, lambda start, stop: b"0123456789"[start:stop], str(tmp_path)).fetch([(0, 10)])
     remote = Remote()
     assert VerifiedBytes(REF, remote.opened(tmp_path)).slice(0, 4).to_pybytes() == CONTENT[:4]
 

@@ -3,6 +3,9 @@
 With ``STATESTORE_TEST_WAREHOUSES=s3``, a warehouse that a test makes in a local directory is one in the real S3 server
 instead, and with ``memory`` one in the memory of the test process. A path at which there are files stays local: the
 checkpoints, directories and files of engines that tests read.
+
+The stores of tests are small. So that their files are written and read as large ones are, page by page, the sizes from
+which that is worth it are 0 there.
 """
 
 from __future__ import annotations
@@ -11,13 +14,22 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from statestore.catalog.upkeep.segment_output import REMOTE
 from statestore.formats.places.locations import Location, parse_location
 
 VARIABLE = "STATESTORE_TEST_WAREHOUSES"
+_AS_LARGE = {
+    "statestore.formats.segments.ipc_file.PAGED_FILE_BYTES": 0,
+    "statestore.catalog.log.storage_objects.WHOLE_BYTES": 0,
+    "statestore.catalog.reads.fetching.SMALL_FILE_BYTES": 0,
+    "statestore.catalog.reads.points.remote_lookup.SMALL_FILE_BYTES": 0,
+    "statestore.catalog.upkeep.segment_output.REMOTE": replace(REMOTE, batch_rows=8),
+}
 
 
 def chosen() -> str:
@@ -40,6 +52,8 @@ def warehouses_at(root: Location, below: Path) -> Iterator[None]:
     with ExitStack() as patches:
         for name in _importers():
             patches.enter_context(mock.patch(f"{name}.parse_location", parsed))
+        for name, value in _AS_LARGE.items():
+            patches.enter_context(mock.patch(name, value))
         yield
 
 

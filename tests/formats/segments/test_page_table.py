@@ -1,0 +1,216 @@
+"""Page tables: reads of a file in an object store fetch and verify pages of 16 KiB by the table at the file's end."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import xxhash
+from pyarrow import ipc
+
+from statestore.formats.errors import CorruptError
+from statestore.formats.places.object_cache import GAP_BYTES, PAGE_BYTES, REQUEST_BYTES, CachedObject, joined
+from statestore.formats.segments.compressed_write import CompressedBatches, Compression
+from statestore.formats.segments.ipc_file import encode_file, open_file, verify_column
+from statestore.formats.segments.regions import REGION_BYTES, VerifiedBytes, checksum_regions
+from statestore.formats.segments.segment_meta import FileRef
+from statestore.formats.values.types import TIME
+
+ROWS = 70_000
+SCHEMA = pa.schema([pa.field("number", pa.int64()), pa.field("valid_from", TIME)])
+HEADER = struct.Struct("<8sIII4x")
+
+
+def batches(count: int = 3, schema: pa.Schema = SCHEMA) -> list[pa.RecordBatch]:
+    random = np.random.default_rng(1)
+    columns = [
+        [pa.array(random.integers(0, 1 << 62, ROWS)), pa.array(np.arange(ROWS) + 1_000_000 * n).cast(TIME)]
+        for n in range(count)
+    ]
+    return [pa.RecordBatch.from_arrays(each[: len(schema)], schema=schema) for each in columns]
+
+
+def encoded(given: Any = None, schema: pa.Schema = SCHEMA) -> tuple[bytes, FileRef]:
+    data, ref = encode_file("segments/a.arrow", schema, batches() if given is None else given, paged=True)
+    return data.to_pybytes(), ref
+
+
+DATA, REF = encoded()
+END = REF.metadata_ranges[-1][0]
+
+
+class Remote:
+    """An object of a store, and the parts of it that were asked for."""
+
+    def __init__(self, content: bytes = DATA) -> None:
+        self.content = content
+        self.asked: list[tuple[int, int]] = []
+        self.object = CachedObject(len(content), self.read, None)
+
+    def read(self, start: int, stop: int) -> bytes:
+        self.asked.append((start, stop))
+        return self.content[start:stop]
+
+
+def damaged(at: int, data: bytes = DATA) -> bytes:
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+def test_the_table_is_as_the_format_says() -> None:
+    """Read with nothing of this package."""
+    tail = DATA[END:]
+    assert REF.tail_checksum == xxhash.xxh3_64_hexdigest(tail)
+    assert tail[:8] == b"\xff\xff\xff\xff\0\0\0\0"
+    magic, size, pages, times = HEADER.unpack_from(tail, 8)
+    assert (magic, size, pages, times) == (b"SSPAGES\x01", 16_384, -(-END // 16_384), 3)
+    checksums = struct.unpack_from(f"<{pages}Q", tail, 8 + HEADER.size)
+    for page, checksum in enumerate(checksums):
+        part = DATA[page * size : min((page + 1) * size, END)]
+        assert xxhash.xxh3_64_intdigest(part) == checksum, page
+    assert struct.unpack_from("<3q", tail, 8 + HEADER.size + 8 * pages) == (0, 1_000_000, 2_000_000)
+    assert REF.checksums == checksum_regions(pa.py_buffer(DATA))  # the log has those of regions as for each file
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_arrow_reads_a_file_with_a_table(compressed: bool) -> None:
+    given = CompressedBatches(batches(), Compression()) if compressed else batches()
+    data, ref = encoded(given)
+    assert ref.tail_checksum
+    assert ipc.open_file(pa.py_buffer(data)).read_all() == pa.Table.from_batches(batches())
+    assert ipc.open_stream(pa.py_buffer(data[8:])).read_all() == pa.Table.from_batches(batches())
+
+
+def test_a_file_without_times_has_none_in_its_table() -> None:
+    only = pa.schema([SCHEMA.field("number")])
+    data, ref = encoded(batches(3, only), only)
+    assert ref.tail_checksum
+    assert VerifiedBytes(ref, Remote(data).object).batch_times is None
+
+
+def test_a_small_file_has_no_table() -> None:
+    data, ref = encode_file("a", SCHEMA, [batches(1)[0].slice(0, 1000)], paged=True)
+    assert ref.tail_checksum == "" and data.to_pybytes() == encode_file("a", SCHEMA, [batches(1)[0].slice(0, 1000)])[0]
+
+
+def test_a_file_is_read_page_by_page() -> None:
+    remote = Remote()
+    verified = VerifiedBytes(REF, remote.object)
+    assert remote.asked == []
+    assert verified.slice(5 * PAGE_BYTES + 7, 10).to_pybytes() == DATA[5 * PAGE_BYTES + 7 :][:10]
+    assert remote.asked == [(END, len(DATA)), (5 * PAGE_BYTES, 6 * PAGE_BYTES)]
+    times = verified.batch_times
+    assert times is not None and times.tolist() == [0, 1_000_000, 2_000_000]
+    schema, found = open_file(verified)
+    assert schema == SCHEMA and verify_column(verified, found[1], 0) == batches()[1].column(0)
+    fetched = sum(stop - start for start, stop in remote.asked)
+    assert fetched < 8 * ROWS + 8 * PAGE_BYTES + 4 * len(REF.checksums)
+    verified.verify_all()
+    assert remote.object.buffer.to_pybytes() == DATA
+
+
+def test_a_local_file_is_verified_by_the_regions_of_the_log() -> None:
+    verified = VerifiedBytes(REF, pa.py_buffer(damaged(2 * REGION_BYTES + 5)))
+    assert verified.batch_times is None
+    verified.verify(0, 2 * REGION_BYTES)
+    with pytest.raises(CorruptError, match=r"region 2 "):
+        verified.verify(0, 2 * REGION_BYTES + 1)
+
+
+@pytest.mark.parametrize("page", [0, 7, (END - 1) // PAGE_BYTES])
+def test_a_damaged_page_is_named(page: int) -> None:
+    remote = Remote(damaged(page * PAGE_BYTES + 3))
+    verified = VerifiedBytes(REF, remote.object)
+    for other in range(-(-END // PAGE_BYTES)):
+        if other != page:
+            verified.verify(other * PAGE_BYTES, 1)
+    with pytest.raises(CorruptError, match=rf"page {page} \(bytes {page * PAGE_BYTES} to .* its page table says"):
+        verified.verify(page * PAGE_BYTES, 1)
+    assert remote.asked.count((page * PAGE_BYTES, min((page + 1) * PAGE_BYTES, END))) == 2  # once again, then reported
+
+
+@pytest.mark.parametrize("at", [END, END + 8, END + 12, END + 40, len(DATA) - 1])
+def test_a_damaged_end_is_reported(at: int) -> None:
+    with pytest.raises(CorruptError, match=rf"its end \(bytes {END} to {len(DATA)}\) has checksum"):
+        VerifiedBytes(REF, Remote(damaged(at)).object).verify(0, 1)
+
+
+def forged(place: int, form: str, value: Any) -> tuple[bytes, FileRef]:
+    """Return the file with other bytes in its end, of which the commit has the checksum."""
+    data = bytearray(DATA)
+    struct.pack_into(form, data, END + place, value)
+    return bytes(data), replace(REF, tail_checksum=xxhash.xxh3_64_hexdigest(bytes(data[END:])))
+
+
+@pytest.mark.parametrize(
+    ("place", "form", "value"),
+    [
+        (8, "<8s", b"SSPAGES\x02"),
+        (16, "<I", 8192),
+        (20, "<I", 1),
+        (20, "<I", 1 << 31),
+        (24, "<I", 2),
+        (24, "<I", 1 << 31),
+    ],
+)
+def test_a_forged_table_is_refused(place: int, form: str, value: Any) -> None:
+    data, ref = forged(place, form, value)
+    with pytest.raises(CorruptError, match=r"SEGMENT_CORRUPT.*page table"):
+        VerifiedBytes(ref, Remote(data).object).verify(0, 1)
+
+
+@pytest.mark.parametrize("ranges", [(), ((0, 10),), ((0, 10), (END, len(DATA) - END - 1))])
+def test_a_commit_that_does_not_say_where_the_table_is(ranges: tuple[tuple[int, int], ...]) -> None:
+    with pytest.raises(CorruptError, match="where its page table is"):
+        VerifiedBytes(replace(REF, metadata_ranges=ranges), Remote().object)
+
+
+def test_an_end_that_is_too_short_for_its_table_is_refused() -> None:
+    cut = DATA[: END + 20]
+    ranges = (*REF.metadata_ranges[:-1], (END, 20))
+    ref = replace(
+        REF, bytes=len(cut), checksums=checksum_regions(pa.py_buffer(cut)), metadata_ranges=ranges,
+        tail_checksum=xxhash.xxh3_64_hexdigest(cut[END:]),
+    )  # fmt: skip
+    with pytest.raises(CorruptError, match="its page table is cut"):
+        VerifiedBytes(ref, Remote(cut).object).verify(0, 1)
+
+
+def test_what_another_process_fetched_is_found_by_the_table(tmp_path: Path) -> None:
+    first, second = Remote(), Remote()
+    VerifiedBytes(REF, CachedObject(len(DATA), first.read, tmp_path / "copy")).verify(3 * PAGE_BYTES, 1)
+    again = VerifiedBytes(REF, CachedObject(len(DATA), second.read, tmp_path / "copy"))
+    again.verify(3 * PAGE_BYTES, 1)
+    assert second.asked == []
+    again.verify(3 * PAGE_BYTES, PAGE_BYTES + 1)
+    assert second.asked == [(4 * PAGE_BYTES, 5 * PAGE_BYTES)]
+
+
+def test_an_object_that_this_process_put_is_not_fetched() -> None:
+    remote = Remote()
+    remote.object.keep(memoryview(DATA))
+    VerifiedBytes(REF, remote.object).verify_all()
+    assert remote.asked == []
+
+
+@pytest.mark.parametrize(
+    ("parts", "requests"),
+    [
+        ([], []),
+        ([(10, 20)], [(10, 20)]),
+        ([(0, 5), (5, 9)], [(0, 9)]),
+        ([(20, 30), (0, 10)], [(0, 30)]),
+        ([(0, 10), (10 + GAP_BYTES, 40_000)], [(0, 40_000)]),
+        ([(0, 10), (11 + GAP_BYTES, 40_000)], [(0, 10), (11 + GAP_BYTES, 40_000)]),
+        ([(0, 2 * REQUEST_BYTES + 1)], [(n * REQUEST_BYTES, (n + 1) * REQUEST_BYTES) for n in range(2)]
+         + [(2 * REQUEST_BYTES, 2 * REQUEST_BYTES + 1)]),
+        ([(0, 50), (10, 20)], [(0, 50)]),
+    ],
+)  # fmt: skip
+def test_ranges_of_requests(parts: Iterable[tuple[int, int]], requests: list[tuple[int, int]]) -> None:
+    assert joined(parts) == requests
