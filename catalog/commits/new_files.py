@@ -15,6 +15,7 @@ from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.formats.kernels.arrays import Bools, Hashes, Ints
 from statestore.formats.segments.closures import encode_closures
+from statestore.formats.segments.compressed_write import Compression
 from statestore.formats.segments.key_index import encode_index
 from statestore.formats.segments.segment_meta import ClosureSlice, Role, SegmentMeta
 from statestore.formats.segments.segment_write import encode_segment, end_column, time_column
@@ -23,6 +24,13 @@ from statestore.formats.values.key_hash import hash_keys, key_groups_of
 
 INDEX_MIN_ROWS = 1 << 17  # an index of fewer rows is built in memory faster than it is read from a file
 REMOTE_INDEX_MIN_ROWS = 1 << 15  # in an object store, where building one fetches all keys
+REMOTE = Compression(level=1, plain=("valid_from", "valid_to"), coded=True, batch_rows=1 << 12)
+"""How files in object stores are compressed, where each byte is sent and fetched.
+
+Times are stored plain, or coded, because every read judges rows by them. Reads as of the past fetch the first batches
+of many blocks, and most rows of the last of them for nothing, so batches are short.
+"""
+REMOTE_MIN_ROWS = REMOTE.batch_rows  # a commit of fewer rows is fetched whole in any case
 
 
 @dataclass(frozen=True)
@@ -102,6 +110,7 @@ class NewFiles:
             hashes = hash_keys([_one_chunk(c) for c in block.columns[: len(spec.key)]])
         groups = key_groups_of(np.array([hashes.min(), hashes.max()], np.uint64), spec.key_groups)
         name = self.new_name(".arrow")
+        is_remote = not self.claim  # object stores have no claims
         data, meta = encode_segment(
             name,
             block_table(spec, block, role, tombstone),
@@ -110,12 +119,13 @@ class NewFiles:
             key_names=spec.key_names,
             late=late,
             key_groups=(int(groups[0]), int(groups[1])),
+            compression=REMOTE if is_remote and len(block) >= REMOTE_MIN_ROWS else None,
+            paged=is_remote,
         )
         self.buffers[name] = data
-        # Object stores have no claims.
-        if meta.rows >= (INDEX_MIN_ROWS if self.claim else REMOTE_INDEX_MIN_ROWS):
+        if meta.rows >= (REMOTE_INDEX_MIN_ROWS if is_remote else INDEX_MIN_ROWS):
             index_name = self.new_name(".index.arrow")
-            self.buffers[index_name], ref = encode_index(index_name, hashes)
+            self.buffers[index_name], ref = encode_index(index_name, hashes, paged=is_remote)
             meta = replace(meta, index=ref)
         self.segments.append(meta)
         return meta

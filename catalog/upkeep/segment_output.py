@@ -16,16 +16,13 @@ from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.closure_folding import FoldedRows, Inputs, Numbers
 from statestore.catalog.upkeep.row_gathering import GatheredRows
 from statestore.formats.kernels.arrays import Hashes, Ints
-from statestore.formats.segments.compressed_write import Compression
 from statestore.formats.segments.ipc_file import Batches, encode_file, write_file
 from statestore.formats.segments.key_index import KeyIndex, entries_batch
 from statestore.formats.segments.segment_meta import FileRef, Role, SegmentMeta
 from statestore.formats.segments.segment_write import RowsOfBlock, write_blocks, write_segment
 from statestore.formats.values.key_hash import hash_keys, key_groups_of
 
-COLD = Compression(level=1, plain=("valid_from", "valid_to"), coded=True)  # every read judges rows by their times
-# In object stores, reads as of the past fetch the first batches of many blocks, and each row of the last for nothing.
-REMOTE = replace(COLD, batch_rows=1 << 12)
+COLD = replace(new_files.REMOTE, batch_rows=0)
 # Roles that are compressed even where they are read often, if each byte of theirs is fetched from an object store.
 FETCHED = ("open", "closed")
 
@@ -85,7 +82,7 @@ def write_output(output: Output, rows: FoldedRows, role: Role, blocks: Sequence[
             role=role,
             tombstone=output.tombstone,
             key_names=spec.key_names,
-            compression=(COLD if output.files.is_local else REMOTE) if cold else None,
+            compression=(COLD if output.files.is_local else new_files.REMOTE) if cold else None,
         )
     whole = np.concatenate(hashes)
     groups = key_groups_of(np.array([whole.min(), whole.max()], np.uint64), spec.key_groups)

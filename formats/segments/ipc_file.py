@@ -14,14 +14,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 
+import numpy as np
 import pyarrow as pa
 from pyarrow import ipc
 
 from statestore.formats.errors import CorruptError, StateStoreError
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.segments.batch_message import PREFIX_BYTES, check_plain, message_end
 from statestore.formats.segments.column_checks import check_values
 from statestore.formats.segments.compressed_write import CompressedBatches, Sink, write_compressed
-from statestore.formats.segments.page_table import PAGED_FILE_BYTES, with_page_table
+from statestore.formats.segments.page_table import MARKED_ENTRIES, PAGED_FILE_BYTES, with_page_table
 from statestore.formats.segments.regions import RegionChecksums, VerifiedBytes, checksum_regions, corrupt
 from statestore.formats.segments.segment_meta import FileRef
 from statestore.formats.segments.stored_batch import UNREADABLE, StoredBatch, column_places
@@ -38,12 +40,11 @@ Batches = Iterable[pa.RecordBatch] | CompressedBatches
 def encode_file(name: str, schema: pa.Schema, batches: Batches, *, paged: bool = False) -> tuple[pa.Buffer, FileRef]:
     """Encode batches as an Arrow IPC file; returns its bytes and its reference with checksums.
 
-    With ``paged``, a file that is longer than `PAGED_FILE_BYTES` gets a page table, with the first ``valid_from`` of
-    each batch if it has that column.
+    With ``paged``, a file that is longer than `PAGED_FILE_BYTES` gets a page table.
     """
-    times: list[int] = []
-    if paged and schema.get_field_index("valid_from") >= 0:
-        batches = _noting_times(batches, times)
+    marks: list[Ints] = [np.empty(0, np.int64)]
+    if paged:
+        batches = _noting_marks(batches, marks)
     buffer, sink = None, pa.BufferOutputStream()
     if not isinstance(batches, CompressedBatches):
         remaining = iter(batches)
@@ -57,17 +58,20 @@ def encode_file(name: str, schema: pa.Schema, batches: Batches, *, paged: bool =
     data = sink.getvalue() if buffer is None else buffer.slice(0, sink.tell())
     tail_checksum = ""
     if paged and data.size > PAGED_FILE_BYTES:
-        data, tail_checksum = with_page_table(data, body_end, times)
+        data, tail_checksum = with_page_table(data, body_end, np.concatenate(marks))
     ranges = metadata_ranges(data, starts, body_end)
     return data, FileRef(name, data.size, checksum_regions(data), ranges, tail_checksum)
 
 
-def _noting_times(batches: Batches, times: list[int]) -> Batches:
-    """Return batches that append their first ``valid_from`` to ``times`` when they are taken."""
+def _noting_marks(batches: Batches, marks: list[Ints]) -> Batches:
+    """Return batches that append their marks (`PageTable`) to ``marks`` when they are taken."""
 
     def noted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            times.append(batch.column("valid_from")[0].value)
+            if "valid_from" in batch.schema.names:
+                marks.append(np.array([batch.column("valid_from")[0].value]))
+            elif batch.schema.names[0] == "key_hash":
+                marks.append(batch.column(0).to_numpy()[::MARKED_ENTRIES].view(np.int64))
             yield batch
 
     return (

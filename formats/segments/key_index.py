@@ -47,13 +47,13 @@ MAX_GROUPED_ROWS = 1 << 31  # offsets are 32 bits wide and signed
 BUCKET_ENTRIES = 8
 
 
-def encode_index(name: str, hashes: Hashes, *, grouped: bool = False) -> tuple[pa.Buffer, FileRef]:
+def encode_index(name: str, hashes: Hashes, *, grouped: bool = False, paged: bool = False) -> tuple[pa.Buffer, FileRef]:
     """Encode the index file of a segment whose row ``i`` has the key hash ``hashes[i]``.
 
-    With ``grouped``, each hash is stored once, if that makes the file smaller.
+    With ``grouped``, each hash is stored once, if that makes the file smaller. ``paged`` as in `encode_file`.
     """
     batch = index_batch(*_with_rows(hashes), grouped=grouped)
-    return encode_file(name, batch.schema, [batch])
+    return encode_file(name, batch.schema, [batch], paged=paged)
 
 
 def entries_batch(hashes: Hashes, rows: Rows) -> pa.RecordBatch:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from statestore.formats.places.object_cache import CachedObject
 from statestore.formats.segments.ipc_file import fixed_width_data, open_file
 from statestore.formats.segments.key_index import FORMAT_KEY, FORMAT_OF_GROUPS, check_schema
+from statestore.formats.segments.page_table import MARKED_ENTRIES
 from statestore.formats.segments.regions import VerifiedBytes, corrupt
 from statestore.formats.segments.segment_meta import FileRef
 
@@ -50,11 +51,12 @@ class NearIndex:
 
     def near(self, hash: int) -> list[tuple[int, int]]:
         """Return where the entries of a hash most likely lie, as (offset, length)."""
-        low, high = self._share(hash, self._count)
+        low, high = self._window(hash)
         found = [(self._hashes + 8 * low, 8 * (high - low))]
         if self._is_grouped:
             found.append((self._groups + 4 * low, 4 * (high - low + 1)))
-        low, high = self._share(hash, self.rows)
+        if self._is_grouped:
+            low, high = self._share(hash, self.rows)
         return [*found, (self._rows + 4 * low, 4 * (high - low))]
 
     def find(self, hash: int) -> list[int]:
@@ -80,7 +82,7 @@ class NearIndex:
 
     def _first(self, hash: int) -> int:
         """Return the first entry whose hash is not less: a search that begins at the hash's share."""
-        low, high = self._share(hash, self._count)
+        low, high = self._window(hash)
         if low > 0 and self._hash(low) >= hash:
             low, high = 0, low
         elif high < self._count and self._hash(high - 1) < hash:
@@ -105,6 +107,18 @@ class NearIndex:
 
     def _offset(self, column: pa.Array) -> int:
         return self._verified.offset_of(fixed_width_data(self._verified, column))
+
+    def _window(self, hash: int) -> tuple[int, int]:
+        """Return the entries [low, high) among which a hash lies: by marks, else by its share.
+
+        Where keys have many rows, a hash may lie far from its share.
+        """
+        marks = self._verified.marks(-(-self._count // MARKED_ENTRIES))
+        if marks is None:
+            return self._share(hash, self._count)
+        hashes, wanted = marks.view(np.uint64), np.uint64(hash)
+        first, last = int(hashes.searchsorted(wanted)), int(hashes.searchsorted(wanted, "right"))
+        return max(first - 1, 0) * MARKED_ENTRIES, min(last * MARKED_ENTRIES + 1, self._count)
 
     @staticmethod
     def _share(hash: int, count: int) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""The page table of a data file: checksums of its pages of 16 KiB, and the first time of each record batch.
+"""The page table of a data file: checksums of its pages of 16 KiB, and numbers that say where to look in it.
 
 The log has a checksum for each MiB of a file, which is cheap to keep and dear to fetch where a read needs a few rows.
 Files in object stores therefore end with a table of finer checksums, between the record batches and the footer of
@@ -8,7 +8,6 @@ Arrow, which no Arrow reader looks at. The log has the checksum of this end of t
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +22,7 @@ from statestore.formats.places.object_cache import PAGE_BYTES
 from statestore.formats.segments.segment_meta import FileRef
 
 PAGED_FILE_BYTES = 1 << 20  # a file that is not larger is fetched whole, and has no table
+MARKED_ENTRIES = 2048  # of a key index, from one mark to the next
 _END_BYTES = 8  # the marker behind the last record batch, with which the end of a file begins
 _HEADER = struct.Struct("<8sIII4x")
 _MAGIC = b"SSPAGES\x01"
@@ -30,29 +30,30 @@ _MAGIC = b"SSPAGES\x01"
 
 @dataclass(frozen=True)
 class PageTable:
-    """Checksums (xxh3-64) of the pages before ``end``, and the first ``valid_from`` of each batch, if it is there.
+    """Checksums (xxh3-64) of the pages before ``end``, and the marks of the file.
 
-    Times are epoch microseconds. The last page may be shorter than PAGE_BYTES.
+    The last page may be shorter than PAGE_BYTES. Marks are, of a segment, the first ``valid_from`` of each record batch
+    in epoch microseconds; of a key index, each hash that is MARKED_ENTRIES behind the last one; else there are none.
     """
 
     end: int
     checksums: npt.NDArray[np.uint64]
-    times: Ints
+    marks: Ints
 
     def checksum(self, page: int) -> str:
         """Return the checksum of a page in 16 hex digits."""
         return f"{int(self.checksums[page]):016x}"
 
 
-def with_page_table(data: pa.Buffer, end: int, times: Sequence[int]) -> tuple[pa.Buffer, str]:
+def with_page_table(data: pa.Buffer, end: int, marks: Ints) -> tuple[pa.Buffer, str]:
     """Return the bytes of an Arrow file with a page table, and the checksum of all of them behind the batches.
 
-    ``end``: the position behind the last record batch. ``times``: the first time of each batch, or nothing.
+    ``end``: the position behind the last record batch.
     """
     view = memoryview(data)
     pages = [xxhash.xxh3_64_intdigest(view[at : min(at + PAGE_BYTES, end)]) for at in range(0, end, PAGE_BYTES)]
-    table = _HEADER.pack(_MAGIC, PAGE_BYTES, len(pages), len(times))
-    table += np.array(pages, "<u8").tobytes() + np.array(times, "<i8").tobytes()
+    table = _HEADER.pack(_MAGIC, PAGE_BYTES, len(pages), len(marks))
+    table += np.array(pages, "<u8").tobytes() + marks.astype("<i8").tobytes()
     tail = b"".join([view[end : end + _END_BYTES], table, view[end + _END_BYTES :]])
     return pa.py_buffer(b"".join([view[:end], tail])), xxhash.xxh3_64_hexdigest(tail)
 
@@ -71,17 +72,17 @@ def read_page_table(ref: FileRef, tail: memoryview) -> PageTable | None:
     """
     if xxhash.xxh3_64_hexdigest(tail) != ref.tail_checksum:
         return None
-    end, batches = tail_start(ref), len(ref.metadata_ranges) - 2
+    end = tail_start(ref)
     table = tail[_END_BYTES:]
     if len(table) < _HEADER.size:
         raise _corrupt(ref, "its page table is cut")
-    magic, page, pages, times = _HEADER.unpack_from(table)
-    if magic != _MAGIC or page != PAGE_BYTES or pages != -(-end // PAGE_BYTES) or times not in (0, batches):
-        raise _corrupt(ref, f"it has no page table of {-(-end // PAGE_BYTES)} pages and {batches} record batches")
-    if len(table) < _HEADER.size + 8 * (pages + times):
+    magic, page, pages, marks = _HEADER.unpack_from(table)
+    if magic != _MAGIC or page != PAGE_BYTES or pages != -(-end // PAGE_BYTES):
+        raise _corrupt(ref, f"it has no page table of {-(-end // PAGE_BYTES)} pages")
+    if len(table) < _HEADER.size + 8 * (pages + marks):
         raise _corrupt(ref, "its page table is cut")
     checksums = np.frombuffer(table, "<u8", pages, _HEADER.size).copy()
-    return PageTable(end, checksums, np.frombuffer(table, "<i8", times, _HEADER.size + 8 * pages).copy())
+    return PageTable(end, checksums, np.frombuffer(table, "<i8", marks, _HEADER.size + 8 * pages).copy())
 
 
 def _corrupt(ref: FileRef, problem: str) -> CorruptError:

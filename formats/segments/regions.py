@@ -80,13 +80,12 @@ class VerifiedBytes:
         self._pending = bytearray(b"\1") * (-(-self._end // self._unit))
         self.complete = not self._pending
 
-    @property
-    def batch_times(self) -> Ints | None:
-        """The first ``valid_from`` of each record batch in epoch microseconds, where a page table has them."""
+    def marks(self, count: int) -> Ints | None:
+        """Return the marks of the page table (`PageTable`) if there are so many, else None."""
         if self._unit == REGION_BYTES:
             return None
-        times = self._page_table().times
-        return times if len(times) else None
+        marks = self._page_table().marks
+        return marks if len(marks) == count else None
 
     def verify(self, offset: int, length: int) -> None:
         """Check every region that overlaps [offset, offset+length) and was not checked before.

@@ -94,7 +94,7 @@ class Segment:
     @property
     def batch_times(self) -> Ints | None:
         """The first ``valid_from`` of each batch in epoch microseconds, where the file has them in a page table."""
-        return self._verified.batch_times
+        return self._verified.marks(len(self._batches))
 
     def batch_columns(self, number: int, names: Sequence[str]) -> tuple[list[pa.Array], int]:
         """Columns of one batch, and the size of those that are not views of the file."""
@@ -272,7 +272,13 @@ class Segment:
             starts = self.int64_rows("valid_from", first, first + block.rows)
             if np.any(starts[1:] < starts[:-1]):
                 raise corrupt(self.meta.file, f"rows {first} to {first + block.rows} are not sorted by valid_from")
+        marks = self.batch_times
         for number in range(len(self._batches)):
+            if (
+                marks is not None
+                and marks[number] != self.int64_rows("valid_from", *self._starts[number : number + 2])[0]
+            ):
+                raise corrupt(self.meta.file, f"its page table has another first valid_from of record batch {number}")
             ends = self._array(number, "valid_to")
             if not np.array_equal(ends.is_null().to_numpy(False), _int64_view(ends) == OPEN):
                 raise corrupt(self.meta.file, "the null slots of valid_to do not hold the open end")

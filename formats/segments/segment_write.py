@@ -65,18 +65,30 @@ def encode_segment(
     key_names: Sequence[str],
     late: Bools,
     key_groups: tuple[int, int],
+    compression: Compression | None = None,
+    paged: bool = False,
 ) -> tuple[pa.Buffer, SegmentMeta]:
-    """Encode a segment as `write_segment` does: the bytes of its file and the metadata for the commit."""
+    """Encode a segment as `write_segment` does: the bytes of its file and the metadata for the commit.
+
+    With ``compression``, it is encoded as `write_blocks` does, as one block. ``paged`` as in `encode_file`.
+    """
     encoded: list[pa.Buffer] = []
 
-    def encode(name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> FileRef:
-        data, ref = encode_file(name, schema, batches)
+    def encode(name: str, schema: pa.Schema, batches: Batches) -> FileRef:
+        data, ref = encode_file(name, schema, batches, paged=paged)
         encoded.append(data)
         return ref
 
-    meta = write_segment(
-        encode, name, table, role=role, tombstone=tombstone, key_names=key_names, late=late, key_groups=key_groups
-    )
+    if compression is None:
+        meta = write_segment(
+            encode, name, table, role=role, tombstone=tombstone, key_names=key_names, late=late, key_groups=key_groups
+        )
+    else:
+        meta = write_blocks(
+            encode, name, table.schema, [RowsOfBlock(table, late)], role=role, tombstone=tombstone, key_names=key_names,
+            compression=compression,
+        )  # fmt: skip
+        meta = replace(meta, key_groups=key_groups)
     return encoded[0], meta
 
 

@@ -18,7 +18,9 @@ from statestore.formats.errors import CorruptError
 from statestore.formats.places.object_cache import GAP_BYTES, PAGE_BYTES, REQUEST_BYTES, CachedObject, joined
 from statestore.formats.segments.compressed_write import CompressedBatches, Compression
 from statestore.formats.segments.ipc_file import encode_file, open_file, verify_column
-from statestore.formats.segments.regions import REGION_BYTES, VerifiedBytes, checksum_regions
+from statestore.formats.segments.key_index import encode_index
+from statestore.formats.segments.near_index import NearIndex
+from statestore.formats.segments.regions import REGION_BYTES, VerifiedBytes, checksum_regions, missing_parts
 from statestore.formats.segments.segment_meta import FileRef
 from statestore.formats.values.types import TIME
 
@@ -90,7 +92,7 @@ def test_a_file_without_times_has_none_in_its_table() -> None:
     only = pa.schema([SCHEMA.field("number")])
     data, ref = encoded(batches(3, only), only)
     assert ref.tail_checksum
-    assert VerifiedBytes(ref, Remote(data).object).batch_times is None
+    assert VerifiedBytes(ref, Remote(data).object).marks(3) is None
 
 
 def test_a_small_file_has_no_table() -> None:
@@ -104,8 +106,8 @@ def test_a_file_is_read_page_by_page() -> None:
     assert remote.asked == []
     assert verified.slice(5 * PAGE_BYTES + 7, 10).to_pybytes() == DATA[5 * PAGE_BYTES + 7 :][:10]
     assert remote.asked == [(END, len(DATA)), (5 * PAGE_BYTES, 6 * PAGE_BYTES)]
-    times = verified.batch_times
-    assert times is not None and times.tolist() == [0, 1_000_000, 2_000_000]
+    marks = verified.marks(3)
+    assert marks is not None and marks.tolist() == [0, 1_000_000, 2_000_000] and verified.marks(2) is None
     schema, found = open_file(verified)
     assert schema == SCHEMA and verify_column(verified, found[1], 0) == batches()[1].column(0)
     fetched = sum(stop - start for start, stop in remote.asked)
@@ -116,7 +118,7 @@ def test_a_file_is_read_page_by_page() -> None:
 
 def test_a_local_file_is_verified_by_the_regions_of_the_log() -> None:
     verified = VerifiedBytes(REF, pa.py_buffer(damaged(2 * REGION_BYTES + 5)))
-    assert verified.batch_times is None
+    assert verified.marks(3) is None
     verified.verify(0, 2 * REGION_BYTES)
     with pytest.raises(CorruptError, match=r"region 2 "):
         verified.verify(0, 2 * REGION_BYTES + 1)
@@ -154,7 +156,6 @@ def forged(place: int, form: str, value: Any) -> tuple[bytes, FileRef]:
         (16, "<I", 8192),
         (20, "<I", 1),
         (20, "<I", 1 << 31),
-        (24, "<I", 2),
         (24, "<I", 1 << 31),
     ],
 )
@@ -214,3 +215,37 @@ def test_an_object_that_this_process_put_is_not_fetched() -> None:
 )  # fmt: skip
 def test_ranges_of_requests(parts: Iterable[tuple[int, int]], requests: list[tuple[int, int]]) -> None:
     assert joined(parts) == requests
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_a_key_of_many_rows_does_not_mislead_a_look_up(grouped: bool) -> None:
+    """Hashes are not spread evenly over an index where keys have many rows; its marks say where each one is."""
+    random = np.random.default_rng(3)
+    hot = np.repeat(random.integers(0, 1 << 64, 12, np.uint64), 9_000)
+    hashes = random.permutation(np.concatenate([hot, random.integers(0, 1 << 64, 200_000, np.uint64)]))
+    data, ref = encode_index("a", hashes, grouped=grouped, paged=True)
+    remote = Remote(data.to_pybytes())
+    index = NearIndex(ref, remote.object, len(hashes))
+    absent = random.integers(0, 1 << 64, 3, np.uint64)
+    for wanted in [*hashes[::20_000], *absent, np.uint64(0), np.uint64((1 << 64) - 1), hashes.min(), hashes.max()]:
+        remote.object.fetch(missing_parts(ref, remote.object, index.near(int(wanted))))
+        remote.asked.clear()
+        found = index.find(int(wanted))
+        assert found == np.flatnonzero(hashes == wanted).tolist()
+        assert len(remote.asked) <= (2 if grouped else 0), remote.asked  # of a grouped index, the rows
+
+
+@pytest.mark.parametrize("marks", ["wrong", "reversed"])
+def test_marks_that_are_wrong_give_no_wrong_rows(marks: str) -> None:
+    hashes = np.random.default_rng(4).integers(0, 1 << 64, 150_000, np.uint64)
+    encoded_index, ref = encode_index("a", hashes, paged=True)
+    data, end = bytearray(encoded_index), ref.metadata_ranges[-1][0]
+    *_, pages, count = HEADER.unpack_from(data, end + 8)
+    at = end + 8 + HEADER.size + 8 * pages
+    stored = np.frombuffer(data, "<u8", count, at).copy()
+    forged = np.sort(hashes[:count]) if marks == "wrong" else stored[::-1]
+    data[at : at + 8 * count] = forged.tobytes()
+    ref = replace(ref, tail_checksum=xxhash.xxh3_64_hexdigest(bytes(data[end:])))
+    index = NearIndex(ref, Remote(bytes(data)).object, len(hashes))
+    for wanted in hashes[:300]:
+        assert index.find(int(wanted)) == np.flatnonzero(hashes == wanted).tolist()

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from statestore.catalog.upkeep.segment_output import REMOTE
+from statestore.catalog.commits.new_files import REMOTE
 from statestore.formats.places.locations import Location, parse_location
 
 VARIABLE = "STATESTORE_TEST_WAREHOUSES"
@@ -28,7 +28,8 @@ _AS_LARGE = {
     "statestore.catalog.log.storage_objects.WHOLE_BYTES": 0,
     "statestore.catalog.reads.fetching.SMALL_FILE_BYTES": 0,
     "statestore.catalog.reads.points.remote_lookup.SMALL_FILE_BYTES": 0,
-    "statestore.catalog.upkeep.segment_output.REMOTE": replace(REMOTE, batch_rows=8),
+    "statestore.catalog.commits.new_files.REMOTE": replace(REMOTE, batch_rows=8),
+    "statestore.catalog.commits.new_files.REMOTE_MIN_ROWS": 8,
 }
 
 
