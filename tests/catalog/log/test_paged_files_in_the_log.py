@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 import xxhash
-from obstore.store import MemoryStore
-from support.object_stores.doubles import object_storage
 from support.stores.log_entries import entry, segment
 
+from statestore.catalog.log.checkpoint_file import encode_log_checkpoint, read_log_checkpoint
 from statestore.catalog.log.entries import CommitEntry, decode_entry, encode_entry, entry_name
-from statestore.catalog.log.log_checkpoint import load_log_state, write_log_checkpoint
 from statestore.catalog.log.log_names import LOG_CHECKPOINTS
 from statestore.catalog.log.log_state import EMPTY, advance
+from statestore.catalog.log.storage import LocalStorage
 from statestore.formats.errors import CorruptError
 from statestore.formats.segments.compressed_write import CompressedBatches, Compression
 from statestore.formats.segments.ipc_file import encode_file
@@ -103,15 +103,13 @@ def test_a_forged_entry_is_refused(change: Any) -> None:
         decode_entry(entry_name(5), forged(change))
 
 
-def test_a_log_checkpoint_of_such_files_is_read_back() -> None:
-    storage = object_storage(MemoryStore(), "s")
-    log_state = EMPTY
+def test_a_log_checkpoint_of_such_files_is_read_back(tmp_path: Path) -> None:
+    storage, log_state = LocalStorage(tmp_path), EMPTY
     for version in range(3):
-        commit = paged_entry(version) if version == 1 else entry(version, store=STORE, added=())
-        storage.create(entry_name(version), encode_entry(commit))
-        log_state = advance(log_state, commit)
-    write_log_checkpoint(storage, log_state)
-    name = f"{LOG_CHECKPOINTS}{2:020d}.arrow"
-    assert b"log-checkpoint/4" in storage.read(name)
-    loaded = load_log_state(storage, store=STORE)
+        log_state = advance(
+            log_state, paged_entry(version) if version == 1 else entry(version, store=STORE, added=(), changelogs=())
+        )
+    data = encode_log_checkpoint(log_state, *log_state.versions.folded(storage, STORE))
+    assert b"log-checkpoint/4" in data
+    loaded = read_log_checkpoint(f"{LOG_CHECKPOINTS}{2:020d}.arrow", data)
     assert loaded.segments == log_state.segments and loaded.version == 2
