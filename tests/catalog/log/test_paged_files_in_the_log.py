@@ -105,11 +105,11 @@ def test_a_forged_entry_is_refused(change: Any) -> None:
 
 def test_a_log_checkpoint_of_such_files_is_read_back(tmp_path: Path) -> None:
     storage, log_state = LocalStorage(tmp_path), EMPTY
-    for version in range(3):
+    for version in range(12):
         log_state = advance(
-            log_state, paged_entry(version) if version == 1 else entry(version, store=STORE, added=(), changelogs=())
+            log_state, paged_entry(version) if version == 11 else entry(version, store=STORE, added=(), changelogs=())
         )
     data = encode_log_checkpoint(log_state, *log_state.versions.folded(storage, STORE))
     assert b"log-checkpoint/4" in data
-    loaded = read_log_checkpoint(f"{LOG_CHECKPOINTS}{2:020d}.arrow", data)
-    assert loaded.segments == log_state.segments and loaded.version == 2
+    loaded = read_log_checkpoint(f"{LOG_CHECKPOINTS}{11:020d}.arrow", data)
+    assert loaded.segments == log_state.segments and loaded.version == 11
