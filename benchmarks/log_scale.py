@@ -3,9 +3,9 @@
     python benchmarks/log_scale.py            log states of 1,000, 10,000 and 100,000 segments
     python benchmarks/log_scale.py --quick    up to 1,000
 
-A segment of closed rows is written as compaction writes it, as large as it makes them by default, and a log state
-names it many times under other names, with times that follow each other. So everything is as in a real store but the
-number of segments. Nothing is read from a disk. Each line is measured in a process of its own.
+A segment of closed rows is written as compaction writes it into an object store, as large as it makes them by default,
+and a log state names it many times under other names, with times that follow each other. So everything is as in a real
+store but the number of segments. Nothing is read from a disk. Each line is measured in a process of its own.
 
 ``encode`` and ``decode`` lines are of one log checkpoint; memory is what the process has more than before. ``plan`` is
 a read as of a moment: the first one makes statistics of all blocks, and each further commit has them made again of the
@@ -32,6 +32,7 @@ import pyarrow as pa
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.loads.stream import Shape, Stream
+from statestore.catalog.commits.new_files import REMOTE
 from statestore.catalog.log.checkpoint_file import encode_log_checkpoint, read_log_checkpoint
 from statestore.catalog.log.entries import CommitEntry
 from statestore.catalog.log.log_names import log_checkpoint_name
@@ -40,7 +41,6 @@ from statestore.catalog.log.version_chunks import SCHEMA, VersionChunks
 from statestore.catalog.log.versions import versions_from
 from statestore.catalog.reads.pieces.block_statistics import BlockStatistics
 from statestore.catalog.upkeep.compaction_rules import DEFAULT
-from statestore.catalog.upkeep.segment_output import COLD
 from statestore.formats.segments.ipc_file import Batches, encode_file
 from statestore.formats.segments.key_index import KeyIndex, entries_batch
 from statestore.formats.segments.segment_meta import ClosureSlice, FileRef, SegmentMeta
@@ -56,7 +56,7 @@ def report(**fields: Any) -> None:
 
 
 def closed_segment(rows: int) -> SegmentMeta:
-    """The metadata of a segment of ended rows, compressed, in one block, with its index."""
+    """The metadata of a segment of ended rows, compressed, in blocks of the least size, with its index."""
     stream = Stream(Shape(rows // 4, 4, rows // 4 * 4), 1)
     rows = stream.shape.events
     values = stream.rows(np.arange(rows)).drop_columns(["timestamp"])
@@ -68,11 +68,14 @@ def closed_segment(rows: int) -> SegmentMeta:
     table = table.append_column("_split", pa.array(np.zeros(rows, bool)))
 
     def write(name: str, schema: pa.Schema, batches: Batches) -> FileRef:
-        return encode_file(name, schema, batches)[1]
+        return encode_file(name, schema, batches, paged=True)[1]
 
+    each = DEFAULT.block_rows
+    pieces = [table.slice(first, each) for first in range(0, rows, each)]
+    blocks = [RowsOfBlock(piece, np.zeros(piece.num_rows, np.bool_)) for piece in pieces]
     meta = write_blocks(
-        write, new_name(".arrow"), table.schema, [RowsOfBlock(table, np.zeros(rows, np.bool_))], role="closed",
-        tombstone=False, key_names=["item"], compression=COLD,
+        write, new_name(".arrow"), table.schema, blocks, role="closed", tombstone=False, key_names=["item"],
+        compression=REMOTE,
     )  # fmt: skip
     index = KeyIndex.build(hash_keys([values["item"].combine_chunks()]))
     batch = entries_batch(index.hashes, index.rows)

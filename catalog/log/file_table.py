@@ -53,10 +53,8 @@ class FileTable:
         number = self._numbers.get(ref)
         if number is None:
             number = self._numbers[ref] = len(self.json)
-            if ref.tail_checksum:
-                self.json.append([ref.name, ref.bytes, ref.checksums, _places(ref), ref.tail_checksum])
-            else:
-                self.json.append([ref.name, ref.bytes, ref.checksums, [list(pair) for pair in ref.metadata_ranges]])
+            tail = [ref.tail_checksum] if ref.tail_checksum else []
+            self.json.append([ref.name, ref.bytes, ref.checksums, [list(pair) for pair in ref.metadata_ranges], *tail])
         return number
 
     def segment(self, meta: SegmentMeta) -> dict[str, Any]:
@@ -80,31 +78,9 @@ def files_from_json(data: Any) -> list[FileRef]:
     return [_file_of_list(*file) for file in data]
 
 
-def _file_of_list(name: Any, length: Any, checksums: Any, places: Any, tail_checksum: str = "") -> FileRef:
-    ranges = _ranges(length, *places) if tail_checksum else places
+def _file_of_list(name: Any, length: Any, checksums: Any, ranges: Any, tail_checksum: str = "") -> FileRef:
     fields = {"name": name, "bytes": length, "checksums": checksums, "metadata_ranges": ranges}
     return file_ref_from_json({**fields, "tail_checksum": tail_checksum})
-
-
-def _places(ref: FileRef) -> list[Any]:
-    """Return the metadata ranges of a file with a page table in fewer characters: the length of the first, that of each
-    batch's framing, or one number if they are equal, and the lengths of the bodies of the batches.
-    """
-    (_, first), *batches, (end, _) = ref.metadata_ranges
-    framings = [length for _, length in batches]
-    stops = [*(start for start, _ in batches[1:]), end]
-    bodies = [stop - start - length for (start, length), stop in zip(batches, stops, strict=True)] if batches else []
-    return [first, framings[0] if len(set(framings)) == 1 else framings, bodies]
-
-
-def _ranges(size: int, first: int, framings: int | list[int], bodies: list[int]) -> list[tuple[int, int]]:
-    """Return the metadata ranges of which `_places` made these numbers."""
-    lengths = framings if isinstance(framings, list) else [framings] * len(bodies)
-    ranges, at = [(0, first)], first
-    for length, body in zip(lengths, bodies, strict=True):
-        ranges.append((at, length))
-        at += length + body
-    return [*ranges, (at, size - at)]
 
 
 def segments_from_json(data: Iterable[dict[str, Any]], files: list[FileRef]) -> tuple[SegmentMeta, ...]:

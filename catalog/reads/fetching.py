@@ -48,7 +48,7 @@ def fetch_searched(
         if meta.file.bytes <= SMALL_FILE_BYTES:
             wanted.append((meta.file, None))
         elif has_short_batches(meta) and not meta.file.tail_checksum:
-            wanted.append((meta.file, [*framing(meta), *batch_spans(meta, [(start, stop)])]))
+            wanted.append((meta.file, [*framing(meta), *batch_spans(files, meta, [(start, stop)])]))
         else:
             wanted.append((meta.file, framing(meta)))
             narrow.setdefault(meta.name, (meta, []))[1].append((start, stop))
@@ -57,7 +57,7 @@ def fetch_searched(
     for meta, rows in narrow.values():
         file = files.open_segment(meta)
         if has_short_batches(meta):
-            found.append((meta.file, batch_spans(meta, [_started(file, moment, *each) for each in rows])))
+            found.append((meta.file, batch_spans(files, meta, [_started(file, moment, *each) for each in rows])))
         else:
             found.append((meta.file, [each for rs in rows for each in file.ranges(("valid_from",), *rs)]))
     files.fetch_ahead(found)
@@ -94,8 +94,12 @@ def fetch_rows(
         else:
             narrow.append((meta, start, stop))
     metas = [(segments[name].meta, rows) for name, rows in whole.items()]
+    # Where the batches lie is in the file itself, unless the commit says it, or all of them are needed.
+    files.fetch_ahead(
+        [(meta.file, framing(meta)) for meta, rows in metas if _places_are_in_file(meta) and not _are_all(meta, rows)]
+    )
     wanted: list[tuple[FileRef, Ranges]] = [
-        (meta.file, [*framing(meta), *batch_spans(meta, rows)]) for meta, rows in metas
+        (meta.file, [*framing(meta), *batch_spans(files, meta, rows)]) for meta, rows in metas
     ]
     files.fetch_ahead(wanted + _closures(segments.values()))
     if narrow:
@@ -118,7 +122,7 @@ def _closures(segments: Iterable[SegmentWithClosures]) -> list[tuple[FileRef, Ra
 
 def has_short_batches(meta: SegmentMeta) -> bool:
     """Return whether columns lie in pieces all over the file."""
-    return any(block.batch_rows < block.rows for block in meta.blocks)
+    return _places_are_in_file(meta) or any(block.batch_rows < block.rows for block in meta.blocks)
 
 
 def framing(meta: SegmentMeta) -> list[tuple[int, int]]:
@@ -127,15 +131,32 @@ def framing(meta: SegmentMeta) -> list[tuple[int, int]]:
     return [ranges[0], ranges[-1]] if ranges and has_short_batches(meta) else list(ranges)
 
 
-def batch_spans(meta: SegmentMeta, parts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return (offset, length) of the batches with the rows of each part [start, stop)."""
+def batch_spans(files: SegmentFiles, meta: SegmentMeta, parts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return (offset, length) of the batches with the rows of each part [start, stop).
+
+    Where the batches lie is read from the file if the commit does not say it.
+    """
+    if not parts or _are_all(meta, parts):
+        return [(0, meta.file.bytes)] if parts else []
     ends = _batch_ends(meta)
-    begins = [offset for offset, _ in meta.file.metadata_ranges[1:]]  # of each batch, and of the footer
+    if _places_are_in_file(meta):
+        begins = files.open_segment(meta).batch_offsets
+    else:
+        begins = [offset for offset, _ in meta.file.metadata_ranges[1:]]  # of each batch, and of the footer
     if len(begins) != len(ends) + 1 or not ends:
         return [(0, meta.file.bytes)]  # not as a commit describes segments: opening the file reports it
     last = len(ends) - 1
     spans = [(min(bisect_right(ends, start), last), min(bisect_left(ends, stop), last)) for start, stop in parts]
     return [(begins[first], begins[end + 1] - begins[first]) for first, end in spans]
+
+
+def _places_are_in_file(meta: SegmentMeta) -> bool:
+    return bool(meta.blocks and meta.file.tail_checksum) and len(meta.file.metadata_ranges) == 2
+
+
+def _are_all(meta: SegmentMeta, parts: Sequence[tuple[int, int]]) -> bool:
+    """Return whether parts, which do not overlap, have all rows of a segment."""
+    return sum(stop - start for start, stop in parts) >= meta.rows
 
 
 def _batch_ends(meta: SegmentMeta) -> list[int]:

@@ -40,7 +40,8 @@ Batches = Iterable[pa.RecordBatch] | CompressedBatches
 def encode_file(name: str, schema: pa.Schema, batches: Batches, *, paged: bool = False) -> tuple[pa.Buffer, FileRef]:
     """Encode batches as an Arrow IPC file; returns its bytes and its reference with checksums.
 
-    With ``paged``, a file that is longer than `PAGED_FILE_BYTES` gets a page table.
+    With ``paged``, a file that is longer than `PAGED_FILE_BYTES` gets a page table, and if it is compressed, the places
+    of its batches are there and not in the reference.
     """
     marks: list[Ints] = [np.empty(0, np.int64)]
     if paged:
@@ -57,9 +58,11 @@ def encode_file(name: str, schema: pa.Schema, batches: Batches, *, paged: bool =
     starts, body_end = _write_all(sink, sink, schema, batches)
     data = sink.getvalue() if buffer is None else buffer.slice(0, sink.tell())
     tail_checksum = ""
-    if paged and data.size > PAGED_FILE_BYTES:
-        data, tail_checksum = with_page_table(data, body_end, np.concatenate(marks))
     ranges = metadata_ranges(data, starts, body_end)
+    if paged and data.size > PAGED_FILE_BYTES:
+        in_table = ranges[1:-1] if isinstance(batches, CompressedBatches) else ()  # many short ones
+        data, tail_checksum = with_page_table(data, body_end, np.concatenate(marks), in_table)
+        ranges = (*(ranges[:1] if in_table else ranges[:-1]), (body_end, data.size - body_end))
     return data, FileRef(name, data.size, checksum_regions(data), ranges, tail_checksum)
 
 
@@ -177,7 +180,7 @@ def open_batches(
     ``rows``: (rows, rows of each batch but the last) of each block, by the commit. ``may_be_coded`` says whether files
     of a schema may have coded numbers. Otherwise as `open_file`.
     """
-    ref, ranges = verified.ref, verified.ref.metadata_ranges
+    ref, ranges = verified.ref, verified.metadata_ranges
     if not rows or any(block < 1 or each < 1 for block, each in rows):
         raise corrupt(ref, "the commit does not say how many rows its record batches have")
     batches = sum(-(-block // each) for block, each in rows)
@@ -340,7 +343,7 @@ def _read_schema(verified: VerifiedBytes, check: Callable[[pa.Schema], None]) ->
 def _messages(verified: VerifiedBytes) -> Iterator[tuple[int, int, int]]:
     """Yield (start, length of the framing, end) of each record batch; they follow each other without gaps."""
     ref = verified.ref
-    (_, expected), *middle, (footer, _) = ref.metadata_ranges
+    (_, expected), *middle, (footer, _) = verified.metadata_ranges
     ends = [start for start, _ in middle[1:]] + [footer]
     for (start, length), end in zip(middle, ends, strict=True):
         if start != expected or not start + length <= end <= verified.data.size:

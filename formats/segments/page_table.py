@@ -8,6 +8,7 @@ Arrow, which no Arrow reader looks at. The log has the checksum of this end of t
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +25,7 @@ from statestore.formats.segments.segment_meta import FileRef
 PAGED_FILE_BYTES = 1 << 20  # a file that is not larger is fetched whole, and has no table
 MARKED_ENTRIES = 2048  # of a key index, from one mark to the next
 _END_BYTES = 8  # the marker behind the last record batch, with which the end of a file begins
-_HEADER = struct.Struct("<8sIII4x")
+_HEADER = struct.Struct("<8sIIII")
 _MAGIC = b"SSPAGES\x01"
 
 
@@ -34,26 +35,30 @@ class PageTable:
 
     The last page may be shorter than PAGE_BYTES. Marks are, of a segment, the first ``valid_from`` of each record batch
     in epoch microseconds; of a key index, each hash that is MARKED_ENTRIES behind the last one; else there are none.
+    ``framings`` are the metadata ranges of the record batches where the commit does not have them.
     """
 
     end: int
     checksums: npt.NDArray[np.uint64]
     marks: Ints
+    framings: tuple[tuple[int, int], ...]
 
     def checksum(self, page: int) -> str:
         """Return the checksum of a page in 16 hex digits."""
         return f"{int(self.checksums[page]):016x}"
 
 
-def with_page_table(data: pa.Buffer, end: int, marks: Ints) -> tuple[pa.Buffer, str]:
+def with_page_table(
+    data: pa.Buffer, end: int, marks: Ints, framings: Sequence[tuple[int, int]]
+) -> tuple[pa.Buffer, str]:
     """Return the bytes of an Arrow file with a page table, and the checksum of all of them behind the batches.
 
     ``end``: the position behind the last record batch.
     """
     view = memoryview(data)
     pages = [xxhash.xxh3_64_intdigest(view[at : min(at + PAGE_BYTES, end)]) for at in range(0, end, PAGE_BYTES)]
-    table = _HEADER.pack(_MAGIC, PAGE_BYTES, len(pages), len(marks))
-    table += np.array(pages, "<u8").tobytes() + marks.astype("<i8").tobytes()
+    table = _HEADER.pack(_MAGIC, PAGE_BYTES, len(pages), len(marks), len(framings))
+    table += np.array(pages, "<u8").tobytes() + marks.astype("<i8").tobytes() + np.array(framings, "<i8").tobytes()
     tail = b"".join([view[end : end + _END_BYTES], table, view[end + _END_BYTES :]])
     return pa.py_buffer(b"".join([view[:end], tail])), xxhash.xxh3_64_hexdigest(tail)
 
@@ -76,13 +81,15 @@ def read_page_table(ref: FileRef, tail: memoryview) -> PageTable | None:
     table = tail[_END_BYTES:]
     if len(table) < _HEADER.size:
         raise _corrupt(ref, "its page table is cut")
-    magic, page, pages, marks = _HEADER.unpack_from(table)
+    magic, page, pages, marks, batches = _HEADER.unpack_from(table)
     if magic != _MAGIC or page != PAGE_BYTES or pages != -(-end // PAGE_BYTES):
         raise _corrupt(ref, f"it has no page table of {-(-end // PAGE_BYTES)} pages")
-    if len(table) < _HEADER.size + 8 * (pages + marks):
+    if len(table) < _HEADER.size + 8 * (pages + marks + 2 * batches):
         raise _corrupt(ref, "its page table is cut")
     checksums = np.frombuffer(table, "<u8", pages, _HEADER.size).copy()
-    return PageTable(end, checksums, np.frombuffer(table, "<i8", marks, _HEADER.size + 8 * pages).copy())
+    at = _HEADER.size + 8 * pages
+    framings = np.frombuffer(table, "<i8", 2 * batches, at + 8 * marks).reshape(-1, 2).tolist()
+    return PageTable(end, checksums, np.frombuffer(table, "<i8", marks, at).copy(), tuple(map(tuple, framings)))
 
 
 def _corrupt(ref: FileRef, problem: str) -> CorruptError:

@@ -80,6 +80,14 @@ class VerifiedBytes:
         self._pending = bytearray(b"\1") * (-(-self._end // self._unit))
         self.complete = not self._pending
 
+    @property
+    def metadata_ranges(self) -> tuple[tuple[int, int], ...]:
+        """The metadata ranges of the file (`FileRef`), those of the batches from the page table if it has them."""
+        ranges = self.ref.metadata_ranges
+        if len(ranges) != 2 or not self.ref.tail_checksum:
+            return ranges
+        return (ranges[0], *self._page_table().framings, ranges[1])
+
     def marks(self, count: int) -> Ints | None:
         """Return the marks of the page table (`PageTable`) if there are so many, else None."""
         if self._unit == REGION_BYTES:
@@ -99,6 +107,8 @@ class VerifiedBytes:
         unit, pending = self._unit, self._pending
         if unit == PAGE_BYTES and self._table is None:
             self._page_table()
+        if offset >= self._end:  # verified with the table
+            return
         region = pending.find(1, offset // unit)
         last = (min(offset + length, self._end) - 1) // unit
         if 0 <= region <= last and self._cached is not None:
@@ -138,17 +148,21 @@ class VerifiedBytes:
 
     def _page_table(self) -> PageTable:
         """Return the page table, which is fetched and verified when it is first needed."""
-        if self._table is None:
-            assert self._cached is not None
+        if self._table is not None:
+            return self._table
+        end = tail_start(self.ref)
+        if self._cached is None:
+            self._table = read_page_table(self.ref, self._view[end:])
+        else:
             self._table = known_table(self.ref, self._cached)
             if self._table is None:
-                self._cached.fetch([(self._end, self.ref.bytes)])
+                self._cached.fetch([(end, self.ref.bytes)])
                 self._table = known_table(self.ref, self._cached)
         if self._table is None:
-            actual = xxhash.xxh3_64_hexdigest(self._view[self._end :])
+            actual = xxhash.xxh3_64_hexdigest(self._view[end:])
             raise corrupt(
                 self.ref,
-                f"its end (bytes {self._end} to {self.ref.bytes}) has checksum {actual}, the commit says "
+                f"its end (bytes {end} to {self.ref.bytes}) has checksum {actual}, the commit says "
                 f"{self.ref.tail_checksum}",
             )
         return self._table

@@ -92,6 +92,11 @@ class Segment:
         return self._starts[:-1]
 
     @property
+    def batch_offsets(self) -> list[int]:
+        """The place of each batch in the file, and that of the end of the last."""
+        return [offset for offset, _ in self._verified.metadata_ranges[1:]]
+
+    @property
     def batch_times(self) -> Ints | None:
         """The first ``valid_from`` of each batch in epoch microseconds, where the file has them in a page table."""
         return self._verified.marks(len(self._batches))

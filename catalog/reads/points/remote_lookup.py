@@ -178,7 +178,10 @@ class RemoteLookup:
         closed: Sequence[tuple[SegmentMeta, list[int]]] = (),
     ) -> None:
         """Fetch cells of these columns and rows, the whole batch of a row where it is short, and closures."""
-        spans = [batch_spans(meta, [(row, row + 1)])[0] if has_short_batches(meta) else None for meta, _, row in rows]
+        spans = [
+            batch_spans(self._files, meta, [(row, row + 1)])[0] if has_short_batches(meta) else None
+            for meta, _, row in rows
+        ]
         long = [(meta, [(span[0], 1)]) for (meta, *_), span in zip(rows, spans, strict=True) if _is_long(span)]
         if long:  # the message of a batch says where its columns lie
             self._fetch(long)

@@ -32,21 +32,15 @@ def paged_file(name: str, compressed: bool) -> FileRef:
     ]
     given = CompressedBatches(batches, Compression(least_saving=0.99)) if compressed else batches
     ref = encode_file(name, schema, given, paged=True)[1]
-    assert ref.tail_checksum and len(ref.metadata_ranges) == 5
+    assert ref.tail_checksum and len(ref.metadata_ranges) == (2 if compressed else 5)
     return ref
 
 
 def paged_entry(version: int = 5) -> CommitEntry:
-    """An entry with a file of three batches, one of uneven framings, an index with a page table, and a plain one."""
+    """An entry with two segments and an index that have page tables, and a segment that has none."""
     metas = [replace(segment(number), file=paged_file(segment(number).name, bool(number % 2))) for number in (1, 2)]
     assert metas[0].index is not None
-    uneven = metas[0].file.metadata_ranges
-    (at, length), *rest = uneven[1:]
-    metas[0] = replace(
-        metas[0],
-        file=replace(metas[0].file, metadata_ranges=(uneven[0], (at, length + 8), *rest)),
-        index=paged_file(metas[0].index.name, False),
-    )
+    metas[0] = replace(metas[0], index=paged_file(metas[0].index.name, False))
     return entry(version, store=STORE, added=(*metas, segment(3)))
 
 
@@ -60,17 +54,6 @@ def test_an_entry_survives_the_round_trip_in_format_5() -> None:
 def test_only_entries_with_page_tables_have_format_5() -> None:
     plain = entry(5, store=STORE, added=(segment(3),))
     assert json.loads(encode_entry(plain))["commit"]["format"] == 3
-
-
-def test_places_of_batches_take_few_characters() -> None:
-    ref = paged_file("segments/" + "a" * 32 + ".arrow", True)
-    many = replace(
-        ref, metadata_ranges=((0, 700), *((700 + 90_000 * n, 640) for n in range(200)), (700 + 90_000 * 200, 99)),
-        bytes=700 + 90_000 * 200 + 99, checksums="0" * 16 * 18,
-    )  # fmt: skip
-    original = entry(5, store=STORE, added=(replace(segment(1), file=many, index=None),))
-    assert decode_entry(entry_name(5), encode_entry(original)) == original
-    assert len(encode_entry(original)) < 200 * 7 + 2_000
 
 
 def forged(change: Any) -> bytes:
@@ -89,13 +72,9 @@ def forged(change: Any) -> bytes:
         lambda c: c["files"][0].__setitem__(4, "0" * 15),
         lambda c: c["files"][0].__setitem__(4, "x" * 16),
         lambda c: c["files"][0].__setitem__(4, 7),
-        lambda c: c["files"][0].__setitem__(3, []),
-        lambda c: c["files"][0].__setitem__(3, [[0, 10], [10, 10]]),
-        lambda c: c["files"][0][3].__setitem__(0, -1),
         lambda c: c["files"][0][3].__setitem__(0, "a"),
-        lambda c: c["files"][0][3].__setitem__(1, [1]),
-        lambda c: c["files"][0][3].__setitem__(2, [1 << 62, 1 << 62, 1 << 62]),
-        lambda c: c["files"][0][3].__setitem__(2, None),
+        lambda c: c["files"][0][3].__setitem__(1, [-1, 10]),
+        lambda c: c["files"][0][3].__setitem__(1, [0, 1 << 62]),
     ],
 )
 def test_a_forged_entry_is_refused(change: Any) -> None:

@@ -17,7 +17,13 @@ from pyarrow import ipc
 from statestore.formats.errors import CorruptError
 from statestore.formats.places.object_cache import GAP_BYTES, PAGE_BYTES, REQUEST_BYTES, CachedObject, joined
 from statestore.formats.segments.compressed_write import CompressedBatches, Compression
-from statestore.formats.segments.ipc_file import encode_file, open_file, verify_column
+from statestore.formats.segments.ipc_file import (
+    encode_file,
+    open_batches,
+    open_file,
+    verify_column,
+    verify_stored_column,
+)
 from statestore.formats.segments.key_index import encode_index
 from statestore.formats.segments.near_index import NearIndex
 from statestore.formats.segments.regions import REGION_BYTES, VerifiedBytes, checksum_regions, missing_parts
@@ -26,7 +32,7 @@ from statestore.formats.values.types import TIME
 
 ROWS = 70_000
 SCHEMA = pa.schema([pa.field("number", pa.int64()), pa.field("valid_from", TIME)])
-HEADER = struct.Struct("<8sIII4x")
+HEADER = struct.Struct("<8sIIII")
 
 
 def batches(count: int = 3, schema: pa.Schema = SCHEMA) -> list[pa.RecordBatch]:
@@ -69,8 +75,8 @@ def test_the_table_is_as_the_format_says() -> None:
     tail = DATA[END:]
     assert REF.tail_checksum == xxhash.xxh3_64_hexdigest(tail)
     assert tail[:8] == b"\xff\xff\xff\xff\0\0\0\0"
-    magic, size, pages, times = HEADER.unpack_from(tail, 8)
-    assert (magic, size, pages, times) == (b"SSPAGES\x01", 16_384, -(-END // 16_384), 3)
+    magic, size, pages, marks, framings = HEADER.unpack_from(tail, 8)
+    assert (magic, size, pages, marks, framings) == (b"SSPAGES\x01", 16_384, -(-END // 16_384), 3, 0)
     checksums = struct.unpack_from(f"<{pages}Q", tail, 8 + HEADER.size)
     for page, checksum in enumerate(checksums):
         part = DATA[page * size : min((page + 1) * size, END)]
@@ -157,6 +163,7 @@ def forged(place: int, form: str, value: Any) -> tuple[bytes, FileRef]:
         (20, "<I", 1),
         (20, "<I", 1 << 31),
         (24, "<I", 1 << 31),
+        (28, "<I", 1 << 31),
     ],
 )
 def test_a_forged_table_is_refused(place: int, form: str, value: Any) -> None:
@@ -240,7 +247,7 @@ def test_marks_that_are_wrong_give_no_wrong_rows(marks: str) -> None:
     hashes = np.random.default_rng(4).integers(0, 1 << 64, 150_000, np.uint64)
     encoded_index, ref = encode_index("a", hashes, paged=True)
     data, end = bytearray(encoded_index), ref.metadata_ranges[-1][0]
-    *_, pages, count = HEADER.unpack_from(data, end + 8)
+    *_, pages, count, _ = HEADER.unpack_from(data, end + 8)
     at = end + 8 + HEADER.size + 8 * pages
     stored = np.frombuffer(data, "<u8", count, at).copy()
     forged = np.sort(hashes[:count]) if marks == "wrong" else stored[::-1]
@@ -249,3 +256,34 @@ def test_marks_that_are_wrong_give_no_wrong_rows(marks: str) -> None:
     index = NearIndex(ref, Remote(bytes(data)).object, len(hashes))
     for wanted in hashes[:300]:
         assert index.find(int(wanted)) == np.flatnonzero(hashes == wanted).tolist()
+
+
+@pytest.mark.parametrize("place", ["object", "disk"])
+def test_places_of_compressed_batches_are_in_the_table(place: str) -> None:
+    data, ref = encoded(CompressedBatches(batches(), Compression()))
+    assert len(ref.metadata_ranges) == 2
+    remote = Remote(data)
+    verified = VerifiedBytes(ref, remote.object if place == "object" else pa.py_buffer(data))
+    _, found = open_batches(verified, lambda schema: None, [(3 * ROWS, ROWS)])
+    assert [batch.num_rows for batch in found] == [ROWS] * 3
+    fetched = sum(stop - start for start, stop in remote.asked)
+    assert fetched <= PAGE_BYTES + ref.metadata_ranges[-1][1] + 2 * 8  # the schema and the end
+    for batch, expected in zip(found, batches(), strict=True):
+        assert verify_stored_column(verified, batch, 0)[0] == expected.column(0)
+    assert (verified.metadata_ranges[0], verified.metadata_ranges[-1]) == ref.metadata_ranges
+
+
+@pytest.mark.parametrize("place", ["object", "disk"])
+@pytest.mark.parametrize("value", [-1, 0, 8, 1 << 40, -(1 << 63)])
+@pytest.mark.parametrize("number", range(6))
+def test_forged_places_of_batches_are_refused(place: str, value: int, number: int) -> None:
+    data, ref = encoded(CompressedBatches(batches(), Compression()))
+    forged, end = bytearray(data), ref.metadata_ranges[-1][0]
+    *_, pages, marks, _ = HEADER.unpack_from(data, end + 8)
+    struct.pack_into("<q", forged, end + 8 + HEADER.size + 8 * (pages + marks + number), value)
+    ref = replace(ref, tail_checksum=xxhash.xxh3_64_hexdigest(bytes(forged[end:])))
+    ref = replace(ref, checksums=checksum_regions(pa.py_buffer(bytes(forged))))
+    verified = VerifiedBytes(ref, Remote(bytes(forged)).object if place == "object" else pa.py_buffer(bytes(forged)))
+    with pytest.raises(CorruptError, match="SEGMENT_CORRUPT"):
+        for batch in open_batches(verified, lambda schema: None, [(3 * ROWS, ROWS)])[1]:
+            verify_stored_column(verified, batch, 0)
