@@ -13,7 +13,7 @@ import pytest
 from support.keyed.keyed_backends import catalog_of, refused
 from support.keyed.keyed_gates import KINDS, fill, reopened
 from support.keyed.keyed_model import Tasks
-from support.keyed.keyed_places import DIRECTORY, MEMORY, S3, in_places
+from support.places import DIRECTORY, MEMORY, S3, in_places
 
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots import stored_objects
