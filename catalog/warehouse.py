@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,6 +14,7 @@ from statestore.catalog.describe.metadata_table import TABLES
 from statestore.catalog.describe.table_summary import TableInfo, TableSummary
 from statestore.catalog.engines.engine_states import EngineStates
 from statestore.catalog.engines.engine_table import EngineTable
+from statestore.catalog.engines.located_states import one_state, selected_states, served_states, states_at, states_in
 from statestore.catalog.keyed.tables.keyed_source import KeyedOpening
 from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec
 from statestore.catalog.reads.table import Table
@@ -29,20 +30,13 @@ from statestore.catalog.store_tables import (
     stored_table,
 )
 from statestore.catalog.store_upkeep import Upkeep
-from statestore.formats.engine import DescribesStates, Engine
+from statestore.formats.engine import DescribesStates
 from statestore.formats.engine_arguments import engine_options_of
-from statestore.formats.engines import (
-    EngineOpening,
-    describe_only,
-    engine_of_scheme,
-    engine_options,
-    expected,
-    recognised,
-)
+from statestore.formats.engines import describe_only, engine_options, expected
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError, UnsupportedError, shown
 from statestore.formats.places.disk_errors import disk_errors
-from statestore.formats.places.folder import Folder, folder_at
+from statestore.formats.places.folder import Folder
 from statestore.formats.places.locations import Location, is_object_store, parse_location
 from statestore.formats.places.object_clients import MARKER
 from statestore.formats.state_table import StateTable
@@ -228,14 +222,14 @@ def open_warehouse(path: str | os.PathLike[str], options: Mapping[str, str] | No
     INVALID_LOCATION or NO_ACCESS; UnsupportedError UNSUPPORTED_PATH.
     """
     location = parse_location(path)
-    served = _served_states(location, options or {})
+    served = served_states(location, options or {})
     if served is not None:
         return Warehouse(served.location, served)
-    one = _one_state(location, options or {})
+    one = one_state(location, options or {})
     if one is not None:
         return Warehouse(location.parent, one)
     if options:
-        return Warehouse(location, _selected_state(location, options))
+        return Warehouse(location, selected_states(location, options))
     if not location.is_local:
         return _warehouse_elsewhere(location)
     root = Path(location.path)
@@ -247,7 +241,7 @@ def open_warehouse(path: str | os.PathLike[str], options: Mapping[str, str] | No
         if (root / STORE_FILE).is_file():
             whole = root.resolve()
             return Warehouse(location, _OneStore(Location(str(whole.parent)), (whole.name,), location))
-        engine_state = _engine_state(location)
+        engine_state = states_at(location)
         if engine_state is not None:
             return Warehouse(location, engine_state)
         stores = tuple(Catalog(location).stores())
@@ -268,20 +262,20 @@ def open_table(path: str | os.PathLike[str], options: Mapping[str, str] | None =
     """
     location, given = parse_location(path), dict(options or {})
     described = given if describe_only(given) else {}
-    served = _served_states(location, given)
+    served = served_states(location, given)
     if served is not None:
         return served.only() if served.one is None else served.open(location.path)
     folder = None if location.is_local else listed_folder(location)
     names_state = any(engine_options(name) for name in given)
     if folder is not None and not names_state and is_object_store(location) and has_store(location, folder):
         return stored_table(location)
-    engine_state = _engine_state(location, given, optional=bool(described), folder=folder)
+    engine_state = states_at(location, given, optional=bool(described), folder=folder)
     if engine_state is not None:
         return engine_state.only()
     root = Path(location.path)
     with disk_errors("look at", root):
         is_store = location.is_local and (root / STORE_FILE).is_file()
-        within = None if is_store else _engine_state(location.parent, described)
+        within = None if is_store else states_at(location.parent, described)
         if within is not None:
             return Warehouse(location.parent, within).open(location.name)
         if not location.is_local:
@@ -334,93 +328,16 @@ def _warehouse_elsewhere(location: Location) -> Warehouse:
         names = names_in(location, folder)
         if location.path and STORE_FILE in names:
             return Warehouse(location, _OneStore(location.parent, (location.name,), location))
-        engine_state = None if MARKER in names else _engine_state_in(folder, location)
+        engine_state = None if MARKER in names else states_in(folder, location)
         if engine_state is None and (MARKER in names or has_copied_stores(location, folder)):
             stores = tuple(Catalog(location).stores())
             if stores:
                 return Warehouse(location, _Stores(location, stores))
     else:
-        engine_state = _engine_state_in(folder, location)
+        engine_state = states_in(folder, location)
     if engine_state is None:
         raise _no_state(location, folder)
     return Warehouse(location, engine_state)
-
-
-def _engine_state(
-    location: Location,
-    options: Mapping[str, str] | None = None,
-    *,
-    optional: bool = False,
-    folder: Folder | None = None,
-) -> EngineStates | None:
-    """Return the state of an engine at a location, whose ``folder`` may be listed already; None if there is none.
-
-    Raises InvalidInputError STATE_SELECTION for options of an engine whose state is not at the location; with
-    ``optional``, it may be elsewhere.
-    """
-    folder = folder or folder_at(location).remembering()
-    if optional and recognised(folder) is None:
-        return None
-    return _engine_state_in(folder, location, options)
-
-
-def _engine_state_in(
-    folder: Folder, location: Location, options: Mapping[str, str] | None = None
-) -> EngineStates | None:
-    engine = recognised(folder)
-    chosen = {name.lower(): value for name, value in (options or {}).items()}
-    _check_owners(location, engine, chosen)
-    if engine is None:
-        return None
-    opening = EngineOpening(engine.name, location, chosen)
-    return EngineStates(location, opening, opening.open())
-
-
-def _served_states(location: Location, options: Mapping[str, str]) -> EngineStates | None:
-    """Return the states of a server, or the one that the path of its location names; None for a folder."""
-    engine = engine_of_scheme(location.scheme)
-    if engine is None:
-        return None
-    chosen = {name.lower(): value for name, value in options.items()}
-    _check_owners(location, engine, chosen)
-    server, state = replace(location, path=""), location.path.partition("$")[0]
-    opening = EngineOpening(engine.name, server, chosen)
-    source = opening.open()
-    if state and state not in source.states():
-        source.info(state)  # raises an error for a state that is not there
-    return EngineStates(server, opening, source, given=options, one=state or None)
-
-
-def _one_state(location: Location, options: Mapping[str, str]) -> EngineStates | None:
-    """Return the one state of an engine that the last name of a path means, where the path itself holds nothing."""
-    if not describe_only(options) or not location.is_local or Path(location.path).exists():
-        return None
-    states = _engine_state(location.parent, options, optional=True)
-    return replace(states, one=location.name) if states is not None and states.knows(location.name) else None
-
-
-def _check_owners(location: Location, engine: Engine | None, options: Iterable[str]) -> None:
-    """Raise InvalidInputError STATE_SELECTION for options of an engine whose state is not at the location."""
-    for name in options:
-        owners = [owner for owner, _ in engine_options(name)]
-        if owners and engine not in owners:
-            raise InvalidInputError(
-                ErrorCode.STATE_SELECTION, f"{location} is no {owners[0].expects}; option {name} selects state in one"
-            )
-
-
-def _selected_state(location: Location, options: Mapping[str, str]) -> EngineStates:
-    """Return the state of an engine that options select; an option for a version alone selects no state.
-
-    Raises InvalidInputError STATE_SELECTION for options of an engine whose state is not at the location.
-    """
-    aliases = {name for name in options for _, option in engine_options(name) if option.alias == "versionAsOf"}
-    folder = folder_at(location).remembering()
-    _check_owners(location, recognised(folder), options)
-    found = _engine_state_in(folder, location, None if aliases == set(options) else options)
-    assert found is not None  # of the engine that has the options
-    bounds = [int(options[name]) for name in aliases]
-    return replace(found, given=options, bound=bounds[0] if bounds else None)
 
 
 @dataclass(frozen=True)

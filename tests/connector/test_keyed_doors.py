@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,8 @@ import duckdb
 import pytest
 from support.command_line import run
 from support.keyed.keyed_made import STATES, Made, Rows, make, prices, rows
-from support.keyed.keyed_places import DIRECTORY, MEMORY, warehouse_in
 from support.parameters import mostly_slow
+from support.places import DIRECTORY, MEMORY, warehouse_in
 
 import statestore
 from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError
@@ -25,12 +25,12 @@ from statestore.formats.values.filters import Filter
 
 
 @pytest.fixture(scope="module", params=[DIRECTORY, MEMORY])
-def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
     """Snapshots 1 to 6 of two tasks, of which the third was discarded; and a plain store."""
-    with warehouse_in(request.param, tmp_path_factory.mktemp("warehouse"), request) as place:
-        made = make(place, seed=11, tasks=2, versions=6, discard=(3,))
-        prices(made.path, "prices")
-        yield made
+    place = warehouse_in(request.param, request, tmp_path_factory.mktemp("warehouse"))
+    made = make(place, seed=11, tasks=2, versions=6, discard=(3,))
+    prices(made.path, "prices")
+    return made
 
 
 def in_duckdb(connection: duckdb.DuckDBPyConnection, text: str) -> Rows:

@@ -1,8 +1,7 @@
-"""Where the warehouses of tests lie: in a local directory, and in a real S3 server."""
+"""Where the warehouses of tests lie: in a local directory, in an object store in memory, in a real S3 server."""
 
 from __future__ import annotations
 
-import os
 import uuid
 from pathlib import Path
 from typing import Any
@@ -13,28 +12,37 @@ import statestore
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.upkeep import vacuum
 from statestore.formats.places.locations import parse_location
+from support.object_stores.doubles import memory_location
 
-DIRECTORY, S3 = "directory", "S3"
+DIRECTORY, MEMORY, S3 = "directory", "memory", "S3"
 PLACES = [DIRECTORY, S3]
 
 
-def warehouse_in(place: str, request: pytest.FixtureRequest, folder: Path) -> str:
-    """The path or URI of an empty warehouse; ``folder`` is an empty folder of the test.
+def in_places(*places: str) -> pytest.MarkDecorator:
+    """Run a test with a fixture ``place`` in these places only."""
+    return pytest.mark.parametrize("place", places, indirect=True)
 
-    What writers and readers of S3 keep on this machine lies beside all warehouses.
+
+def warehouse_in(place: str, request: pytest.FixtureRequest, folder: Path) -> str:
+    """The path or URI of an empty warehouse, or of one that does not exist yet; ``folder`` is the test's own.
+
+    What this process keeps of objects is in ``folder``, until the scope of ``request`` ends.
     """
     if place == DIRECTORY:
         return str(folder)
-    local = request.getfixturevalue("tmp_path_factory").getbasetemp() / "of this machine"
-    os.environ.setdefault("STATESTORE_LOCAL", str(local / "stores"))
-    os.environ.setdefault("STATESTORE_CACHE", str(local / "objects"))
+    patch = pytest.MonkeyPatch()
+    request.addfinalizer(patch.undo)
+    patch.setenv("STATESTORE_CACHE", str(folder / "cache"))
+    patch.setenv("STATESTORE_LOCAL", str(folder / "own"))
+    if place == MEMORY:
+        return memory_location().uri
     uri: str = request.getfixturevalue("s3_server").warehouse(f"{folder.name}-{uuid.uuid4().hex[:8]}/w")
     return uri
 
 
-def below(warehouse: str, name: str) -> str:
-    """The path or URI of a store, or of a table, in a warehouse."""
-    return parse_location(warehouse).at(name).uri
+def below(place: str | Path, name: str) -> str:
+    """The path or URI of a store, or of a table, in a warehouse; or of a warehouse in a folder."""
+    return parse_location(place).at(name).uri
 
 
 def warehouse_of(path: str) -> str:

@@ -13,7 +13,7 @@ import pytest
 from support.keyed.keyed_backends import refused
 from support.keyed.keyed_gates import KINDS, WAIT, Gate, files, fill, own_files, reopened
 from support.keyed.keyed_model import Tasks, travelled
-from support.keyed.keyed_places import DIRECTORY, MEMORY
+from support.places import DIRECTORY, MEMORY
 
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots import stored_files, written_file

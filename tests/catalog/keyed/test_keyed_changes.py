@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,8 +16,8 @@ from support.keyed.keyed_made import (
     told_changes,
     told_history,
 )
-from support.keyed.keyed_places import DIRECTORY, MEMORY, warehouse_in
 from support.parameters import mostly_slow
+from support.places import DIRECTORY, MEMORY, warehouse_in
 
 import statestore
 from statestore.formats.errors import InvalidInputError, NotFoundError
@@ -38,10 +37,10 @@ CASES += [pytest.param((MEMORY, *HISTORIES[1])), pytest.param((MEMORY, *HISTORIE
 
 
 @pytest.fixture(scope="module", params=CASES, ids=str)
-def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
     kind, seed, tasks, versions, discard = request.param
-    with warehouse_in(kind, tmp_path_factory.mktemp("keyed"), request) as place:
-        yield make(place, seed, tasks, versions, discard)
+    place = warehouse_in(kind, request, tmp_path_factory.mktemp("keyed"))
+    return make(place, seed, tasks, versions, discard)
 
 
 @pytest.mark.parametrize("state", mostly_slow(STATES, list(STATES)[:1]))

@@ -8,7 +8,7 @@ import pytest
 from support.keyed.keyed_backends import catalog_of, refused
 from support.keyed.keyed_gates import KINDS, Race, files, fill, named, reopened
 from support.keyed.keyed_model import Tasks, travelled
-from support.keyed.keyed_places import DIRECTORY, MEMORY, S3
+from support.places import DIRECTORY, MEMORY, S3
 
 import statestore
 from statestore.catalog.keyed.keyed_store import KeyedStore

@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from support.keyed.keyed_rows import below
 from support.object_stores.s3_server import S3Server
+from support.places import below
 from support.processes.scripts import command
 
 import statestore

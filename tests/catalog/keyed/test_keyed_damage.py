@@ -11,9 +11,9 @@ import pytest
 from support.keyed.keyed_backends import catalog_of, refused
 from support.keyed.keyed_gates import files, fill, reopened
 from support.keyed.keyed_model import Tasks, travelled
-from support.keyed.keyed_places import DIRECTORY, MEMORY
 from support.keyed.stored_bytes import every_file, forget, put_bytes, stored_bytes
 from support.parameters import mostly_slow
+from support.places import DIRECTORY, MEMORY
 
 import statestore
 from statestore import StateStoreError

@@ -13,8 +13,8 @@ import pytest
 from support.keyed.keyed_backends import catalog_of, keyed_store, local
 from support.keyed.keyed_gates import files, named
 from support.keyed.keyed_model import NAMESPACES, SHAPES, TEXTS, USER_KEYS, Content, Tasks, migrated, travelled
-from support.keyed.keyed_places import DIRECTORY, MEMORY
 from support.parameters import mostly_slow
+from support.places import DIRECTORY, MEMORY
 
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots import shared_log, snapshot_log

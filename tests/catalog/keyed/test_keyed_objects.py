@@ -15,8 +15,8 @@ from support.command_line import run
 from support.keyed.keyed_backends import catalog_of, keyed_store, local, refused
 from support.keyed.keyed_gates import KINDS, WAIT, files, fill, named, reopened
 from support.keyed.keyed_model import Tasks
-from support.keyed.keyed_places import MEMORY, S3, in_places
 from support.keyed.stored_bytes import every_file
+from support.places import MEMORY, S3, in_places
 
 import statestore
 from statestore import CommitUnknownError

@@ -9,7 +9,7 @@ import pytest
 from support.keyed.keyed_backends import refused
 from support.keyed.keyed_gates import files, fill, named
 from support.keyed.keyed_model import Tasks, travelled
-from support.keyed.keyed_places import DIRECTORY, MEMORY, S3
+from support.places import DIRECTORY, MEMORY, S3
 
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots import stored_files

@@ -10,7 +10,7 @@ import pytest
 from support.keyed.keyed_backends import keyed_store, local, refused
 from support.keyed.keyed_gates import KINDS, fill, own_files, reopened
 from support.keyed.keyed_model import Tasks, travelled
-from support.keyed.keyed_places import DIRECTORY, MEMORY
+from support.places import DIRECTORY, MEMORY
 
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind

@@ -12,7 +12,7 @@ import pytest
 from support.keyed.keyed_backends import folder_of, keyed_store, local, refused
 from support.keyed.keyed_gates import KINDS, WAIT, Gate, files, fill, named, own_files, reopened
 from support.keyed.keyed_model import NAMESPACES, Content, Tasks, travelled
-from support.keyed.keyed_places import DIRECTORY, MEMORY, in_places
+from support.places import DIRECTORY, MEMORY, in_places
 
 import statestore
 from statestore.catalog.keyed.keyed_store import KeyedStore

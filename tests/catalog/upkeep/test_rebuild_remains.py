@@ -13,25 +13,20 @@ from support.places import vacuumed
 from support.stores.attempted_tasks import AttemptedTasks
 from support.stores.killed_requests import Killed, requests_until
 from support.stores.live_places import machines
+from support.stores.rebuilt_stores import COLUMNS, Machines, few_rows_are_worth_a_task, names_in, rebuild_and_die, rows
 
 import statestore
 from statestore.catalog.commits.parts.staging_folder import StagingFolder
 from statestore.catalog.log.log_names import REPLACEMENT
 from statestore.catalog.log.storage_objects import ObjectStorage
 from statestore.catalog.log.store_spec import FOLDER
-from statestore.catalog.stores.versioned import replay_in_tasks
 from statestore.catalog.upkeep.objects import rebuilt_objects
-from statestore.catalog.upkeep.ranges import task_runs
 from statestore.formats.errors import ConflictError
-
-COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
-Machines = tuple[statestore.Catalog, statestore.Catalog]
 
 
 @pytest.fixture(autouse=True)
-def few_rows_are_worth_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_runs, "_made", [lambda session: session])
-    monkeypatch.setattr(replay_in_tasks, "MIN_RANGE_ROWS", 1)
+def tasks_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    few_rows_are_worth_a_task(monkeypatch)
 
 
 def filled(folder: Path) -> Machines:
@@ -54,17 +49,7 @@ def twice() -> AttemptedTasks:
     return AttemptedTasks(parallelism=3, attempts=2)
 
 
-def rows(catalog: statestore.Catalog) -> dict[str, int]:
-    with catalog.open_store("s", read_only=True) as store:
-        table = store.scan(columns=["k", "v"]).read_all()
-        return dict(zip(table["k"].to_pylist(), table["v"].to_pylist(), strict=True))
-
-
 ROWS = {"k0": 0, "k1": 1, "k2": 2}
-
-
-def names_in(catalog: statestore.Catalog) -> list[str]:
-    return [item.name for item in catalog.object_storage("s").list("")]
 
 
 def own_folder(catalog: statestore.Catalog) -> str:
@@ -171,7 +156,7 @@ def test_a_rebuild_that_vacuum_may_take_for_a_dead_one_is_not_published(
     assert names_in(both[0]) == before and rows(both[1]) == ROWS
 
 
-def test_vacuum_keeps_the_way_to_the_newest_of_many_stores(both: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vacuum_keeps_the_way_to_the_newest_of_many_stores(both: Machines) -> None:
     """The store has a folder since it followed a dropped one, and was rebuilt by processes that then died."""
     both[0].drop_store("s")
     with both[0].create_store("s", **COLUMNS) as store:
@@ -181,15 +166,7 @@ def test_vacuum_keeps_the_way_to_the_newest_of_many_stores(both: Machines, monke
     before = both[0].open_store("s", read_only=True)
     late = f"segments/{'0' * 32}.arrow"
     both[0].object_storage("s").within("").create_many({late: b"of the dropped store"})
-
-    def die(*_: Any) -> None:
-        raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(rebuilt_objects, "_remove", die)
-        for groups in (8, 16):
-            with pytest.raises(Killed):
-                both[1].rebuild("s", key_groups=groups, spark=twice())
+    rebuild_and_die(both[1], 8, 16, spark=twice())
     replaced = [name for name in names_in(both[0]) if "/segments/" in name and own_folder(both[0]) not in name]
     assert len(replaced) > 2
     assert set(vacuum(both[0])) == {*replaced, late}

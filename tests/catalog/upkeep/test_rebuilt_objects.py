@@ -13,19 +13,16 @@ from support.parameters import mostly_slow
 from support.stores.attempted_tasks import AttemptedTasks
 from support.stores.killed_requests import Killed, requests_until
 from support.stores.live_places import machines
+from support.stores.rebuilt_stores import COLUMNS, Machines, few_rows_are_worth_a_task, names_in, rebuild_and_die, rows
 
 import statestore
 from statestore.catalog.log.entries import encode_entry, entry_name, read_entry
 from statestore.catalog.log.log_names import replacement_name
 from statestore.catalog.log.storage import Guard, UnsettledError
 from statestore.catalog.log.storage_objects import ObjectStorage
-from statestore.catalog.stores.versioned import replay_in_tasks
-from statestore.catalog.upkeep.objects import rebuilt_objects
-from statestore.catalog.upkeep.ranges import task_runs
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError, InvalidInputError, NotFoundError, StorageError
 
-COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
 WINDOW: dict[str, Any] = {"retention": "1 hour", "window_size": 10}
 TASKS = AttemptedTasks(parallelism=3, attempts=2)
 """Each task runs twice, and the files of the second attempt are nobody's."""
@@ -38,13 +35,11 @@ KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"retention": "2 hours", "window_size": 10},
     ),
 }
-Machines = tuple[statestore.Catalog, statestore.Catalog]
 
 
 @pytest.fixture(autouse=True)
-def few_rows_are_worth_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_runs, "_made", [lambda session: session])
-    monkeypatch.setattr(replay_in_tasks, "MIN_RANGE_ROWS", 1)
+def tasks_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    few_rows_are_worth_a_task(monkeypatch)
 
 
 @pytest.fixture
@@ -68,19 +63,9 @@ def fill(catalog: statestore.Catalog, kind: str, commits: int = 3) -> dict[str, 
     return {f"k{number}": number for number in range(commits)}
 
 
-def rows(catalog: statestore.Catalog) -> dict[str, int]:
-    with catalog.open_store("s", read_only=True) as store:
-        table = store.scan(columns=["k", "v"]).read_all()
-        return dict(zip(table["k"].to_pylist(), table["v"].to_pylist(), strict=True))
-
-
-def objects_of(catalog: statestore.Catalog) -> list[str]:
-    return [item.name for item in catalog.object_storage("s").list("")]
-
-
 def remains_of(catalog: statestore.Catalog) -> list[str]:
     """The objects of rebuilds that did not replace the store."""
-    return [name for name in objects_of(catalog) if not name.startswith(("log/0", "segments/", "store.json"))]
+    return [name for name in names_in(catalog) if not name.startswith(("log/0", "segments/", "store.json"))]
 
 
 def requests_of(kind: str, folder: Path) -> int:
@@ -111,10 +96,10 @@ def test_a_rebuilt_store_is_there_for_everybody(both: Machines, kind: str) -> No
         assert (catalog.verify("s").problems, catalog.verify("s").unreferenced) == ((), ())
         with pytest.raises(InvalidInputError, match="STORE_EXISTS"):
             catalog.create_store("s", **COLUMNS)
-    segments = [name for name in objects_of(both[0]) if "segments/" in name]
+    segments = [name for name in names_in(both[0]) if "segments/" in name]
     assert len({name.partition("segments/")[0] for name in segments}) == 1  # those of the old stores are gone
     both[1].drop_store("s")
-    assert all(name.startswith("dropped/") for name in objects_of(both[0]))
+    assert all(name.startswith("dropped/") for name in names_in(both[0]))
     assert fill(both[0], kind) == rows(both[1])
 
 
@@ -140,34 +125,26 @@ def test_a_rebuild_that_dies_before_any_request_loses_nothing(tmp_path: Path, ki
         second.rebuild("s", **KINDS[kind][1]).close()
         assert rows(first) == {**expected, "after": 9}, number
         assert first.verify("s").ok
-        folders = {name.rpartition("segments/")[0] for name in objects_of(first) if "segments/" in name}
+        folders = {name.rpartition("segments/")[0] for name in names_in(first) if "segments/" in name}
         assert len(folders) == 1, number  # what the killed one left is gone, and what it replaced
         first.drop_store("s")
-        assert all(name.startswith("dropped/") for name in objects_of(first)), number
+        assert all(name.startswith("dropped/") for name in names_in(first)), number
         if number > count:
             break
 
 
-def test_a_rebuild_removes_what_earlier_ones_left_that_died(both: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rebuild_removes_what_earlier_ones_left_that_died(both: Machines) -> None:
     """Rebuilds die after they replaced the store, before they removed its files; one died in a version long trimmed."""
     expected = fill(both[0], "versioned")
     storage = both[0].object_storage("s")
     storage.create(replacement_name(1, "0" * 32), b"")
     storage.create(f"{'0' * 32}/segments/left", b"")
-
-    def die(*_: Any) -> None:
-        raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(rebuilt_objects, "_remove", die)
-        for groups in (8, 16):
-            with pytest.raises(Killed):
-                both[1].rebuild("s", key_groups=groups)
+    rebuild_and_die(both[1], 8, 16)
     storage.delete(entry_name(1))
-    segments = [name for name in objects_of(both[0]) if "segments/" in name]
+    segments = [name for name in names_in(both[0]) if "segments/" in name]
     assert len({name.rpartition("segments/")[0] for name in segments}) == 4
     both[1].rebuild("s", key_groups=32).close()
-    segments = [name for name in objects_of(both[0]) if "segments/" in name]
+    segments = [name for name in names_in(both[0]) if "segments/" in name]
     assert len({name.rpartition("segments/")[0] for name in segments}) == 1
     assert rows(both[0]) == expected and both[0].verify("s").ok
 

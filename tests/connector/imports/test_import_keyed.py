@@ -19,8 +19,7 @@ from support.engines.imported import (
 )
 from support.engines.operator_engine import MadeState
 from support.keyed.keyed_backends import Mean, catalog_of, local
-from support.keyed.keyed_places import DIRECTORY, MEMORY
-from support.keyed.keyed_rows import below
+from support.places import DIRECTORY, MEMORY, below
 
 import statestore
 from statestore.catalog.keyed.keyed_store import KeyedStore

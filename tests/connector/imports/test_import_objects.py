@@ -13,8 +13,7 @@ from support.command_line import run
 from support.engines.imported import every_kind, made, one_operator, operator_engine
 from support.engines.operator_engine import MadeState, OperatorStateAt
 from support.keyed.keyed_backends import catalog_of, refused
-from support.keyed.keyed_places import MEMORY, S3, in_places
-from support.keyed.keyed_rows import below
+from support.places import MEMORY, S3, below, in_places
 
 import statestore
 from statestore.catalog.log.storage_objects import ObjectStorage

@@ -18,10 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.keyed.keyed_places import DIRECTORY, S3, in_places
-from support.keyed.keyed_rows import below
 from support.local_cluster import MASTER, linked_home
 from support.paths import TESTS
+from support.places import DIRECTORY, S3, below, in_places
 from support.processes.scripts import command
 
 import statestore

@@ -12,12 +12,10 @@ import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql import functions as f
-from support.keyed.keyed_places import DIRECTORY, S3, in_places
 from support.keyed.keyed_rows import (
     OUTPUT,
     Model,
     Row,
-    below,
     emitted,
     files,
     followed,
@@ -27,6 +25,7 @@ from support.keyed.keyed_rows import (
     versions,
 )
 from support.parameters import mostly_slow
+from support.places import DIRECTORY, S3, below, in_places
 
 import statestore
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind

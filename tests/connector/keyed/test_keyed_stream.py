@@ -16,12 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
-from support.keyed.keyed_places import DIRECTORY, S3, in_places
 from support.keyed.keyed_rows import (
     OUTPUT,
     Model,
     Row,
-    below,
     emitted,
     files,
     followed,
@@ -30,6 +28,7 @@ from support.keyed.keyed_rows import (
     state,
     versions,
 )
+from support.places import DIRECTORY, S3, below, in_places
 
 import statestore
 from statestore.catalog.keyed.snapshots.snapshot_log import read_log

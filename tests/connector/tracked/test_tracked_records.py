@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from support.keyed.keyed_backends import catalog_of, refused
-from support.keyed.keyed_places import DIRECTORY, MEMORY, in_places
 from support.keyed.tracked_cases import count_and_pair
 from support.keyed.tracked_tasks import Tracking
+from support.places import DIRECTORY, MEMORY, in_places
 
 from statestore.connector.tracked.record_stream import EmittedReader, Offset
 from statestore.tracked import StateSpec

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,9 +16,8 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from support.keyed.keyed_backends import refused
-from support.keyed.keyed_places import DIRECTORY, S3, warehouse_in
-from support.keyed.keyed_rows import below
 from support.keyed.tracked_cases import CASES, Case, count, count_and_pair, until_idle
+from support.places import DIRECTORY, S3, below, warehouse_in
 
 import statestore
 from statestore.connector.tracked.state import State
@@ -82,10 +80,9 @@ def as_dict(table: pa.Table) -> dict[Any, Any]:
 @pytest.fixture(scope="module", params=[DIRECTORY, S3])
 def streams(
     request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, Stream]]:
+) -> dict[str, Stream]:
     """One stream for each scenario, run at the same time."""
-    with warehouse_in(request.param, tmp_path_factory.mktemp("streams"), request) as place:
-        yield _run(spark, place, tmp_path_factory)
+    return _run(spark, warehouse_in(request.param, request, tmp_path_factory.mktemp("streams")), tmp_path_factory)
 
 
 def _run(spark: SparkSession, place: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Stream]:

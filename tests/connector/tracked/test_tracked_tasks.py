@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 from support.keyed.keyed_backends import refused
-from support.keyed.keyed_places import DIRECTORY, MEMORY
 from support.keyed.tracked_cases import CASES, Case, count
 from support.keyed.tracked_scripts import FAIL, LOOK, REMOVE, SEEN, Seen, ordered, scripted
 from support.keyed.tracked_tasks import GROUPS, Tracking
 from support.parameters import mostly_slow
+from support.places import DIRECTORY, MEMORY
 
 from statestore.catalog.keyed.rows.database import LocalDatabase
 from statestore.connector.tracked.state import State

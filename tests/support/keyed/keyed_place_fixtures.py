@@ -1,13 +1,15 @@
-"""A place for the keyed store of a test (`support.keyed.keyed_places`). Loaded as a plugin, never imported."""
+"""A place for the keyed store of a test (`support.places`). Loaded as a plugin, never imported.
+
+Tests that have a store run in a directory, or in all ``PLACES`` of their module; ``in_places`` says otherwise for one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from support.keyed.keyed_places import DIRECTORY, warehouse_in
+from support.places import DIRECTORY, warehouse_in
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -17,7 +19,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The path or URI of a warehouse that does not exist yet."""
-    with warehouse_in(getattr(request, "param", DIRECTORY), tmp_path, request) as found:
-        yield found
+    return warehouse_in(getattr(request, "param", DIRECTORY), request, tmp_path)

@@ -87,8 +87,3 @@ def opened(store: str | Path) -> Any:
     """The store at a path or URI."""
     location = parse_location(store)
     return statestore.connect(location.parent.uri).open_store(location.name)
-
-
-def below(place: str | Path, name: str) -> str:
-    """The path or URI of a store in a warehouse, or of a warehouse in a folder."""
-    return parse_location(place).at(name).uri

@@ -13,7 +13,7 @@ import pytest
 from support.keyed.keyed_backends import catalog_of, refused
 from support.keyed.keyed_gates import KINDS, fill, reopened
 from support.keyed.keyed_model import Tasks
-from support.keyed.keyed_places import DIRECTORY, MEMORY, S3, in_places
+from support.places import DIRECTORY, MEMORY, S3, in_places
 
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots import stored_objects
@@ -89,20 +89,27 @@ def test_outputs_that_are_gone_or_damaged(
         store.outputs(version)
 
 
-@in_places(MEMORY)
-def test_copies_are_fetched_once_and_repaired(
-    store: KeyedStore, batch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    version = batch(1, 1, 2)
-    monkeypatch.setenv("STATESTORE_CACHE", str(tmp_path / "empty"))
-    asked: list[str] = []
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The paths of the objects that are fetched."""
+    paths: list[str] = []
     get = obstore.get
 
     def counted(bucket: Any, path: str, *given: Any, **options: Any) -> Any:
-        asked.append(path)
+        paths.append(path)
         return get(bucket, path, *given, **options)
 
     monkeypatch.setattr(obstore, "get", counted)
+    return paths
+
+
+@in_places(MEMORY)
+def test_copies_are_fetched_once_and_repaired(
+    store: KeyedStore, batch: Any, asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = batch(1, 1, 2)
+    monkeypatch.setenv("STATESTORE_CACHE", str(tmp_path / "empty"))
+    asked.clear()
     paths = store.outputs(version)
     assert len({path for path in asked if "/emitted/" in path}) == 2
     asked.clear()
@@ -158,20 +165,11 @@ def test_a_copy_of_a_later_version_stays(store: KeyedStore, batch: Any, monkeypa
 
 @in_places(MEMORY)
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_this_machine_wrote_is_not_fetched(
-    store: KeyedStore, tasks: Tasks, kind: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_this_machine_wrote_is_not_fetched(store: KeyedStore, tasks: Tasks, kind: Any, asked: list[str]) -> None:
     fill(tasks, 1)
     version = tasks.commit(kind)
     fill(tasks, 2)
     later = tasks.commit(kind)
-    asked: list[str] = []
-    get = obstore.get
-
-    def counted(bucket: Any, path: str, *given: Any, **options: Any) -> Any:
-        asked.append(path)
-        return get(bucket, path, *given, **options)
-
-    monkeypatch.setattr(obstore, "get", counted)
+    asked.clear()
     assert reopened(tasks, 1, later) == tasks.model.content()
     assert version and not [path for path in asked if "/log/" not in path and not path.endswith("store.json")]

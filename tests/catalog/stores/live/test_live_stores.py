@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from support.parameters import mostly_slow
+from support.stores.live_kinds import COLUMNS, KINDS, create, live_rows, put, rows
 from support.stores.live_places import PLACES, warehouse_in
 
 import statestore
@@ -20,20 +21,12 @@ from statestore.catalog.stores.live.live_rows import apply_rows
 from statestore.formats.errors import (
     ConflictError,
     InvalidInputError,
-    NotFoundError,
     ReadOnlyError,
     StateStoreError,
     UnsupportedError,
 )
 
-COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
 HOUR = 3_600_000
-KINDS: dict[str, dict[str, Any]] = {
-    "key_value": {},
-    "window": {"retention": "1 hour", "window_size": "1 minute"},
-    "join_window": {"retention": "1 hour", "window_before": 10, "window_after": 10},
-    "session": {"retention": "1 hour"},
-}
 
 
 @pytest.fixture(params=PLACES)
@@ -46,38 +39,9 @@ def local_catalog(tmp_path: Path) -> statestore.Catalog:
     return statestore.connect(tmp_path / "warehouse")
 
 
-def put(store: Any, key: str, value: int | None, time: int = 0) -> None:
-    """One write of any kind."""
-    match store.spec.kind:
-        case "session":
-            store.put(key, time, time, value)
-        case _:
-            store.put(key, value, time)
-
-
-def rows(store: Any) -> list[tuple[str, int]]:
-    """(key, value) of the rows in the store's table."""
-    table = store.scan(columns=["k", "v"]).read_all()
-    return sorted(zip(table["k"].to_pylist(), table["v"].to_pylist(), strict=True))
-
-
-def live_rows(store: Any) -> list[tuple[str, int]]:
-    match store.spec.kind:
-        case "key_value" | "window":
-            return sorted((row.key, row.value) for row in store.all())
-        case "join_window":
-            return sorted((row.key, row.value) for key in "abcd" for row in store.fetch(key, 0))
-        case _:
-            return sorted((row.key, row.value) for row in store.fetch_range(None, None))
-
-
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-def create(catalog: statestore.Catalog, kind: str, **more: Any) -> Any:
-    return catalog.create_store("s", kind=kind, **COLUMNS, **KINDS[kind], **more)
 
 
 def test_a_second_writer_is_refused_and_reads_what_is_committed(catalog: statestore.Catalog, kind: str) -> None:
@@ -408,104 +372,3 @@ def test_a_restart_costs_the_tail_only(
         again.commit()
         assert sum(applied) == 7
         assert len(rows(again)) == 507
-
-
-# Rebuild
-
-
-def test_unversioned_becomes_versioned_and_back(catalog: statestore.Catalog) -> None:
-    with create(catalog, "key_value") as store:
-        for round_ in range(3):
-            store.put("a", round_)
-            store.put("b", 10 + round_)
-            store.commit()
-        store.delete("b")
-        store.commit()
-        times = [row["valid_from"] for row in store.history(key="a").read_all().sort_by("valid_from").to_pylist()]
-        store.put("c", 7)
-    with catalog.rebuild("s", kind="versioned", history_retention="1 day") as versioned:
-        assert [versioned.get("a", as_of=time).value for time in times] == [0, 1, 2]
-        assert (versioned.get("b"), versioned.get("b", as_of=times[2]).value) == (None, 12)
-        assert versioned.get("c").value == 7
-        assert versioned.spec.history_retention == 86_400_000
-    with catalog.rebuild("s", kind="key_value") as again:
-        assert live_rows(again) == rows(again) == [("a", 2), ("c", 7)]
-    if catalog.location.is_local:
-        assert [path.name for path in catalog.root.iterdir()] == ["s"]
-
-
-def test_another_retention_forgets_what_is_too_old(catalog: statestore.Catalog) -> None:
-    with create(catalog, "window") as store:
-        for number in range(50):
-            store.put("a", number, number * 60_000)
-        store.commit()
-    with catalog.rebuild("s", retention="10 minutes", window_size="1 minute", segment_interval="1 minute") as store:
-        assert [row.value for row in store.all()] == list(range(40, 50))
-        assert rows(store) == [("a", number) for number in range(40, 50)]
-
-
-def test_rebuild_after_expiry(catalog: statestore.Catalog) -> None:
-    """The rows of the oldest kept version are the base."""
-    with catalog.create_store("s", **COLUMNS, history_retention=100) as store:
-        for time in range(0, 500, 50):
-            store.put("a", time, timestamp=time)
-            store.put("b", time, timestamp=7)
-            store.commit()
-        store.delete("b", timestamp=470)
-        store.commit()
-        store.expire()
-    with catalog.rebuild("s", history_retention=1_000) as store:
-        assert store.get("a").value == 450
-        assert (store.get("b"), store.get("b", as_of=460).value) == (
-            None,
-            100,
-        )  # at 7 it was put again until that was too late
-
-
-@pytest.mark.parametrize("new", ["versioned", "session"])
-def test_kinds_that_have_other_keys_are_refused(catalog: statestore.Catalog, new: str) -> None:
-    create(catalog, "window").close()
-    with pytest.raises(UnsupportedError, match="REBUILD_KIND"):
-        catalog.rebuild("s", kind=new, retention=5)
-    with pytest.raises(InvalidInputError, match="MISSING_OPTION"):
-        catalog.rebuild("s", retention=5)
-    assert catalog.stores() == ["s"]
-
-
-def test_a_store_that_is_open_is_not_rebuilt(catalog: statestore.Catalog) -> None:
-    with create(catalog, "key_value") as store:
-        store.put("a", 1)
-        with pytest.raises(ConflictError, match="STORE_LOCKED"):
-            catalog.rebuild("s", kind="versioned")
-        assert store.get("a") == 1
-
-
-def test_a_rebuild_that_dies_leaves_the_old_store(
-    local_catalog: statestore.Catalog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A process dies in the replay, and between the two renames."""
-    from statestore.catalog.stores.versioned import replay_in_tasks
-
-    with create(local_catalog, "key_value") as store:
-        store.put("a", 1)
-        store.commit()
-    monkeypatch.setattr(replay_in_tasks, "replay", lambda table, target: (_ for _ in ()).throw(OSError("disk full")))
-    with pytest.raises(OSError, match="disk full"):
-        local_catalog.rebuild("s", kind="versioned")
-    monkeypatch.undo()
-    renames = iter((False, True))
-    real = Path.rename
-
-    def dying(self: Path, target: Path) -> Path:
-        if next(renames):
-            raise KeyboardInterrupt
-        return real(self, target)
-
-    monkeypatch.setattr(Path, "rename", dying)
-    with pytest.raises(KeyboardInterrupt):
-        local_catalog.rebuild("s", kind="versioned")
-    monkeypatch.undo()
-    with local_catalog.open_store("s") as store:
-        assert store.get("a") == 1
-    with pytest.raises(NotFoundError):
-        local_catalog.open_store("t")

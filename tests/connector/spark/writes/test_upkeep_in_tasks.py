@@ -162,35 +162,9 @@ def test_a_task_of_a_rebuild_that_dies_at_first(
     assert unnamed(below(warehouse, "s")) == []
 
 
-def test_a_rebuild_that_a_writer_overtakes_in_its_tasks(
-    spark: SparkSession,
-    store: VersionedStore,
-    truth: Truth,
-    warehouse: str,
-    tasks_of: list[int],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    store.close()
-    run, catalog = UpkeepTasks.run, statestore.connect(warehouse)
-
-    def then_write(tasks: UpkeepTasks, work: task_runs.Work, count: int) -> list[str]:
-        answers = run(tasks, work, count)
-        with statestore.connect(warehouse).open_store("s", auto_compact=False) as other:
-            other.write(as_table(truth.rows()))
-        return answers
-
-    monkeypatch.setattr(UpkeepTasks, "run", then_write)
-    with pytest.raises(statestore.ConflictError, match="REBUILD_OVERTAKEN"):
-        catalog.rebuild("s", key_groups=16, spark=spark)
-    with catalog.open_store("s", auto_compact=False) as found:
-        assert (found.version, found.spec.key_groups) == (COMMITS + len(tasks_of), 128)
-        truth.check(found)
-        assert vacuumed(found) == []
-
-
-def test_a_writer_goes_on_meanwhile(
-    spark: SparkSession, store: VersionedStore, truth: Truth, warehouse: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def later_write(warehouse: str, truth: Truth, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let another writer commit when the tasks of a job have ended, before their upkeep does."""
     run = UpkeepTasks.run
 
     def then_write(tasks: UpkeepTasks, work: task_runs.Work, count: int) -> list[str]:
@@ -200,6 +174,28 @@ def test_a_writer_goes_on_meanwhile(
         return answers
 
     monkeypatch.setattr(UpkeepTasks, "run", then_write)
+
+
+@pytest.mark.usefixtures("later_write")
+def test_a_rebuild_that_a_writer_overtakes_in_its_tasks(
+    spark: SparkSession,
+    store: VersionedStore,
+    truth: Truth,
+    warehouse: str,
+    tasks_of: list[int],
+) -> None:
+    store.close()
+    catalog = statestore.connect(warehouse)
+    with pytest.raises(statestore.ConflictError, match="REBUILD_OVERTAKEN"):
+        catalog.rebuild("s", key_groups=16, spark=spark)
+    with catalog.open_store("s", auto_compact=False) as found:
+        assert (found.version, found.spec.key_groups) == (COMMITS + len(tasks_of), 128)
+        truth.check(found)
+        assert vacuumed(found) == []
+
+
+@pytest.mark.usefixtures("later_write")
+def test_a_writer_goes_on_meanwhile(spark: SparkSession, store: VersionedStore, truth: Truth, warehouse: str) -> None:
     assert store.compact(full=True, spark=spark) == COMMITS + 2
     truth.check(store)
     assert any(store._log_state.closures.values())  # of the other writer, on rows that moved
