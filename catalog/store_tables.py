@@ -237,6 +237,29 @@ def stored_table(location: Location) -> StateTable:
     return found
 
 
+def table_of_store(location: Location) -> StateTable | None:
+    """Return the table, or metadata table, of the store at a location in an object store.
+
+    None if no store is there, or none that can be read: what a listing shows then says why. A store is described by
+    one round of requests, so nothing is listed where there is one. Raises as `stored_table` for a keyed store.
+    """
+    folder, suffix = _without_suffix(location), location.name.partition("$")[2]
+    if suffix and suffix not in TABLES:
+        return None
+    try:
+        storage, spec = described(storage_at(folder))
+    except StateStoreError:
+        return None
+    return _table_of(folder, storage, spec, suffix)
+
+
+def _table_of(folder: Location, storage: Storage, spec: StoreSpec, suffix: str) -> StateTable:
+    if spec.kind == KEYED:
+        return state_table(only_state(keyed_storage(folder, spec), spec), suffix)
+    table = VersionedTable(storage, spec)
+    return metadata_of(table, suffix) if suffix else table
+
+
 def no_store(location: Location) -> NotFoundError:
     """Return the error for a location at which a store was expected."""
     return NotFoundError(

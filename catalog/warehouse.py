@@ -27,6 +27,7 @@ from statestore.catalog.store_tables import (
     names_in,
     no_store,
     stored_table,
+    table_of_store,
 )
 from statestore.catalog.store_upkeep import Upkeep
 from statestore.formats.engine import DescribesStates, Engine
@@ -271,8 +272,12 @@ def open_table(path: str | os.PathLike[str], options: Mapping[str, str] | None =
     served = _served_states(location, given)
     if served is not None:
         return served.only() if served.one is None else served.open(location.path)
-    folder = None if location.is_local else listed_folder(location)
     names_state = any(engine_options(name) for name in given)
+    if not names_state and is_object_store(location):
+        store = table_of_store(location)
+        if store is not None:
+            return store
+    folder = None if location.is_local else listed_folder(location)
     if folder is not None and not names_state and is_object_store(location) and has_store(location, folder):
         return stored_table(location)
     engine_state = _engine_state(location, given, optional=bool(described), folder=folder)
