@@ -6,7 +6,7 @@ A store is one table, with the name of the store. A keyed store is one table for
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Self
@@ -42,15 +42,16 @@ LOOKED_INTO = 16  # folders of a location that may be a warehouse without the ob
 class StoreTables:
     """The tables of ``stores``, which lie at ``root``.
 
-    A damaged store is a table, too: opening it reports the damage, and the others can be read.
+    A damaged store is a table, too: opening it reports the damage, and the others can be read. Opening a table looks
+    at its store, unless the tables are ``pinned`` and lie in an object store, which was asked for all of them.
     """
 
     root: Location
     stores: tuple[str, ...]
+    pinned: bool = field(default=False, kw_only=True)
 
     def pin(self) -> Self:
-        """Return the tables themselves: plans of reads are pinned."""
-        return self
+        return replace(self, pinned=True)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -123,15 +124,14 @@ class StoreTables:
 
     @cached_property
     def _keyed(self) -> dict[str, StoreSpec]:
-        return {name: spec for name, spec in self._specs.items() if spec is not None and spec.kind == KEYED}
+        specs = {name: found[1] for name, found in self._found.items() if found is not None}
+        return {name: spec for name, spec in specs.items() if spec.kind == KEYED}
 
     @cached_property
-    def _specs(self) -> dict[str, StoreSpec | None]:
-        """The description of each store; None for a store that cannot be read."""
-        return dict(zip(self.stores, in_parallel(self._spec, self.stores), strict=True))
-
-    def _spec(self, name: str) -> StoreSpec | None:
-        return _spec(storage_at(self.root.at(name)))
+    def _found(self) -> dict[str, tuple[Storage, StoreSpec] | None]:
+        """The storage and the description of each store; None for a store that cannot be read."""
+        found = in_parallel(lambda name: _described(self.root.at(name)), self.stores)
+        return dict(zip(self.stores, found, strict=True))
 
     def _storage(self, name: str) -> Storage:
         return keyed_storage(self.root.at(name), self._keyed.get(name))
@@ -139,10 +139,13 @@ class StoreTables:
     @cached_property
     def _damaged(self) -> frozenset[str]:
         """Stores whose descriptions cannot be read; it is unknown whether they are keyed."""
-        return frozenset(name for name, spec in self._specs.items() if spec is None)
+        return frozenset(name for name, found in self._found.items() if found is None)
 
     def _located(self, name: str) -> tuple[Storage, StoreSpec]:
         """Return the store that has a table. Raises CorruptError STORE_CORRUPT, also for a state of a damaged store."""
+        known = self._found.get(name) if self.pinned and not self.root.is_local else None
+        if known is not None:
+            return known
         store = name.rpartition(".")[0]
         return Catalog(self.root).locate(store if name not in self._plain and store in self._damaged else name)
 
@@ -171,13 +174,14 @@ def keyed_storage(location: Location, spec: StoreSpec | None) -> Storage:
 
 def keyed_spec(location: Location) -> StoreSpec | None:
     """Return the description of the keyed store at a location; None if there is none, or if it cannot be read."""
-    spec = _spec(storage_at(location))
-    return spec if spec is not None and spec.kind == KEYED else None
+    found = _described(location)
+    return found[1] if found is not None and found[1].kind == KEYED else None
 
 
-def _spec(storage: Storage) -> StoreSpec | None:
+def _described(location: Location) -> tuple[Storage, StoreSpec] | None:
+    """Return the storage and the description of the store at a location; None where none can be read."""
     try:
-        return described(storage)[1]
+        return described(storage_at(location))
     except (OSError, StateStoreError):
         return None
 
@@ -246,18 +250,22 @@ def table_of_store(location: Location) -> StateTable | None:
     folder, suffix = _without_suffix(location), location.name.partition("$")[2]
     if suffix and suffix not in TABLES:
         return None
-    try:
-        storage, spec = described(storage_at(folder))
-    except StateStoreError:
+    found = _described(folder)
+    if found is None:
         return None
-    return _table_of(folder, storage, spec, suffix)
-
-
-def _table_of(folder: Location, storage: Storage, spec: StoreSpec, suffix: str) -> StateTable:
-    if spec.kind == KEYED:
-        return state_table(only_state(keyed_storage(folder, spec), spec), suffix)
-    table = VersionedTable(storage, spec)
+    if found[1].kind == KEYED:
+        return state_table(only_state(keyed_storage(folder, found[1]), found[1]), suffix)
+    table = VersionedTable(*found)
     return metadata_of(table, suffix) if suffix else table
+
+
+def named_table(root: Location, name: str) -> VersionedTable | None:
+    """Return the table of the store with exactly this name in a warehouse of an object store, listing nothing.
+
+    None for any other name, and for a store that has several tables, or cannot be read.
+    """
+    found = _described(root.at(name))
+    return None if found is None or found[1].kind == KEYED else VersionedTable(*found)
 
 
 def no_store(location: Location) -> NotFoundError:

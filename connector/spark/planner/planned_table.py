@@ -60,7 +60,8 @@ class PlannedTable(JavaObject):
         self._properties = properties or {}
 
     def identity(self) -> tuple[Any, ...]:
-        return self._face.table.identity, self._face.query, self._face.name, self._face.shown
+        """The table and what is asked of it. Two tables at the newest version are equal: a plan reads one version."""
+        return self._face.table.identity, self._face.query, self._face.name
 
     def name(self) -> str:
         return self._face.name
