@@ -31,7 +31,7 @@ from statestore.catalog.reads.segment_files import SegmentFiles, shared_files
 from statestore.catalog.reads.split_reading import read_split
 from statestore.catalog.reads.version_rows import versions_table
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, NotFoundError, shown
+from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError, shown
 from statestore.formats.state_table import MaskedSplit, Query
 from statestore.formats.table_columns import check_filter_columns, chosen_columns, narrowed
 from statestore.formats.values.times import format_time
@@ -99,7 +99,12 @@ class VersionedTable:
 
         Its files stay as long as it exists, so it must not outlive the plan. Raises NotFoundError STORE_REPLACED.
         """
-        return replace(self, _seen=self.files().leased())
+        files = self.files()
+        try:
+            return replace(self, _seen=files.leased())
+        except CorruptError:
+            files.check_identity()  # the log of a store that is gone is gone, too
+            raise
 
     def for_tasks(self) -> VersionedTable:
         return replace(self, _seen=None)
