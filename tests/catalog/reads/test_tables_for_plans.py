@@ -58,7 +58,9 @@ def not_of_data(record: Record) -> list[str]:
 
 def keys_of(table: VersionedTable) -> set[int]:
     query = Query(columns=("k",))
-    return {key for split in table.splits(query) for batch in table.read(split, query) for key in batch["k"].to_pylist()}
+    return {
+        key for split in table.splits(query) for batch in table.read(split, query) for key in batch["k"].to_pylist()
+    }
 
 
 def ask_everything(table: VersionedTable) -> None:

@@ -5,12 +5,11 @@ A read opens the store once, and looks once for its newest version when it is pl
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from urllib.parse import quote, urlsplit
 
 import pyarrow as pa
 import pytest
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
 ROWS = 60_000  # more than the driver reads while it plans
 OPENED = {"store.json": 1, "list": 1}
 LOOKED = {"store.json": 1, "log": 1}
-KINDS = (("list", re.compile(r"list-type=2")), ("store.json", re.compile(r"store\.json$")), ("log", re.compile(r"/log/")),
-         ("data", re.compile(r"/segments/")))  # fmt: skip
+KINDS = {"list": "list-type=2", "store.json": "/store.json", "log": "/log/", "data": "/segments/"}
 
 
 def rows(value: float) -> pa.Table:
@@ -47,7 +45,7 @@ def proxy(s3_server: S3Server) -> Iterator[Proxy]:
 def warehouse(request: pytest.FixtureRequest, tmp_path: Path, s3_server: S3Server, proxy: Proxy) -> str:
     """A warehouse behind the proxy with the stores ``prices``, of two versions, and ``others``."""
     place = warehouse_in(S3, request, tmp_path).replace(
-        s3_server.endpoint.partition("://")[2].replace(":", "%3A"), proxy.endpoint.partition("://")[2].replace(":", "%3A")
+        *(quote(urlsplit(e.endpoint).netloc) for e in (s3_server, proxy))
     )
     for name in ("others", "prices"):
         with statestore.connect(place).create_store(name, key={"k": "bigint"}, value={"v": "double"}) as store:
@@ -57,7 +55,7 @@ def warehouse(request: pytest.FixtureRequest, tmp_path: Path, s3_server: S3Serve
 
 
 def kind(path: str) -> str:
-    return next((name for name, pattern in KINDS if pattern.search(unquote(path))), path)
+    return next((name for name, part in KINDS.items() if part in path), path)
 
 
 def asked(proxy: Proxy, read: Callable[[], Any]) -> tuple[Counter[str], int]:
