@@ -6,10 +6,11 @@ A store is one table, with the name of the store. A keyed store is one table for
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeAlias
 
 from statestore.catalog.catalog import Catalog
 from statestore.catalog.describe.metadata_table import TABLES, MetadataTable
@@ -32,9 +33,11 @@ from statestore.formats.errors import NotFoundError, StateStoreError
 from statestore.formats.places.folder import Folder, folder_at, nowhere
 from statestore.formats.places.locations import Location
 from statestore.formats.places.object_cache import in_parallel
-from statestore.formats.places.object_clients import is_only_for_stores, names_at
+from statestore.formats.places.object_clients import folders_in, is_only_for_stores, names_at
 from statestore.formats.state_table import StateTable
 
+Found: TypeAlias = tuple[Storage, StoreSpec] | None
+"""The storage and the description of a store; None for a store that cannot be read."""
 LOOKED_INTO = 16  # folders of a location that may be a warehouse without the object of warehouses
 
 
@@ -49,6 +52,8 @@ class StoreTables:
     root: Location
     stores: tuple[str, ...]
     pinned: bool = field(default=False, kw_only=True)
+    # What `stores_in` has found of the stores.
+    known: Mapping[str, Found] | None = field(default=None, kw_only=True, repr=False, compare=False)
 
     def pin(self) -> Self:
         return replace(self, pinned=True)
@@ -128,10 +133,8 @@ class StoreTables:
         return {name: spec for name, spec in specs.items() if spec.kind == KEYED}
 
     @cached_property
-    def _found(self) -> dict[str, tuple[Storage, StoreSpec] | None]:
-        """The storage and the description of each store; None for a store that cannot be read."""
-        found = in_parallel(lambda name: _described(self.root.at(name)), self.stores)
-        return dict(zip(self.stores, found, strict=True))
+    def _found(self) -> Mapping[str, Found]:
+        return _all_described(self.root, self.stores) if self.known is None else self.known
 
     def _storage(self, name: str) -> Storage:
         return keyed_storage(self.root.at(name), self._keyed.get(name))
@@ -178,8 +181,11 @@ def keyed_spec(location: Location) -> StoreSpec | None:
     return found[1] if found is not None and found[1].kind == KEYED else None
 
 
-def _described(location: Location) -> tuple[Storage, StoreSpec] | None:
-    """Return the storage and the description of the store at a location; None where none can be read."""
+def _all_described(root: Location, names: Sequence[str]) -> dict[str, Found]:
+    return dict(zip(names, in_parallel(lambda name: _described(root.at(name)), names), strict=True))
+
+
+def _described(location: Location) -> Found:
     try:
         return described(storage_at(location))
     except (OSError, StateStoreError):
@@ -307,6 +313,19 @@ def has_copied_stores(location: Location, folder: Folder) -> bool:
     """Return whether one of the first folders is a store, as in a warehouse that was copied here from a directory."""
     names = names_at(location) if is_only_for_stores(location) else folder.folders()
     return any(STORE_FILE in names_in(location.at(name), folder.at(name)) for name in names[:LOOKED_INTO])
+
+
+def stores_in(location: Location, folder: Folder) -> dict[str, Found]:
+    """Return the stores of a warehouse in an object store by their names, sorted; ``folder`` is its listing.
+
+    They are described at the same time. Where that fails, a further request says whether there is a store at all.
+    """
+    listed = folders_in(location) if is_only_for_stores(location) else folder.folders()
+    found = _all_described(location, sorted(name for name in listed if not name.startswith(".")))
+    unread = [name for name, known in found.items() if known is None]
+    there = in_parallel(lambda name: storage_at(location.at(name)).exists(STORE_FILE), unread)
+    gone = {name for name, exists in zip(unread, there, strict=True) if not exists}
+    return {name: known for name, known in found.items() if name not in gone}
 
 
 def listed_folder(location: Location) -> Folder:

@@ -27,6 +27,7 @@ from statestore.catalog.store_tables import (
     names_in,
     no_store,
     stored_table,
+    stores_in,
     table_of_store,
 )
 from statestore.catalog.store_upkeep import Upkeep
@@ -341,9 +342,9 @@ def _warehouse_elsewhere(location: Location) -> Warehouse:
             return Warehouse(location, _OneStore(location.parent, (location.name,), location))
         engine_state = None if MARKER in names else _engine_state_in(folder, location)
         if engine_state is None and (MARKER in names or has_copied_stores(location, folder)):
-            stores = tuple(Catalog(location).stores())
+            stores = stores_in(location, folder)
             if stores:
-                return Warehouse(location, _Stores(location, stores))
+                return Warehouse(location, _Stores(location, tuple(stores), known=stores))
     else:
         engine_state = _engine_state_in(folder, location)
     if engine_state is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import pickle
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from statestore.catalog.log.leases import leased_versions
 from statestore.catalog.reads import segment_files
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
-from statestore.catalog.warehouse import open_table
+from statestore.catalog.warehouse import open_table, open_warehouse
 from statestore.formats.errors import NotFoundError
 from statestore.formats.state_table import Query, table_for_plan, table_for_tasks
 
@@ -105,6 +106,22 @@ def test_a_store_is_opened_by_one_round_without_a_listing_of_its_place(catalog: 
         record.clear()
         assert open_table(f"{place.uri}$versions").name == "s$versions"
         assert record.rounds == 1 and len(record) == 2, str(record)
+
+
+def test_the_stores_of_a_warehouse_are_described_once(catalog: Catalog) -> None:
+    filled(statestore.connect(catalog.location.uri), "t").close()  # which marks the place as a warehouse
+    catalog.object_storage("notes").create("log/text", b"no store")
+    with recorded(0.1) as record:
+        tables = open_warehouse(catalog.location.uri).pin()
+        assert tables.tables() == ["s", "t"] and tables.open("t").name == "t"
+    asked = Counter(request.key for request in record.requests if "store.json" in request.key)
+    assert asked == {"warehouse/s/store.json": 1, "warehouse/t/store.json": 1, "warehouse/notes/store.json": 2}
+    assert record.rounds <= 4, str(record)
+    catalog.drop_store("t")
+    again = open_warehouse(catalog.location.uri)
+    assert again.tables() == ["s"] and tables.tables() == ["s", "t"]
+    with pytest.raises(NotFoundError, match="STORE_REPLACED"):
+        tables.open("t").splits(Query())
 
 
 def test_a_plan_has_one_version(store: VersionedStore) -> None:

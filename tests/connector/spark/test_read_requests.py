@@ -103,6 +103,17 @@ def test_a_table_of_a_catalog(spark: SparkSession, warehouse: str, proxy: Proxy)
     assert asked(proxy, lambda: read_all(spark.table("counted.prices"))) == (expected, expected.total())
 
 
+def test_sql(spark: SparkSession, warehouse: str, proxy: Proxy) -> None:
+    """The names of all tables are looked at first."""
+
+    def ask() -> None:
+        assert statestore.sql(warehouse, "SELECT count(*) FROM prices", spark=spark).first() == (ROWS,)
+
+    ask()
+    found, of_driver = asked(proxy, ask)
+    assert found == {"list": 1 + 2 + 1, "store.json": 2 + 2, "log": 1} and of_driver == found.total() - 1, found
+
+
 def test_a_read_that_spark_plans_in_a_process_of_its_own(spark: SparkSession, warehouse: str, proxy: Proxy) -> None:
     """The source is opened there, and tasks fetch data files alone."""
     reader = spark.read.format("statestore").schema("k bigint, v double")
