@@ -57,6 +57,11 @@ def not_of_data(record: Record) -> list[str]:
     return [f"{request.kind} {request.key}" for request in record.requests if "segments/" not in request.key]
 
 
+def table_of(store: VersionedStore) -> VersionedTable:
+    assert isinstance(store.table, VersionedTable)
+    return store.table
+
+
 def keys_of(table: VersionedTable) -> set[int]:
     query = Query(columns=("k",))
     return {
@@ -75,11 +80,11 @@ def ask_everything(table: VersionedTable) -> None:
 
 def test_questions_of_a_plan_ask_nothing_of_the_store(catalog: Catalog) -> None:
     with catalog.open_store("s") as store, recorded() as record:
-        table = store.table.for_plan()
+        table = table_of(store).for_plan()
         record.clear()
         ask_everything(table)
         assert not_of_data(record) == []
-        ask_everything(store.table)
+        ask_everything(table_of(store))
         assert len(not_of_data(record)) > 2, "a table of no plan looks each time"
 
 
@@ -125,15 +130,15 @@ def test_the_stores_of_a_warehouse_are_described_once(catalog: Catalog) -> None:
 
 
 def test_a_plan_has_one_version(store: VersionedStore) -> None:
-    planned = store.table.for_plan()
+    planned = table_of(store).for_plan()
     store.write(rows(100))
     assert keys_of(planned) == set(range(100)) and planned.kept_versions() == (0, 1)
-    assert keys_of(store.table) == set(range(200)) and store.table.kept_versions() == (0, 2)
+    assert keys_of(table_of(store)) == set(range(200)) and store.table.kept_versions() == (0, 2)
     assert keys_of(planned.for_plan()) == set(range(200))
 
 
 def test_what_a_plan_saw_stays_in_its_process(store: VersionedStore) -> None:
-    planned = store.table.for_plan()
+    planned = table_of(store).for_plan()
     store.write(rows(100))
     assert planned.for_tasks() == pickle.loads(pickle.dumps(planned)) == store.table
     assert pickle.loads(pickle.dumps(planned)).kept_versions() == (0, 2)
@@ -141,7 +146,7 @@ def test_what_a_plan_saw_stays_in_its_process(store: VersionedStore) -> None:
 
 
 def test_files_stay_while_a_plan_exists(store: VersionedStore, tmp_path: Path) -> None:
-    planned = store.table.for_plan()
+    planned = table_of(store).for_plan()
     store.write(rows(0))
     store.compact(full=True)
     store.vacuum()

@@ -44,9 +44,8 @@ def proxy(s3_server: S3Server) -> Iterator[Proxy]:
 @pytest.fixture
 def warehouse(request: pytest.FixtureRequest, tmp_path: Path, s3_server: S3Server, proxy: Proxy) -> str:
     """A warehouse behind the proxy with the stores ``prices``, of two versions, and ``others``."""
-    place = warehouse_in(S3, request, tmp_path).replace(
-        *(quote(urlsplit(e.endpoint).netloc) for e in (s3_server, proxy))
-    )
+    server, before = (quote(urlsplit(each.endpoint).netloc) for each in (s3_server, proxy))
+    place = warehouse_in(S3, request, tmp_path).replace(server, before)
     for name in ("others", "prices"):
         with statestore.connect(place).create_store(name, key={"k": "bigint"}, value={"v": "double"}) as store:
             store.write(rows(1))
