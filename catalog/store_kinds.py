@@ -139,16 +139,21 @@ def write_first_entry(storage: Storage, spec: StoreSpec) -> StoreSpec:
     return spec
 
 
+def is_name(name: Any) -> bool:
+    """Return whether a store can have the name."""
+    return (
+        isinstance(name, str)
+        and bool(name.strip())
+        and not name.startswith(".")
+        and not FORBIDDEN_IN_NAMES.search(name)
+        and len(name.encode(errors="surrogatepass")) <= MAX_NAME_BYTES
+        and not any("\ud800" <= character <= "\udfff" for character in name)
+    )
+
+
 def check_name(name: Any) -> None:
     """Raise InvalidInputError INVALID_NAME unless a store can have the name."""
-    if (
-        not isinstance(name, str)
-        or not name.strip()
-        or name.startswith(".")
-        or FORBIDDEN_IN_NAMES.search(name)
-        or len(name.encode(errors="surrogatepass")) > MAX_NAME_BYTES
-        or any("\ud800" <= character <= "\udfff" for character in name)
-    ):
+    if not is_name(name):
         raise InvalidInputError(
             ErrorCode.INVALID_NAME,
             f"store name {shown(name)}; expected a text of 1 to {MAX_NAME_BYTES} bytes that does not start with a dot "

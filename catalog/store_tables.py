@@ -6,10 +6,11 @@ A store is one table, with the name of the store. A keyed store is one table for
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeAlias
 
 from statestore.catalog.catalog import Catalog
 from statestore.catalog.describe.metadata_table import TABLES, MetadataTable
@@ -32,9 +33,11 @@ from statestore.formats.errors import NotFoundError, StateStoreError
 from statestore.formats.places.folder import Folder, folder_at, nowhere
 from statestore.formats.places.locations import Location
 from statestore.formats.places.object_cache import in_parallel
-from statestore.formats.places.object_clients import is_only_for_stores, names_at
+from statestore.formats.places.object_clients import folders_in, is_only_for_stores, names_at
 from statestore.formats.state_table import StateTable
 
+Found: TypeAlias = tuple[Storage, StoreSpec] | None
+"""The storage and the description of a store; None for a store that cannot be read."""
 LOOKED_INTO = 16  # folders of a location that may be a warehouse without the object of warehouses
 
 
@@ -42,15 +45,18 @@ LOOKED_INTO = 16  # folders of a location that may be a warehouse without the ob
 class StoreTables:
     """The tables of ``stores``, which lie at ``root``.
 
-    A damaged store is a table, too: opening it reports the damage, and the others can be read.
+    A damaged store is a table, too: opening it reports the damage, and the others can be read. Opening a table looks
+    at its store, unless the tables are ``pinned`` and lie in an object store, which was asked for all of them.
     """
 
     root: Location
     stores: tuple[str, ...]
+    pinned: bool = field(default=False, kw_only=True)
+    # What `stores_in` has found of the stores.
+    known: Mapping[str, Found] | None = field(default=None, kw_only=True, repr=False, compare=False)
 
     def pin(self) -> Self:
-        """Return the tables themselves: plans of reads are pinned."""
-        return self
+        return replace(self, pinned=True)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -123,15 +129,12 @@ class StoreTables:
 
     @cached_property
     def _keyed(self) -> dict[str, StoreSpec]:
-        return {name: spec for name, spec in self._specs.items() if spec is not None and spec.kind == KEYED}
+        specs = {name: found[1] for name, found in self._found.items() if found is not None}
+        return {name: spec for name, spec in specs.items() if spec.kind == KEYED}
 
     @cached_property
-    def _specs(self) -> dict[str, StoreSpec | None]:
-        """The description of each store; None for a store that cannot be read."""
-        return dict(zip(self.stores, in_parallel(self._spec, self.stores), strict=True))
-
-    def _spec(self, name: str) -> StoreSpec | None:
-        return _spec(storage_at(self.root.at(name)))
+    def _found(self) -> Mapping[str, Found]:
+        return _all_described(self.root, self.stores) if self.known is None else self.known
 
     def _storage(self, name: str) -> Storage:
         return keyed_storage(self.root.at(name), self._keyed.get(name))
@@ -139,10 +142,13 @@ class StoreTables:
     @cached_property
     def _damaged(self) -> frozenset[str]:
         """Stores whose descriptions cannot be read; it is unknown whether they are keyed."""
-        return frozenset(name for name, spec in self._specs.items() if spec is None)
+        return frozenset(name for name, found in self._found.items() if found is None)
 
     def _located(self, name: str) -> tuple[Storage, StoreSpec]:
         """Return the store that has a table. Raises CorruptError STORE_CORRUPT, also for a state of a damaged store."""
+        known = self._found.get(name) if self.pinned and not self.root.is_local else None
+        if known is not None:
+            return known
         store = name.rpartition(".")[0]
         return Catalog(self.root).locate(store if name not in self._plain and store in self._damaged else name)
 
@@ -171,13 +177,17 @@ def keyed_storage(location: Location, spec: StoreSpec | None) -> Storage:
 
 def keyed_spec(location: Location) -> StoreSpec | None:
     """Return the description of the keyed store at a location; None if there is none, or if it cannot be read."""
-    spec = _spec(storage_at(location))
-    return spec if spec is not None and spec.kind == KEYED else None
+    found = _described(location)
+    return found[1] if found is not None and found[1].kind == KEYED else None
 
 
-def _spec(storage: Storage) -> StoreSpec | None:
+def _all_described(root: Location, names: Sequence[str]) -> dict[str, Found]:
+    return dict(zip(names, in_parallel(lambda name: _described(root.at(name)), names), strict=True))
+
+
+def _described(location: Location) -> Found:
     try:
-        return described(storage)[1]
+        return described(storage_at(location))
     except (OSError, StateStoreError):
         return None
 
@@ -237,6 +247,33 @@ def stored_table(location: Location) -> StateTable:
     return found
 
 
+def table_of_store(location: Location) -> StateTable | None:
+    """Return the table, or metadata table, of the store at a location in an object store.
+
+    None if no store is there, or none that can be read: what a listing shows then says why. A store is described by
+    one round of requests, so nothing is listed where there is one. Raises as `stored_table` for a keyed store.
+    """
+    folder, suffix = _without_suffix(location), location.name.partition("$")[2]
+    if suffix and suffix not in TABLES:
+        return None
+    found = _described(folder)
+    if found is None:
+        return None
+    if found[1].kind == KEYED:
+        return state_table(only_state(keyed_storage(folder, found[1]), found[1]), suffix)
+    table = VersionedTable(*found)
+    return metadata_of(table, suffix) if suffix else table
+
+
+def named_table(root: Location, name: str) -> VersionedTable | None:
+    """Return the table of the store with exactly this name in a warehouse of an object store, listing nothing.
+
+    None for any other name, and for a store that has several tables, or cannot be read.
+    """
+    found = _described(root.at(name))
+    return None if found is None or found[1].kind == KEYED else VersionedTable(*found)
+
+
 def no_store(location: Location) -> NotFoundError:
     """Return the error for a location at which a store was expected."""
     return NotFoundError(
@@ -276,6 +313,19 @@ def has_copied_stores(location: Location, folder: Folder) -> bool:
     """Return whether one of the first folders is a store, as in a warehouse that was copied here from a directory."""
     names = names_at(location) if is_only_for_stores(location) else folder.folders()
     return any(STORE_FILE in names_in(location.at(name), folder.at(name)) for name in names[:LOOKED_INTO])
+
+
+def stores_in(location: Location, folder: Folder) -> dict[str, Found]:
+    """Return the stores of a warehouse in an object store by their names, sorted; ``folder`` is its listing.
+
+    They are described at the same time. Where that fails, a further request says whether there is a store at all.
+    """
+    listed = folders_in(location) if is_only_for_stores(location) else folder.folders()
+    found = _all_described(location, sorted(name for name in listed if not name.startswith(".")))
+    unread = [name for name, known in found.items() if known is None]
+    there = in_parallel(lambda name: storage_at(location.at(name)).exists(STORE_FILE), unread)
+    gone = {name for name, exists in zip(unread, there, strict=True) if not exists}
+    return {name: known for name, known in found.items() if name not in gone}
 
 
 def listed_folder(location: Location) -> Folder:

@@ -28,6 +28,8 @@ from statestore.catalog.store_tables import (
     names_in,
     no_store,
     stored_table,
+    stores_in,
+    table_of_store,
 )
 from statestore.catalog.store_upkeep import Upkeep
 from statestore.formats.engine import DescribesStates
@@ -265,8 +267,12 @@ def open_table(path: str | os.PathLike[str], options: Mapping[str, str] | None =
     served = served_states(location, given)
     if served is not None:
         return served.only() if served.one is None else served.open(location.path)
-    folder = None if location.is_local else listed_folder(location)
     names_state = any(engine_options(name) for name in given)
+    if not names_state and is_object_store(location):
+        store = table_of_store(location)
+        if store is not None:
+            return store
+    folder = None if location.is_local else listed_folder(location)
     if folder is not None and not names_state and is_object_store(location) and has_store(location, folder):
         return stored_table(location)
     engine_state = states_at(location, given, optional=bool(described), folder=folder)
@@ -330,9 +336,9 @@ def _warehouse_elsewhere(location: Location) -> Warehouse:
             return Warehouse(location, _OneStore(location.parent, (location.name,), location))
         engine_state = None if MARKER in names else states_in(folder, location)
         if engine_state is None and (MARKER in names or has_copied_stores(location, folder)):
-            stores = tuple(Catalog(location).stores())
+            stores = stores_in(location, folder)
             if stores:
-                return Warehouse(location, _Stores(location, stores))
+                return Warehouse(location, _Stores(location, tuple(stores), known=stores))
     else:
         engine_state = states_in(folder, location)
     if engine_state is None:

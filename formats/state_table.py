@@ -187,6 +187,27 @@ class KeepsFiles(Protocol):
 
 
 @runtime_checkable
+class LooksForPlans(Protocol):
+    """A table that looks for its newest version at each question, which costs requests in an object store."""
+
+    def for_plan(self) -> StateTable:
+        """The table in its present state, for all questions of one plan, in this process; not to be kept longer."""
+
+    def for_tasks(self) -> StateTable:
+        """The table for tasks, which read splits and ask nothing else: it is sent without what the plan has seen."""
+
+
+def table_for_plan(table: StateTable) -> StateTable:
+    """Return the table in its present state, for all questions of one plan."""
+    return table.for_plan() if isinstance(table, LooksForPlans) else table.pin()
+
+
+def table_for_tasks(table: StateTable) -> StateTable:
+    """Return the table for tasks, which read splits of a plan."""
+    return table.for_tasks() if isinstance(table, LooksForPlans) else table
+
+
+@runtime_checkable
 class SplitsByHash(Protocol):
     """A table whose rows can be read by ranges of key hashes (docs/key-hash.md).
 

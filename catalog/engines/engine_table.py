@@ -82,6 +82,13 @@ class EngineTable:
         """Return the table bound to its current content."""
         return self if self.pinned is not None else replace(self, pinned=self.opening.open())
 
+    def for_plan(self) -> EngineTable:
+        return self.pin()
+
+    def for_tasks(self) -> EngineTable:
+        """Return the table without its source: a split has what reads it."""
+        return replace(self, pinned=None)
+
     @property
     def source(self) -> Source:
         """The pinned source, or else the source in its current content."""

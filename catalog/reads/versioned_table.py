@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.log.leases import leave_lease
+from statestore.catalog.log.leases import Lease, leave_lease
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
@@ -31,7 +31,7 @@ from statestore.catalog.reads.segment_files import SegmentFiles, shared_files
 from statestore.catalog.reads.split_reading import read_split
 from statestore.catalog.reads.version_rows import versions_table
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, NotFoundError, shown
+from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError, shown
 from statestore.formats.state_table import MaskedSplit, Query
 from statestore.formats.table_columns import check_filter_columns, chosen_columns, narrowed
 from statestore.formats.values.times import format_time
@@ -44,11 +44,17 @@ ENTRUSTED_SECONDS = 3_600.0  # for which files are kept for readers whose planne
 class VersionedTable:
     """Scan, history and change feed of one versioned store; holds no open files and is picklable.
 
-    Splits are pinned to the version that ``splits`` resolved, so later commits do not disturb a running read.
+    Splits are pinned to the version that ``splits`` resolved, so later commits do not disturb a running read. What
+    reads a split needs the storage, the description and the split alone: neither the log nor ``store.json`` is read.
     """
 
     storage: Storage
     spec: StoreSpec
+    # What `for_plan` saw, which answers every question; it stays in the process that saw it.
+    _seen: tuple[LogState, Lease | None] | None = field(default=None, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return VersionedTable, (self.storage, self.spec)
 
     @property
     def name(self) -> str:
@@ -82,11 +88,26 @@ class VersionedTable:
 
     def versions(self) -> pa.Table:
         """Return one row per commit."""
-        return versions_table(self.files().log_state())
+        return versions_table(self._log_state())
 
     def pin(self) -> VersionedTable:
         """Return the table itself: its splits are pinned."""
         return self
+
+    def for_plan(self) -> VersionedTable:
+        """Return the table at its newest version, for the questions of one plan: the log is looked at here alone.
+
+        Its files stay as long as it exists, so it must not outlive the plan. Raises NotFoundError STORE_REPLACED.
+        """
+        files = self.files()
+        try:
+            return replace(self, _seen=files.leased())
+        except CorruptError:
+            files.check_identity()  # the log of a store that is gone is gone, too
+            raise
+
+    def for_tasks(self) -> VersionedTable:
+        return replace(self, _seen=None)
 
     def change_start(self) -> int:
         return self.kept_versions()[0]
@@ -102,7 +123,7 @@ class VersionedTable:
 
         The retention is measured from the stream time of ``version``.
         """
-        log_state = self.files().log_state()
+        log_state = self._log_state()
         check_version(self.name, log_state, version)
         floors = [] if log_state.horizon is None else [log_state.horizon.time]
         if self.spec.history_retention is not None:
@@ -123,7 +144,7 @@ class VersionedTable:
         fields = pa.schema([field for part in self._fields(query) for field in part])
         check_filter_columns(query.filters, fields, query, f"store {self.name!r}")
         files = self.files()
-        log_state, lease = files.leased()
+        log_state, lease = self._leased(files)
         if query.mode == "changes":
             return [replace(split, lease=lease) for split in plan_changes(files, log_state, query)]
         window = window_of(self.name, log_state, query)
@@ -135,7 +156,7 @@ class VersionedTable:
             return None
         self.schema(query)
         files = self.files()
-        log_state, _lease = files.leased()
+        log_state, _lease = self._leased(files)
         window = window_of(self.name, log_state, query)
         return sum(live_rows(files, piece, window) for piece in plan(files, log_state, window, ()))
 
@@ -145,7 +166,7 @@ class VersionedTable:
             return None
         self.schema(query)
         files = self.files()
-        log_state, _lease = files.leased()
+        log_state, _lease = self._leased(files)
         window = window_of(self.name, log_state, query)
         return extremes(files, plan(files, log_state, window, ()), window, name)
 
@@ -188,7 +209,7 @@ class VersionedTable:
             return None
         self.splits(query)
         files = self.files()
-        log_state, lease = files.leased()
+        log_state, lease = self._leased(files)
         window = window_of(self.name, log_state, query)
         return hashed_splits(plan(files, log_state, window, query.filters), window, ranges, lease)
 
@@ -225,11 +246,17 @@ class VersionedTable:
 
     def kept_versions(self) -> tuple[int, int]:
         """Return (oldest, newest) version that can be read now."""
-        log_state = self.files().log_state()
+        log_state = self._log_state()
         return oldest_version(log_state), log_state.version
 
     def files(self) -> SegmentFiles:
         return shared_files(self.storage, self.spec)
+
+    def _log_state(self) -> LogState:
+        return self.files().log_state() if self._seen is None else self._seen[0]
+
+    def _leased(self, files: SegmentFiles) -> tuple[LogState, Lease | None]:
+        return files.leased() if self._seen is None else self._seen
 
     def _fields(self, query: Query) -> tuple[list[pa.Field], list[pa.Field]]:
         """Return (columns shown if none are requested, further columns that can be requested)."""

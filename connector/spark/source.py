@@ -24,7 +24,7 @@ from statestore.connector.spark.stream_writer import StateStoreStreamWriter
 from statestore.connector.spark.writer import StateStoreWriter
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError
-from statestore.formats.state_table import KeepsFiles, Query, StateTable
+from statestore.formats.state_table import KeepsFiles, Query, StateTable, table_for_plan, table_for_tasks
 from statestore.formats.values.filters import Filter
 
 SOURCE_NAME = "arrow_statestore"
@@ -47,7 +47,7 @@ class StateStoreSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         with message_only():
-            table, query = self._table().pin(), query_of(self.options)
+            table, query = table_for_plan(self._table()), query_of(self.options)
             query = _narrowed(table, query, schema)
             return (FilteringReader if _plans_with_filters() else TableReader)(table, query, schema)
 
@@ -90,6 +90,10 @@ class TableReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(self._table, partition, self._schema)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What tasks need of the reader."""
+        return {**self.__dict__, "_table": table_for_tasks(self._table)}
 
 
 class FilteringReader(TableReader):

@@ -20,7 +20,7 @@ from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.partitions import partitions_of, read_partition
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, StateStoreError
-from statestore.formats.state_table import Query, StateTable
+from statestore.formats.state_table import Query, StateTable, table_for_plan, table_for_tasks
 from statestore.formats.values.filters import Filter
 from statestore.formats.values.times import to_datetime
 
@@ -94,7 +94,7 @@ class StateStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         not: there the start is the end of the batch before."""
         with message_only():
             start = given[0] if given else self._last or self.initialOffset()
-            newest = self._newest_after(start)
+            newest = self._newest_after(start, table_for_plan(self._table))
             if self._target is not None:
                 newest = min(newest, self._target)
             unlimited = len(given) > 1 and isinstance(given[1], ReadAllAvailable)
@@ -111,20 +111,21 @@ class StateStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         with message_only():
-            self._newest_after(start)
+            table = table_for_plan(self._table)
+            self._newest_after(start, table)
         # A query that is restarted first plans its last offset, from there to there. Without it `latestOffset` would
         # begin again, and batches be read twice.
         self._last = end
         if start["version"] >= end["version"]:
             return []
         query = replace(self._query, start_version=start["version"] + 1, end_version=end["version"])
-        found = partitions_of(self._table, query)
+        found = partitions_of(table, query)
         self._held = (*self._held[-1:], found)
         return found
 
     def __getstate__(self) -> dict[str, Any]:
         """What tasks need of the reader, which Spark pickles with each batch."""
-        return {**self.__dict__, "_held": ()}
+        return {**self.__dict__, "_table": table_for_tasks(self._table), "_held": ()}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(self._table, partition, self._schema)
@@ -135,13 +136,13 @@ class StateStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     def _offset(self, version: int) -> Offset:
         return {"version": version, "store": self._table.identity}
 
-    def _newest_after(self, start: Offset) -> int:
-        """The newest version; NotFoundError STORE_REPLACED if ``start`` belongs to another store than the one here
-        now."""
-        newest = self._table.kept_versions()[1]
-        if start.get("store") == self._table.identity:
-            self._table.check_resumable(start["version"])
-        if start.get("store") != self._table.identity or start["version"] > newest:
+    def _newest_after(self, start: Offset, table: StateTable) -> int:
+        """The newest version of the table as it is now; NotFoundError STORE_REPLACED if ``start`` belongs to another
+        store than the one here now."""
+        newest = table.kept_versions()[1]
+        if start.get("store") == table.identity:
+            table.check_resumable(start["version"])
+        if start.get("store") != table.identity or start["version"] > newest:
             raise NotFoundError(
                 ErrorCode.STORE_REPLACED,
                 f"the stream has read {self._table.name!r} up to version {start['version']}, but that store is no "

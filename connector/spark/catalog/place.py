@@ -17,9 +17,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from statestore.catalog.describe.metadata_table import TABLES
+from statestore.catalog.store_kinds import is_name
+from statestore.catalog.store_tables import named_table
 from statestore.catalog.warehouse import Warehouse, open_warehouse
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError
+from statestore.formats.places.locations import is_object_store, parse_location
 from statestore.formats.state_table import Mode, StateTable
 
 DEFAULT = "main"  # not "default", which Spark looks for in its own catalog first
@@ -56,11 +59,23 @@ class Place:
 
         Raises CorruptError for a damaged table.
         """
+        parts = _without_default(parts)
+        known = self._store_named(*parts) if len(parts) == 1 else None
+        if known is not None:
+            return known
         warehouse = self.warehouse()
         if warehouse is None:
             return None
-        parts = _without_default(parts)
+        warehouse = warehouse.pin()
         return _find(warehouse, parts) or (_find(warehouse, parts[1:]) if parts[:1] == [DEFAULT] else None)
+
+    def _store_named(self, name: str) -> Named | None:
+        """The store of a name in an object store, where a look at all stores takes many requests."""
+        root = parse_location(self.path)
+        if self.options or not is_object_store(root) or not is_name(name):
+            return None
+        table = named_table(root, name)
+        return None if table is None else Named(name, table)
 
     def tables(self, namespace: Sequence[str]) -> list[str] | None:
         """The names in a namespace; None if there is no such namespace."""

@@ -42,7 +42,7 @@ from statestore.connector.spark.source import as_spelled
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, ReadOnlyError, UnsupportedError
 from statestore.formats.places.locations import parse_location
-from statestore.formats.state_table import Query
+from statestore.formats.state_table import Query, table_for_plan
 
 _ANALYSIS = "org.apache.spark.sql.catalyst.analysis."
 READ_OPTIONS = sorted(option.name for option in OPTIONS if "read" in option.uses and "AsOf" not in option.name)
@@ -102,9 +102,10 @@ class StateCatalog(RangeFunctions):
         asked = asked_of(given)
         found = self._found(identifier)
         table = found.table.pin()
+        now = table_for_plan(table)
         query = query_for(found.mode, asked, str(self._jvm.spark.conf.get(ZONE_CONF)))
-        query = as_spelled(table, pinned(table, query))
-        table.splits(query)  # a version or moment that is not kept is reported with the statement
+        query = as_spelled(now, pinned(now, query))
+        now.splits(query)  # a version or moment that is not kept is reported with the statement
         applied = frozenset(name.lower() for name, _ in asked.options)
         face = Face(f"{self._name}.{found.name}", table, query, applied=applied)
         properties = self._properties(found)

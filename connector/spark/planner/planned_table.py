@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql.types import StructType
@@ -13,7 +13,7 @@ from statestore.connector.spark.planner.scan_builder import TableScanBuilder
 from statestore.connector.spark.schema import spark_schema
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.state_table import Query, StateTable
+from statestore.formats.state_table import Query, StateTable, table_for_plan
 
 _OF_SPARK = frozenset(("versionasof", "timestampasof"))
 _PYTHON_TABLE = "org.apache.spark.sql.execution.datasources.v2.python.PythonTable"
@@ -60,7 +60,8 @@ class PlannedTable(JavaObject):
         self._properties = properties or {}
 
     def identity(self) -> tuple[Any, ...]:
-        return self._face.table.identity, self._face.query, self._face.name, self._face.shown
+        """The table and what is asked of it. Two tables at the newest version are equal: a plan reads one version."""
+        return self._face.table.identity, self._face.query, self._face.name
 
     def name(self) -> str:
         return self._face.name
@@ -110,7 +111,8 @@ class PlannedTable(JavaObject):
                 f"option {left[0]} of spark.read.table needs Spark 4.3, this is {self._jvm.spark.version}; name a "
                 "table such as state.prices.history, or load the path with spark.read.format('statestore')",
             )
-        return TableScanBuilder(self._jvm, face.table, face.query, self._schema, face.shown)
+        planned = replace(face, table=table_for_plan(face.table))
+        return TableScanBuilder(self._jvm, planned.table, face.query, self._schema, planned.shown, face.table)
 
     class Java:
         implements = (CONNECTOR + "catalog.SupportsRead",)

@@ -16,7 +16,7 @@ from statestore.connector.spark.partitions import TablePartition, partitions_of,
 from statestore.connector.spark.planner.aggregation import Aggregation, partial_rows, result_schema
 from statestore.connector.spark.planner.first_rows import Order, limited, top_rows
 from statestore.formats.places.reading_threads import reading_in_tasks
-from statestore.formats.state_table import HoldsUnsafeRows, Query, SplitsByHash, StateTable
+from statestore.formats.state_table import HoldsUnsafeRows, Query, SplitsByHash, StateTable, table_for_tasks
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def unconverted(plan: ReadPlan) -> ReadPlan:
 
 def task_of(plan: ReadPlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function that Spark runs in a task: it gets a pickled partition as the only cell of a batch."""
-    return Task(plan)
+    return Task(replace(plan, table=table_for_tasks(plan.table)))
 
 
 class Task:

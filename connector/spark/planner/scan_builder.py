@@ -26,11 +26,17 @@ PUSHDOWN_CONF = "spark.sql.python.filterPushdown.enabled"
 
 
 class TableScanBuilder(JavaObject):
-    """Collects what the planner pushes, and builds the scan."""
+    """Collects what the planner pushes, and builds the scan.
 
-    def __init__(self, jvm: Jvm, table: StateTable, query: Query, schema: StructType, shown: str) -> None:
+    ``table`` is that of the plan (`table_for_plan`), ``lasting`` the same without what only the plan needs.
+    """
+
+    def __init__(
+        self, jvm: Jvm, table: StateTable, query: Query, schema: StructType, shown: str, lasting: StateTable
+    ) -> None:
         super().__init__(jvm)
         self._table = table
+        self._lasting = lasting
         self._query = query
         self._whole = schema
         self._schema = schema
@@ -134,7 +140,9 @@ class TableScanBuilder(JavaObject):
         description = self._described(plan)
         total = self._total
         rows = total[1] if total is not None and total[0] == plan.aggregation else read_here(plan)
+        self._table = self._lasting  # Java's garbage may keep this object, but files only stay for a scan's tasks
         if rows is not None:
+            plan = replace(plan, table=self._lasting)
             return LocalRows(self._jvm, plan, rows, f"{description}, read while planning")
         if self._is_divided(plan):
             plan = replace(plan, ranges=max(2, self._tasks()))
@@ -147,7 +155,7 @@ class TableScanBuilder(JavaObject):
         Spark infers that the key of an inner join is not null, and pushes that. A read for another purpose is cheaper
         undivided.
         """
-        table, key = self._table, self._table.row_key
+        table, key = plan.table, plan.table.row_key
         whole = plan.aggregation is None and plan.limit is None and not few_keys(table, plan.query)
         divides = isinstance(table, SplitsByHash) and table.hashed_splits(plan.query, 2) is not None
         return self._by_key and whole and len(key) == 1 and key[0] in plan.schema.names and divides
