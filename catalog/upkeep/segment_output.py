@@ -16,6 +16,7 @@ from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.closure_folding import FoldedRows, Inputs, Numbers
 from statestore.catalog.upkeep.row_gathering import GatheredRows
 from statestore.formats.kernels.arrays import Hashes, Ints
+from statestore.formats.segments.compressed_write import Compression
 from statestore.formats.segments.ipc_file import Batches, encode_file, write_file
 from statestore.formats.segments.key_index import KeyIndex, entries_batch
 from statestore.formats.segments.segment_meta import FileRef, Role, SegmentMeta
@@ -82,7 +83,7 @@ def write_output(output: Output, rows: FoldedRows, role: Role, blocks: Sequence[
             role=role,
             tombstone=output.tombstone,
             key_names=spec.key_names,
-            compression=(COLD if output.files.is_local else new_files.REMOTE) if cold else None,
+            compression=_compression(output, role) if cold else None,
         )
     whole = np.concatenate(hashes)
     groups = key_groups_of(np.array([whole.min(), whole.max()], np.uint64), spec.key_groups)
@@ -90,6 +91,11 @@ def write_output(output: Output, rows: FoldedRows, role: Role, blocks: Sequence[
     if meta.rows >= new_files.INDEX_MIN_ROWS or meta.blocks:
         meta = _with_index(output, meta, whole, rows.start[np.concatenate(blocks)])
     new.segments.append(meta)
+
+
+def _compression(output: Output, role: Role) -> Compression:
+    """Return how rows are compressed: in short batches where reads fetch the first batches of many blocks."""
+    return COLD if output.files.is_local or role == "open" else new_files.REMOTE
 
 
 def _with_index(output: Output, meta: SegmentMeta, hashes: Hashes, starts: Ints) -> SegmentMeta:
