@@ -14,7 +14,8 @@ from statestore.catalog.checks.verify_report import Problem, Report, problem_of
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.upkeep.ranges.task_runs import TaskRuns
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import NotFoundError
+from statestore.formats.errors import CorruptError, NotFoundError
+from statestore.formats.segments.page_table import check_pages
 from statestore.formats.segments.regions import CHECKSUM_DIGITS, REGION_BYTES
 from statestore.formats.segments.segment_meta import FileRef
 
@@ -87,6 +88,11 @@ def file_problems(storage: Storage, ref: FileRef, report: Report) -> list[Proble
                 f"the commit says {expected}; restore the file from a copy"
             )
             problems.append(Problem(ErrorCode.SEGMENT_CORRUPT, ref.name, message, "", region, expected, checksum))
+    if ref.tail_checksum and not problems:
+        try:
+            check_pages(ref, memory)
+        except CorruptError as error:
+            problems.append(problem_of(error, ref.name, ""))
     report.checked.add(ref.name)
     return problems
 

@@ -81,6 +81,9 @@ def read_log_checkpoint(name: str, data: bytes, storage: Storage | None = None) 
         table = pa.Table.from_batches(batches, schema.remove_metadata()).combine_chunks()
         check_columns(table)
         tail = table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], SCHEMA)
+        is_paged = any(len(file) > 4 for file in state.get("files", ()))
+        if is_paged != (metadata[_FORMAT] == FORMAT_OF_PAGES):
+            raise ValueError(f"page tables of files in format {metadata[_FORMAT]!r}")
         return _log_state(state, tail, storage, compact=metadata[_FORMAT] not in OLDER_FORMATS)
     except StateStoreError:
         raise

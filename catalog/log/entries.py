@@ -6,7 +6,7 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Literal, get_args
@@ -52,6 +52,7 @@ from statestore.formats.places.file_presence import is_there
 from statestore.formats.places.regular_files import MAX_METADATA_BYTES
 from statestore.formats.segments.segment_meta import (
     ClosureSlice,
+    FileRef,
     SegmentMeta,
     closure_slice_from_json,
     segment_meta_from_json,
@@ -406,6 +407,8 @@ def _entry(commit: dict[str, Any]) -> CommitEntry:
     else:
         added = tuple(segment_meta_from_json(meta) for meta in commit["added"])
         closures = tuple(closure_slice_from_json(piece) for piece in commit["closures"])
+        if any(ref.tail_checksum for ref in (*file_refs(added), *(piece.file for piece in closures))):
+            raise ValueError(f"page tables of files in format {commit['format']}")
     fields = {key: value for key, value in commit.items() if key not in ("format", "id")}
     fields["attempt"] = commit["id"]
     if (commit["format"] != OLDEST_FORMAT) != bool(commit.get("store")):
@@ -417,6 +420,11 @@ def _entry(commit: dict[str, Any]) -> CommitEntry:
         application, batch = commit["transaction"]
         fields["transaction"] = (application, batch)
     return CommitEntry(**fields)
+
+
+def file_refs(segments: Iterable[SegmentMeta]) -> list[FileRef]:
+    """Return the files of segments, and their indexes."""
+    return [ref for meta in segments for ref in (meta.file, meta.index) if ref is not None]
 
 
 def _corrupt(name: str, problem: str) -> CorruptError:

@@ -78,7 +78,10 @@ def files_from_json(data: Any) -> list[FileRef]:
     return [_file_of_list(*file) for file in data]
 
 
-def _file_of_list(name: Any, length: Any, checksums: Any, ranges: Any, tail_checksum: str = "") -> FileRef:
+def _file_of_list(name: Any, length: Any, checksums: Any, ranges: Any, *tail: Any) -> FileRef:
+    tail_checksum = "".join(tail) if tail else ""
+    if len(tail) > 1 or bool(tail) != bool(tail_checksum):
+        raise ValueError(f"the end of {name} has the checksums {tail!r}")
     fields = {"name": name, "bytes": length, "checksums": checksums, "metadata_ranges": ranges}
     return file_ref_from_json({**fields, "tail_checksum": tail_checksum})
 

@@ -124,6 +124,10 @@ def check_file_ref(ref: FileRef) -> None:
             raise ValueError(f"metadata of {ref.name} at {offset}, {length} bytes, but the file has {ref.bytes}")
     if ref.tail_checksum and (len(ref.tail_checksum) != CHECKSUM_DIGITS or not CHECKSUMS.fullmatch(ref.tail_checksum)):
         raise ValueError(f"the checksum of the end of {ref.name} is not {CHECKSUM_DIGITS} hex digits")
+    if ref.tail_checksum:
+        (_, first), *others = ref.metadata_ranges or ((0, ref.bytes),)
+        if not others or not first <= others[-1][0] == ref.bytes - others[-1][1] or not others[-1][0]:
+            raise ValueError(f"the metadata ranges of {ref.name} do not say where its page table is")
 
 
 def _check_pair(pair: Any, allowed: range, what: str) -> None:

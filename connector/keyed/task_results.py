@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import traceback
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart, check_stored, part_from_json
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.segments.segment_meta import FileRef, file_ref_from_json
+from statestore.formats.segments.segment_meta import to_json as file_to_json
 
 _KINDS: dict[str, type[StateStoreError]] = {kind.__name__: kind for kind in StateStoreError.__subclasses__()}
 
@@ -37,7 +38,7 @@ Answer = Done | Failed
 
 def to_json(answer: Answer) -> str:
     if isinstance(answer, Done):
-        emitted = None if answer.emitted is None else asdict(answer.emitted)
+        emitted = None if answer.emitted is None else file_to_json(answer.emitted)
         return json.dumps({"task": answer.task, "part": answer.part.to_json(), "emitted": emitted})
     error = answer.error
     failed = [type(error).__name__, error.code, error.message, *getattr(error, "__notes__", ())]

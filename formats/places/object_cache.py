@@ -22,7 +22,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TypeVar
 
@@ -39,7 +39,6 @@ PAGE_BYTES = 1 << 14
 """Unit of what is fetched: every range begins at a multiple of it."""
 
 REQUEST_BYTES = 8 << 20  # a longer part is fetched by several requests at the same time
-GAP_BYTES = PAGE_BYTES  # a request goes over a gap that is no longer
 PARALLEL_REQUESTS = 32
 PARALLEL_SMALL_REQUESTS = 64
 SWEEP_BYTES = 64 << 20  # fetched by a process between two looks at the size of the folder
@@ -61,8 +60,6 @@ class CachedObject:
         """Function that returns a fuller error where the object is gone; set by code that knows why it may be."""
         self.described: object = None
         """What a reader knows of the object from bytes that it has verified, for the next reader in this process."""
-        self.is_new = True
-        """Whether the copy was empty when it was opened, so that what this process did not fetch is hardly there."""
         self._read = read
         self._present = bytearray(-(-size // PAGE_BYTES))
         self._file: int | None = None
@@ -72,7 +69,7 @@ class CachedObject:
             self._memory = mmap.mmap(-1, max(size, 1))
             self.buffer = pa.py_buffer(self._memory).slice(0, size)
             return
-        self._file, self.is_new = _opened(path, size)
+        self._file = _opened(path, size)
         weakref.finalize(self, os.close, self._file)
         with disk_errors("map", path), pa.memory_map(f"/dev/fd/{self._file}", "r+") as mapped:
             self.buffer = mapped.read_buffer()
@@ -82,6 +79,15 @@ class CachedObject:
         others.
         """
         return self._present.find(0, start // PAGE_BYTES, -(-stop // PAGE_BYTES)) < 0
+
+    def is_hole(self, start: int, stop: int) -> bool:
+        """Return whether nobody has written the bytes [start, stop) of the copy, as far as that is known."""
+        if self._file is None:
+            return not self.is_present(start, stop)
+        try:
+            return os.lseek(self._file, start, os.SEEK_DATA) >= stop
+        except OSError as error:
+            return error.errno == errno.ENXIO  # there is no data behind
 
     def know(self, start: int, stop: int) -> None:
         """Record that the bytes [start, stop) were found in the copy; ``start`` is a multiple of PAGE_BYTES."""
@@ -153,7 +159,7 @@ def joined(parts: Iterable[Part]) -> list[Part]:
     """Return the ranges that requests ask for: neighbours are joined, and long ranges are cut."""
     runs: list[Part] = []
     for start, stop in sorted(parts):
-        if runs and start <= runs[-1][1] + GAP_BYTES:
+        if runs and start <= runs[-1][1]:
             runs[-1] = runs[-1][0], max(stop, runs[-1][1])
         else:
             runs.append((start, stop))
@@ -161,17 +167,27 @@ def joined(parts: Iterable[Part]) -> list[Part]:
 
 
 def in_parallel(work: Callable[[Item], Result], items: Sequence[Item], most: int = PARALLEL_REQUESTS) -> list[Result]:
-    """Return what ``work`` returns for each item, in their order; up to ``most`` at the same time."""
+    """Return what ``work`` returns for each item, in their order; up to ``most`` at the same time.
+
+    The first error is raised when no work goes on any more.
+    """
     if len(items) < 2:
         return [work(item) for item in items]
     if getattr(_worker, "is_one", False):  # its own pool may have no thread left
-        with ThreadPoolExecutor(min(len(items), most)) as pool:
+        with ThreadPoolExecutor(min(len(items), most), initializer=_begin_worker) as pool:
             return list(pool.map(work, items))
     with _objects_lock:
         kept = _pools.get(most)
         if kept is None:
             kept = _pools[most] = ThreadPoolExecutor(most, "statestore-requests", _begin_worker)
-    return list(kept.map(work, items))
+    begun = [kept.submit(work, item) for item in items]
+    try:
+        return [future.result() for future in begun]
+    except BaseException:
+        for future in begun:
+            future.cancel()
+        wait(begun)  # the caller may remove what they make
+        raise
 
 
 _worker = threading.local()
@@ -285,8 +301,7 @@ def _most_open() -> int:
     return max(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2, 64)
 
 
-def _opened(path: Path, size: int) -> tuple[int, bool]:
-    """Return the descriptor of a copy, and whether the copy is empty."""
+def _opened(path: Path, size: int) -> int:
     with disk_errors("open the cache of objects in", path.parent):
         while True:
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -294,7 +309,7 @@ def _opened(path: Path, size: int) -> tuple[int, bool]:
             if found in (0, size):
                 os.ftruncate(file, size)
                 os.utime(file)
-                return file, not found
+                return file
             os.close(file)  # not of this object: whoever has it open keeps it
             path.unlink(missing_ok=True)
 

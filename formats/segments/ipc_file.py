@@ -156,7 +156,7 @@ def open_file(
     SEGMENT_CORRUPT for anything that is not what ``encode_file`` writes.
     """
     ref = verified.ref
-    ranges = ref.metadata_ranges
+    ranges = verified.metadata_ranges
     if len(ranges) < 2:
         raise corrupt(ref, "the commit does not say where its metadata lies")
     for offset, length in ranges:

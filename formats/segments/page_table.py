@@ -65,7 +65,7 @@ def with_page_table(
 
 def tail_start(ref: FileRef) -> int:
     """Return where the end of a file begins, which has the page table. Raises CorruptError SEGMENT_CORRUPT."""
-    if not ref.metadata_ranges or sum(ref.metadata_ranges[-1]) != ref.bytes:
+    if len(ref.metadata_ranges) < 2 or sum(ref.metadata_ranges[-1]) != ref.bytes or ref.metadata_ranges[-1][0] < 1:
         raise _corrupt(ref, "the commit does not say where its page table is")
     return ref.metadata_ranges[-1][0]
 
@@ -90,6 +90,19 @@ def read_page_table(ref: FileRef, tail: memoryview) -> PageTable | None:
     at = _HEADER.size + 8 * pages
     framings = np.frombuffer(table, "<i8", 2 * batches, at + 8 * marks).reshape(-1, 2).tolist()
     return PageTable(end, checksums, np.frombuffer(table, "<i8", marks, at).copy(), tuple(map(tuple, framings)))
+
+
+def check_pages(ref: FileRef, data: memoryview) -> None:
+    """Raise CorruptError SEGMENT_CORRUPT unless the end of a file is the committed one, and its pages those of its
+    table.
+    """
+    table = read_page_table(ref, data[tail_start(ref) :])
+    if table is None:
+        raise _corrupt(ref, "its end does not have the checksum of the commit")
+    for page, start in enumerate(range(0, table.end, PAGE_BYTES)):
+        actual = xxhash.xxh3_64_hexdigest(data[start : min(start + PAGE_BYTES, table.end)])
+        if actual != table.checksum(page):
+            raise _corrupt(ref, f"page {page} has checksum {actual}, its page table says {table.checksum(page)}")
 
 
 def _corrupt(ref: FileRef, problem: str) -> CorruptError:

@@ -88,9 +88,12 @@ class VerifiedBytes:
             return ranges
         return (ranges[0], *self._page_table().framings, ranges[1])
 
-    def marks(self, count: int) -> Ints | None:
-        """Return the marks of the page table (`PageTable`) if there are so many, else None."""
-        if self._unit == REGION_BYTES:
+    def marks(self, count: int, *, also_local: bool = False) -> Ints | None:
+        """Return the marks of the page table (`PageTable`) if there are so many, else None.
+
+        Those of a local file are not used, so they are returned only if they are asked for.
+        """
+        if self._unit == REGION_BYTES and not (also_local and self.ref.tail_checksum):
             return None
         marks = self._page_table().marks
         return marks if len(marks) == count else None
@@ -193,15 +196,20 @@ def missing_parts(ref: FileRef, cached: CachedObject, ranges: Iterable[tuple[int
     end, table = tail_start(ref), known_table(ref, cached)
     pages = _units(ranges, PAGE_BYTES, end)
     if table is None:
-        return [*(part for _, part in pages), (end, ref.bytes)]
+        return [*(part for _, part in pages if not cached.is_present(*part)), (end, ref.bytes)]
     return [part for n, part in pages if not _is_there(cached, part, partial(table.checksum, n))]
 
 
 def known_table(ref: FileRef, cached: CachedObject) -> PageTable | None:
     """Return the page table of a file in an object store; None if it is not in the copy."""
-    if not isinstance(cached.described, PageTable):
-        cached.described = read_page_table(ref, memoryview(cached.buffer)[tail_start(ref) :])
-    return cached.described
+    kept = cached.described
+    if isinstance(kept, tuple) and kept[0] == ref:
+        found: PageTable = kept[1]
+        return found
+    table = read_page_table(ref, memoryview(cached.buffer)[tail_start(ref) :])
+    if table is not None:
+        cached.described = ref, table
+    return table
 
 
 def _units(ranges: Iterable[tuple[int, int]], unit: int, end: int) -> list[tuple[int, Part]]:
@@ -215,7 +223,7 @@ def _units(ranges: Iterable[tuple[int, int]], unit: int, end: int) -> list[tuple
 def _is_there(cached: CachedObject, part: Part, expected: Callable[[], str]) -> bool:
     start, stop = part
     if not cached.is_present(start, stop):
-        if cached.is_new or xxhash.xxh3_64_hexdigest(memoryview(cached.buffer)[start:stop]) != expected():
+        if cached.is_hole(start, stop) or xxhash.xxh3_64_hexdigest(memoryview(cached.buffer)[start:stop]) != expected():
             return False
         cached.know(start, stop)
     return True

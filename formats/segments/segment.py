@@ -184,9 +184,13 @@ class Segment:
             return 0
         starts, position = self._starts, self._position("valid_from")
         first, last = bisect_right(starts, start) - 1, bisect_left(starts, stop) - 1
-        if self.batch_times is not None:
-            known = self.batch_times[first + 1 : last + 1]
-            first = last = first + int(known.searchsorted(moment, side="right"))
+        marks = self.batch_times
+        if marks is not None:
+            known = marks[first : last + 1]
+            if (known[1:] < known[:-1]).any():
+                raise corrupt(self.meta.file, "the times of its page table do not ascend within a block")
+            behind, first = last, first + int(known[1:].searchsorted(moment, side="right"))
+            last = first
         while first < last:  # the last batch that begins with such a row
             middle = (first + last + 1) // 2
             if self._times(middle, position)[0] <= moment:
@@ -194,7 +198,10 @@ class Segment:
             else:
                 last = middle - 1
         low, high = max(start - starts[first], 0), min(stop - starts[first], starts[first + 1] - starts[first])
-        times = self._times(first, position)[low:high]
+        times = self._times(first, position)
+        if marks is not None and (times[0] != marks[first] or (first < behind and times[-1] > marks[first + 1])):
+            raise corrupt(self.meta.file, f"its page table has another first valid_from of record batch {first}")
+        times = times[low:high]
         before: int = starts[first] + low - start
         return before + int(times.searchsorted(moment, side="right"))
 
@@ -277,7 +284,7 @@ class Segment:
             starts = self.int64_rows("valid_from", first, first + block.rows)
             if np.any(starts[1:] < starts[:-1]):
                 raise corrupt(self.meta.file, f"rows {first} to {first + block.rows} are not sorted by valid_from")
-        marks = self.batch_times
+        marks = self._verified.marks(len(self._batches), also_local=True)
         for number in range(len(self._batches)):
             if (
                 marks is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from support.object_stores.doubles import memory_location
 
 DIRECTORY, MEMORY, S3 = "directory", "memory", "S3"
 PLACES = [DIRECTORY, S3]
+TASKS_END_SECONDS = 60
 
 
 def in_places(*places: str) -> pytest.MarkDecorator:
@@ -72,6 +74,17 @@ def vacuumed(store: Any) -> list[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(vacuum, "GRACE_US", 0)
         return [item.name for item in store.vacuum(older_than=0)]
+
+
+def left_by_tasks(path: str, store: Any) -> list[str]:
+    """The files that no commit names when the tasks of a failed job have ended, and a vacuum came after them.
+
+    A task may outlive its job for a moment, and writes its files after the driver has removed those of the others.
+    """
+    end = time.monotonic() + TASKS_END_SECONDS
+    while (left := unnamed(path)) and time.monotonic() < end:
+        vacuumed(store)
+    return left
 
 
 def unnamed(path: str) -> list[str]:

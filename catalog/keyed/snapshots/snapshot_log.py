@@ -13,7 +13,7 @@ import json
 import re
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import xxhash
@@ -32,7 +32,7 @@ from statestore.formats.errors import (
     StateStoreError,
     UnsupportedError,
 )
-from statestore.formats.segments.segment_meta import FileRef, file_ref_from_json
+from statestore.formats.segments.segment_meta import FileRef, file_ref_from_json, to_json
 
 Transaction = tuple[str, int]
 FOLDER = "log/_checkpoint/"
@@ -313,7 +313,7 @@ def _to_json(entry: SnapshotEntry) -> dict[str, Any]:
         "transaction": entry.transaction,
         "handles": [part.to_json() for part in entry.parts],
         "discarded": entry.discarded,
-        "outputs": [asdict(file) for file in entry.outputs],
+        "outputs": [to_json(file) for file in entry.outputs],
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -151,3 +152,28 @@ def test_other_copies_make_room_on_a_full_disk(tmp_path: Path, monkeypatch: pyte
     )
     with pytest.raises(StorageError, match=r"DISK_FAILED.*free space"):
         VerifiedBytes(REF, Remote().opened(tmp_path, "newer")).verify_all()
+
+
+def test_an_error_is_raised_when_no_work_goes_on() -> None:
+    """The caller of a failed commit removes the objects that were made, and later ones would stay."""
+    begun, failed, made = threading.Event(), threading.Event(), []
+
+    def work(number: int) -> None:
+        if number == 0:
+            assert begun.wait(30)
+            failed.set()
+            raise ZeroDivisionError
+        begun.set()
+        assert failed.wait(30)
+        made.append(number)
+
+    with pytest.raises(ZeroDivisionError):
+        object_cache.in_parallel(work, [0, 1])
+    assert made == [1]
+
+
+def test_parallel_work_may_begin_parallel_work_again() -> None:
+    def level(depth: int) -> int:
+        return 1 if depth == 0 else sum(object_cache.in_parallel(level, [depth - 1] * 3, 2))
+
+    assert level(4) == 81

@@ -13,10 +13,12 @@ import pyarrow as pa
 import pytest
 import xxhash
 from pyarrow import ipc
+from support.stores.segment_tables import segment_table, store_schema, write_in_blocks
 
 from statestore.formats.errors import CorruptError
-from statestore.formats.places.object_cache import GAP_BYTES, PAGE_BYTES, REQUEST_BYTES, CachedObject, joined
+from statestore.formats.places.object_cache import PAGE_BYTES, REQUEST_BYTES, CachedObject, joined
 from statestore.formats.segments.compressed_write import CompressedBatches, Compression
+from statestore.formats.segments.decoded_columns import DecodedColumns
 from statestore.formats.segments.ipc_file import (
     encode_file,
     open_batches,
@@ -26,8 +28,10 @@ from statestore.formats.segments.ipc_file import (
 )
 from statestore.formats.segments.key_index import encode_index
 from statestore.formats.segments.near_index import NearIndex
+from statestore.formats.segments.page_table import check_pages
 from statestore.formats.segments.regions import REGION_BYTES, VerifiedBytes, checksum_regions, missing_parts
-from statestore.formats.segments.segment_meta import FileRef
+from statestore.formats.segments.segment import Segment
+from statestore.formats.segments.segment_meta import FileRef, SegmentMeta
 from statestore.formats.values.types import TIME
 
 ROWS = 70_000
@@ -172,7 +176,9 @@ def test_a_forged_table_is_refused(place: int, form: str, value: Any) -> None:
         VerifiedBytes(ref, Remote(data).object).verify(0, 1)
 
 
-@pytest.mark.parametrize("ranges", [(), ((0, 10),), ((0, 10), (END, len(DATA) - END - 1))])
+@pytest.mark.parametrize(
+    "ranges", [(), ((0, 10),), ((0, len(DATA)),), ((0, 10), (0, len(DATA))), ((0, 10), (END, len(DATA) - END - 1))]
+)
 def test_a_commit_that_does_not_say_where_the_table_is(ranges: tuple[tuple[int, int], ...]) -> None:
     with pytest.raises(CorruptError, match="where its page table is"):
         VerifiedBytes(replace(REF, metadata_ranges=ranges), Remote().object)
@@ -187,6 +193,32 @@ def test_an_end_that_is_too_short_for_its_table_is_refused() -> None:
     )  # fmt: skip
     with pytest.raises(CorruptError, match="its page table is cut"):
         VerifiedBytes(ref, Remote(cut).object).verify(0, 1)
+
+
+def test_what_was_verified_is_not_fetched_over() -> None:
+    """A page that somebody has mapped does not change, whatever the store answers later."""
+    remote = Remote()
+    verified = VerifiedBytes(REF, remote.object)
+    kept = verified.slice(5 * PAGE_BYTES, PAGE_BYTES)
+    remote.content = bytes(len(DATA))
+    fetched = [(page * PAGE_BYTES, PAGE_BYTES) for page in (4, 6)]
+    remote.object.fetch(missing_parts(REF, remote.object, [*fetched, (5 * PAGE_BYTES, 1)]))
+    assert kept.to_pybytes() == DATA[5 * PAGE_BYTES : 6 * PAGE_BYTES]
+
+
+def test_what_another_process_fetched_meanwhile_is_not_fetched_again(tmp_path: Path) -> None:
+    first, second = Remote(), Remote()
+    early = VerifiedBytes(REF, CachedObject(len(DATA), first.read, tmp_path / "copy"))
+    VerifiedBytes(REF, CachedObject(len(DATA), second.read, tmp_path / "copy")).verify(7 * PAGE_BYTES, 1)
+    early.verify(7 * PAGE_BYTES, 1)
+    assert first.asked == []
+
+
+def test_a_table_that_was_verified_for_one_commit_is_not_taken_for_another() -> None:
+    remote = Remote()
+    VerifiedBytes(REF, remote.object).verify(0, 1)
+    with pytest.raises(CorruptError, match="its end"):
+        VerifiedBytes(replace(REF, tail_checksum="0" * 16), remote.object).verify(0, 1)
 
 
 def test_what_another_process_fetched_is_found_by_the_table(tmp_path: Path) -> None:
@@ -212,9 +244,8 @@ def test_an_object_that_this_process_put_is_not_fetched() -> None:
         ([], []),
         ([(10, 20)], [(10, 20)]),
         ([(0, 5), (5, 9)], [(0, 9)]),
-        ([(20, 30), (0, 10)], [(0, 30)]),
-        ([(0, 10), (10 + GAP_BYTES, 40_000)], [(0, 40_000)]),
-        ([(0, 10), (11 + GAP_BYTES, 40_000)], [(0, 10), (11 + GAP_BYTES, 40_000)]),
+        ([(20, 30), (0, 10)], [(0, 10), (20, 30)]),
+        ([(0, 10), (11, 40_000)], [(0, 10), (11, 40_000)]),
         ([(0, 2 * REQUEST_BYTES + 1)], [(n * REQUEST_BYTES, (n + 1) * REQUEST_BYTES) for n in range(2)]
          + [(2 * REQUEST_BYTES, 2 * REQUEST_BYTES + 1)]),
         ([(0, 50), (10, 20)], [(0, 50)]),
@@ -258,6 +289,21 @@ def test_marks_that_are_wrong_give_no_wrong_rows(marks: str) -> None:
         assert index.find(int(wanted)) == np.flatnonzero(hashes == wanted).tolist()
 
 
+def test_framings_of_the_table_are_verified_before_they_are_parsed() -> None:
+    """A commit that gives two ranges of a file without blocks, whose batches are then where the table says."""
+    data, ref = encoded(CompressedBatches(batches(), Compression()))
+    at, _ = VerifiedBytes(ref, Remote(data).object).metadata_ranges[2]
+    with pytest.raises(CorruptError, match=r"page \d+ \(bytes"):
+        open_file(VerifiedBytes(ref, Remote(damaged(at + 20, data)).object))
+
+
+@pytest.mark.parametrize("at", [0, 5 * PAGE_BYTES, END - 1, END, END + 40, len(DATA) - 1])
+def test_a_full_check_compares_the_table_and_the_pages(at: int) -> None:
+    check_pages(REF, memoryview(DATA))
+    with pytest.raises(CorruptError, match="SEGMENT_CORRUPT"):
+        check_pages(REF, memoryview(damaged(at)))
+
+
 @pytest.mark.parametrize("place", ["object", "disk"])
 def test_places_of_compressed_batches_are_in_the_table(place: str) -> None:
     data, ref = encoded(CompressedBatches(batches(), Compression()))
@@ -287,3 +333,63 @@ def test_forged_places_of_batches_are_refused(place: str, value: int, number: in
     with pytest.raises(CorruptError, match="SEGMENT_CORRUPT"):
         for batch in open_batches(verified, lambda schema: None, [(3 * ROWS, ROWS)])[1]:
             verify_stored_column(verified, batch, 0)
+
+
+@pytest.fixture(scope="module")
+def blocks() -> tuple[list[Any], bytes, SegmentMeta]:
+    """Two blocks of 20 batches each, as a table each, and their file."""
+    random = np.random.default_rng(5)
+    tables = []
+    for first in (0, 30_000):
+        starts = np.sort(random.integers(first, first + 60_000, 20_000)) * 1_000
+        values = pa.table({"v": random.integers(0, 1 << 62, 20_000)})
+        tables.append(
+            segment_table(pa.array([random.bytes(32).hex() for _ in range(20_000)]), starts, starts + 7_000, values)
+        )
+    data, meta = write_in_blocks(tables, compression=Compression(batch_rows=1_000), paged=True)
+    assert meta.file.tail_checksum
+    return tables, data.to_pybytes(), meta
+
+
+def segment_of(tables: list[Any], data: bytes, meta: SegmentMeta) -> Segment:
+    return Segment(meta, Remote(data).object, store_schema(tables[0]), DecodedColumns(1 << 26))
+
+
+def test_marks_say_how_many_rows_start_by_a_moment(blocks: tuple[list[Any], bytes, SegmentMeta]) -> None:
+    tables, data, meta = blocks
+    segment = segment_of(tables, data, meta)
+    for number, table in enumerate(tables):
+        starts = table["valid_from"].combine_chunks().cast(pa.int64()).to_numpy()
+        moments = [starts[0] - 1, starts[-1], starts[-1] + 1, *starts[::777], *(starts[::1_000] - 1), *starts[::1_000]]
+        for moment in moments:
+            found = segment.started_by(int(moment), 20_000 * number, 20_000 * (number + 1))
+            assert found == np.searchsorted(starts, moment, "right"), (number, moment)
+    segment.verify_all()
+
+
+@pytest.mark.parametrize(("number", "value"), [(0, 5), (3, -(1 << 62)), (3, 1 << 62), (7, 0), (19, 1 << 62), (20, 0)])
+def test_marks_that_are_wrong_are_reported(
+    blocks: tuple[list[Any], bytes, SegmentMeta], number: int, value: int
+) -> None:
+    """They are by every full check, and by a plan that they mislead, unless only a mark behind it tells so."""
+    tables, data, meta = blocks
+    forged, end = bytearray(data), meta.file.metadata_ranges[-1][0]
+    *_, pages, _, _ = HEADER.unpack_from(data, end + 8)
+    struct.pack_into("<q", forged, end + 8 + HEADER.size + 8 * (pages + number), value)
+    tail_checksum = xxhash.xxh3_64_hexdigest(bytes(forged[end:]))
+    ref = replace(meta.file, checksums=checksum_regions(pa.py_buffer(bytes(forged))), tail_checksum=tail_checksum)
+    wrong = replace(meta, file=ref)
+    with pytest.raises(CorruptError, match="page table"):
+        segment_of(tables, bytes(forged), wrong).verify_all()
+    with pytest.raises(CorruptError, match="page table"):
+        Segment(wrong, pa.py_buffer(bytes(forged)), store_schema(tables[0])).verify_all()
+    block = number // 20
+    starts = tables[block]["valid_from"].combine_chunks().cast(pa.int64()).to_numpy()
+    for moment in starts[::500]:
+        try:
+            found = segment_of(tables, bytes(forged), wrong).started_by(
+                int(moment), 20_000 * block, 20_000 * (block + 1)
+            )
+        except CorruptError:
+            continue
+        assert found == np.searchsorted(starts, moment, "right") or (number, value) == (19, 1 << 62)

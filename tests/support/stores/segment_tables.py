@@ -81,13 +81,13 @@ def opened(table: pa.Table, role: Role = "delta", **changes: Any) -> Segment:
 
 
 def write_in_blocks(
-    blocks: Sequence[pa.Table], role: Role = "closed", compression: Compression | None = None
+    blocks: Sequence[pa.Table], role: Role = "closed", compression: Compression | None = None, paged: bool = False
 ) -> tuple[pa.Buffer, SegmentMeta]:
     """``write_blocks`` with one key column ``k`` and no late rows: the bytes of the file and its metadata."""
     written: list[pa.Buffer] = []
 
     def encode(name: str, schema: pa.Schema, batches: Batches) -> FileRef:
-        data, ref = encode_file(name, schema, batches)
+        data, ref = encode_file(name, schema, batches, paged=paged)
         written.append(data)
         return ref
 

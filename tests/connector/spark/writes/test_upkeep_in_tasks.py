@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from support.places import PLACES, below, unnamed, vacuumed, warehouse_in
+from support.places import PLACES, below, left_by_tasks, unnamed, vacuumed, warehouse_in
 from support.stores.versioned_checks import as_table, create, rows_of
 
 import statestore
@@ -156,10 +156,9 @@ def test_a_task_of_a_rebuild_that_dies_at_first(
     assert len(tasks_of) == (2 if is_cluster else 1)
     with catalog.open_store("s", auto_compact=False) as found:
         assert found.spec.key_groups == (16 if is_cluster else 128)
-        vacuumed(found)  # of what a task wrote that ended after the job had failed
+        assert left_by_tasks(below(warehouse, "s"), found) == []
         truth.check(found)
         assert found.history().read_all().num_rows == truth.count()
-    assert unnamed(below(warehouse, "s")) == []
 
 
 @pytest.fixture
@@ -218,8 +217,7 @@ def test_a_task_that_fails_at_first(
         with pytest.raises(PySparkException):
             store.compact(full=True, spark=spark)
         assert store.refresh() == COMMITS
-    vacuumed(store)  # of what a task wrote that ended after the job had failed
-    assert unnamed(below(warehouse, "s")) == []
+    assert left_by_tasks(below(warehouse, "s"), store) == []
     truth.check(store)
 
 
