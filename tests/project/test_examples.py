@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 import subprocess
 import sys
@@ -37,7 +38,8 @@ def test_incidents_are_the_islands_between_gaps(tmp_path: Path, capsys: pytest.C
     """)
     assert sorted(map(str, found.to_pylist())) == sorted(map(str, truth.to_arrow_table().to_pylist()))
     said = capsys.readouterr().out
-    assert "EWR from 2013-03-08 18:45 UTC: 110 flights" in said and "version 70: 76 flights" in said
+    assert "EWR from 2013-03-08 18:45 UTC: 110 flights" in said
+    assert re.search(r"version \d+: 76 flights", said)  # a compaction in the background takes a version of its own
 
 
 @pytest.mark.slow
