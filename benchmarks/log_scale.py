@@ -87,7 +87,7 @@ def new_name(suffix: str) -> str:
 
 
 def renamed(meta: SegmentMeta, number: int) -> SegmentMeta:
-    """The same segment under a name of its own, ``number`` spans later."""
+    """Return a copy of the segment under a name of its own, ``number`` spans later."""
     assert meta.index is not None
     moved = {
         name: getattr(meta, name) + number * SPAN_US

@@ -92,7 +92,7 @@ class TableReader(DataSourceReader):
         return read_partition(self._table, partition, self._schema)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What tasks need of the reader."""
+        """Return the attributes of the reader that tasks need."""
         return {**self.__dict__, "_table": table_for_tasks(self._table)}
 
 

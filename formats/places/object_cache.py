@@ -59,7 +59,7 @@ class CachedObject:
         self.explain: Callable[[NotFoundError], NotFoundError] | None = None
         """Function that returns a fuller error where the object is gone; set by code that knows why it may be."""
         self.described: object = None
-        """What a reader knows of the object from bytes that it has verified, for the next reader in this process."""
+        """Knowledge of the object from verified bytes, which a reader leaves for the next one in this process."""
         self._read = read
         self._present = bytearray(-(-size // PAGE_BYTES))
         self._file: int | None = None

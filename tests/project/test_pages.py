@@ -138,7 +138,7 @@ def test_examples_print_what_the_page_says(name: str, tmp_path: Path) -> None:
 def test_the_readme_runs_in_an_object_store(
     s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same script prints the same with a location in S3 in place of ``warehouse``; keys are in the environment."""
+    """The README's script prints the same with a location in S3 for ``warehouse``, and keys in the environment."""
     for name, value in s3_server.environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("STATESTORE_LOCAL", str(tmp_path / "local"))

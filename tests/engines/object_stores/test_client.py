@@ -46,7 +46,7 @@ def outcome(action: Callable[[], Any]) -> type[Exception] | None:
 
 
 def fates(requests: list[Request]) -> str:
-    """What became of each request, with a letter each: Answered, Lost, Dropped, Refused, Cut."""
+    """Return the fates of the requests, a letter each: Answered, Lost, Dropped, Refused, Cut."""
     return "".join(request.fate[0].upper() for request in requests)
 
 

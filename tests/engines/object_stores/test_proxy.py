@@ -21,7 +21,7 @@ BODY = bytes(range(256)) * 400
 
 @dataclass
 class Seen:
-    """What a server has seen: requests with the Host header and the body, and its connections."""
+    """Requests that a server has seen, with the Host header and the body, and its connections."""
 
     endpoint: str = ""
     requests: list[tuple[str, str, str, bytes]] = field(default_factory=list)
@@ -146,7 +146,7 @@ def test_a_cut_body_is_half_of_it(proxy: Proxy, path: str) -> None:
 
 
 def test_latency_is_that_of_each_answer(proxy: Proxy) -> None:
-    """Those who ask at the same time wait at the same time."""
+    """Clients that ask at the same time wait at the same time."""
     proxy.faults = Faults(latency_ms=100)
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: ask(proxy, "GET", "GET"), range(8)))

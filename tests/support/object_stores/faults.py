@@ -28,7 +28,7 @@ def reads(method: str, path: str) -> bool:
 
 @dataclass(frozen=True)
 class Faults:
-    """What happens to the requests that ``concerns`` (method, path with query) returns true for; others pass.
+    """Faults of the requests that ``concerns`` (method, path with query) returns true for; others pass.
 
     ``…_every`` N strikes one of each N of these, 1 all, 0 none: the last one with ``seed`` 0, else one drawn by it.
     At most ``most`` requests are struck, without counting delays. What comes first in this list prevails:
@@ -56,7 +56,7 @@ class Faults:
     concerns: Concerns = every_request
 
     def fate(self, number: int) -> str:
-        """What becomes of the request with this number, from 0, of those that are concerned."""
+        """Return the fate of the request with this number, from 0, of those that are concerned."""
         ways = {DROPPED: self.drop_every, REFUSED: self.refuse_every, LOST: self.lose_every, CUT: self.cut_every}
         return next((fate for fate, every in ways.items() if self._strikes(fate, every, number)), ANSWERED)
 

@@ -46,7 +46,7 @@ class Proxy:
 
     @property
     def faults(self) -> Faults:
-        """What happens to requests. Numbers start again when it is set."""
+        """Faults of requests. Numbers start again when it is set."""
         return self._faults
 
     @faults.setter

@@ -43,7 +43,7 @@ def won(store: Client, prefix: str, rounds: int, threads: int, who: str = "") ->
 
 
 def won_by_processes(stores: Sequence[Client], prefix: str, rounds: int, threads: int) -> Wins:
-    """The same by a process for each of the stores, which may be clients of several servers."""
+    """Run the race by a process for each of the stores, which may be clients of several servers."""
     with ProcessPoolExecutor(len(stores), multiprocessing.get_context("spawn")) as pool:
         numbers = map(str, range(len(stores)))
         found = pool.map(won, stores, repeat(prefix), repeat(rounds), repeat(threads), numbers)

@@ -13,7 +13,7 @@ from statestore.catalog.log.storage import own_folder
 from support.object_stores.doubles import location_in
 
 PLACES = ("directory", "objects")
-"""What `warehouse_in` makes: a directory, or objects in memory beside a directory for what a machine keeps."""
+"""Places that `warehouse_in` makes: a directory, or objects in memory beside a directory for what a machine keeps."""
 
 
 def warehouse_in(folder: Path, place: str) -> Catalog:
