@@ -5,6 +5,7 @@ A session takes as long to start and warm up as a hundred small queries, and use
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import shutil
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 os.environ.update(ENVIRONMENT)  # before a session starts; processes that tests start inherit it
 for _name, _folder in (("STATESTORE_CACHE", "objects"), ("STATESTORE_LOCAL", "stores")):
     os.environ.setdefault(_name, str(Path(tempfile.gettempdir()) / "of-this-machine" / _folder))
-
-pytest_plugins = ["support.object_stores.fixtures"]
 
 pytest_plugins = ["support.object_stores.fixtures"]
 
@@ -69,6 +68,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
+
+
+def pytest_collection_finish() -> None:
+    """Leave the collected tests, millions of objects that stay, out of every pass of the garbage collector."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
