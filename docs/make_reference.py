@@ -38,14 +38,15 @@ ACTIONS = {
 }
 HEAD = """# Reference
 
-Made from the code by `python docs/make_reference.py`; do not edit.
+Made from the code by `python docs/make_reference.py`; do not edit. [The Python API](api.md) has all docstrings, and the
+columns of results.
 
 Times in Python are epoch milliseconds or aware datetimes; in Spark options, in SQL and on the command line ISO-8601
 with a zone, or epoch milliseconds. Durations are milliseconds, `timedelta` or text like `"30 days"`.
 """
 
 
-def reference() -> str:
+def page() -> str:
     """The whole page."""
     parts = [HEAD, *_options(), *_store_options(), *_environment(), *_python(), *_commands(), *_errors()]
     return "\n".join(parts).rstrip() + "\n"
@@ -63,7 +64,7 @@ def _options() -> Iterator[str]:
         (_code(o.name), " ".join(o.uses), _code(o.python), _code(o.command), o.kind, o.meaning)
         for o in sorted([*OPTIONS, *options_of_engines()], key=lambda o: o.name.lower())
     )
-    yield _table(("Spark", "in", "Python", "command line", "is", "meaning"), rows)
+    yield table(("Spark", "in", "Python", "command line", "is", "meaning"), rows)
 
 
 def _environment() -> Iterator[str]:
@@ -77,7 +78,7 @@ def _environment() -> Iterator[str]:
         ),
         (_code(READER), "`scanner`, `rocksdict`", "force one reader of RocksDB table files; default: what is fastest"),
     ]
-    yield _table(("variable", "values", "meaning"), rows)
+    yield table(("variable", "values", "meaning"), rows)
 
 
 def _store_options() -> Iterator[str]:
@@ -99,19 +100,19 @@ def _python() -> Iterator[str]:
     functions = {n: t for n, t in things.items() if not inspect.isclass(t)}
     classes = {n: t for n, t in things.items() if inspect.isclass(t) and not issubclass(t, Exception)}
     rows = ((_code(_call(f"statestore.{name}", thing)), _first_line(thing)) for name, thing in functions.items())
-    yield _table(("call", "what it does"), rows)
+    yield table(("call", "what it does"), rows)
     stores = [_members(thing) for thing in classes.values() if issubclass(thing, StoreHandle)]
     everywhere = {row for row in stores[0] if all(row in members for members in stores)}
     yield "\n### Every store of rows and, where it reads, every table\n"
-    yield _table(("member", "what it does"), [row for row in stores[0] if row in everywhere])
+    yield table(("member", "what it does"), [row for row in stores[0] if row in everywhere])
     for name, thing in classes.items():
         yield f"\n### {name}\n\n{_first_line(thing)}\n"
-        yield _table(("member", "what it does"), [row for row in _members(thing) if row not in everywhere])
+        yield table(("member", "what it does"), [row for row in _members(thing) if row not in everywhere])
     for module in (statestore.joins, statestore.kafka, statestore.tracked):
         yield from _module(module)
     yield f"\n## {statestore.engines.__name__}\n\n{_first_line(statestore.engines)} See [engines.md](engines.md).\n"
     things = {name: getattr(statestore.engines, name) for name in statestore.engines.__all__}
-    yield _table(("name", "what it is"), ((_code(name), _first_line(thing)) for name, thing in things.items()))
+    yield table(("name", "what it is"), ((_code(name), _first_line(thing)) for name, thing in things.items()))
 
 
 def _module(module: ModuleType) -> Iterator[str]:
@@ -119,23 +120,27 @@ def _module(module: ModuleType) -> Iterator[str]:
     yield f"\n## {module.__name__}\n\n{_first_line(module)}\n"
     things = {name: getattr(module, name) for name in module.__all__}
     functions = {name: thing for name, thing in things.items() if not inspect.isclass(thing)}
-    yield _table(("call", "what it does"), ((_code(_call(n, t)), _first_line(t)) for n, t in functions.items()))
+    yield table(("call", "what it does"), ((_code(_call(n, t)), _first_line(t)) for n, t in functions.items()))
     for name, thing in things.items():
         if inspect.isclass(thing):
             yield f"\n### {name}\n\n{_first_line(thing)}\n"
-            yield _table(("member", "what it does"), _members(thing))
+            yield table(("member", "what it does"), _members(thing))
 
 
 def _members(thing: type) -> list[tuple[str, str]]:
-    """(call, first sentence) of each public member that the class or one of its own bases documents."""
-    inherited = {n for base in (tuple, object) for n in dir(base)} if issubclass(thing, tuple) else set()
-    found = []
-    for name in sorted(n for n in dir(thing) if not n.startswith("_") and n not in inherited):
-        member = getattr(thing, name)
-        said = _first_line(member)
-        if said and not said.startswith("Alias for field"):
-            found.append((_code(_call(name, member)), said))
-    return found
+    """(call, first sentence) of each of `members`."""
+    return [(_code(_call(name, getattr(thing, name))), _first_line(getattr(thing, name))) for name in members(thing)]
+
+
+def members(thing: type) -> list[str]:
+    """Return the public members, in order, that the class or one of its own bases documents."""
+    builtins = [base for base in thing.__mro__ if base in (tuple, int, str, object)]
+    inherited = {name for base in builtins for name in dir(base)}
+    return [
+        name
+        for name in sorted(n for n in dir(thing) if not n.startswith("_") and n not in inherited)
+        if not re.match(r"$|Alias for field|int\(\[x\]\)", _first_line(getattr(thing, name)))
+    ]
 
 
 def _call(name: str, member: Any) -> str:
@@ -166,7 +171,7 @@ def _commands() -> Iterator[str]:
             for p in command.params
             if p.param_type_name == "option" and getattr(p, "help", "") and not getattr(p, "hidden", False)
         )
-        yield _table(("option", "meaning"), options)
+        yield table(("option", "meaning"), options)
 
 
 def _errors() -> Iterator[str]:
@@ -177,10 +182,10 @@ def _errors() -> Iterator[str]:
         "code, too.\n"
     )
     names = [kind.__name__ for kind in (*StateStoreError.__subclasses__(), CommitUnknownError)]
-    yield _table(("error", "what to do"), ((_code(name), ACTIONS[name]) for name in names if name in ACTIONS))
+    yield table(("error", "what to do"), ((_code(name), ACTIONS[name]) for name in names if name in ACTIONS))
     classes = _classes_of_codes()
     rows = ((_code(code), ", ".join(map(_code, classes[code])), text) for code, text in _texts_of_codes())
-    yield _table(("code", "error", "what is wrong, and what to do"), rows)
+    yield table(("code", "error", "what is wrong, and what to do"), rows)
 
 
 def _classes_of_codes() -> dict[str, list[str]]:
@@ -227,7 +232,7 @@ def _code(text: str) -> str:
     return f"`{text}`" if text else ""
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [" | ".join(cell.replace("|", "\\|") for cell in row) for row in rows]
     if not lines:
         return ""
@@ -235,4 +240,4 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(reference(), "utf-8")
+    PAGE.write_text(page(), "utf-8")
