@@ -36,7 +36,7 @@ from statestore.catalog.reads.pieces.carried_closures import (
     begins_with,
 )
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import NotFoundError
+from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.kernels.arrays import Ints, U32s
 from statestore.formats.places.object_cache import CachedObject
 from statestore.formats.places.rocksdb_forks import leave_in_forks
@@ -112,7 +112,12 @@ class SegmentFiles:
         return newest
 
     def _load(self) -> LogState:
-        newest = self._newest = load_log_state(self.storage, base=self._newest, store=self.spec.store_id)
+        try:
+            newest = load_log_state(self.storage, base=self._newest, store=self.spec.store_id)
+        except (CorruptError, NotFoundError):
+            self.check_identity()  # the log of a store that is being dropped has gaps, which are no damage
+            raise
+        self._newest = newest
         return newest
 
     def block_statistics(self, segments: tuple[SegmentMeta, ...]) -> BlockStatistics:

@@ -14,10 +14,15 @@ from support.object_stores.doubles import memory_location
 
 import statestore
 from statestore.catalog.catalog import Catalog, connect
+from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.storage_objects import ObjectStorage
+from statestore.catalog.log.store_spec import STORE_FILE
+from statestore.catalog.reads import segment_files
 from statestore.catalog.upkeep.store_objects import check_create_only
+from statestore.catalog.warehouse import inspect
 from statestore.formats.errors import (
     CommitUnknownError,
+    CorruptError,
     InvalidInputError,
     NotFoundError,
     StorageError,
@@ -146,6 +151,24 @@ def test_puts_wait_on_this_machine(
     with Catalog(location).open_store("prices") as again:
         assert again.commit() == 1
         assert again.get("curry").value == 8.0
+
+
+def test_a_log_that_is_being_dropped_is_not_damaged(location: Location, store: Any) -> None:
+    """Its entries go in any order, after the description."""
+    for version in range(1, 5):
+        store.put("curry", 8.0, timestamp=1_000 * version)
+        store.commit()
+    table = inspect(location.uri).table("prices")
+    storage = ObjectStorage(location.at("prices"))
+    storage.delete(entry_name(2))
+    segment_files._shared.clear()  # of which another process knows nothing
+    with pytest.raises(CorruptError, match="LOG_CORRUPT"):
+        table.scan()
+    storage.delete(STORE_FILE)
+    segment_files._shared.clear()
+    for read in (table.scan, table.history, table.versions):
+        with pytest.raises(NotFoundError, match="STORE_REPLACED"):
+            read()
 
 
 def test_a_late_write_of_a_dropped_store_meets_no_other_one(location: Location, store: Any) -> None:
