@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -127,11 +128,19 @@ def plans(frame: DataFrame) -> Iterator[str]:
         yield printed.getvalue()
 
 
+def executions(spark: SparkSession, after: int = -1) -> list[Any]:
+    """The kept executions of the shared session whose number is greater than ``after``, newest first."""
+    kept = spark._jsparkSession.sharedState().statusStore().executionsList()
+    newest_first = (kept.apply(place) for place in reversed(range(kept.size())))
+    return list(takewhile(lambda execution: execution.executionId() > after, newest_first))
+
+
 def test_credentials_are_never_shown(
     session: SparkSession, warehouse: str, s3_server: S3Server, tmp_path: Path
 ) -> None:
     spark, path = session, below(warehouse, "prices")
-    spark.sql(VIEW.format(bare(path), "1"))
+    spark.sql(VIEW.format(bare(path), "1")).collect()
+    first = executions(spark)[0].executionId()
     statestore.register(spark, warehouse, "shown")
     read = spark.read.format("statestore")
     shown: list[str] = []
@@ -167,9 +176,9 @@ def test_credentials_are_never_shown(
         with contextlib.redirect_stdout(printed):
             running.explain(True)
         shown += [printed.getvalue(), str(running.recentProgress), str(running.status)]
-    statuses = spark._jsparkSession.sharedState().statusStore().executionsList()
-    for number in range(statuses.size()):
-        execution = statuses.apply(number)
+    run = executions(spark, first - 1)
+    assert len(run) > 10
+    for execution in run:
         shown += [str(execution.description()), str(execution.details()), str(execution.physicalPlanDescription())]
     quoted = parse_location(warehouse).options
     for text in shown:
