@@ -155,6 +155,8 @@ class ErrorCode(StrEnum):
     """Columns have names or types that do not fit: of a new store, of rows to write, of a read. Correct them."""
     WRONG_KEY = "WRONG_KEY"
     """A key, or the columns of a key, do not fit the store's key columns. Give a value for each, of its type."""
+    KEY_NOT_FOUND = "KEY_NOT_FOUND"
+    """No version that is kept has this key. Give a key that `scan` or `history` shows."""
     WRONG_VALUE = "WRONG_VALUE"
     """A value does not fit the store's or state's type. Give one that does."""
     NULL_KEY = "NULL_KEY"

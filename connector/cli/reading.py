@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from statestore.catalog.reads.difference import Point
 from statestore.catalog.warehouse import open_warehouse
-from statestore.connector.cli.key_text import key_filters
+from statestore.connector.key_text import key_filters
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.state_table import Mode, Query, StateTable

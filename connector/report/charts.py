@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from statestore.connector.report.axes import byte_axis, count_axis, time_axis, time_title, version_axis
 from statestore.connector.report.figures import GROUP_CELLS, StoreFigures
 
 Spec = dict[str, Any]
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"  # an identifier that is never loaded
 TIME = {"type": "temporal", "scale": {"type": "utc"}}
-WHEN: Spec = {"title": None, "axis": {"labelOverlap": True, "tickCount": 10}}
 CHANGE_COLORS = {"written": "#2a9d8f", "ended": "#d1495b"}
 
 
@@ -18,12 +18,12 @@ def charts_of(figures: StoreFigures) -> list[tuple[str, str, Spec]]:
     """(title, description, specification) of each chart that is not empty."""
     found = []
     if figures.growth:
-        found.append(("Keys", "keys that are valid, as of each commit", _curve(figures, "keys", "#1b6ca8")))
+        found.append(("Rows", "rows that are valid, as of each commit", _curve(figures, "keys", "#1b6ca8")))
         found.append(("Size", "bytes on disk, as of each commit", _curve(figures, "bytes", "#7a5195")))
     if figures.churn:
-        found.append(("Churn", "versions of keys that commits wrote and ended", _churn(figures)))
+        found.append(("Churn", "versions of rows that commits wrote and ended", _churn(figures)))
     if figures.heat:
-        what = "versions of keys by the state time at which they begin, where it is known"
+        what = "versions of rows by the state time at which they begin, where it is known"
         found.append(("Key groups by time", what, _heat(figures)))
     if figures.busiest:
         found.append(("Busiest keys", "keys with the most versions", _bars(figures.busiest, "versions", "#e9a23b")))
@@ -45,14 +45,16 @@ def _spec(rows: list[dict[str, Any]], height: int = 220) -> Spec:
 
 
 def _curve(figures: StoreFigures, column: str, color: str) -> Spec:
-    axis = {"format": "~s", "title": None}
+    most = max(row[column] for row in figures.growth)
+    times = [row["time"] for row in figures.growth]
+    axis = byte_axis(most) if column == "bytes" else count_axis()
     return _spec(figures.growth) | {
         "mark": {
             "type": "area", "line": {"color": color, "strokeWidth": 2}, "color": color, "opacity": 0.25,
             "interpolate": "step-after", "point": {"color": color, "size": 18, "opacity": 1},
         },
         "encoding": {
-            "x": {"field": "time", **TIME, "title": "committed (UTC)", "axis": {"labelOverlap": True}},
+            "x": {"field": "time", **TIME, "title": time_title("committed", times), "axis": time_axis(times)},
             "y": {"field": column, "type": "quantitative", "axis": axis},
             "tooltip": [
                 {"field": "version", "type": "quantitative"},
@@ -75,9 +77,9 @@ def _churn(figures: StoreFigures) -> Spec:
                 "field": "first",
                 "type": "ordinal",
                 "title": "version",
-                "axis": {"labelOverlap": True, "labelAngle": 0},
+                "axis": version_axis(sorted({row["first"] for row in rows})),
             },
-            "y": {"field": "count", "type": "quantitative", "title": None, "axis": {"format": "~s"}},
+            "y": {"field": "count", "type": "quantitative", "axis": count_axis()},
             "color": {
                 "field": "change",
                 "type": "nominal",
@@ -96,10 +98,11 @@ def _churn(figures: StoreFigures) -> Spec:
 
 
 def _heat(figures: StoreFigures) -> Spec:
+    times = [cell[end] for cell in figures.heat for end in ("from", "to")]
     return _spec(figures.heat) | {
         "mark": {"type": "rect"},
         "encoding": {
-            "x": {"field": "from", **TIME, "title": "state time (UTC)"},
+            "x": {"field": "from", **TIME, "title": time_title("state time", times), "axis": time_axis(times)},
             "x2": {"field": "to"},
             "y": {
                 "field": "group",
@@ -129,8 +132,7 @@ def _bars(rows: list[dict[str, Any]], column: str, color: str) -> Spec:
             "x": {
                 "field": column,
                 "type": "quantitative",
-                "title": None,
-                "axis": {"format": "~s", "tickCount": 5, "tickMinStep": 1},
+                "axis": byte_axis(max(row[column] for row in rows)) if column == "bytes" else count_axis(),
             },
             "tooltip": [{"field": "key", "type": "nominal"}, {"field": column, "type": "quantitative", "format": ","}],
         },
@@ -164,8 +166,13 @@ def _lifeline(figures: StoreFigures, rows: list[dict[str, Any]]) -> Spec:
     }
 
 
+def _when(rows: list[dict[str, Any]]) -> Spec:
+    times = [row[end] for row in rows for end in ("from", "to")]
+    return {"title": time_title("state time", times), "axis": time_axis(times, ticks=10)}
+
+
 def _steps(rows: list[dict[str, Any]], column: str) -> Spec:
-    shared = {"x": {"field": "from", **TIME, **WHEN}, "tooltip": _tooltip(column)}
+    shared = {"x": {"field": "from", **TIME, **_when(rows)}, "tooltip": _tooltip(column)}
     version = {
         "field": "version",
         "type": "ordinal",
@@ -206,7 +213,7 @@ def _spans(rows: list[dict[str, Any]], column: str) -> Spec:
             {
                 "mark": {"type": "bar", "cornerRadius": 3, "stroke": "white", "strokeWidth": 1},
                 "encoding": {
-                    "x": {"field": "from", **TIME, **WHEN},
+                    "x": {"field": "from", **TIME, **_when(rows)},
                     "x2": {"field": "to"},
                     "color": {"field": "text", "type": "nominal", "legend": None, "scale": {"scheme": "tableau20"}},
                     "tooltip": _tooltip(column),

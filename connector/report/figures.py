@@ -6,7 +6,7 @@ All figures are exact. Times are epoch milliseconds, as the charts need them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from statestore.catalog.warehouse import Warehouse
 from statestore.connector.report.key_counts import Weighed, greatest, key_texts, row_bytes
-from statestore.connector.report.lifelines import flat, hashes_of, lifelines, milliseconds, read_rows
+from statestore.connector.report.lifelines import Chosen, flat, hashes_of, lifelines, milliseconds, read_rows
 from statestore.formats.kernels.arrays import Hashes, Ints
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.key_hash import key_groups_of
@@ -26,6 +26,10 @@ COMMIT_BARS = 120
 TIME_CELLS, GROUP_CELLS = 64, 32
 TOP = 15
 UPKEEP = ("create", "compact", "expire", "discard")  # commits that change no answer
+PARTS = 10  # of the figures of a table, for those who watch
+GROWTH_PARTS = 5
+Done = Callable[[int], None]
+"""Called with the number of PARTS that are done."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,9 @@ class StoreFigures:
     """The figures of one table; rows are dicts ready for JSON."""
 
     name: str
+    rows: int | None  # that are valid now; None if the newest version cannot be read
+    versions: int  # of rows, in the history that is kept
+    commits: frozenset[tuple[int, int]]  # (version, time) of each that may have changed an answer
     growth: list[dict[str, Any]]  # version, time, keys, bytes
     churn: list[dict[str, Any]]  # first, last, time, change, count
     heat: list[dict[str, Any]]  # from, to, group, groups, rows
@@ -44,23 +51,39 @@ class StoreFigures:
     now: int
 
 
-def figures_of(warehouse: Warehouse, name: str, chosen: Sequence[str] = ()) -> StoreFigures:
-    """The figures of one table. ``chosen``: keys (as text) that get a lifeline, however few versions they have."""
+def figures_of(warehouse: Warehouse, name: str, chosen: Chosen = (), done: Done = lambda parts: None) -> StoreFigures:
+    """Return the figures of one table. ``chosen``: keys that get a lifeline, however few versions they have."""
     table = warehouse.open(name)
-    hashes, versions, heat, first, now = _over_history(table)
+    hashes, versions, heat, total, first, now = _over_history(table)
+    done(1)
     busiest = _named(table, Query(mode="history", columns=table.key_columns), hashes, versions, "versions")
+    done(2)
     own = (*table.key_columns, *table.row_key, "valid_from", "valid_to")
-    columns = [field for field in table.schema(Query()) if field.name not in own]
+    columns = [field for field in table.schema(Query()) if field.name not in (*own, *table.placement_columns)]
     values = [field.name for field in columns]
     numeric = [field.name for field in flat(pa.schema(columns).empty_table()).schema if _is_number(field.type)]
+    lives = lifelines(table, chosen, hashes, values)
+    done(3)
+    commits = _commits(warehouse, table)
+    growth = _growth(warehouse, table, lambda share: done(3 + int(share * GROWTH_PARTS)))
+    churn = _churn(table, commits)
+    done(PARTS - 1)
+    newest = table.kept_versions()[1]
     return StoreFigures(
         name,
-        _growth(warehouse, table),
-        _churn(warehouse, table),
+        growth[-1]["keys"] if growth and growth[-1]["version"] == newest else None,
+        total,
+        frozenset(
+            zip(commits["version"].to_pylist(), milliseconds(commits["timestamp"].chunk(0)).tolist(), strict=True)
+        )
+        if commits.num_rows
+        else frozenset(),
+        growth,
+        churn,
         heat,
         _biggest(table),
         busiest,
-        lifelines(table, chosen, hashes, values),
+        lives,
         numeric,
         first,
         now,
@@ -70,15 +93,19 @@ def figures_of(warehouse: Warehouse, name: str, chosen: Sequence[str] = ()) -> S
 # Over versions
 
 
-def _growth(warehouse: Warehouse, table: StateTable) -> list[dict[str, Any]]:
+def _growth(warehouse: Warehouse, table: StateTable, done: Callable[[float], None]) -> list[dict[str, Any]]:
     """Live keys and bytes at up to SAMPLED_VERSIONS versions, evenly spread over the readable ones."""
     readable = _readable(warehouse, table)
     versions = sorted({readable[int(n)] for n in np.linspace(0, len(readable) - 1, SAMPLED_VERSIONS).round()})
     times = _commit_times(warehouse, table, versions)
     column = table.schema(Query()).names[:1]
     rows = []
-    for version in versions:
-        keys = sum(batch.num_rows for batch in read_rows(table, Query(version=version, columns=tuple(column))))
+    for number, version in enumerate(versions):
+        done(number / len(versions))
+        query = Query(version=version, columns=tuple(column))
+        keys = table.count(query)
+        if keys is None:
+            keys = sum(batch.num_rows for batch in read_rows(table, query))
         rows.append(
             {"version": version, "time": times[version], "keys": keys, "bytes": _bytes_at(warehouse, table, version)}
         )
@@ -109,13 +136,18 @@ def _bytes_at(warehouse: Warehouse, table: StateTable, version: int) -> int:
     return sum(int(pc.sum(column).as_py() or 0) for batch in batches for column in batch.columns)
 
 
-def _churn(warehouse: Warehouse, table: StateTable) -> list[dict[str, Any]]:
+def _commits(warehouse: Warehouse, table: StateTable) -> pa.Table:
+    """Return the commits that may have changed an answer, oldest first."""
+    columns = ("version", "timestamp", "operation", "rows", "closed")
+    query = Query(columns=columns)
+    versions = warehouse.open(f"{table.name}$versions")
+    commits = pa.Table.from_batches(list(read_rows(versions, query)), versions.schema(query)).combine_chunks()
+    return commits.filter(pc.invert(pc.is_in(commits["operation"], pa.array(UPKEEP)))).combine_chunks()
+
+
+def _churn(table: StateTable, commits: pa.Table) -> list[dict[str, Any]]:
     """Versions of keys that commits wrote and ended, for each commit, or for each run of commits where there are
     many."""
-    columns = ("version", "timestamp", "operation", "rows", "closed")
-    batches = list(read_rows(warehouse.open(f"{table.name}$versions"), Query(columns=columns)))
-    commits = pa.Table.from_batches(batches).combine_chunks()
-    commits = commits.filter(pc.invert(pc.is_in(commits["operation"], pa.array(UPKEEP))))
     if not commits.num_rows:
         return []
     width = max(1, -(-commits.num_rows // COMMIT_BARS))
@@ -157,19 +189,20 @@ def _counted_changes(table: StateTable, versions: Ints) -> tuple[Ints, Ints]:
 # Over state time and keys
 
 
-def _over_history(table: StateTable) -> tuple[Hashes, Ints, list[dict[str, Any]], int, int]:
-    """The busiest keys and their versions, rows by key group and time of their start, and the first and last moment
-    known. Rows with an unknown start count as versions, but are not placed in time."""
+def _over_history(table: StateTable) -> tuple[Hashes, Ints, list[dict[str, Any]], int, int, int]:
+    """Return the busiest keys and their versions, rows by key group and time of their start, the number of rows, and
+    the first and last moment known. Rows with an unknown start count as versions, but are not placed in time."""
     first, last = _span(table)
     width = max(1, -(-(last - first + 1) // TIME_CELLS))
     cells = np.zeros((TIME_CELLS, GROUP_CELLS), np.int64)
-    counted = False
+    counted, total = False, 0
 
     def read() -> Iterator[Weighed]:
-        nonlocal counted
+        nonlocal counted, total
         for batch in read_rows(table, Query(mode="history", columns=(*table.key_columns, "valid_from"))):
             hashes = hashes_of(batch.columns[:-1])
             if not counted:
+                total += batch.num_rows
                 timed = batch.columns[-1].is_valid().to_numpy(zero_copy_only=False)
                 cell = (milliseconds(batch.columns[-1]) - first) // width * GROUP_CELLS + key_groups_of(
                     hashes, GROUP_CELLS
@@ -183,7 +216,7 @@ def _over_history(table: StateTable) -> tuple[Hashes, Ints, list[dict[str, Any]]
         {"from": first + int(c) * width, "to": first + (int(c) + 1) * width, "group": int(g), "rows": int(cells[c, g])}
         for c, g in zip(*np.nonzero(cells), strict=True)
     ]
-    return busiest, versions, heat, first, last
+    return busiest, versions, heat, total, first, last
 
 
 def _span(table: StateTable) -> tuple[int, int]:

@@ -7,6 +7,7 @@ without a row key has no lifelines.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from statestore.connector.report.key_counts import greatest, key_texts
 from statestore.formats.kernels.arrays import Hashes, Ints
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.comparable_values import comparable
+from statestore.formats.values.filters import Filter
 from statestore.formats.values.key_hash import hash_keys
 
 LIFELINES = 12
@@ -26,12 +28,15 @@ HELD_ROWS = 1 << 16  # rows in memory, before all but the newest versions of eac
 TEXT, KEY = "__text", "__key"
 
 
+Chosen = Sequence[tuple[Filter, ...]]
+"""Keys that somebody asked for, each as the filters that find its rows."""
+
+
 def lifelines(
-    table: StateTable, chosen: Sequence[str], busiest: Hashes, values: Sequence[str]
+    table: StateTable, chosen: Chosen, busiest: Hashes, values: Sequence[str]
 ) -> dict[str, list[dict[str, Any]]]:
-    """The newest VERSIONS_OF_A_KEY versions of the rows of the ``chosen`` keys (given as texts) and of the busiest
-    rows, with a dict for each version of a value column; fields of structs are columns. ``busiest``: keys by their
-    hashes."""
+    """Return the newest VERSIONS_OF_A_KEY versions of the rows of the ``chosen`` keys and of the busiest rows, with a
+    dict for each version of a value column; fields of structs are columns. ``busiest``: keys by their hashes."""
     if not table.row_key:
         return {}
     if table.row_key != table.key_columns:
@@ -46,36 +51,41 @@ def lifelines(
     }
 
 
-def _versions(
-    table: StateTable, chosen: Sequence[str], busiest: Hashes, values: Sequence[str]
-) -> tuple[pa.Table, list[int]]:
-    """The versions of some rows, by their start, and the hashes of these rows in the order in which they are shown."""
+def _versions(table: StateTable, chosen: Chosen, busiest: Hashes, values: Sequence[str]) -> tuple[pa.Table, list[int]]:
+    """Return the versions of some rows, by their start, and the hashes of these rows in the order in which they are
+    shown. The chosen ones are looked up, and the others found by a read of all.
+    """
     names = tuple(dict.fromkeys((*table.key_columns, *table.row_key)))
-    key = [names.index(name) for name in table.key_columns]
     own = [names.index(name) for name in table.row_key]
     query = Query(mode="history", columns=(*names, *values, "valid_from", "valid_to", "_commit_version"))
     asked: dict[int, None] = {}
     parts = [_empty(table.schema(query))]
-    for batch in read_rows(table, query) if len(busiest) or chosen else ():
-        hashes = hashes_of([batch.column(index) for index in own])
-        is_shown = np.isin(hashes, busiest)
-        if chosen:
-            by_text = np.zeros(batch.num_rows, bool)
-            for columns in {tuple(key), tuple(own)}:
-                texts = key_texts([batch.column(index) for index in columns])
-                by_text |= pc.is_in(texts, pa.array(chosen, pa.string())).to_numpy(zero_copy_only=False)
-            for hash_of_text in np.unique(hashes[by_text]).tolist():
+    for filters in chosen:
+        for batch in read_rows(table, replace(query, filters=filters)):
+            hashes = hashes_of([batch.column(index) for index in own])
+            for each in np.unique(hashes).tolist():
                 if len(asked) < LIFELINES:
-                    asked.setdefault(hash_of_text)
-            is_shown |= np.isin(hashes, np.array(list(asked), np.uint64))
-        mine = pa.array(np.flatnonzero(is_shown))
-        if len(mine):
-            some = batch.take(mine)
-            part = pa.Table.from_batches([some]).append_column(TEXT, key_texts([some.column(index) for index in own]))
-            parts.append(part.append_column(KEY, pa.array(hashes[is_shown])))
-        if sum(part.num_rows for part in parts) > HELD_ROWS:
-            parts = [_newest(parts)]
+                    asked.setdefault(each)
+            parts = _with(parts, batch, own, hashes, np.array(list(asked), np.uint64))
+    wanted = np.setdiff1d(busiest, np.array(list(asked), np.uint64))
+    for batch in read_rows(table, query) if len(wanted) else ():
+        parts = _with(parts, batch, own, hashes_of([batch.column(index) for index in own]), wanted)
     return _newest(parts), list(dict.fromkeys([*asked, *busiest.tolist()]))
+
+
+def _with(
+    parts: list[pa.Table], batch: pa.RecordBatch, own: Sequence[int], hashes: Hashes, wanted: Hashes
+) -> list[pa.Table]:
+    """Return the parts with the rows of a batch that are wanted, of each row only the newest versions if there are
+    many.
+    """
+    is_shown = np.isin(hashes, wanted)
+    mine = pa.array(np.flatnonzero(is_shown))
+    if len(mine):
+        some = batch.take(mine)
+        part = pa.Table.from_batches([some]).append_column(TEXT, key_texts([some.column(index) for index in own]))
+        parts = [*parts, part.append_column(KEY, pa.array(hashes[is_shown]))]
+    return [_newest(parts)] if sum(part.num_rows for part in parts) > HELD_ROWS else parts
 
 
 def _empty(schema: pa.Schema) -> pa.Table:

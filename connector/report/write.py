@@ -4,20 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from statestore.catalog.summaries import summaries
-from statestore.catalog.warehouse import open_warehouse
+from statestore.catalog.warehouse import Warehouse, open_warehouse
+from statestore.connector.key_text import key_filters
 from statestore.connector.report.charts import charts_of, lifelines_of
-from statestore.connector.report.figures import figures_of
+from statestore.connector.report.figures import PARTS, figures_of
+from statestore.connector.report.lifelines import read_rows
 from statestore.connector.report.page import page, panel, section, table
 from statestore.connector.terminal.output import human_bytes
 from statestore.formats.engine_arguments import engine_options_of
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import NotFoundError
+from statestore.formats.errors import InvalidInputError, NotFoundError, shown
+from statestore.formats.state_table import Query
+from statestore.formats.values.filters import Filter
 
-HEADER = ("store", "kind", "health", "keys", "versions", "rows", "size", "from", "to", "retention", "last commit")
+HEADER = (
+    "table", "kind", "health", "rows now", "newest version", "versions of rows", "size", "from", "to", "kept",
+    "last commit",
+)  # fmt: skip
 HEALTH = 2
 NUMBERS = (3, 4, 5, 6)
 Progress = Callable[[str, int, int | None], None]
@@ -39,10 +47,13 @@ def write_report(
 ) -> Path:
     """Write the page and return its path.
 
-    ``store``: report only this store. ``key`` (given as text) gets a lifeline of its own. ``progress`` is called with
-    (the store being read, the number done, the total). ``options`` are those of engines that select state.
+    ``store``: report only this store. ``key`` gets a lifeline of its own; it is given as text, as for ``statestore
+    get``. ``progress`` is called with (the store being read, the amount done, the total). ``options`` are those of
+    engines that select state.
 
-    Raises NotFoundError PATH_NOT_FOUND, NOTHING_HERE, TABLE_NOT_FOUND, or REPORT_NOT_INSTALLED without the extra.
+    Raises NotFoundError PATH_NOT_FOUND, NOTHING_HERE, TABLE_NOT_FOUND, KEY_NOT_FOUND if no table ever had the key, or
+    REPORT_NOT_INSTALLED without the extra; InvalidInputError WRONG_KEY for a text that is a key of no table. Then
+    nothing is written.
     """
     selected = engine_options_of("write_report", options)
     return write_page(path, out, selected, store=store, key=key, title=title, progress=progress)
@@ -63,20 +74,30 @@ def write_page(
     warehouse = open_warehouse(path, selected).pin()
     names = warehouse.tables() if store is None else [warehouse.open(store).name]
     described = [item for item in summaries(path, selected) if item["store"] in names]
+    whole = [item["store"] for item in described if item["status"] != "damaged"]
+    charted = [name for name in whole if f"{name}$versions" in warehouse.metadata_tables()]
+    chosen = {} if key is None else _found(warehouse, charted, key)
+    commits: set[tuple[int, int]] = set()
     charts: dict[str, Any] = {}
     lifelines: dict[str, list[dict[str, Any]]] = {}
     sections = []
     for number, item in enumerate(described):
-        progress(item["store"], number, len(described))
-        if item["status"] == "damaged" or f"{item['store']}$versions" not in warehouse.metadata_tables():
+        name, total = item["store"], PARTS * len(described)
+        progress(name, PARTS * number, total)
+        if name not in charted:
             continue
         try:
-            figures = figures_of(warehouse, item["store"], () if key is None else (key,))
+            asked = (chosen[name],) if name in chosen else ()
+            done = partial(_advance, progress, name, PARTS * number, total)
+            figures = figures_of(warehouse, name, asked, done)
         except NotFoundError as error:
             if store is not None or error.code != ErrorCode.TIME_NOT_KEPT:
                 raise
             item["health"] = [*item["health"], f"no charts: {error.message}"]  # a table without a history
             continue
+        item["keys"] = figures.rows if item["keys"] is None else item["keys"]
+        item["rows"] = figures.versions
+        commits |= figures.commits  # the tables of one query, job or keyed store have the same ones
         panels = []
         for index, (heading, what, spec) in enumerate(charts_of(figures)):
             charts[f"c{number}-{index}"] = spec
@@ -92,10 +113,45 @@ def write_page(
     location = warehouse.location
     folder = Path(location.path).resolve() if location.is_local else location
     heading = title or f"State in {folder.name}"
-    whole = page(heading, f"{folder}, as of {made}", _cards(described), overview, sections, charts, lifelines, bundle)
+    cards = _cards(described, len(commits))
+    text = page(heading, f"{folder}, as of {made}", cards, overview, sections, charts, lifelines, bundle)
     target = Path(out)
-    target.write_text(whole, "utf-8")
+    target.write_text(text, "utf-8")
     return target
+
+
+def _advance(progress: Progress, name: str, before: int, total: int, done: int) -> None:
+    progress(name, before + done, total)
+
+
+def _found(warehouse: Warehouse, names: Sequence[str], key: str) -> dict[str, tuple[Filter, ...]]:
+    """Return the filters that find a key, for each table that has or had it.
+
+    Raises InvalidInputError WRONG_KEY if the text is a key of no table, NotFoundError KEY_NOT_FOUND if none had it.
+    """
+    found: dict[str, tuple[Filter, ...]] = {}
+    refused: InvalidInputError | None = None
+    asked = []
+    for name in names:
+        table = warehouse.open(name)
+        try:
+            filters = key_filters(table, key)
+        except InvalidInputError as error:
+            refused = error
+            continue
+        asked.append(name)
+        query = Query(mode="history", columns=table.key_columns, filters=filters)
+        if any(batch.num_rows for batch in read_rows(table, query)):
+            found[name] = filters
+    if refused is not None and not asked:
+        raise refused
+    if not found:
+        raise NotFoundError(
+            ErrorCode.KEY_NOT_FOUND,
+            f"key {shown(key)}: {', '.join(asked) or 'no table'} never had it in what is kept; expected a key that "
+            "`statestore scan` or `statestore history` shows",
+        )
+    return found
 
 
 def _bundle() -> str:
@@ -110,16 +166,19 @@ def _bundle() -> str:
     return found
 
 
-def _cards(described: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
-    def total(name: str) -> int:
-        return sum(item[name] or 0 for item in described)
+def _cards(described: Sequence[dict[str, Any]], commits: int) -> list[tuple[str, str]]:
+    def total(name: str, text: Callable[[int], str] = "{:,}".format) -> str:
+        known = [item[name] for item in described if item[name] is not None]
+        if not known:
+            return "unknown"
+        return text(sum(known)) if len(known) == len(described) else f"at least {text(sum(known))}"
 
     return [
-        ("stores", f"{len(described)}"),
-        ("keys", f"{total('keys'):,}"),
-        ("versions of keys", f"{total('rows'):,}"),
-        ("commits", f"{total('version'):,}"),
-        ("on disk", human_bytes(total("bytes"))),
+        ("table" if len(described) == 1 else "tables", f"{len(described)}"),
+        ("rows now", total("keys")),
+        ("versions of rows", total("rows")),
+        ("commits", f"{commits:,}"),
+        ("on disk", total("bytes", human_bytes)),
     ]
 
 
@@ -144,7 +203,8 @@ def _row(item: dict[str, Any]) -> list[str]:
 
 def _about(item: dict[str, Any]) -> str:
     key, value = (", ".join(f"{n} {kind}" for n, kind in (item[part] or {}).items()) for part in ("key", "value"))
-    return f"{item['kind']} store of {item['keys'] or 0:,} keys ({key}) with values ({value})"
+    rows = "an unknown number of rows" if item["keys"] is None else f"{item['keys']:,} rows"
+    return f"{item['kind']} with {rows if item['keys'] != 1 else '1 row'}: key ({key}), value ({value})"
 
 
 def _minute(time: str | None) -> str:

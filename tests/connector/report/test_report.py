@@ -15,12 +15,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import chromium
+from support.checkpoints.spark_state_fixtures import checkpoint_path
 from support.command_line import run
+from support.flink.fixtures import fixture
+from support.parameters import mostly_slow
 
 import statestore
 from statestore.catalog.warehouse import open_warehouse
+from statestore.connector.key_text import key_filters
 from statestore.connector.report import key_counts
-from statestore.connector.report.figures import figures_of
+from statestore.connector.report.axes import byte_axis, time_axis, time_title
+from statestore.connector.report.figures import PARTS, figures_of
 from statestore.connector.report.key_counts import greatest, row_bytes
 from statestore.connector.report.page import script_json
 from statestore.formats.values.key_hash import hash_keys
@@ -87,7 +92,9 @@ def test_the_browser_would_tell(tmp_path: Path) -> None:
 def test_figures_are_those_of_the_store(warehouse: Path) -> None:
     found = open_warehouse(warehouse)
     name = next(n for n in found.tables() if n.startswith("pri"))
-    figures = figures_of(found, name, ("late",))
+    done: list[int] = []
+    figures = figures_of(found, name, (key_filters(found.open(name), "late"),), done.append)
+    assert len(set(done)) > 5 and done == sorted(done) and done[-1] < PARTS
     with statestore.connect(warehouse).open_store(name) as store:
         history = store.history().read_all().to_pylist()
         versions = store.versions().to_pylist()
@@ -169,3 +176,122 @@ def test_the_command(warehouse: Path, tmp_path: Path) -> None:
     assert json.loads(out) == {"report": str(tmp_path / "r.html"), "bytes": (tmp_path / "r.html").stat().st_size}
     assert "empty" not in (tmp_path / "r.html").read_text("utf-8").split("</main>")[0].split("<main>")[1]
     assert run("report", warehouse, "--store", "nope").code == 1
+
+
+@pytest.mark.parametrize("key", ["late", '{"page": "home", "n": 1}'])
+def test_a_key_is_given_as_for_get(warehouse: Path, tmp_path: Path, key: str) -> None:
+    """Tables whose keys have other columns are left out of the search."""
+    table = next(
+        name for name in open_warehouse(warehouse).tables() if name.startswith("pri" if key == "late" else "w")
+    )
+    assert run("get", warehouse, table, key).code == 0
+    page = statestore.write_report(warehouse, tmp_path / "r.html", key=key).read_text("utf-8")
+    first = [keys[0]["key"] for keys in figures_in(page)["lifelines"].values()]
+    assert "late" in first if key == "late" else any(name.startswith("home, 1") for name in first)
+
+
+@pytest.mark.parametrize("store", [None, "windows"])
+def test_a_key_that_no_table_had_is_an_error_and_no_page(warehouse: Path, tmp_path: Path, store: str | None) -> None:
+    key = "nobody" if store is None else '{"page": "home", "n": 77}'
+    named = [] if store is None else ["--store", store]
+    code, out, err = run("report", warehouse, "-o", tmp_path / "r.html", "--key", key, *named)
+    assert (code, out) == (1, "") and "KEY_NOT_FOUND" in err and (store or "never had it") in err
+    code, out, err = run("report", warehouse, "-o", tmp_path / "r.html", "--key", "{}", "--store", "windows")
+    assert (code, out) == (2, "") and "page, n" in err
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_progress_moves_with_the_work(warehouse: Path, tmp_path: Path) -> None:
+    seen: list[tuple[str, int, int | None]] = []
+    statestore.write_report(warehouse, tmp_path / "r.html", progress=lambda *each: seen.append(each))
+    done = [amount for _, amount, _ in seen]
+    assert len(set(done)) > 15 and done == sorted(done)
+    assert {total for *_, total in seen} == {3 * PARTS}
+    assert {name for name, *_ in seen} == set(open_warehouse(warehouse).tables())
+
+
+def commit_states(catalog: statestore.Catalog, commits: int) -> None:
+    with catalog.create_store("sessions", kind="keyed", key={"user": "string"}) as store, store.backend() as backend:
+        clicks, pages = backend.value_state("clicks", "bigint"), backend.map_state("pages", "string", "bigint")
+        for commit in range(commits):
+            for user in range(commit + 1):
+                backend.set_current_key(f"user{user}")
+                clicks.update(commit)
+                pages.put(f"page{commit}", user)
+            store.commit([backend.snapshot("full").result()])
+
+
+def figures_in(page: str) -> Any:
+    return json.loads(page.split('id="figures">')[1].split("</script>")[0])
+
+
+def cards_of(page: str) -> dict[str, str]:
+    found = re.findall(r'<div class="card"><b>([^<]*)</b><span class="soft">([^<]*)</span>', page)
+    return {name: value for value, name in found}
+
+
+@pytest.mark.parametrize(
+    "path", mostly_slow(["stores", "keyed", "spark4.3.0-join__hdfs", "spark4.3.0-agg__rkcl", "flink"], 5)
+)
+def test_cards_add_up_what_the_tables_have(warehouse: Path, tmp_path: Path, path: str) -> None:
+    """Of a store of each kind and of states of engines: the rows that a scan has, the commits that changed them."""
+    match path:
+        case "stores":
+            place = warehouse
+        case "keyed":
+            place = tmp_path / "keyed"
+            commit_states(statestore.connect(place), 3)
+        case "flink":
+            place = fixture("rocksdb")
+        case _:
+            place = checkpoint_path(path)
+    shown = cards_of(statestore.write_report(place, tmp_path / "r.html").read_text("utf-8"))
+    found = statestore.inspect(place)
+    rows, versions, commits = 0, 0, set()
+    for name in found.tables():
+        table = found.table(name)
+        rows += table.scan(columns=[]).read_all().num_rows
+        versions += table.history(columns=["_commit_version"]).read_all().num_rows
+        commits |= {
+            (row["version"], row["timestamp"])
+            for row in table.versions().to_pylist()
+            if row["operation"] not in ("create", "compact", "expire", "discard")
+        }
+    assert {name: shown[name] for name in ("rows now", "versions of rows", "commits")} == {
+        "rows now": f"{rows:,}",
+        "versions of rows": f"{versions:,}",
+        "commits": f"{len(commits):,}",
+    }
+
+
+@pytest.mark.parametrize(
+    ("most", "labels"),
+    [
+        (0, [0, 1]),
+        (7, [0, 2, 4, 6, 8]),
+        (1023, [0, 500, 1000, 1500]),
+        (5000, [0, 1024, 2048, 3072, 4096, 5120]),
+        (3 << 30, [0, 1 << 30, 2 << 30, 3 << 30, 4 << 30]),
+    ],
+)
+def test_bytes_have_labels_at_round_numbers_of_a_unit(most: int, labels: list[int]) -> None:
+    axis = byte_axis(most)
+    assert axis["values"] == labels
+    unit = {0: "B", 1: "KiB", 3: "GiB"}[(most.bit_length() - 1) // 10 if most else 0]
+    assert axis["labelExpr"].endswith(f"' {unit}'")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "label", "title"),
+    [
+        (3, "%H:%M:%S.%L", "at (UTC, 2023-11-14)"),
+        (600, "%H:%M:%S", "at (UTC, 2023-11-14)"),
+        (7200, "%H:%M", "at (UTC, 2023-11-14 and 2023-11-15)"),
+        (200 * 86_400, "%d %b", "at (UTC)"),
+        (5000 * 86_400, "%Y", "at (UTC)"),
+    ],
+)
+def test_times_have_labels_that_say_which(seconds: int, label: str, title: str) -> None:
+    """T0 is 22:13:20 of its day."""
+    times = (T0, T0 + seconds * 1000)
+    assert time_axis(times)["format"] == label and time_title("at", times) == title
