@@ -17,7 +17,6 @@ from support.paths import ROOT
 import statestore
 from statestore.connector.demo.data import load
 
-
 NOTEBOOKS = sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))
 
 RUN_NOTEBOOK = """
