@@ -2,6 +2,7 @@
 
 In a checkout a link leads to a file. On the site the same link leads to the page that was made of it. A link to a file
 that is no page of the site becomes plain text. A link to nothing stays, so that ``mkdocs build --strict`` reports it.
+What is inside a list gets the four spaces that MkDocs needs; the pages have as many as the marker of the list is wide.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ SOURCES = {page: source for source, page in PAGES.items()}
 FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?P<text>!?\[(?:[^\[\]]|\[[^\[\]]*\])*\])\((?P<target>[^)\s#]*)(?P<anchor>#[^)\s]*)?\)")
 
+INDENTED = re.compile(r"^ {2,3}(?=\S)", re.MULTILINE)
+
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     for source, page in PAGES.items():
@@ -36,7 +39,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     uri = page.file.src_uri
     parts = FENCE.split(markdown)
-    parts[::2] = [LINK.sub(lambda found: linked(found, uri, files), part) for part in parts[::2]]
+    outside = [INDENTED.sub("    ", part) for part in parts[::2]]
+    parts[::2] = [LINK.sub(lambda found: linked(found, uri, files), part) for part in outside]
     return "".join(parts)
 
 

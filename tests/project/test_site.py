@@ -27,6 +27,7 @@ def test_no_page_asks_the_network_and_links_lead_to_pages(tmp_path: Path) -> Non
     # From and to a file outside docs/, and to one that is no page.
     assert 'href="../tutorials/spark-checkpoint.html"' in pages["project/readme.html"]
     assert 'href="project/readme.html#what-it-costs"' in pages["comparison.html"]
+    assert "<ol>\n<li>the magic" in pages["format.html"]  # a list in a list
     assert "examples" in pages["project/readme.html"] and 'href="../examples' not in pages["project/readme.html"]
 
 
