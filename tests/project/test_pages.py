@@ -34,6 +34,7 @@ TASKS = (
     "kafka-state",
     "flink-state",
     "keyed-state",
+    "import-state",
     "tracked-state",
     "debug-a-join",
     "point-in-time-features",
