@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from statestore.connector.sql.query import sql
     from statestore.connector.tracked.track import track_state_by_key
 
+    __version__: str
+
 _WHERE = {
     "Catalog": ("statestore.catalog.catalog", "Catalog"),
     "Imported": ("statestore.connector.imports.import_keyed", "Imported"),
@@ -152,6 +154,10 @@ offer_runs(_upkeep_tasks)
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("statestore")
     if name in _MODULES:
         return importlib.import_module(f"statestore.{name}")
     if name in _MOVED:
@@ -183,4 +189,4 @@ def _moved(name: str) -> Exception:
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *_MODULES])
+    return sorted([*__all__, *_MODULES, "__version__"])

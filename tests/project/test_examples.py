@@ -1,7 +1,8 @@
-"""The scripts of examples/ work: their results equal those that DuckDB computes from the raw data."""
+"""The scripts of examples/ work: their results equal those that DuckDB computes from the raw data. So do notebooks."""
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import subprocess
@@ -15,6 +16,17 @@ from support.paths import ROOT
 
 import statestore
 from statestore.connector.demo.data import load
+
+NOTEBOOKS = sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))
+
+RUN_NOTEBOOK = """
+import sys, nbformat
+from nbclient import NotebookClient
+path, copy = sys.argv[1:]
+notebook = nbformat.read(path, as_version=4)
+NotebookClient(notebook, timeout=120, resources={"metadata": {"path": path.rpartition("/")[0]}}).execute()
+nbformat.write(notebook, copy)
+"""
 
 
 def example(name: str) -> dict[str, Any]:
@@ -63,3 +75,23 @@ def test_features_of_their_time_do_not_leak(tmp_path: Path, capsys: pytest.Captu
     assert errors["as of two hours before"] + 1 < errors["as of just after"]
     in_training = [float(line.partition(": ")[2].partition(" ")[0]) for line in said.splitlines()]
     assert in_training[1] + 1 < in_training[0]  # what knows the future looks better, until it is used
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_prints_what_is_stored_in_it(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel runs the cells in the folder of the notebook; each has the outputs again that a reader sees in it."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    copy = tmp_path / "run.ipynb"
+    command = [sys.executable, "-c", RUN_NOTEBOOK, str(path), str(copy)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert texts(copy) == texts(path)
+    assert path.stat().st_size < 20_000
+
+
+def texts(notebook: Path) -> list[list[str]]:
+    """Return the texts that each cell of code shows."""
+    cells = json.loads(notebook.read_text("utf-8"))["cells"]
+    shown = [cell["outputs"] for cell in cells if cell["cell_type"] == "code"]
+    return [["".join(each.get("text") or each["data"]["text/plain"]) for each in outputs] for outputs in shown]

@@ -13,6 +13,7 @@ import pytest
 from support.paths import ROOT
 from support.source_tree import modules, package_folders, setup_cfg
 
+import statestore
 from statestore.connector.supported_spark import KNOWN
 
 SOURCES = ("connector", "catalog", "formats", "pyspark_statestore")
@@ -30,6 +31,11 @@ def test_every_package_has_an_init() -> None:
 
 def test_the_root_is_not_a_package() -> None:
     assert not (ROOT / "__init__.py").exists()
+
+
+def test_the_version_is_that_of_setup_cfg() -> None:
+    """It comes from the metadata of the installed package, so it cannot differ from what pip reports."""
+    assert statestore.__version__ == setup_cfg()["metadata"]["version"]
 
 
 def test_top_packages_are_typed() -> None:

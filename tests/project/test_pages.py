@@ -16,7 +16,7 @@ from support.object_stores.s3_server import S3Server
 from support.parameters import mostly_slow
 from support.paths import ROOT
 from support.quick_spark import ENVIRONMENT
-from support.source_tree import package_folders
+from support.source_tree import package_folders, setup_cfg
 
 from statestore.connector.supported_spark import known_releases
 
@@ -34,10 +34,20 @@ TASKS = (
     "kafka-state",
     "flink-state",
     "keyed-state",
+    "import-state",
     "tracked-state",
     "debug-a-join",
     "point-in-time-features",
     "operate-a-store",
+    "index",
+    "concepts",
+    "cluster",
+    "production",
+    "tutorials/spark-checkpoint",
+    "tutorials/flink-savepoint",
+    "tutorials/kafka-streams",
+    "tutorials/own-store",
+    "tutorials/keyed-state",
 )
 PAGES = {"README": README, **{name: ROOT / "docs" / f"{name}.md" for name in TASKS}}
 QUICK = ("time-travel",)
@@ -149,6 +159,18 @@ def test_the_readme_runs_in_an_object_store(
     for command, output in COMMAND.findall(joined(mine, "console")):
         assert run(["bash", "-c", command], tmp_path) == output, command
     assert not (tmp_path / "warehouse").exists()
+
+
+def test_figures_of_the_comparison_are_those_of_the_last_run() -> None:
+    """Rows that the page has from docs/performance.md are there word for word."""
+    rows = [line for line in (ROOT / "docs" / "comparison.md").read_text("utf-8").splitlines() if "100 commits" in line]
+    measured = (ROOT / "docs" / "performance.md").read_text("utf-8").splitlines()
+    assert len(rows) == 8 and [row for row in rows if row not in measured] == []
+
+
+def test_the_page_on_installing_names_each_extra_once() -> None:
+    named = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "install.md").read_text("utf-8"), re.MULTILINE)
+    assert sorted(named) == sorted(setup_cfg()["options.extras_require"])
 
 
 @pytest.mark.parametrize("script", GENERATED)
