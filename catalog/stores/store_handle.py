@@ -28,7 +28,7 @@ from statestore.catalog.upkeep.vacuum import Unneeded, remove_replaced, run_vacu
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError, shown
 from statestore.formats.state_table import StateTable
-from statestore.formats.values.times import Moment, duration_ms, from_us, moment_us
+from statestore.formats.values.times import Time, duration_ms, from_us, to_us
 
 Answer = TypeVar("Answer")
 
@@ -43,7 +43,8 @@ class PutAllResult(NamedTuple):
 
 
 class StoreHandle(Reads):
-    """A handle on a store of any kind, with the reads of its table. Times are epoch milliseconds or aware datetimes.
+    """A handle on a store of any kind, with the reads of its table. Times are epoch milliseconds, aware
+    datetimes or texts like 2024-05-01T09:30Z.
 
     The handle is a context manager: leaving it closes the handle. Puts that were not committed stay acknowledged in the
     changelog and belong to the next handle that opens the store.
@@ -97,7 +98,7 @@ class StoreHandle(Reads):
             remove_replaced(self._files, self._log_state)
         return version
 
-    def expire(self, before: Moment | None = None, *, spark: Any = None) -> int:
+    def expire(self, before: Time | None = None, *, spark: Any = None) -> int:
         """Expire history older than the retention (or ``before``): refuse these moments and drop files that hold only
         them.
 
@@ -108,7 +109,7 @@ class StoreHandle(Reads):
         if spark is not None:
             runs_of(spark)  # refuses what is no session before anything expires
         if before is not None:
-            horizon = moment_us(before, "before")
+            horizon = to_us(before, "before")
         elif self.spec.history_retention is None:
             raise InvalidInputError(
                 ErrorCode.NO_RETENTION,
