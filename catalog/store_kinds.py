@@ -164,13 +164,15 @@ def check_name(name: Any) -> None:
 def store_exists(name: str, root: Location) -> InvalidInputError:
     """Return the error for the name of an existing store."""
     return InvalidInputError(
-        ErrorCode.STORE_EXISTS, f"store {name!r} exists in {root}; open it with open_store, or drop_store it first"
+        ErrorCode.STORE_EXISTS,
+        f"store {name!r} exists in {root}; open it with open_store, or with store(…, if_missing='create'), which makes "
+        "it only where it is missing, or drop_store it first",
     )
 
 
 def store_not_found(name: str, root: Location, names: list[str]) -> NotFoundError:
     """Return the error for a name that none of the stores has."""
     close = difflib.get_close_matches(name, names, 1)
-    hint = f"did you mean {close[0]!r}?" if close else "create it with create_store"
+    hint = f"did you mean {close[0]!r}?" if close else "create it with create_store or store(…, if_missing='create')"
     there = ", ".join(names[:20]) if names else "no store"
     return NotFoundError(ErrorCode.STORE_NOT_FOUND, f"no store {name!r} in {root}, which has {there}; {hint}")

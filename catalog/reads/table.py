@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +11,10 @@ import pyarrow as pa
 from statestore.catalog.reads.argument_names import one_spelling
 from statestore.catalog.reads.difference import Point, compare, difference
 from statestore.catalog.reads.results.rows import Pieces, Rows
+from statestore.catalog.reads.results.shown_object import Facts, ShowsItself
+from statestore.catalog.reads.results.shown_store import columns_of, contents_of
+from statestore.catalog.reads.results.shown_table import shown_columns
+from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.state_table import (
@@ -27,7 +31,7 @@ from statestore.formats.values.key_codec import KeyValues
 from statestore.formats.values.times import Time, format_time, to_us
 
 
-class Reads:
+class Reads(ShowsItself):
     """The reads that tables and open stores share. Times are epoch milliseconds, aware datetimes or texts like
     2024-05-01T09:30Z.
 
@@ -161,15 +165,17 @@ class Reads:
         return self.table
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Table(Reads):
     """A table of a warehouse, or of an engine's state, with its reads: `scan`, `get`, `history`, `changes`, `diff`,
     `versions`.
 
-    ``table`` is the table as doors read it (``statestore.formats.state_table``).
+    ``table`` is the table as doors read it (``statestore.formats.state_table``). Where it is not
+    local, its text says less, so that it costs no requests.
     """
 
     table: StateTable
+    _is_local: bool = field(default=True, compare=False)
 
     @one_spelling()
     def get(self, key: Any, as_of: Time | None = None, version: int | None = None) -> dict[str, Any] | None:
@@ -195,6 +201,22 @@ class Table(Reads):
                     f"key {shown(key)} of {table.name} has several rows; {hint} with scan(filter=…)",
                 )
         return rows[0] if rows else None
+
+    def _about(self) -> tuple[str, Facts]:
+        return f"table {self.table.name!r}", _facts_of(self.table, self._is_local)
+
+
+def _facts_of(table: StateTable, is_local: bool) -> Facts:
+    """Return what is known of a table without a read of rows; where a look costs requests, nothing is looked at."""
+    if isinstance(table, VersionedTable):
+        known = columns_of(table.spec)
+        return [*known, *contents_of(table.files().log_state())] if table.files().is_local else known
+    if not is_local:
+        return []
+    bound = table.pin()
+    schema = bound.schema(Query())
+    keys = pa.schema([schema.field(name) for name in bound.key_columns if name in schema.names])
+    return [*([("key", shown_columns(keys))] if len(keys) else []), ("columns", shown_columns(schema))]
 
 
 def _key_filters(table: StateTable, key: Any) -> tuple[Filter, ...]:
