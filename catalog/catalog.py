@@ -21,10 +21,10 @@ from statestore.catalog.log.store_spec import (
 from statestore.catalog.reads.results.named_items import NamedItems
 from statestore.catalog.reads.results.shown_object import Facts
 from statestore.catalog.reads.results.shown_table import listed
-from statestore.catalog.store_choice import chosen_store
 from statestore.catalog.store_kinds import (
     Columns,
     check_name,
+    chosen_store,
     new_spec,
     open_handle,
     store_exists,

@@ -136,7 +136,7 @@ def test_results_show_themselves(catalog: statestore.Catalog) -> None:
             "Record(value='<i>', valid_from=1714555800000 (2024-05-01T09:30:00.000Z), "
             "valid_to=1714559400000 (2024-05-01T10:30:00.000Z))"
         )
-        assert "2024-05-01T10:30:00.000Z" in record._repr_html_()
+        assert record is not None and "2024-05-01T10:30:00.000Z" in record._repr_html_()
         assert f"verification of '{NAME}': ok" in shown(catalog.verify(NAME))
         next((catalog.root / NAME / "segments").iterdir()).unlink()
         assert "problem" in shown(catalog.verify(NAME))

@@ -100,7 +100,8 @@ def test_a_column_of_texts_says_which_row_is_no_moment(store: Any, text: str, co
 
 
 def test_a_text_is_a_moment_wherever_one_is_taken(tmp_path: Path) -> None:
-    catalog, columns = statestore.connect(tmp_path), {"key": {"k": "string"}, "value": {"v": "bigint"}}
+    catalog = statestore.connect(tmp_path)
+    columns: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
     at, later = "2024-05-01T09:30Z", "2024-05-01T11:31+02:00"
     ms = MOMENTS[0]
     for serde in ("natural", "kafka"):

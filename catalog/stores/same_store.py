@@ -1,60 +1,24 @@
-"""The store that a caller describes, opened or created, for `Catalog.store`."""
+"""Whether a store is the one that a caller describes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 
-from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.results.shown_table import shown_columns
-from statestore.catalog.store_kinds import Columns, open_handle
 from statestore.catalog.stores.kind_options import OPTIONS, windowing_of
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, NotFoundError, shown
+from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.values.times import duration_ms
 from statestore.formats.values.types import make_schema
 
 IF_MISSING = ("error", "create")
 
 
-def chosen_store(
-    locate: Callable[[str], tuple[Storage, StoreSpec]],
-    create: Callable[..., Any],
-    name: str,
-    given: tuple[str | None, Columns | None, Columns | None],
-    if_missing: str,
-    options: Mapping[str, Any],
-) -> Any:
-    """Return the store of a name, open, after a comparison with the ``given`` kind, key and value and the options.
-
-    Errors as `Catalog.store`.
-    """
-    _check_if_missing(if_missing)
-    kind, key, value = given
-    try:
-        storage, spec = locate(name)
-    except NotFoundError as error:
-        if if_missing == "error" or error.code != ErrorCode.STORE_NOT_FOUND:
-            raise
-        if key is None:
-            raise InvalidInputError(
-                ErrorCode.MISSING_OPTION, f"store {name!r} does not exist; to create it, give its key and value"
-            ) from None
-        chosen = {option: each for option, each in options.items() if each is not None}
-        try:
-            return create(name, kind or "versioned", key=key, value=value, **chosen)
-        except InvalidInputError as raced:  # another process may have created it meanwhile
-            if raced.code != ErrorCode.STORE_EXISTS:
-                raise
-        storage, spec = locate(name)
-    _check_same(spec, kind, key, value, options)
-    return open_handle(storage, spec)
-
-
-def _check_if_missing(if_missing: Any) -> None:
+def check_if_missing(if_missing: Any) -> None:
     """Raise InvalidInputError INVALID_OPTION for another word than ``error`` or ``create``."""
     if not isinstance(if_missing, str) or if_missing not in IF_MISSING:
         raise InvalidInputError(
@@ -62,9 +26,7 @@ def _check_if_missing(if_missing: Any) -> None:
         )
 
 
-def _check_same(
-    spec: StoreSpec, kind: str | None, key: Columns | None, value: Columns | None, options: Mapping[str, Any]
-) -> None:
+def check_same(spec: StoreSpec, kind: str | None, key: Any, value: Any, options: Mapping[str, Any]) -> None:
     """Raise InvalidInputError STORE_EXISTS, which shows both, if the store differs from what is given of it.
 
     What is None is not given. ``options`` are those of `Catalog.create_store`.
@@ -84,7 +46,7 @@ def _check_same(
         )
 
 
-def _columns(what: str, own: pa.Schema, given: Columns | None) -> list[tuple[str, str, str]]:
+def _columns(what: str, own: pa.Schema, given: Any) -> list[tuple[str, str, str]]:
     if given is None:
         return []
     asked = make_schema(given, "key" if what == "key" else "value")
@@ -98,7 +60,7 @@ def _is(spec: StoreSpec, name: str, value: Any) -> bool:
         return bool(_own(spec, name) == value)
     windowing = windowing_of(spec.kind, {**_options(spec), name: value})  # refuses what the kind does not have
     if spec.windowing is None:
-        return duration_ms(value, name) == _own(spec, name)
+        return bool(duration_ms(value, name) == _own(spec, name))
     return windowing == spec.windowing
 
 
