@@ -322,7 +322,9 @@ class Catalog(NamedItems):
         return self.open_store(name)
 
     def _about(self) -> tuple[str, Facts]:
-        return f"Catalog({str(self.location)!r})", [("stores", listed(self.stores()) or "none")]
+        title = f"Catalog({str(self.location)!r})"
+        # In an object store that would be a request, which a text does not ask for.
+        return title, [("stores", listed(self.stores()) or "none")] if self.location.is_local else []
 
     def _create(self, folder: Path, spec: StoreSpec) -> Any:
         """Create the store in ``folder`` and open it."""

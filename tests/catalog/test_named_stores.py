@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from support.keyed.keyed_backends import refused
+from support.object_stores.doubles import memory_location
+from support.object_stores.request_record import recorded
 
 import statestore
 
@@ -153,3 +155,26 @@ def test_a_backend_shows_its_states(backend: Any) -> None:
     assert "states: count" in shown(backend)
     backend.dispose()
     assert "closed" in shown(backend)
+
+
+def test_texts_cost_at_most_one_request_in_an_object_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store looks whether it is still there; a table and a warehouse say what they know."""
+    monkeypatch.setenv("STATESTORE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("STATESTORE_LOCAL", str(tmp_path / "local"))
+    location = memory_location()
+    catalog = statestore.Catalog(location)
+    with (
+        catalog.create_store(NAME, **COLUMNS) as store,
+        catalog.create_store("k", "keyed", key={"<i>": "string"}) as keyed,
+    ):
+        store.put("a", 1.0, 0)
+        store.commit()
+        warehouse = statestore.inspect(location.uri)
+        items = {catalog: 0, warehouse: 0, warehouse[NAME]: 0, keyed: 0, store: 1}
+        with recorded() as record:
+            for item, most in items.items():
+                record.clear()
+                assert NAME in repr(item) or item in (catalog, keyed)
+                assert len(record) <= most, (item, str(record))
+        catalog.drop_store(NAME)
+        assert "cannot be read: [STORE_REPLACED]" in shown(store)

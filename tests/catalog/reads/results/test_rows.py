@@ -116,7 +116,8 @@ def test_every_library_takes_rows(store: Any, tmp_path: Path) -> None:
     assert rows.to_polars().to_arrow().num_rows == polars.from_arrow(rows.reader()).shape[0] == 2
     assert rows.to_pandas().equals(rows.read_pandas())
     for _ in range(2):
-        assert sorted(duckdb.query("SELECT * FROM rows").fetchall()) == listed
+        found = duckdb.query("SELECT * FROM rows")
+        assert found is not None and sorted(found.fetchall()) == listed
     relation = rows.to_duckdb(duckdb.connect())
     assert sorted(relation.fetchall()) == sorted(relation.fetchall()) == listed
     pyarrow.dataset.write_dataset(rows, tmp_path / "out", format="parquet")
