@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from statestore.catalog.reads.results.shown_table import html_page, html_table, shown_columns
+from statestore.catalog.reads.results.shown_table import html_page, html_table, printable, shown_columns
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 
@@ -121,7 +121,7 @@ class Rows:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Rows of {self._title}\n{shown_columns(self._schema)}"
+        return f"{printable(f'Rows of {self._title}')}\n{printable(shown_columns(self._schema))}"
 
     def _repr_html_(self) -> str:
         """Return the first rows as HTML. No more is read than these, and the parts of the read before them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from statestore.catalog.reads.results.shown_table import html_facts, html_page
+from statestore.catalog.reads.results.shown_table import html_facts, html_page, printable
 
 Facts = Sequence[tuple[str, str]]
 
@@ -18,7 +18,7 @@ class ShowsItself:
 
     def __repr__(self) -> str:
         title, facts = _shown_of(self)
-        return "\n".join([title, *(f"  {name}: {what}" for name, what in facts)])
+        return "\n".join([printable(title), *(printable(f"  {name}: {what}") for name, what in facts)])
 
     def _repr_html_(self) -> str:
         title, facts = _shown_of(self)

@@ -5,9 +5,9 @@ Every name and value is escaped: what was stored is shown as text, never as mark
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from html import escape
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +16,16 @@ from statestore.formats.values.types import shown_field
 
 MOST_TEXT = 100  # characters of a cell
 MOST_COLUMNS = 50
-MOST_NAMES = 20
+
+
+def printable(text: str) -> str:
+    """Return a text for a terminal, without control characters."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def escape(text: str) -> str:
+    """Return a text as HTML that shows it."""
+    return html.escape(text.encode(errors="backslashreplace").decode())
 
 
 def shown_columns(schema: pa.Schema) -> str:

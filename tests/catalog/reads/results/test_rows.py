@@ -162,6 +162,9 @@ def test_a_page_shows_the_first_rows_and_reads_no_more() -> None:
     assert f"the first {SHOWN_ROWS} rows" in page and len(read) == SHOWN_ROWS // 7 + 1
     assert rows.to_arrow().num_rows == 3 * 100 * 7 and len(read) == 300
     assert rows._repr_html_() == page and len(read) == 300
+    hostile = Rows("\x1b[31m\ud800", pa.schema([("\x1b]0;x\x07", pa.string())]), iter([]), lambda: iter([]))
+    assert repr(hostile) == "Rows of \\x1b[31m\\ud800\n\\x1b]0;x\\x07 string"
+    assert hostile._repr_html_().encode()
     assert rows.to_arrow().num_rows == 3 * 100 * 7
 
 
