@@ -147,22 +147,19 @@ class Rows:
             pieces = self._again() if first is None else first
             read: list[pa.RecordBatch] = []
             rest: Batches = iter(())
+            count, is_all = 0, True
             for number, rest in enumerate(pieces, 1):
-                while sum(batch.num_rows for batch in read) <= SHOWN_ROWS and (batch := next(rest, None)) is not None:
+                while count <= SHOWN_ROWS and (batch := next(rest, None)) is not None:
                     read.append(batch)
-                if sum(batch.num_rows for batch in read) > SHOWN_ROWS or number == SHOWN_PIECES:
+                    count += batch.num_rows
+                if count > SHOWN_ROWS or number == SHOWN_PIECES:
+                    is_all = False
                     break
-            else:
-                rest = iter(())
-                number = 0
-            found = pa.Table.from_batches(read, self._schema)
-            is_all = number == 0
             if first is not None:
                 self._first = chain([iter(read), rest], pieces)
-            self._shown = (
-                found.take(pa.array(range(min(found.num_rows, SHOWN_ROWS)), pa.int64())),
-                is_all,
-            )  # a copy, which holds no file
+            rows = pa.array(range(min(count, SHOWN_ROWS)), pa.int64())
+            # Taken rows are a copy, which holds no file.
+            self._shown = pa.Table.from_batches(read, self._schema).take(rows), is_all
         return self._shown
 
     def _batches(self) -> Batches:
