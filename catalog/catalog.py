@@ -18,9 +18,13 @@ from statestore.catalog.log.store_spec import (
     StoreSpec,
     encode_spec,
 )
+from statestore.catalog.reads.results.named_items import NamedItems
+from statestore.catalog.reads.results.shown_object import Facts
+from statestore.catalog.reads.results.shown_table import listed
 from statestore.catalog.store_kinds import (
     Columns,
     check_name,
+    chosen_store,
     new_spec,
     open_handle,
     store_exists,
@@ -108,16 +112,13 @@ def connect(
     return Catalog(location)
 
 
-class Catalog:
-    """The stores of one warehouse: a directory, or a folder in an object store."""
+class Catalog(NamedItems):
+    """The stores of one warehouse, by name: a directory, or a folder in an object store."""
 
     def __init__(self, location: Location | Path, *, local: str | None = None, cache: str | None = None) -> None:
         self.location = location if isinstance(location, Location) else parse_location(location)
         self._local = local
         self._cache = cache
-
-    def __repr__(self) -> str:
-        return f"Catalog({str(self.location)!r})"
 
     @property
     def root(self) -> Path:
@@ -314,6 +315,17 @@ class Catalog:
             replace_store(self.root, name, folder, spec.store_id, version)
         return self.open_store(name)
 
+    def _names(self) -> list[str]:
+        return self.stores()
+
+    def _item(self, name: str) -> Any:
+        return self.open_store(name)
+
+    def _about(self) -> tuple[str, Facts]:
+        title = f"Catalog({str(self.location)!r})"
+        # In an object store that would be a request, which a text does not ask for.
+        return title, [("stores", listed(self.stores()) or "none")] if self.location.is_local else []
+
     def _create(self, folder: Path, spec: StoreSpec) -> Any:
         """Create the store in ``folder`` and open it."""
         storage = LocalStorage(folder)
@@ -379,6 +391,27 @@ class Catalog:
                 live.close()
                 raise
         return handle
+
+    def store(
+        self,
+        name: str,
+        kind: str | None = None,
+        *,
+        key: Columns | None = None,
+        value: Columns | None = None,
+        if_missing: Literal["error", "create"] = "error",
+        **options: Any,
+    ) -> Any:
+        """Open the store that the arguments describe, and with ``if_missing="create"`` create it where it does not
+        exist: a cell of a notebook can run twice.
+
+        The other arguments are those of `create_store`. What is given must be so in a store that exists; a new one has
+        the kind "versioned" where none is given.
+
+        Raises NotFoundError STORE_NOT_FOUND with ``if_missing="error"``; InvalidInputError STORE_EXISTS for a store
+        that differs, with both in the message, and as `create_store` does.
+        """
+        return chosen_store(self.locate, self.create_store, name, (kind, key, value), if_missing, options)
 
     def stores(self) -> list[str]:
         """Names of the stores, sorted."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -26,6 +26,7 @@ from statestore.catalog.stores.live.key_value import KeyValueStore
 from statestore.catalog.stores.live.session import SessionStore
 from statestore.catalog.stores.live.window import WindowStore
 from statestore.catalog.stores.record_input import record_batch
+from statestore.catalog.stores.same_store import check_if_missing, check_same
 from statestore.catalog.stores.store_handle import StoreHandle
 from statestore.catalog.stores.versioned.live_versioned import LiveVersionedStore
 from statestore.catalog.stores.versioned.versioned_store import NaturalVersionedStore
@@ -68,6 +69,40 @@ def open_handle(
     if spec.kind == "versioned" and spec.serde == "kafka":
         return LiveVersionedStore(storage, spec, auto_compact=auto_compact, read_only=read_only)
     return HANDLES[spec.kind](storage, spec, auto_compact=auto_compact, read_only=read_only)
+
+
+def chosen_store(
+    locate: Callable[[str], tuple[Storage, StoreSpec]],
+    create: Callable[..., Any],
+    name: str,
+    given: tuple[str | None, Columns | None, Columns | None],
+    if_missing: str,
+    options: Mapping[str, Any],
+) -> Any:
+    """Return the store of a name, open, after a comparison with the ``given`` kind, key and value and the options.
+
+    Errors as `Catalog.store`.
+    """
+    check_if_missing(if_missing)
+    kind, key, value = given
+    try:
+        storage, spec = locate(name)
+    except NotFoundError as error:
+        if if_missing == "error" or error.code != ErrorCode.STORE_NOT_FOUND:
+            raise
+        if key is None:
+            raise InvalidInputError(
+                ErrorCode.MISSING_OPTION, f"store {name!r} does not exist; to create it, give its key and value"
+            ) from None
+        chosen = {option: each for option, each in options.items() if each is not None}
+        try:
+            return create(name, kind or "versioned", key=key, value=value, **chosen)
+        except InvalidInputError as raced:  # another process may have created it meanwhile
+            if raced.code != ErrorCode.STORE_EXISTS:
+                raise
+        storage, spec = locate(name)
+    check_same(spec, kind, key, value, options)
+    return open_handle(storage, spec)
 
 
 def new_keyed_spec(name: str, key: pa.Schema, key_groups: int) -> StoreSpec:
@@ -164,13 +199,15 @@ def check_name(name: Any) -> None:
 def store_exists(name: str, root: Location) -> InvalidInputError:
     """Return the error for the name of an existing store."""
     return InvalidInputError(
-        ErrorCode.STORE_EXISTS, f"store {name!r} exists in {root}; open it with open_store, or drop_store it first"
+        ErrorCode.STORE_EXISTS,
+        f"store {name!r} exists in {root}; open it with open_store, or with store(…, if_missing='create'), which makes "
+        "it only where it is missing, or drop_store it first",
     )
 
 
 def store_not_found(name: str, root: Location, names: list[str]) -> NotFoundError:
     """Return the error for a name that none of the stores has."""
     close = difflib.get_close_matches(name, names, 1)
-    hint = f"did you mean {close[0]!r}?" if close else "create it with create_store"
+    hint = f"did you mean {close[0]!r}?" if close else "create it with create_store or store(…, if_missing='create')"
     there = ", ".join(names[:20]) if names else "no store"
     return NotFoundError(ErrorCode.STORE_NOT_FOUND, f"no store {name!r} in {root}, which has {there}; {hint}")

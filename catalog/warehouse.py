@@ -17,6 +17,9 @@ from statestore.catalog.engines.engine_table import EngineTable
 from statestore.catalog.engines.located_states import one_state, selected_states, served_states, states_at, states_in
 from statestore.catalog.keyed.tables.keyed_source import KeyedOpening
 from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec
+from statestore.catalog.reads.results.named_items import NamedItems
+from statestore.catalog.reads.results.shown_object import Facts
+from statestore.catalog.reads.results.shown_table import listed
 from statestore.catalog.reads.table import Table
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.store_tables import (
@@ -86,9 +89,9 @@ class Tables(Protocol):
         """Return the upkeep of a store. Raises ReadOnlyError READ_ONLY for read-only state."""
 
 
-@dataclass(frozen=True)
-class Warehouse:
-    """The tables at one path; no data is read before a table is read, except the logs of keyed stores."""
+@dataclass(frozen=True, repr=False)
+class Warehouse(NamedItems):
+    """The tables at one path, by name; no data is read before a table is read, except the logs of keyed stores."""
 
     location: Location
     held: Tables
@@ -137,7 +140,7 @@ class Warehouse:
 
         Raises NotFoundError TABLE_NOT_FOUND, which names the nearest one.
         """
-        return Table(self.open(name))
+        return Table(self.open(name), self.location.is_local)
 
     def open(self, name: str) -> StateTable:
         """Return a table, or a metadata table, as doors read it. Raises NotFoundError TABLE_NOT_FOUND."""
@@ -182,6 +185,21 @@ class Warehouse:
     def upkeep(self, store: str) -> Upkeep:
         """Return the upkeep of a store. Raises ReadOnlyError READ_ONLY for an engine's state."""
         return self.held.upkeep(store)
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether there is such a table, or such a metadata table."""
+        base, dollar, suffix = name.partition("$") if isinstance(name, str) else ("", "", "")
+        return bool(base) and (not dollar or suffix in TABLES) and self.held.knows(base)
+
+    def _names(self) -> list[str]:
+        return self.tables()
+
+    def _item(self, name: str) -> Table:
+        return self.table(name)
+
+    def _about(self) -> tuple[str, Facts]:
+        tables = self.tables() if self.location.is_local else list(self.held.stores)
+        return f"tables at {self.path}", [("tables", listed(tables) or "none")]
 
     def _of_schema(self, store: str) -> list[str]:
         return [name for name in self.held.names if name == store or name.rpartition(".")[0] == store]

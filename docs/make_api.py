@@ -22,7 +22,7 @@ HEAD = """# Python API
 Made from the docstrings by `python docs/make_api.py`; do not edit. The [reference](reference.md) lists options,
 commands and error codes.
 
-Types: a `Moment` is an `int` of epoch milliseconds, an aware `datetime`, or in reads a text like
+Types: a `Time` is an `int` of epoch milliseconds, an aware `datetime`, or a text like
 `"2024-05-01T09:30Z"`. A duration is an `int` of milliseconds, a `timedelta`, or a text like `"30 days"`.
 """
 READS = ("scan", "history", "changes")

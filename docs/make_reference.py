@@ -41,8 +41,8 @@ HEAD = """# Reference
 Made from the code by `python docs/make_reference.py`; do not edit. [The Python API](api.md) has all docstrings, and the
 columns of results.
 
-Times in Python are epoch milliseconds or aware datetimes; in Spark options, in SQL and on the command line ISO-8601
-with a zone, or epoch milliseconds. Durations are milliseconds, `timedelta` or text like `"30 days"`.
+Times in Python are epoch milliseconds, aware datetimes or, as in Spark options, in SQL and on the command line,
+ISO-8601 with a zone or epoch milliseconds as text. Durations are milliseconds, `timedelta` or text like `"30 days"`.
 """
 
 

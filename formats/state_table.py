@@ -208,6 +208,14 @@ def table_for_tasks(table: StateTable) -> StateTable:
 
 
 @runtime_checkable
+class RepeatsQueries(Protocol):
+    """A table whose ``pin`` does not bind it to its present content: a query that names no version means the newest."""
+
+    def repeatable(self, query: Query) -> Query | None:
+        """A query that has later the answer that ``query`` has now; None if no query says that, but splits do."""
+
+
+@runtime_checkable
 class SplitsByHash(Protocol):
     """A table whose rows can be read by ranges of key hashes (docs/key-hash.md).
 

@@ -29,18 +29,20 @@ from statestore.catalog.log.log_state import file_names
 from statestore.catalog.log.storage import LocalStorage, ObjectInfo, Storage, local_root
 from statestore.catalog.log.storage_places import described, spec_at, storage_at
 from statestore.catalog.log.store_spec import KEYED, STORE_FILE, StoreSpec, decode_spec
+from statestore.catalog.reads.results.shown_object import Facts, ShowsItself
 from statestore.catalog.upkeep.ranges.task_runs import TaskRuns
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, StateStoreError, shown
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.locations import Location, is_object_store, parse_location
 
+MOST_SHOWN = 10  # problems and notes in the text of a result
 ATTEMPTS = 5  # to check a store that is replaced during the check
 NOTHING_IN_IT = {LOCK_FILE}
 
 
-@dataclass(frozen=True)
-class Verification:
+@dataclass(frozen=True, repr=False)
+class Verification(ShowsItself):
     """The result of verifying one store. ``ok``: there is no problem; ``verified`` states in words what is verified.
 
     ``files`` and ``bytes`` were read and compared. ``rows`` counts the rows of the newest layout. ``versions`` is the
@@ -75,6 +77,14 @@ class Verification:
         def __getattr__(self, name: str) -> NoReturn:
             said = "; it is called verified" if name == "vouches" else ""
             raise AttributeError(f"a Verification has no attribute {name!r}{said}")
+
+    def _about(self) -> tuple[str, Facts]:
+        facts = [("verified", self.verified)]
+        facts += [(problem.code, f"{problem.file}: {problem.message}") for problem in self.problems[:MOST_SHOWN]]
+        if len(self.problems) > MOST_SHOWN:
+            facts.append(("further problems", str(len(self.problems) - MOST_SHOWN)))
+        facts += [("note", note) for note in self.notes[:MOST_SHOWN]]
+        return f"verification of {self.store!r}: {'ok' if self.ok else f'{len(self.problems)} problems'}", facts
 
     @property
     def verified(self) -> str:

@@ -122,6 +122,9 @@ class MetadataTable:
     def pin(self) -> MetadataTable:
         return self
 
+    def repeatable(self, query: Query) -> None:
+        """Return nothing: a split has its version."""
+
     def change_start(self) -> int:
         return self.kept_versions()[0]
 

@@ -52,6 +52,8 @@ from statestore.catalog.keyed.timers import TimerState
 from statestore.catalog.keyed.value_columns import ValueColumns
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
+from statestore.catalog.reads.results.shown_object import Facts, ShowsItself
+from statestore.catalog.reads.results.shown_table import listed, shown_columns
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.places.local_directory import LocalDirectory, take_directory
@@ -65,7 +67,7 @@ Columns: TypeAlias = "Type | Mapping[str, Type] | pa.Schema | None"
 """Type of namespaces: one type, or columns by name; None: no namespaces."""
 
 
-class KeyedBackend:
+class KeyedBackend(ShowsItself):
     """States by name, for the keys of ``key_groups``; `KeyedStore.backend` opens one.
 
     Types are Spark or Arrow names, or pyarrow types. A state that is registered again under its name must have the same
@@ -331,6 +333,14 @@ class KeyedBackend:
         self.dispose()
 
     # Internals
+
+    def _about(self) -> tuple[str, Facts]:
+        if self.database.closed:
+            return "keyed backend", [("closed", "open another one with store.backend()")]
+        groups = f"{self.key_groups.start} to {self.key_groups.stop - 1}"
+        version = "none" if self._base is None else str(self._base[0])
+        facts = [("key", shown_columns(self._key)), ("key groups", groups), ("began with snapshot", version)]
+        return f"keyed backend at {self._storage}", [*facts, ("states", listed(sorted(self._states)) or "none")]
 
     def _remove_files(self) -> None:
         self._forgotten.detach()

@@ -34,6 +34,9 @@ from statestore.catalog.keyed.task_groups import task_groups
 from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.storage import LocalStorage, Storage, own_folder
 from statestore.catalog.log.store_spec import StoreSpec
+from statestore.catalog.reads.results.shown_object import Facts, ShowsItself
+from statestore.catalog.reads.results.shown_store import columns_of, store_title
+from statestore.catalog.reads.results.shown_table import listed
 from statestore.catalog.reads.table import Table
 from statestore.catalog.stores.store_handle import check_transaction
 from statestore.catalog.upkeep.vacuum import Unneeded
@@ -43,6 +46,7 @@ from statestore.formats.errors import (
     InvalidInputError,
     NotFoundError,
     ReadOnlyError,
+    StateStoreError,
     StorageError,
 )
 from statestore.formats.segments.segment_meta import FileRef
@@ -52,7 +56,7 @@ if TYPE_CHECKING:
     from statestore.catalog.log.storage_objects import ObjectStorage
 
 
-class KeyedStore:
+class KeyedStore(ShowsItself):
     """Handle of a store of kind "keyed".
 
     Each task opens a `backend` on its key groups, all on the same version. Their snapshots become a version together,
@@ -265,7 +269,7 @@ class KeyedStore:
         the table raises NotFoundError STATE_NOT_FOUND for an unknown state.
         """
         self._check_open()
-        return Table(keyed_table(self._storage, self.spec, state))
+        return Table(keyed_table(self._storage, self.spec, state), isinstance(self._storage, LocalStorage))
 
     scan = of_state(Table.scan)
     get = of_state(Table.get)
@@ -305,6 +309,22 @@ class KeyedStore:
         return self.spec.name
 
     # Internals
+
+    def _about(self) -> tuple[str, Facts]:
+        title = store_title(self.spec, self._storage)
+        if self._closed:
+            return title, [("closed", "open it again with open_store")]
+        facts = [*columns_of(self.spec), ("key groups", str(self.spec.key_groups))]
+        try:
+            log = self._read() if isinstance(self._storage, LocalStorage) else self._log
+        except StateStoreError as error:
+            return title, [*facts, ("cannot be read", str(error))]
+        kept = log.kept_snapshots()
+        if not kept:
+            return title, facts
+        newest = kept[max(kept)]
+        states = sorted({spec.name for part in newest.parts for spec in part.states})
+        return title, [*facts, ("snapshots", listed([str(version) for version in kept])), ("states", listed(states))]
 
     def _read(self) -> SnapshotLog:
         self._log = newer_log(self._storage, self.spec.store_id, self._log)

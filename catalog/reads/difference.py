@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.log.leases import holding
+from statestore.catalog.log.leases import Lease, holding
 from statestore.catalog.log.log_state import LogState
+from statestore.catalog.reads.results.rows import Pieces, Rows
 from statestore.catalog.reads.row_comparison import Side, counted_rows, differences, others, pairs
 from statestore.catalog.reads.scan import CHUNK_ROWS, Piece, TimeRange, live_mask, plan
 from statestore.catalog.reads.segment_files import SegmentFiles
@@ -24,11 +25,12 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.kernels.arrays import Bools, Hashes, Ints
 from statestore.formats.segments.segment_meta import SegmentMeta
-from statestore.formats.state_table import Query, StateTable, column_names
+from statestore.formats.state_table import Query, RepeatsQueries, StateTable, column_names
 from statestore.formats.table_columns import unknown_column
 from statestore.formats.values.comparable_values import comparable
 from statestore.formats.values.filters import Filter
 from statestore.formats.values.key_hash import hash_keys
+from statestore.formats.values.times import format_time
 from statestore.formats.values.wider_types import cast_wider, widest_type
 
 PART_ROWS = 1 << 20  # about so many differing rows are compared at a time
@@ -44,6 +46,11 @@ class Point:
 
     version: int | None = None
     as_of: int | None = None
+
+    def __str__(self) -> str:
+        version = [] if self.version is None else [f"version {self.version}"]
+        moment = [] if self.as_of is None else [format_time(self.as_of)]
+        return " at ".join(version + moment) or "now"
 
 
 @dataclass(frozen=True)
@@ -64,7 +71,7 @@ class Columns:
         return np.array([name not in self.placement for name in self.values], bool)
 
 
-def difference(table: StateTable, old: Point, new: Point, columns: Iterable[str] | None = None) -> pa.RecordBatchReader:
+def difference(table: StateTable, old: Point, new: Point, columns: Iterable[str] | None = None) -> Rows:
     """Return the rows that differ between ``old`` and ``new``, in no particular order.
 
     Columns: ``_change`` (``added``, ``changed``, ``removed``), the key, ``_old`` and ``_new`` (structs of the value
@@ -81,7 +88,14 @@ def difference(table: StateTable, old: Point, new: Point, columns: Iterable[str]
     if isinstance(table, VersionedTable):
         names = _chosen(table.name, table.spec.key_names, table.spec.value_names, columns)
         schema = _schema(table.schema(Query()), names)
-        return pa.RecordBatchReader.from_batches(schema, _of_store(table, old, new, names, schema))
+        log_state, lease = table.leased()
+        first = _of_store(table.files(), log_state, lease, (old, new), names, schema)
+        points = tuple(p if p.version is not None else replace(p, version=log_state.version) for p in (old, new))
+
+        def again() -> Pieces:
+            return iter([_of_store(table.files(), *table.leased(), points, names, schema)])
+
+        return Rows(_title(table, old, new), schema, iter([first]), again)
     queries = [_query_at(table, point) for point in (old, new)]
     shown = _shared_schema(table.name, *(table.schema(query) for query in queries))
     keys = table.row_key or table.key_columns
@@ -89,12 +103,16 @@ def difference(table: StateTable, old: Point, new: Point, columns: Iterable[str]
     if columns is None:
         names = replace(names, placement=frozenset(table.placement_columns))
     schema = _schema(shown, names)
-    return pa.RecordBatchReader.from_batches(schema, _of_tables((table, table), queries, names, schema))
+    return _rows_of_tables(_title(table, old, new), (table, table), queries, names, schema)
+
+
+def _title(table: StateTable, old: Point, new: Point) -> str:
+    return f"{table.name}: differences from {old} to {new}"
 
 
 def compare(
     old: StateTable, new: StateTable, columns: Iterable[str] | None = None, filters: Sequence[Filter] = ()
-) -> pa.RecordBatchReader:
+) -> Rows:
     """Return the rows that differ between the newest states of two tables, as `difference` does between two points.
 
     Columns that only one of them has are left out, and where a row is stored is not compared. Rows that only their
@@ -119,7 +137,19 @@ def compare(
     names = _chosen(new.name, keys, [n for n in shown.names if n not in (*keys, "valid_to")], columns)
     names = replace(names, placement=placement)
     schema = _schema(shown, names)
-    return pa.RecordBatchReader.from_batches(schema, _of_tables(tables, (query, query), names, schema))
+    # What the newest states are is settled now, for all readings of the result.
+    bound = [table.repeatable(query) if isinstance(table, RepeatsQueries) else query for table in tables]
+    queries = [query if found is None else found for found in bound]
+    return _rows_of_tables(f"{tables[0].name}: differences from {tables[1].name}", tables, queries, names, schema)
+
+
+def _rows_of_tables(
+    title: str, tables: Sequence[StateTable], queries: Sequence[Query], names: Columns, schema: pa.Schema
+) -> Rows:
+    def again() -> Pieces:
+        return iter([_of_tables(tables, queries, names, schema)])
+
+    return Rows(title, schema, again(), again)
 
 
 def _chosen(name: str, keys: Sequence[str], values: Sequence[str], asked: Iterable[str] | None) -> Columns:
@@ -156,12 +186,15 @@ class _Rows:
 
 
 def _of_store(
-    table: VersionedTable, old: Point, new: Point, names: Columns, schema: pa.Schema
+    files: SegmentFiles,
+    log_state: LogState,
+    lease: Lease | None,
+    points: Sequence[Point],
+    names: Columns,
+    schema: pa.Schema,
 ) -> Iterator[pa.RecordBatch]:
     """Check the points at once, and return an iterator that reads lazily."""
-    files = table.files()
-    log_state, lease = files.leased()
-    windows = [window_of(table.name, log_state, Query(version=p.version, as_of=p.as_of)) for p in (old, new)]
+    windows = [window_of(files.spec.name, log_state, Query(version=p.version, as_of=p.as_of)) for p in points]
     before, after = _only(files, log_state, windows)
     total = sum(len(item.rows) for item in (*before, *after))
     bits = max(-(-total // PART_ROWS) - 1, 0).bit_length()

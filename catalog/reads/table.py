@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
 from statestore.catalog.reads.argument_names import one_spelling
 from statestore.catalog.reads.difference import Point, compare, difference
+from statestore.catalog.reads.results.rows import Pieces, Rows
+from statestore.catalog.reads.results.shown_object import Facts, ShowsItself
+from statestore.catalog.reads.results.shown_store import columns_of, contents_of
+from statestore.catalog.reads.results.shown_table import shown_columns
+from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
-from statestore.formats.state_table import Query, StateTable, column_names
+from statestore.formats.state_table import (
+    KeepsFiles,
+    Query,
+    RepeatsQueries,
+    Split,
+    StateTable,
+    column_names,
+    table_for_plan,
+)
 from statestore.formats.values.filters import Filter, parse_filters
 from statestore.formats.values.key_codec import KeyValues
-from statestore.formats.values.times import Moment, moment_us
+from statestore.formats.values.times import Time, format_time, to_us
 
 
-class Reads:
+class Reads(ShowsItself):
     """The reads that tables and open stores share. Times are epoch milliseconds, aware datetimes or texts like
     2024-05-01T09:30Z.
 
-    Rows come by segment, not in key order. Every read raises NotFoundError for an unknown column and for a version or
-    time outside the kept range, InvalidInputError for a bad filter or time, or an argument by another name.
+    The reads return `Rows`, by segment, not in key order. Every read raises NotFoundError for an unknown column and for
+    a version or time outside the kept range, InvalidInputError for a bad filter or time, or an argument by another
+    name.
     """
 
     table: StateTable
@@ -40,11 +54,11 @@ class Reads:
     @one_spelling()
     def scan(
         self,
-        as_of: Moment | None = None,
+        as_of: Time | None = None,
         version: int | None = None,
         columns: Iterable[str] | None = None,
         filter: Any = None,
-    ) -> pa.RecordBatchReader:
+    ) -> Rows:
         """Read the rows valid at ``as_of`` (default: now) as recorded by commit ``version`` (default: the newest).
 
         Columns: key, value, for a store ``valid_from`` and ``valid_to`` (null while open), and ``_commit_version`` on
@@ -56,12 +70,12 @@ class Reads:
     def history(
         self,
         key: Any = None,
-        start_time: Moment | None = None,
-        end_time: Moment | None = None,
+        start_time: Time | None = None,
+        end_time: Time | None = None,
         version: int | None = None,
         columns: Iterable[str] | None = None,
         filter: Any = None,
-    ) -> pa.RecordBatchReader:
+    ) -> Rows:
         """Read every version with its interval, of one key or all, valid at some moment from ``start_time`` to
         ``end_time``.
 
@@ -82,7 +96,7 @@ class Reads:
             filters = (*filters, *_key_filters(table, key))
         return read(table, query, asked, filters)
 
-    def _history_of(self, key: Any, query: Query) -> pa.RecordBatchReader | None:
+    def _history_of(self, key: Any, query: Query) -> Rows | None:
         """Return the history of one key by a shorter way than a scan; None where the table has none."""
         return None
 
@@ -91,11 +105,11 @@ class Reads:
         self,
         start_version: int | None = None,
         end_version: int | None = None,
-        start_time: Moment | None = None,
-        end_time: Moment | None = None,
+        start_time: Time | None = None,
+        end_time: Time | None = None,
         columns: Iterable[str] | None = None,
         filter: Any = None,
-    ) -> pa.RecordBatchReader:
+    ) -> Rows:
         """Read the change feed, by commit version or by state time, both ends inclusive.
 
         Columns: those of the rows, ``_change_type`` (``insert``, ``update_preimage``, ``update_postimage``,
@@ -115,10 +129,10 @@ class Reads:
         self,
         start_version: int | None = None,
         end_version: int | None = None,
-        start_time: Moment | None = None,
-        end_time: Moment | None = None,
+        start_time: Time | None = None,
+        end_time: Time | None = None,
         columns: Iterable[str] | None = None,
-    ) -> pa.RecordBatchReader:
+    ) -> Rows:
         """Read the rows that differ between two points, each a version, a state time or both; without an end: now.
 
         Columns: ``_change`` (``added``, ``changed``, ``removed``), the key, ``_old`` and ``_new`` (structs of the
@@ -131,7 +145,7 @@ class Reads:
         new = Point(end_version, _us(end_time, "end_time"))
         return difference(self._asked(), old, new, columns)
 
-    def compare(self, other: Reads, columns: Iterable[str] | None = None, filter: Any = None) -> pa.RecordBatchReader:
+    def compare(self, other: Reads, columns: Iterable[str] | None = None, filter: Any = None) -> Rows:
         """Read the rows in which another table of the same kind differs from this one now, in the columns of `diff`.
 
         A row is ``added`` if only ``other`` has it. A local state directory is so compared with its changelog, or a
@@ -151,18 +165,20 @@ class Reads:
         return self.table
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Table(Reads):
     """A table of a warehouse, or of an engine's state, with its reads: `scan`, `get`, `history`, `changes`, `diff`,
     `versions`.
 
-    ``table`` is the table as doors read it (``statestore.formats.state_table``).
+    ``table`` is the table as doors read it (``statestore.formats.state_table``). Where it is not
+    local, its text says less, so that it costs no requests.
     """
 
     table: StateTable
+    _is_local: bool = field(default=True, compare=False)
 
     @one_spelling()
-    def get(self, key: Any, as_of: Moment | None = None, version: int | None = None) -> dict[str, Any] | None:
+    def get(self, key: Any, as_of: Time | None = None, version: int | None = None) -> dict[str, Any] | None:
         """Return the row of a key, valid at ``as_of`` as recorded by ``version``, as a dict by column; None if there is
         none.
 
@@ -186,6 +202,22 @@ class Table(Reads):
                 )
         return rows[0] if rows else None
 
+    def _about(self) -> tuple[str, Facts]:
+        return f"table {self.table.name!r}", _facts_of(self.table, self._is_local)
+
+
+def _facts_of(table: StateTable, is_local: bool) -> Facts:
+    """Return what is known of a table without a read of rows; where a look costs requests, nothing is looked at."""
+    if isinstance(table, VersionedTable):
+        known = columns_of(table.spec)
+        return [*known, *contents_of(table.files().log_state())] if table.files().is_local else known
+    if not is_local:
+        return []
+    bound = table.pin()
+    schema = bound.schema(Query())
+    keys = pa.schema([schema.field(name) for name in bound.key_columns if name in schema.names])
+    return [*([("key", shown_columns(keys))] if len(keys) else []), ("columns", shown_columns(schema))]
+
 
 def _key_filters(table: StateTable, key: Any) -> tuple[Filter, ...]:
     """Return filters for equality on the columns of a key. Raises InvalidInputError WRONG_KEY."""
@@ -203,20 +235,66 @@ def _named(table: StateTable, key: Any) -> tuple[str, ...]:
     return next((names for names in choices if len(names) == count), choices[0])
 
 
-def read(table: StateTable, query: Query, columns: Iterable[str] | None, filter: Any) -> pa.RecordBatchReader:
-    """Read all splits of a query one after the other, lazily."""
+def read(table: StateTable, query: Query, columns: Iterable[str] | None, filter: Any) -> Rows:
+    """Plan a read, and return its rows, all splits one after the other."""
     table = table.pin()
     asked = None if columns is None else column_names(columns, "columns")
     query = replace(query, columns=asked, filters=parse_filters(filter))
     if asked == ():  # rows without columns are still counted: one column is read and dropped
         query = replace(query, columns=tuple(table.schema(replace(query, columns=None)).names[:1]))
     schema = table.schema(query)
-    splits = table.splits(query)
-    batches = (b for split in splits for b in table.read(split, query))
+    planned = table_for_plan(table)
+    splits = planned.splits(query)
+    title = f"{table.name}: {_said(query)}"
+    return Rows(
+        title,
+        pa.schema([]) if asked == () else schema,
+        _pieces(table, splits, query, asked),
+        _again(table, planned, splits, query, asked),
+    )
+
+
+def _pieces(table: StateTable, splits: Sequence[Split], query: Query, asked: tuple[str, ...] | None) -> Pieces:
     if asked == ():
-        return pa.RecordBatchReader.from_batches(pa.schema([]), (b.select([]) for b in batches))
-    return pa.RecordBatchReader.from_batches(schema, batches)
+        return (map(_without_columns, table.read(split, query)) for split in splits)
+    return (table.read(split, query) for split in splits)
 
 
-def _us(time: Moment | None, what: str) -> int | None:
-    return None if time is None else moment_us(time, what)
+def _without_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.select([])
+
+
+def _again(
+    table: StateTable, planned: StateTable, splits: Sequence[Split], query: Query, asked: tuple[str, ...] | None
+) -> Callable[[], Pieces]:
+    """Return the function that repeats a read. It holds no file of the table."""
+    if not splits:  # later commits add nothing to what was asked for
+        return lambda: iter(())
+    if not isinstance(planned, RepeatsQueries):  # the table is bound to its content
+        return lambda: _pieces(table, table.splits(query), query, asked)
+    bound = planned.repeatable(query)
+    if bound is not None:
+        return lambda: _pieces(table, table.splits(bound), bound, asked)
+    kept = planned.released(splits) if isinstance(planned, KeepsFiles) else splits
+
+    def repeat() -> Pieces:
+        held = table.held(kept) if isinstance(table, KeepsFiles) else kept
+        # Where a file is gone, the read of it says so.
+        return _pieces(table, kept if held is None else held, query, asked)
+
+    return repeat
+
+
+def _said(query: Query) -> str:
+    """Return in words what a query asks for."""
+    if query.mode == "state":
+        said = "state" if query.as_of is None else f"state as of {format_time(query.as_of)}"
+        return said if query.version is None else f"{said}, version {query.version}"
+    ends = [(" from", query.start_time), (" to", query.end_time)]
+    said = query.mode + "".join(f"{word} {format_time(time)}" for word, time in ends if time is not None)
+    numbers = [(" from version", query.start_version), (" to version", query.end_version), (", version", query.version)]
+    return said + "".join(f"{word} {number}" for word, number in numbers if number is not None)
+
+
+def _us(time: Time | None, what: str) -> int | None:
+    return None if time is None else to_us(time, what)

@@ -144,7 +144,7 @@ class VersionedTable:
         fields = pa.schema([field for part in self._fields(query) for field in part])
         check_filter_columns(query.filters, fields, query, f"store {self.name!r}")
         files = self.files()
-        log_state, lease = self._leased(files)
+        log_state, lease = self.leased()
         if query.mode == "changes":
             return [replace(split, lease=lease) for split in plan_changes(files, log_state, query)]
         window = window_of(self.name, log_state, query)
@@ -156,7 +156,7 @@ class VersionedTable:
             return None
         self.schema(query)
         files = self.files()
-        log_state, _lease = self._leased(files)
+        log_state, _lease = self.leased()
         window = window_of(self.name, log_state, query)
         return sum(live_rows(files, piece, window) for piece in plan(files, log_state, window, ()))
 
@@ -166,7 +166,7 @@ class VersionedTable:
             return None
         self.schema(query)
         files = self.files()
-        log_state, _lease = self._leased(files)
+        log_state, _lease = self.leased()
         window = window_of(self.name, log_state, query)
         return extremes(files, plan(files, log_state, window, ()), window, name)
 
@@ -209,7 +209,7 @@ class VersionedTable:
             return None
         self.splits(query)
         files = self.files()
-        log_state, lease = self._leased(files)
+        log_state, lease = self.leased()
         window = window_of(self.name, log_state, query)
         return hashed_splits(plan(files, log_state, window, query.filters), window, ranges, lease)
 
@@ -252,11 +252,30 @@ class VersionedTable:
     def files(self) -> SegmentFiles:
         return shared_files(self.storage, self.spec)
 
+    def leased(self) -> tuple[LogState, Lease | None]:
+        """Return the newest log state with a lease on its files, or what `for_plan` saw."""
+        return self.files().leased() if self._seen is None else self._seen
+
+    def repeatable(self, query: Query) -> Query | None:
+        """Return the query with the version and the beginning that it means now; None for changes by state time."""
+        log_state = self._log_state()
+        if query.mode == "state":
+            return replace(query, version=log_state.version if query.version is None else query.version)
+        if query.mode == "history":
+            window = window_of(self.name, log_state, query)
+            return replace(query, version=window.version, start_time=window.low)
+        if query.start_time is not None or query.end_time is not None:
+            return None
+        kept = 0 if log_state.horizon is None else log_state.horizon.version + 1
+        first = kept if query.start_version is None else query.start_version
+        return replace(
+            query,
+            start_version=first,
+            end_version=log_state.version if query.end_version is None else query.end_version,
+        )
+
     def _log_state(self) -> LogState:
         return self.files().log_state() if self._seen is None else self._seen[0]
-
-    def _leased(self, files: SegmentFiles) -> tuple[LogState, Lease | None]:
-        return files.leased() if self._seen is None else self._seen
 
     def _fields(self, query: Query) -> tuple[list[pa.Field], list[pa.Field]]:
         """Return (columns shown if none are requested, further columns that can be requested)."""

@@ -13,9 +13,16 @@ from statestore.formats.values.key_codec import KeyCodec
 
 
 def many_keys(keys: Any) -> Iterable[Any]:
-    """Return the keys of `get_many`, one by one. Raises InvalidInputError WRONG_KEY for what is not several keys."""
+    """Return the keys of `get_many`, one by one; of a frame each row is a key, by the names of its columns.
+
+    Raises InvalidInputError WRONG_KEY for what is not several keys.
+    """
     if isinstance(keys, pa.Array | pa.ChunkedArray):
         return keys.to_pylist()  # type: ignore[no-any-return]
+    if type(keys).__module__.partition(".")[0] == "pandas" and hasattr(keys, "columns"):
+        return pa.Table.from_pandas(keys, preserve_index=False).to_pylist()  # type: ignore[no-any-return]
+    if hasattr(keys, "__arrow_c_stream__"):
+        return pa.chunked_array(keys).to_pylist()  # type: ignore[no-any-return]
     if isinstance(keys, str | bytes | Mapping) or not isinstance(keys, Iterable):
         raise InvalidInputError(
             ErrorCode.WRONG_KEY,

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.catalog.log.store_spec import StoreSpec
+from statestore.catalog.stores.text_times import instants_of, is_text
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.kernels.arrays import Ints
@@ -24,7 +25,9 @@ TICK = 1_000  # microseconds in a millisecond, the resolution of state time
 
 def batches_of(data: Any) -> Iterator[pa.RecordBatch]:
     """Yield the record batches of an Arrow table, batch or reader, a pandas DataFrame, or any object with an Arrow
-    stream.
+    stream (Polars, DuckDB, `Rows`).
+
+    The index of a pandas DataFrame is no column.
     """
     if isinstance(data, pa.RecordBatch):
         yield data
@@ -32,22 +35,22 @@ def batches_of(data: Any) -> Iterator[pa.RecordBatch]:
         yield from data.to_batches()
     elif isinstance(data, pa.RecordBatchReader):
         yield from data
+    elif type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns"):
+        yield from pa.Table.from_pandas(data, preserve_index=False).to_batches()
     elif hasattr(data, "__arrow_c_stream__"):
         yield from pa.RecordBatchReader.from_stream(data)
-    elif type(data).__module__.partition(".")[0] == "pandas":
-        yield from pa.Table.from_pandas(data, preserve_index=False).to_batches()
     else:
         raise InvalidInputError(
             ErrorCode.WRONG_INPUT,
             f"put_all got {type(data).__name__}; expected a pyarrow Table, RecordBatch or RecordBatchReader, "
-            "or a pandas DataFrame",
+            "a pandas or Polars DataFrame, or another object with an Arrow stream",
         )
 
 
 def record_batch(spec: StoreSpec, batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return ``batch`` in the record schema.
 
-    It has the key, the value, ``timestamp`` (int64 epoch milliseconds or a zoned timestamp) and optionally
+    It has the key, the value, ``timestamp`` (see `times_of`) and optionally
     ``_change_type``, in which ``delete`` removes and ``update_preimage`` is left out. Raises InvalidInputError
     WRONG_SCHEMA, NULL_KEY, NULL_TIMESTAMP, NAIVE_DATETIME, TIME_OUT_OF_RANGE.
     """
@@ -56,7 +59,8 @@ def record_batch(spec: StoreSpec, batch: pa.RecordBatch) -> pa.RecordBatch:
         raise InvalidInputError(
             ErrorCode.WRONG_SCHEMA,
             f"the rows for store {spec.name!r} have columns {', '.join(names)}; a column `timestamp` "
-            "(int64 epoch milliseconds or a timestamp with time zone) is missing; add it",
+            "(int64 epoch milliseconds, a timestamp with time zone, or texts like 2024-05-01T09:30Z) is missing; "
+            "add it",
         )
     times = times_of(batch.column(names.index("timestamp")), "timestamp")
     deleted = np.zeros(batch.num_rows, bool)
@@ -84,20 +88,25 @@ def latest_time(batch: pa.RecordBatch, at_least: int) -> int:
 
 
 def times_of(column: pa.Array, name: str) -> Ints:
-    """Return the epoch microseconds, floored to the millisecond, of a column of epoch milliseconds or zoned timestamps.
+    """Return the epoch microseconds, floored to the millisecond, of a column of times: epoch milliseconds, zoned
+    timestamps, or texts with an offset.
 
-    Raises InvalidInputError NULL_TIMESTAMP, NAIVE_DATETIME, TIME_OUT_OF_RANGE or WRONG_SCHEMA, which names the column.
+    Raises InvalidInputError NULL_TIMESTAMP, NAIVE_DATETIME, INVALID_TIME, TIME_OUT_OF_RANGE or WRONG_SCHEMA, which
+    names the column.
     """
     if column.null_count:
         raise InvalidInputError(ErrorCode.NULL_TIMESTAMP, f"column `{name}` holds a null; every row needs its time")
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
+    if is_text(column.type):
+        column = instants_of(column, name)
     if pa.types.is_integer(column.type):
         return _in_range(column.cast(pa.int64()).to_numpy(zero_copy_only=False), 1, name) * TICK
     if not pa.types.is_timestamp(column.type):
         raise InvalidInputError(
             ErrorCode.WRONG_SCHEMA,
-            f"column `{name}` is {column.type}; expected int64 epoch milliseconds or a timestamp with time zone",
+            f"column `{name}` is {column.type}; expected int64 epoch milliseconds, a timestamp with time zone, or "
+            "texts like 2024-05-01T09:30Z",
         )
     if column.type.tz is None:
         raise InvalidInputError(

@@ -13,6 +13,8 @@ from statestore.catalog.log.entries import was_committed
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
+from statestore.catalog.reads.results.shown_object import Facts
+from statestore.catalog.reads.results.shown_store import columns_of, contents_of, store_title
 from statestore.catalog.reads.segment_files import shared_files
 from statestore.catalog.reads.table import Reads
 from statestore.catalog.reads.versioned_table import VersionedTable
@@ -26,9 +28,9 @@ from statestore.catalog.upkeep.ranges.range_inputs import Choice, due, everythin
 from statestore.catalog.upkeep.ranges.task_runs import runs_of
 from statestore.catalog.upkeep.vacuum import Unneeded, remove_replaced, run_vacuum
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError, shown
+from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError, StateStoreError, shown
 from statestore.formats.state_table import StateTable
-from statestore.formats.values.times import Moment, duration_ms, from_us, moment_us
+from statestore.formats.values.times import Time, duration_ms, from_us, to_us
 
 Answer = TypeVar("Answer")
 
@@ -43,7 +45,8 @@ class PutAllResult(NamedTuple):
 
 
 class StoreHandle(Reads):
-    """A handle on a store of any kind, with the reads of its table. Times are epoch milliseconds or aware datetimes.
+    """A handle on a store of any kind, with the reads of its table. Times are epoch milliseconds, aware
+    datetimes or texts like 2024-05-01T09:30Z.
 
     The handle is a context manager: leaving it closes the handle. Puts that were not committed stay acknowledged in the
     changelog and belong to the next handle that opens the store.
@@ -97,7 +100,7 @@ class StoreHandle(Reads):
             remove_replaced(self._files, self._log_state)
         return version
 
-    def expire(self, before: Moment | None = None, *, spark: Any = None) -> int:
+    def expire(self, before: Time | None = None, *, spark: Any = None) -> int:
         """Expire history older than the retention (or ``before``): refuse these moments and drop files that hold only
         them.
 
@@ -108,7 +111,7 @@ class StoreHandle(Reads):
         if spark is not None:
             runs_of(spark)  # refuses what is no session before anything expires
         if before is not None:
-            horizon = moment_us(before, "before")
+            horizon = to_us(before, "before")
         elif self.spec.history_retention is None:
             raise InvalidInputError(
                 ErrorCode.NO_RETENTION,
@@ -239,6 +242,23 @@ class StoreHandle(Reads):
                 known = self._log_state.version
                 if self.refresh() == known:
                     raise
+
+    def _about(self) -> tuple[str, Facts]:
+        """Return the facts of the newest version: one look at the log, and in an object store only whether it is
+        there."""
+        title = store_title(self.spec, self._storage)
+        if self._closed:
+            return title, [("closed", "open it again with open_store")]
+        facts = columns_of(self.spec)
+        try:
+            if self._files.is_local:
+                facts = [*facts, *contents_of(self._files.log_state())]
+            else:
+                self._files.check_identity()
+                facts = [*facts, *contents_of(self._log_state)]
+        except StateStoreError as error:
+            facts = [*facts, ("cannot be read", str(error))]
+        return title, [*facts, ("read only", "yes")] if self.read_only else facts
 
     def _asked(self) -> StateTable:
         self._check_open()

@@ -36,14 +36,15 @@ def asof_join(
 
     It is the stream-table join of Kafka Streams with a versioned table (KIP-914).
 
-    ``left`` is a pyarrow Table or RecordBatchReader, a pandas DataFrame, a DuckDB relation or a Spark DataFrame, batch
-    or streaming. The result is of the same kind. It has the columns of the left side, followed by the value columns of
+    ``left`` is a pyarrow Table or RecordBatchReader, a pandas or Polars DataFrame, a DuckDB relation or a Spark
+    DataFrame, batch or streaming. The result is of the same kind; that of any other Arrow stream, such as a scan, is a
+    RecordBatchReader. It has the columns of the left side, followed by the value columns of
     the store or by ``columns``, which may also name ``valid_from``, ``valid_to`` and ``_commit_version``. ``prefix`` is
     put before the names of the added columns. Arrow, pandas and DuckDB keep the order of the rows. ``store`` is an open
     store (only committed rows are read), a table of ``inspect(…)`` or a path. ``on`` names the key columns and every
     further column of the row key (the ``user_key`` of a map, the start of a window), or maps left columns to them.
-    State in which equal rows may repeat cannot be joined. ``left_time`` is a timestamp with zone (in Spark a TIMESTAMP)
-    or an integer of epoch milliseconds.
+    State in which equal rows may repeat cannot be joined. ``left_time`` is a timestamp with zone (in Spark a
+    TIMESTAMP), an integer of epoch milliseconds or, except in Spark, a text like 2024-05-01T09:30Z.
 
     ``how="inner"`` leaves out rows whose key had no value at that time; ``"left"`` keeps them with nulls. Rows whose
     key or time is null are treated alike. The state time of a key-value store is the time of its commits. ``version``
@@ -64,7 +65,10 @@ def asof_join(
     if kind == "spark":
         check_spark()
     _check_engine(engine, kind, grace)
-    names = list(left.columns) if kind in ("pandas", "spark", "duckdb") else left.schema.names
+    if kind == "stream":
+        left = pa.RecordBatchReader.from_stream(left)
+        kind = "reader"
+    names = list(left.columns) if kind in ("pandas", "polars", "spark", "duckdb") else left.schema.names
     if kind == "spark" and isinstance(store, str):
         from statestore.connector.spark.s3a import session_settings, with_settings
 
@@ -82,6 +86,10 @@ def asof_join(
         check_not_collated(left.schema, request.left_keys)
     if kind == "reader":
         return _joined_reader(left, request, engine)
+    if kind == "polars":
+        import polars
+
+        return polars.DataFrame(_joined(left.to_arrow(), request, engine))
     if kind == "pandas":
         return _joined(pa.Table.from_pandas(left, preserve_index=False), request, engine).to_pandas()
     if kind == "duckdb":
@@ -128,10 +136,14 @@ def _kind_of(left: Any) -> str:
         return "spark"
     if package in ("duckdb", "_duckdb"):
         return "duckdb"
+    if package == "polars" and hasattr(left, "to_arrow"):
+        return "polars"
+    if hasattr(left, "__arrow_c_stream__"):
+        return "stream"
     raise InvalidInputError(
         ErrorCode.WRONG_INPUT,
-        f"left is {type(left).__name__}; expected a pyarrow Table or RecordBatchReader, a pandas or Spark DataFrame, "
-        "or a DuckDB relation",
+        f"left is {type(left).__name__}; expected a pyarrow Table or RecordBatchReader, a pandas, Polars or Spark "
+        "DataFrame, a DuckDB relation, or another object with an Arrow stream",
     )
 
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.catalog.stores.record_input import times_of
+from statestore.catalog.stores.text_times import instants_of, is_text
 from statestore.connector.asof.join_request import AsofRequest
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError
@@ -238,7 +239,9 @@ def _meetings(sides: _Left, request: AsofRequest, batch: pa.RecordBatch) -> tupl
 
 
 def left_times(column: pa.Array, name: str) -> Ints:
-    """Epoch microseconds of a column of epoch milliseconds or zoned timestamps; raises as `times_of`."""
+    """Epoch microseconds of a column of times; raises as `times_of`."""
+    if is_text(column.type):
+        column = instants_of(column, name)
     floored = times_of(column, name)
     if pa.types.is_timestamp(column.type) and column.type.unit in ("us", "ns"):
         exact: Ints = column.view(pa.int64()).to_numpy(zero_copy_only=False) // (

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.catalog.reads.difference import CHANGE, CHANGED, NEW, OLD
+from statestore.catalog.reads.results.rows import Rows
 from statestore.connector.terminal.grid import Grid
 from statestore.connector.terminal.nanoseconds import python_column
 from statestore.connector.terminal.output import cell, printable
@@ -19,7 +20,7 @@ SORTED_ROWS = 100_000  # more rows are shown in the order they are read
 ARROW = " → "
 
 
-def first_and_counts(reader: pa.RecordBatchReader, limit: int) -> tuple[pa.Table, Counter[str]]:
+def first_and_counts(reader: Rows, limit: int) -> tuple[pa.Table, Counter[str]]:
     """``limit`` rows in order of key (in the order they are read where there are very many), and the number of rows of
     each kind."""
     counts: Counter[str] = Counter()

@@ -17,11 +17,11 @@ from statestore.formats.engine_arguments import engine_options_of
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.state_table import Query
-from statestore.formats.values.times import Moment, moment_us
+from statestore.formats.values.times import Time, to_us
 
 
 def attach(
-    path: str, *, as_of: Moment | None = None, version: int | None = None, **options: Any
+    path: str, *, as_of: Time | None = None, version: int | None = None, **options: Any
 ) -> duckdb.DuckDBPyConnection:
     """Open an in-memory DuckDB database with a view for every table found at ``path``.
 
@@ -35,7 +35,7 @@ def attach(
 
     Raises NotFoundError if ``path`` holds nothing readable, and InvalidInputError for a naive datetime.
     """
-    moment = None if as_of is None else moment_us(as_of, "as_of")
+    moment = None if as_of is None else to_us(as_of, "as_of")
     if version is not None and (isinstance(version, bool) or not isinstance(version, SupportsIndex)):
         raise InvalidInputError(ErrorCode.INVALID_VERSION, f"version is {shown(version)}; expected an int")
     warehouse = open_warehouse(path, engine_options_of("attach", options))

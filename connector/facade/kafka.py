@@ -31,7 +31,8 @@ def decode(
 
     ``records`` is a DataFrame of Spark with the columns of ``spark.readStream.format("kafka")`` or ``read`` (key,
     value, timestamp; partition, offset and headers where they are), or a pyarrow Table, RecordBatch or
-    RecordBatchReader with such columns; the result is of the same type. ``kind`` is the store's, such as
+    RecordBatchReader with such columns; the result is of the same type, and a RecordBatchReader for any other Arrow
+    stream. ``kind`` is the store's, such as
     ``timestamped-key-value`` or ``session``; the serdes are named as in the options ``keySerde`` and ``valueSerde``;
     ``window_size`` is in milliseconds, and without it the ends of windows are null.
 
@@ -62,6 +63,14 @@ def decode(
         return found.read_all() if isinstance(records, pa.Table) else found
     if type(records).__module__.startswith("pyspark.sql."):
         return _in_spark(records, form, schema)
+    if hasattr(records, "__arrow_c_stream__"):
+        return decode(
+            pa.RecordBatchReader.from_stream(records),
+            kind,
+            key_serde=key_serde,
+            value_serde=value_serde,
+            window_size=window_size,
+        )
     raise InvalidInputError(
         ErrorCode.WRONG_INPUT,
         f"records are {shown(type(records).__name__)}; expected a DataFrame of Spark, or a pyarrow Table, "

@@ -20,6 +20,8 @@ from statestore.catalog.keyed.rows.state_spec import description
 from statestore.catalog.keyed.rows.state_table_rows import table_schema
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart, StateSegment
 from statestore.catalog.keyed.task_groups import task_groups
+from statestore.catalog.reads.results.shown_object import Facts, ShowsItself
+from statestore.catalog.reads.results.shown_table import shown_columns
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.imports.grouped_rows import GroupedRows
 from statestore.connector.imports.import_plan import ImportPlan, LastAccess, PlannedState, import_plan
@@ -50,8 +52,8 @@ class ImportedState:
     rows: int
 
 
-@dataclass(frozen=True)
-class Imported:
+@dataclass(frozen=True, repr=False)
+class Imported(ShowsItself):
     """The new keyed store at ``path``: ``version`` has what version ``source_version`` of the source had."""
 
     path: str
@@ -62,6 +64,14 @@ class Imported:
     key_groups: int
     tasks: int
     states: tuple[ImportedState, ...]
+
+    def _about(self) -> tuple[str, Facts]:
+        facts = [
+            ("from", f"version {self.source_version} of operator {self.operator!r}"),
+            ("key", shown_columns(self.key)),
+        ]
+        states = [(f"state {each.name}", f"{each.described}, {each.rows} rows") for each in self.states]
+        return f"keyed store at {parse_location(self.path)}, version {self.version}", [*facts, *states]
 
 
 def import_keyed(

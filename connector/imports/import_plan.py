@@ -28,6 +28,7 @@ from statestore.formats.keyed_operators import (
     KeyedOperator,
     OperatorState,
 )
+from statestore.formats.state_table import column_names
 from statestore.formats.values.types import RESERVED_COLUMNS, TIME, make_schema
 
 LastAccess = Literal["keep", "drop"]
@@ -115,7 +116,8 @@ def _key_columns(
     taken = {*RESERVED_COLUMNS, *TAKEN_COLUMNS, *_namespace_columns(states)}
     found = [f"{KEY}_{name}" if name.lower() in taken else name for name in fields or (KEY,)]
     if names is not None:
-        if isinstance(names, str) or len(names) != len(found):
+        names = column_names(names, "key")
+        if len(names) != len(found):
             raise InvalidInputError(
                 ErrorCode.WRONG_KEY,
                 f"key is {shown(names)}; expected {len(found)} names, for {', '.join(fields or (KEY,))}",

@@ -10,6 +10,7 @@ from statestore.formats.engine import Source
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, UnsupportedError, shown
 from statestore.formats.keyed_operators import HoldsKeyedStates, KeyedOperator
+from statestore.formats.state_table import column_names
 
 
 def chosen_operator(source: Source, operator: str | None, version: int | None) -> tuple[KeyedOperator, int]:
@@ -37,7 +38,8 @@ def with_states(operator: KeyedOperator, names: Collection[str] | None) -> Keyed
     """Return the operator with only these of its states, by default all. Raises NotFoundError STATE_NOT_FOUND."""
     if names is None:
         return operator
-    if isinstance(names, str) or not names:
+    names = column_names(names, "states")
+    if not names:
         raise InvalidInputError(ErrorCode.INVALID_OPTION, f"states is {shown(names)}; expected a list of names")
     known = {name for each in operator.states for name in (each.name, each.state)}
     for name in names:

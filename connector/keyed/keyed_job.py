@@ -19,6 +19,7 @@ from statestore.catalog.log.storage import Storage
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.places.locations import Location, parse_location
+from statestore.formats.state_table import column_names
 from statestore.formats.table_columns import unknown_row_column
 from statestore.formats.values.exact_cast import cast_exactly
 from statestore.formats.values.key_codec import Row, ValueCodec
@@ -125,7 +126,7 @@ def make_job(
     if snapshot not in ("full", "incremental"):
         raise InvalidInputError(ErrorCode.INVALID_OPTION, f"snapshot is {snapshot!r}; expected full or incremental")
     spec = store.spec
-    names = [key] if isinstance(key, str) else list(key)
+    names = list(column_names(key, "key"))
     if len(names) != len(spec.key):
         raise InvalidInputError(
             ErrorCode.WRONG_KEY,

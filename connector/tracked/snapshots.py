@@ -16,6 +16,8 @@ from statestore.formats.places.locations import Location
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from statestore.catalog.reads.results.rows import Rows
+
 INITIAL = -1
 """The number of the batch that puts initial states."""
 
@@ -33,7 +35,7 @@ class StateSnapshot:
     batch: int | None
     time: datetime
 
-    def scan(self) -> pa.RecordBatchReader:
+    def scan(self) -> Rows:
         """The key columns and ``value``, the state. NotFoundError VERSION_NOT_FOUND if the snapshot was discarded
         meanwhile."""
         with open_keyed(self.place) as store:

@@ -25,6 +25,7 @@ from statestore.connector.tracked.types import state_type as parsed_state_type
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.places.locations import Location
+from statestore.formats.state_table import column_names
 from statestore.formats.table_columns import unknown_row_column
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def track_state_by_key(
             ErrorCode.INVALID_OPTION, f"spec is {spec!r}; expected one made with StateSpec.function(f)"
         )
     place, given = place_of(store), arrow_schema(rows.schema)
-    names = [key] if isinstance(key, str) else list(key)
+    names = list(column_names(key, "key"))
     check_frame_keys(rows.schema, names)
     state, output = parsed_state_type(state_type), record_schema(output_type)
     values = value_indexes(given, names)

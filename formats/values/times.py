@@ -27,10 +27,8 @@ from statestore.formats.errors import InvalidInputError, shown
 
 MIN_MS = -62_135_596_800_000  # 0001-01-01T00:00:00Z
 MAX_MS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
-Time = int | datetime
-"""A moment as users give it: epoch milliseconds, or an aware datetime."""
-Moment = int | datetime | str
-"""A moment as users ask for it: also as text."""
+Time = int | datetime | str
+"""A moment as users give it: epoch milliseconds, an aware datetime, or text (`parse_time`)."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TICK = timedelta(milliseconds=1)
 
@@ -68,13 +66,17 @@ _FOUR_DIGITS = re.compile(r"[0-9]{4}")
 _SECONDS_SHOWN = len("09:30:00")
 
 
-def to_us(time: int | datetime, what: str) -> int:
-    """Convert epoch milliseconds or an aware datetime to epoch microseconds, floored to the millisecond.
+def to_us(time: Time, what: str) -> int:
+    """Convert epoch milliseconds, an aware datetime or a time as text to epoch microseconds, floored to the
+    millisecond.
 
-    ``what`` names the argument in errors: InvalidInputError NAIVE_DATETIME, INVALID_TIME or TIME_OUT_OF_RANGE.
+    ``what`` names the argument in errors: InvalidInputError NAIVE_DATETIME, INVALID_TIME, INVALID_TIME_ZONE or
+    TIME_OUT_OF_RANGE.
     """
     if type(time) is int and MIN_MS <= time <= MAX_MS:
         return time * 1000
+    if isinstance(time, str):
+        return parse_time(time, what)
     milliseconds = _of_datetime(time, what) if isinstance(time, datetime) else _of_integer(time, what)
     if not MIN_MS <= milliseconds <= MAX_MS:
         finer = isinstance(time, int) and time > 0
@@ -95,7 +97,7 @@ def _of_datetime(time: datetime, what: str) -> int:
         raise InvalidInputError(
             ErrorCode.NAIVE_DATETIME,
             f"{what} is {time!r}, which names no moment without a time zone; give it one, "
-            "for example datetime(…, tzinfo=timezone.utc)",
+            f"for example datetime(…, tzinfo=timezone.utc), or if it is in UTC write {f'{time.isoformat()}Z'!r}",
         )
     return (time - EPOCH) // TICK
 
@@ -104,8 +106,8 @@ def _of_integer(time: object, what: str) -> int:
     if isinstance(time, bool) or not isinstance(time, SupportsIndex):
         raise InvalidInputError(
             ErrorCode.INVALID_TIME,
-            f"{what} is {shown(time)} ({type(time).__name__}); expected an int of epoch milliseconds or an aware "
-            "datetime",
+            f"{what} is {shown(time)} ({type(time).__name__}); expected an int of epoch milliseconds, an aware "
+            "datetime, or a text like 2013-01-01T05:00:00Z",
         )
     return _index(time, what)
 
@@ -115,11 +117,6 @@ def _index(value: SupportsIndex, what: str) -> int:
         return value.__index__()
     except TypeError:  # an array of numbers, or a class
         raise InvalidInputError(ErrorCode.INVALID_TIME, f"{what} is {shown(value)}; expected one int") from None
-
-
-def moment_us(moment: Moment, what: str) -> int:
-    """Convert the time of a question to epoch microseconds; errors as `to_us` and `parse_time`."""
-    return parse_time(moment, what) if isinstance(moment, str) else to_us(moment, what)
 
 
 def parse_time(text: str, what: str, default_zone: tzinfo | None = None) -> int:

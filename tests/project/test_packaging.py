@@ -86,7 +86,7 @@ def import_statestore() -> dict[str, object]:
 def test_import_loads_neither_spark_nor_java() -> None:
     loaded = import_statestore()["loaded"]
     assert isinstance(loaded, list)
-    assert {"pyspark", "py4j", "duckdb", "pandas", "typer"}.isdisjoint(loaded)
+    assert {"pyspark", "py4j", "duckdb", "pandas", "polars", "IPython", "typer"}.isdisjoint(loaded)
 
 
 def test_import_is_quick() -> None:

@@ -110,7 +110,7 @@ class KeyValueStore(LiveStore):
             return value_before
 
     def put_all(self, data: Any) -> PutAllResult:
-        """Put (key, value) pairs in their order, or the rows of an Arrow table, RecordBatchReader or pandas DataFrame.
+        """Put (key, value) pairs in their order, or the rows of a frame (pandas, Polars, Arrow, or an Arrow stream).
 
         A table has the key and value columns and optionally ``timestamp`` and ``_change_type``.
         """

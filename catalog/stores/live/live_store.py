@@ -152,8 +152,8 @@ class LiveStore(TierHandle):
             return self._committed(log_state)
 
     def put_all(self, data: Any) -> PutAllResult:
-        """Put an Arrow table, RecordBatchReader or pandas DataFrame with the table's key and value columns, in row
-        order.
+        """Put the rows of a frame with the table's key and value columns in their order. A frame is a pandas or Polars
+        DataFrame, an Arrow table or reader, or another object with an Arrow stream, such as a relation of DuckDB.
 
         Returns how many rows were accepted and refused. Rows whose optional ``_change_type`` is ``delete`` remove.
         Refused rows are counted in ``dropped_records``.

@@ -59,9 +59,9 @@ def live_table(forms: RowForms, data: Any, stream_time: int, sequence: int) -> t
     """Return the accepted rows of a table, and the last sequence number that a row was given.
 
     Columns: the user's key, the values, the kind's own columns (``window_start``, or ``event_time``, or
-    ``session_start`` and ``session_end``; epoch milliseconds or zoned timestamps), for a key-value store optionally
-    ``timestamp``, and optionally ``_change_type``, in which ``delete`` removes a row. Raises InvalidInputError like
-    ``put_all``.
+    ``session_start`` and ``session_end``; epoch milliseconds, zoned timestamps or texts), for a key-value store
+    optionally ``timestamp``, and optionally ``_change_type``, in which ``delete`` removes a row. Raises
+    InvalidInputError like ``put_all``.
     """
     spec = forms.spec
     batches = [_rows(spec, batch) for batch in batches_of(data)]
@@ -191,6 +191,6 @@ def _time_column(spec: StoreSpec, batch: pa.RecordBatch, name: str) -> pa.Array:
         raise InvalidInputError(
             ErrorCode.WRONG_SCHEMA,
             f"the rows for store {spec.name!r} have columns {', '.join(names)}; a {spec.kind} store needs `{name}` "
-            "(int64 epoch milliseconds or a timestamp with time zone); add it",
+            "(int64 epoch milliseconds, a timestamp with time zone, or texts like 2024-05-01T09:30Z); add it",
         )
     return pa.array(times_of(batch.column(names.index(name)), name)).cast(TIME)

@@ -15,7 +15,7 @@ from statestore.catalog.stores.live.tier_position import remove_position
 from statestore.catalog.stores.live.tier_scan import Row
 from statestore.formats.errors import StateStoreError
 from statestore.formats.places.disk_errors import disk_errors
-from statestore.formats.values.times import MAX_MS, MIN_MS, moment_us, to_us
+from statestore.formats.values.times import MAX_MS, MIN_MS, to_us
 
 Answer = TypeVar("Answer")
 
@@ -168,4 +168,4 @@ class TierHandle(TierOwner):
         """Return the epoch milliseconds of an end of a range, which may lie before or after all existing times."""
         if type(time) is int and -MAX_TIME <= time <= MAX_TIME:
             return time
-        return moment_us(time, what) // 1000
+        return to_us(time, what) // 1000

@@ -35,7 +35,7 @@ from statestore.catalog.stores.versioned.versioned_tier import LATEST, NEWEST, V
 from statestore.catalog.upkeep.compaction_choice import AutoCompact
 from statestore.formats.errors import StorageError
 from statestore.formats.kafka_rows.versioned_store import decode_latest
-from statestore.formats.values.times import Moment, Time, from_us
+from statestore.formats.values.times import Time, from_us
 
 
 class LiveVersionedStore(LiveStore, VersionedStore):
@@ -94,7 +94,7 @@ class LiveVersionedStore(LiveStore, VersionedStore):
             record = self.get(key, as_of=timestamp)
             return record if self.put(key, None, timestamp).accepted else None
 
-    def get(self, key: Any, as_of: Moment | None = None) -> Record | None:
+    def get(self, key: Any, as_of: Time | None = None) -> Record | None:
         """Return the newest version, or the one valid at ``as_of``; None if there is none.
 
         For a moment older than the retention, only a newest version that was already valid then is returned.
@@ -118,7 +118,7 @@ class LiveVersionedStore(LiveStore, VersionedStore):
         return record
 
     def get_versions(
-        self, key: Any, start: Moment | None = None, end: Moment | None = None, ascending: bool = False
+        self, key: Any, start: Time | None = None, end: Time | None = None, ascending: bool = False
     ) -> Iterator[Record]:
         """Return versions that were valid at some moment from ``start`` to ``end`` (both inclusive), newest first
         (KIP-968).

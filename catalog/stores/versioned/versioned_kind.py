@@ -13,7 +13,7 @@ from typing import Any
 from statestore.catalog.stores.many_keys import many_keys
 from statestore.catalog.stores.store_handle import PutAllResult, StoreHandle
 from statestore.catalog.stores.versioned.records import PutResult, Record
-from statestore.formats.values.times import Moment, Time
+from statestore.formats.values.times import Time
 
 
 class VersionedStore(StoreHandle, ABC):
@@ -37,13 +37,13 @@ class VersionedStore(StoreHandle, ABC):
         """
 
     @abstractmethod
-    def get(self, key: Any, as_of: Moment | None = None) -> Record | None:
+    def get(self, key: Any, as_of: Time | None = None) -> Record | None:
         """Return the newest version, or the version valid at ``as_of``; None if there is none.
 
         For a moment older than the retention, only a newest version that was already valid then is returned.
         """
 
-    def get_many(self, keys: Any, as_of: Moment | None = None) -> list[Record | None]:
+    def get_many(self, keys: Any, as_of: Time | None = None) -> list[Record | None]:
         """Return what `get` returns for each of these keys, in their order.
 
         ``keys`` is an iterable of keys as for `get`, or an Arrow array of them (of structs, for a key of several
@@ -53,7 +53,7 @@ class VersionedStore(StoreHandle, ABC):
 
     @abstractmethod
     def get_versions(
-        self, key: Any, start: Moment | None = None, end: Moment | None = None, ascending: bool = False
+        self, key: Any, start: Time | None = None, end: Time | None = None, ascending: bool = False
     ) -> Iterator[Record]:
         """Return versions that were valid at some moment from ``start`` to ``end`` (both inclusive), newest first
         (KIP-968).
@@ -61,11 +61,11 @@ class VersionedStore(StoreHandle, ABC):
 
     @abstractmethod
     def put_all(self, data: Any) -> PutAllResult:
-        """Put an Arrow table, RecordBatchReader or pandas DataFrame in row order; return the accepted and refused
-        counts.
+        """Put the rows of a frame in their order; return the accepted and refused counts. A frame is a pandas or Polars
+        DataFrame, an Arrow table or reader, or another object with an Arrow stream, such as a relation of DuckDB.
 
-        It has the key and value columns and a column ``timestamp`` (int64 epoch milliseconds or a zoned timestamp).
-        Rows whose optional ``_change_type`` is ``delete`` are tombstones.
+        It has the key and value columns and a column ``timestamp`` (int64 epoch milliseconds, zoned timestamps, or
+        texts like 2024-05-01T09:30Z). Rows whose optional ``_change_type`` is ``delete`` are tombstones.
         """
 
     @abstractmethod

@@ -22,6 +22,7 @@ from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.points.key_history import key_history
 from statestore.catalog.reads.points.many_keys_at import values_of
 from statestore.catalog.reads.points.point_lookup import PointLookup, Version
+from statestore.catalog.reads.results.rows import Rows
 from statestore.catalog.reads.versioned_table import window_of
 from statestore.catalog.stores.latency import SAMPLE, Latencies
 from statestore.catalog.stores.many_keys import key_columns, many_keys
@@ -31,12 +32,12 @@ from statestore.catalog.stores.versioned.live_state import LiveState
 from statestore.catalog.stores.versioned.records import Record, record_of
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
 from statestore.catalog.upkeep.compaction_choice import AutoCompact
-from statestore.formats.errors import NotFoundError, StateStoreError
+from statestore.formats.errors import NotFoundError, StateStoreError, shown
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.serdes.row_serde import row_serde
 from statestore.formats.state_table import Query
 from statestore.formats.values.key_codec import KeyCodec, ValueCodec
-from statestore.formats.values.times import MAX_MS, MIN_MS, Moment, moment_us
+from statestore.formats.values.times import MAX_MS, MIN_MS, Time, to_us
 
 Key = tuple[Any, ...]
 
@@ -76,7 +77,7 @@ class VersionedReads(VersionedStore):
     def _advance(self, log_state: LogState) -> int:
         """Read from this log state from now on; return its version."""
 
-    def get(self, key: Any, as_of: Moment | None = None) -> Record | None:
+    def get(self, key: Any, as_of: Time | None = None) -> Record | None:
         """Return the newest version, or the version valid at ``as_of``; None if there is none.
 
         As in Kafka, for a moment older than the retention, only a newest version that was already valid then is
@@ -98,7 +99,7 @@ class VersionedReads(VersionedStore):
         gets.add(perf_counter_ns() - begin)
         return record
 
-    def _get(self, key: Any, as_of: Moment | None) -> Record | None:
+    def _get(self, key: Any, as_of: Time | None) -> Record | None:
         if not self._pending.parts:
             moment = as_of * 1000 if type(as_of) is int and MIN_MS <= as_of <= MAX_MS else _asked_moment(as_of)
             answer = self._live.lookup.answer(key, moment)
@@ -150,7 +151,7 @@ class VersionedReads(VersionedStore):
             return None
         return Record(self._values.to_user(values), start // 1000, None if end == OPEN else end // 1000)
 
-    def get_many(self, keys: Any, as_of: Moment | None = None) -> list[Record | None]:
+    def get_many(self, keys: Any, as_of: Time | None = None) -> list[Record | None]:
         """Return what `get` returns for each of these keys, in their order, all from one version of the store.
 
         ``keys`` is an iterable of keys as for `get`, or an Arrow array of them (of structs, for a key of several
@@ -213,7 +214,7 @@ class VersionedReads(VersionedStore):
         return records
 
     def get_versions(
-        self, key: Any, start: Moment | None = None, end: Moment | None = None, ascending: bool = False
+        self, key: Any, start: Time | None = None, end: Time | None = None, ascending: bool = False
     ) -> Iterator[Record]:
         """Return versions that were valid at some moment from ``start`` to ``end`` (both inclusive), newest first
         (KIP-968).
@@ -224,8 +225,8 @@ class VersionedReads(VersionedStore):
         """
         self._check_open()
         name = self._keys.normalize(key)
-        low = -(2**63) if start is None else moment_us(start, "start")
-        high = OPEN - 1 if end is None else moment_us(end, "end")
+        low = -(2**63) if start is None else to_us(start, "start")
+        high = OPEN - 1 if end is None else to_us(end, "end")
         if low > high:
             return
         self._follow()
@@ -243,7 +244,7 @@ class VersionedReads(VersionedStore):
         for item in matches if ascending else reversed(matches):
             yield record_of(item, self._values)
 
-    def _history_of(self, key: Any, query: Query) -> pa.RecordBatchReader | None:
+    def _history_of(self, key: Any, query: Query) -> Rows | None:
         """Return the history of a key from the rows that the key indexes name."""
         if query.columns == () or (query.start_time == query.end_time and query.start_time is not None):
             return None
@@ -255,7 +256,9 @@ class VersionedReads(VersionedStore):
             schema = self.table.schema(query)
         self._follow()
         batches = self._repeated(lambda: self._versions_in(name, query, schema))
-        return pa.RecordBatchReader.from_batches(schema, batches)
+        return Rows(
+            f"{self.name}: history of {shown(key)}", schema, iter([iter(batches)]), lambda: iter([iter(batches)])
+        )
 
     def _versions_in(self, name: Key, query: Query, schema: pa.Schema) -> list[pa.RecordBatch]:
         with self._view:
@@ -271,8 +274,8 @@ class VersionedReads(VersionedStore):
         self._advance(self._files.log_state())
 
 
-def _asked_moment(as_of: Moment | None) -> int:
+def _asked_moment(as_of: Time | None) -> int:
     """Return the epoch microseconds for which a read of a key asks."""
     if as_of is None:
         return OPEN - 1
-    return as_of * 1000 if type(as_of) is int and MIN_MS <= as_of <= MAX_MS else moment_us(as_of, "as_of")
+    return as_of * 1000 if type(as_of) is int and MIN_MS <= as_of <= MAX_MS else to_us(as_of, "as_of")

@@ -1,7 +1,8 @@
 """The versioned store: Kafka's KIP-889 semantics on time-travel tables.
 
 Point reads (`get`, `get_versions`, `delete`) see the uncommitted puts of their handle. `scan`, `history` and `changes`
-read committed versions, as every other door does. Times are epoch milliseconds or aware datetimes.
+read committed versions, as every other door does. Times are epoch milliseconds, aware datetimes or texts like
+2024-05-01T09:30Z.
 """
 
 from __future__ import annotations
@@ -161,12 +162,13 @@ class NaturalVersionedStore(VersionedReads):
         return record if result.accepted else None
 
     def put_all(self, data: Any) -> PutAllResult:
-        """Put an Arrow table, RecordBatchReader or pandas DataFrame in row order; return the accepted and refused
-        counts.
+        """Put the rows of a frame in their order; return the accepted and refused counts. A frame is a pandas or Polars
+        DataFrame, an Arrow table or reader, or another object with an Arrow stream, such as a relation of DuckDB.
 
-        It has the key and value columns and a column ``timestamp`` (int64 epoch milliseconds or a zoned timestamp).
-        Rows whose optional ``_change_type`` is ``delete`` are tombstones; a null in a value column is only a null. Rows
-        older than the retention are refused and counted. Rows are acknowledged in batches, as they are read.
+        It has the key and value columns and a column ``timestamp`` (int64 epoch milliseconds, zoned timestamps, or
+        texts like 2024-05-01T09:30Z). Rows whose optional ``_change_type`` is ``delete`` are tombstones; a null in a
+        value column is only a null. Rows older than the retention are refused and counted. Rows are acknowledged in
+        batches, as they are read.
         """
         self._check_writable()
         accepted = refused = 0

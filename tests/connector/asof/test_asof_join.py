@@ -229,7 +229,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"on": ["item", "n"]}, r"WRONG_KEY.*keyed by item"),
     ({"on": {"n": "item"}}, "WRONG_KEY.*'n' is int64"),
     ({"left_time": "when"}, "COLUMN_NOT_FOUND.*'when'"),
-    ({"left_time": "item"}, "WRONG_SCHEMA.*`item` is string"),
+    ({"left_time": "item"}, "INVALID_TIME.*`item`, row 0, is 'a'"),
     ({"columns": ["cost"]}, "COLUMN_NOT_FOUND.*'cost'"),
     ({"version": 9}, "VERSION_NOT_FOUND.*0 to 1"),
     ({"engine": "polars"}, "INVALID_OPTION.*'polars'"),

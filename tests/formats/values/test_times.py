@@ -79,14 +79,22 @@ def test_pandas_timestamps_are_datetimes() -> None:
     assert code_of(to_us, pandas.NaT, "as_of") == "INVALID_TIME"
 
 
-@pytest.mark.parametrize("value", [True, 1.5, "2013-01-01T05:00:00Z", None, date(2013, 1, 1), timedelta(1), np.True_])
+@pytest.mark.parametrize(
+    "value", [True, 1.5, "noon", b"2013-01-01T05:00:00Z", None, date(2013, 1, 1), timedelta(1), np.True_]
+)
 def test_what_is_no_time(value: Any) -> None:
     """Never guessed."""
     assert code_of(to_us, value, "as_of") == "INVALID_TIME"
 
 
+def test_a_text_is_the_moment_that_it_names() -> None:
+    assert to_us("2013-01-01T05:00:00Z", "as_of") == to_us("2013-01-01 06:00+01", "timestamp") == MOMENT
+
+
 def test_naive_datetimes_are_refused() -> None:
     """The message shows a valid form."""
+    with pytest.raises(InvalidInputError, match=r"if it is in UTC write '2013-01-01T00:00:00Z'"):
+        to_us(datetime(2013, 1, 1), "as_of")
     with pytest.raises(InvalidInputError, match=r"NAIVE_DATETIME.*as_of.*tzinfo=timezone\.utc"):
         to_us(datetime(2013, 1, 1), "as_of")
 

@@ -1,0 +1,169 @@
+"""The rows that a read returns: read lazily and in batches, as often as they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+
+from statestore.catalog.reads.results.shown_table import html_page, html_table, printable, shown_columns
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas as pd
+    import polars as pl
+
+Batches = Iterator[pa.RecordBatch]
+Pieces = Iterator[Batches]
+
+SHOWN_ROWS = 20
+SHOWN_PIECES = 8  # of a read, after which a page shows what was found so far
+_ENDED: Batches = iter(())
+
+
+class Rows:
+    """The rows of one read, which is done when they are asked for, and again whenever they are asked for again.
+
+    ``to_arrow``, ``to_pandas``, ``to_polars``, ``to_duckdb`` and loops over its record batches return all rows, from
+    the version and moment that the read meant when it was called; later commits change nothing. A repeated read raises
+    NotFoundError where an expiry or a vacuum has meanwhile removed what it needs. Whatever takes an Arrow stream
+    (DuckDB, Polars, `pyarrow.dataset.write_dataset`) takes the object as it is.
+
+    It also has the methods of a `pyarrow.RecordBatchReader`; `reader` returns a real one.
+    """
+
+    def __init__(self, title: str, schema: pa.Schema, first: Pieces, again: Callable[[], Pieces]) -> None:
+        self._title = title
+        self._schema = schema
+        self._first: Pieces | None = first
+        self._again = again
+        self._reading: Batches | None = None  # of `read_next_batch`
+        self._shown: tuple[pa.Table, bool] | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns."""
+        return self._schema
+
+    def to_arrow(self) -> pa.Table:
+        """Return all rows as an Arrow table."""
+        return pa.Table.from_batches(list(self._batches()), self._schema)
+
+    def to_pandas(self, **options: Any) -> pd.DataFrame:
+        """Return all rows as a pandas DataFrame; ``options`` are those of `pyarrow.Table.to_pandas`."""
+        return self.to_arrow().to_pandas(**options)
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return all rows as a Polars DataFrame. Raises UnsupportedError POLARS_NOT_INSTALLED."""
+        try:
+            import polars
+        except ImportError:
+            raise UnsupportedError(
+                ErrorCode.POLARS_NOT_INSTALLED,
+                "to_polars needs the package polars; type: pip install polars, or call to_arrow or to_pandas",
+            ) from None
+        return polars.DataFrame(self.to_arrow())
+
+    def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
+        """Return the rows as a relation of a DuckDB ``connection`` (default: DuckDB's own), which streams them at
+        each query."""
+        import duckdb
+
+        return (duckdb.default_connection() if connection is None else connection).from_arrow(self)
+
+    def reader(self) -> pa.RecordBatchReader:
+        """Return a `pyarrow.RecordBatchReader` over all rows, which reads them once."""
+        return pa.RecordBatchReader.from_batches(self._schema, self._batches())
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.reader().__arrow_c_stream__(requested_schema)
+
+    # As a RecordBatchReader. What `read_next_batch` has begun, these methods read to its end, as a reader does.
+
+    def __iter__(self) -> Batches:
+        reading, self._reading = self._reading, None
+        return self._batches() if reading is None or reading is _ENDED else reading
+
+    def __next__(self) -> pa.RecordBatch:
+        return self.read_next_batch()
+
+    def read_next_batch(self) -> pa.RecordBatch:
+        """Return the next batch of one reading, which `read_all` and a loop read on. Raises StopIteration at its
+        end."""
+        if self._reading is None:
+            self._reading = self._batches()
+        try:
+            return next(self._reading)
+        except StopIteration:
+            self._reading = _ENDED
+            raise
+
+    def read_all(self) -> pa.Table:
+        """Return all rows as an Arrow table, or those that `read_next_batch` has left."""
+        return pa.Table.from_batches(list(self), self._schema)
+
+    def read_pandas(self, **options: Any) -> pd.DataFrame:
+        """Return what `read_all` returns as a pandas DataFrame."""
+        return self.read_all().to_pandas(**options)
+
+    def close(self) -> None:
+        """Give up the files that a read under way holds. Rows that are asked for later are read again."""
+        self._first = self._reading = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"{printable(f'Rows of {self._title}')}\n{printable(shown_columns(self._schema))}"
+
+    def _repr_html_(self) -> str:
+        """Return the first rows as HTML. No more is read than these, and the parts of the read before them."""
+        try:
+            rows, is_all = self._head()
+        except Exception as error:  # a page is shown whatever happens to its store
+            return html_page(f"Rows of {self._title}", f"cannot be read: {error}")
+        if not rows.num_columns:
+            return html_page(f"Rows of {self._title}", "no columns")
+        if not rows.num_rows:
+            said = "no rows" if is_all else "no rows in the first part of the read"
+        else:
+            said = f"{rows.num_rows} rows" if is_all else f"the first {rows.num_rows} rows"
+        return html_page(f"Rows of {self._title}", said, html_table(rows))
+
+    def _head(self) -> tuple[pa.Table, bool]:
+        """Return the first rows, and whether these are all.
+
+        The reading that has not begun yet begins, and keeps what it has read. Where it is over, another one stops here.
+        """
+        if self._shown is None:
+            first, self._first = self._first, None  # stays so if the reading fails
+            pieces = self._again() if first is None else first
+            read: list[pa.RecordBatch] = []
+            rest: Batches = iter(())
+            count, is_all = 0, True
+            for number, rest in enumerate(pieces, 1):
+                while count <= SHOWN_ROWS and (batch := next(rest, None)) is not None:
+                    read.append(batch)
+                    count += batch.num_rows
+                if count > SHOWN_ROWS or number == SHOWN_PIECES:
+                    is_all = False
+                    break
+            if first is not None:
+                self._first = chain([iter(read), rest], pieces)
+            rows = pa.array(range(min(count, SHOWN_ROWS)), pa.int64())
+            # Taken rows are a copy, which holds no file.
+            self._shown = pa.Table.from_batches(read, self._schema).take(rows), is_all
+        return self._shown
+
+    def _batches(self) -> Batches:
+        """Yield all batches. Nothing is taken before the first is asked for: a reader may be made for its schema."""
+        first, self._first = self._first, None
+        for piece in self._again() if first is None else first:
+            yield from piece
