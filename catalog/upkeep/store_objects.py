@@ -83,7 +83,7 @@ def place_for(root: ObjectStorage, spec: StoreSpec) -> Place | None:
     The marks are listed first. So a drop that still removes files of this name later either knows of no file of the new
     store, or has made a mark since, which `stays` finds.
     """
-    marks = _marks(root)
+    marks = marks_of(root)
     if root.exists(STORE_FILE) or (marks and kept_descriptions(root)):
         return None
     if not marks:
@@ -104,7 +104,7 @@ def stays(root: ObjectStorage, place: Place, spec: StoreSpec) -> bool:
         with contextlib.suppress(StorageExistsError):
             place.storage.create(DESCRIPTION_COPY, encode_spec(spec))
         others = [data for data in kept_descriptions(root) if stored_identity(data) != spec.store_id]
-    if not others and _marks(root) == place.marks:
+    if not others and marks_of(root) == place.marks:
         return True
     _mark(root, [spec.store_id])
     if (data := _description(root)) is not None and stored_identity(data) == spec.store_id:
@@ -161,7 +161,8 @@ def _remove_objects(root: ObjectStorage, spec: StoreSpec) -> None:
     _delete(whole, [*names, *late])
 
 
-def _marks(root: ObjectStorage) -> frozenset[str]:
+def marks_of(root: ObjectStorage) -> frozenset[str]:
+    """Return the marks of the dropped stores of a name."""
     return frozenset(item.name for item in root.list(DROPPED))
 
 

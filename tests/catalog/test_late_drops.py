@@ -100,9 +100,9 @@ def before_request(number: int, event: Callable[[], object], monkeypatch: pytest
     """Let something happen just before a request; yield the numbers of the requests up to it."""
     seen: list[int] = []
     with monkeypatch.context() as patch:
-        for name in REQUESTS:
 
-            def request(*given: Any, send: Callable[..., Any] = getattr(obstore, name), **options: Any) -> Any:
+        def after_event(send: Callable[..., Any]) -> Callable[..., Any]:
+            def request(*given: Any, **options: Any) -> Any:
                 if len(seen) <= number:
                     seen.append(len(seen))
                     if len(seen) == number + 1:
@@ -110,7 +110,10 @@ def before_request(number: int, event: Callable[[], object], monkeypatch: pytest
                         event()
                 return send(*given, **options)
 
-            patch.setattr(obstore, name, request)
+            return request
+
+        for name in REQUESTS:
+            patch.setattr(obstore, name, after_event(getattr(obstore, name)))
         yield seen
 
 
@@ -213,9 +216,7 @@ def test_a_process_that_dies(
     ids=["", "then a late delete", "after a late delete"],
 )
 @pytest.mark.parametrize("dropped", [False, True], ids=["first", "later"])
-def test_two_creations(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dropped: bool, event: Event
-) -> None:
+def test_two_creations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dropped: bool, event: Event) -> None:
     for name, raised in at_each_request(tmp_path, monkeypatch, create_mine, event, dropped=dropped):
         assert raised is None or "STORE_EXISTS" in str(raised)
         created = [row for row in name.created if row != "first"]
