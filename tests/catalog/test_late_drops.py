@@ -163,6 +163,16 @@ def create_other(name: Name) -> None:
         name.create("other")
 
 
+def create_then_late_delete(name: Name) -> None:
+    create_other(name)
+    name.late_delete()
+
+
+def late_delete_then_create(name: Name) -> None:
+    name.late_delete()
+    create_other(name)
+
+
 def replace_old(name: Name) -> None:
     name.drop()
     name.create("other")
@@ -210,8 +220,8 @@ def test_a_process_that_dies(
     "event",
     [
         create_other,
-        lambda name: (create_other(name), name.late_delete()),
-        lambda name: (name.late_delete(), create_other(name)),
+        create_then_late_delete,
+        late_delete_then_create,
     ],
     ids=["", "then a late delete", "after a late delete"],
 )

@@ -58,7 +58,7 @@ DOORS: dict[str, Door] = {
 }
 EVENTS: dict[str, Callable[[Catalog], object]] = {
     "dropped": lambda catalog: catalog.drop_store("s"),
-    "replaced": lambda catalog: (catalog.drop_store("s"), made(catalog).close()),
+    "replaced": lambda catalog: replace_store(catalog),
     "rebuilt": lambda catalog: catalog.rebuild("s", key_groups=64).close(),
 }
 
@@ -70,6 +70,11 @@ def made(catalog: Catalog) -> Any:
         store.put(key, number, timestamp=1_000 + number)
         store.commit()
     return store
+
+
+def replace_store(catalog: Catalog) -> None:
+    catalog.drop_store("s")
+    made(catalog).close()
 
 
 @pytest.mark.parametrize("event", EVENTS)
