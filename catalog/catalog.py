@@ -343,21 +343,29 @@ class Catalog(NamedItems):
 
     def _create_objects(self, name: str, spec: StoreSpec) -> Any:
         """Create a store in an object store and open it."""
-        from statestore.catalog.upkeep.store_objects import place_for
+        from statestore.catalog.upkeep.store_objects import place_for, stays
 
-        storage = self.object_storage(name)
-        if storage.exists(STORE_FILE):
+        root = self.object_storage(name)
+        place = place_for(root, spec)
+        if place is None:
             raise store_exists(spec.name, self.location)
-        return self._create_in(*place_for(storage, spec))
+        spec = self._describe(place.storage, place.spec)
+        if not stays(root, place, spec):
+            raise store_exists(spec.name, self.location)
+        return open_handle(place.storage, spec)
 
     def _create_in(self, storage: Storage, spec: StoreSpec) -> Any:
         """Create a store in a place of an object store where none is, and open it."""
+        return open_handle(storage, self._describe(storage, spec))
+
+    def _describe(self, storage: Storage, spec: StoreSpec) -> StoreSpec:
+        """Write version 0 of a new store and its description, by which it exists; return the description."""
         spec = write_first_entry(storage, spec)
         try:
             storage.create(STORE_FILE, encode_spec(spec))
         except StorageExistsError:
             raise store_exists(spec.name, self.location) from None
-        return open_handle(storage, spec)
+        return spec
 
     def open_store(
         self, name: str, *, auto_compact: AutoCompact = True, read_only: bool = False, takeover: bool = False

@@ -24,7 +24,7 @@ from statestore.catalog.engines.engine_table import EngineTable
 from statestore.catalog.keyed.snapshots.shared_log import shared_log
 from statestore.catalog.keyed.tables.keyed_table import keyed_table
 from statestore.catalog.log.storage import Storage
-from statestore.catalog.log.storage_places import described, spec_at, storage_at
+from statestore.catalog.log.storage_places import described, is_described, names_a_store, spec_at, storage_at
 from statestore.catalog.log.store_spec import KEYED, STORE_FILE, StoreSpec
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.store_upkeep import Upkeep, upkeep_of
@@ -312,7 +312,8 @@ def _without_suffix(location: Location) -> Location:
 def has_copied_stores(location: Location, folder: Folder) -> bool:
     """Return whether one of the first folders is a store, as in a warehouse that was copied here from a directory."""
     names = names_at(location) if is_only_for_stores(location) else folder.folders()
-    return any(STORE_FILE in names_in(location.at(name), folder.at(name)) for name in names[:LOOKED_INTO])
+    places = ((location.at(name), folder.at(name)) for name in names[:LOOKED_INTO])
+    return any(names_a_store(names_in(place, inside), place) for place, inside in places)
 
 
 def stores_in(location: Location, folder: Folder) -> dict[str, Found]:
@@ -323,7 +324,7 @@ def stores_in(location: Location, folder: Folder) -> dict[str, Found]:
     listed = folders_in(location) if is_only_for_stores(location) else folder.folders()
     found = _all_described(location, sorted(name for name in listed if not name.startswith(".")))
     unread = [name for name, known in found.items() if known is None]
-    there = in_parallel(lambda name: storage_at(location.at(name)).exists(STORE_FILE), unread)
+    there = in_parallel(lambda name: is_described(storage_at(location.at(name))), unread)
     gone = {name for name, exists in zip(unread, there, strict=True) if not exists}
     return {name: known for name, known in found.items() if name not in gone}
 
@@ -347,8 +348,8 @@ def has_store(location: Location, folder: Folder) -> bool:
     """
     names = names_in(location, folder)
     if names or not location.path:
-        return STORE_FILE in names
+        return names_a_store(names, location)
     base = _without_suffix(location)
     around = [base] if base != location else []
     around += [base.parent, base.parent.at(base.name.rpartition(".")[0])] if base.parent.path else []
-    return any(STORE_FILE in names_in(place, listed_folder(place)) for place in around)
+    return any(names_a_store(names_in(place, listed_folder(place)), place) for place in around)

@@ -16,6 +16,7 @@ from statestore.catalog.engines.engine_states import EngineStates
 from statestore.catalog.engines.engine_table import EngineTable
 from statestore.catalog.engines.located_states import one_state, selected_states, served_states, states_at, states_in
 from statestore.catalog.keyed.tables.keyed_source import KeyedOpening
+from statestore.catalog.log.storage_places import names_a_store
 from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec
 from statestore.catalog.reads.results.named_items import NamedItems
 from statestore.catalog.reads.results.shown_object import Facts
@@ -350,7 +351,7 @@ def _warehouse_elsewhere(location: Location) -> Warehouse:
     folder = listed_folder(location)
     if is_object_store(location):
         names = names_in(location, folder)
-        if location.path and STORE_FILE in names:
+        if location.path and names_a_store(names, location):
             return Warehouse(location, _OneStore(location.parent, (location.name,), location))
         engine_state = None if MARKER in names else states_in(folder, location)
         if engine_state is None and (MARKER in names or has_copied_stores(location, folder)):

@@ -28,7 +28,7 @@ from statestore.catalog.log.log_names import LOG_CHECKPOINTS
 from statestore.catalog.log.log_state import file_names
 from statestore.catalog.log.storage import LocalStorage, ObjectInfo, Storage, local_root
 from statestore.catalog.log.storage_places import described, spec_at, storage_at
-from statestore.catalog.log.store_spec import KEYED, STORE_FILE, StoreSpec, decode_spec
+from statestore.catalog.log.store_spec import DESCRIPTION_COPY, KEYED, STORE_FILE, StoreSpec, decode_spec
 from statestore.catalog.reads.results.shown_object import Facts, ShowsItself
 from statestore.catalog.upkeep.ranges.task_runs import TaskRuns
 from statestore.formats.error_codes import ErrorCode
@@ -38,7 +38,7 @@ from statestore.formats.places.locations import Location, is_object_store, parse
 
 MOST_SHOWN = 10  # problems and notes in the text of a result
 ATTEMPTS = 5  # to check a store that is replaced during the check
-NOTHING_IN_IT = {LOCK_FILE}
+NOTHING_IN_IT = {LOCK_FILE, DESCRIPTION_COPY}
 
 
 @dataclass(frozen=True, repr=False)

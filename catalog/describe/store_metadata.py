@@ -12,7 +12,9 @@ from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
+from statestore.catalog.reads.segment_files import shared_files
 from statestore.catalog.reads.version_rows import times_column, versions_table
+from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.types import type_name
 
@@ -70,10 +72,17 @@ class StoreMetadata:
         return self.spec.store_id
 
     def versions(self) -> tuple[int, int]:
-        return 0, load_log_state(self.storage, store=self.spec.store_id).version
+        return 0, self._log_state().version
+
+    def _log_state(self, version: int | None = None) -> LogState:
+        try:
+            return load_log_state(self.storage, version=version, store=self.spec.store_id)
+        except (CorruptError, NotFoundError):
+            shared_files(self.storage, self.spec).check_identity()  # the log of a dropped store looks damaged
+            raise
 
     def table(self, suffix: str, version: int) -> pa.Table:
-        log_state = load_log_state(self.storage, version=version, store=self.spec.store_id)
+        log_state = self._log_state(version)
         if suffix == "schema":
             return schema_table(self.spec)
         return {"versions": versions_table, "segments": segments_table, "snapshots": kept_versions_table}[suffix](

@@ -257,7 +257,7 @@ class KeyedBackend(ShowsItself):
 
         An incremental snapshot names again the table files that the last confirmed one has (`notify_complete`).
 
-        Raises InvalidInputError BACKEND_CLOSED or INVALID_OPTION, NotFoundError STORE_NOT_FOUND for a dropped store.
+        Raises InvalidInputError BACKEND_CLOSED or INVALID_OPTION, NotFoundError STORE_REPLACED for a dropped store.
         """
         if kind not in ("full", "incremental"):
             raise InvalidInputError(

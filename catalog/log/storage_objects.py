@@ -37,7 +37,8 @@ from statestore.catalog.log.storage import (
     check_name,
     missing,
 )
-from statestore.catalog.log.store_spec import STORE_FILE
+from statestore.catalog.log.store_identity import stored_identity
+from statestore.catalog.log.store_spec import DESCRIPTION_COPY, DROPPED, STORE_FILE
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, StorageError
 from statestore.formats.places.locations import Location
@@ -359,7 +360,22 @@ class ObjectStorage:
         except (obstore.exceptions.NotFoundError, FileNotFoundError):
             return None
 
+    def kept_description(self) -> bytes | None:
+        """Return the copy of the description of a store with a folder; None if it has none, or was dropped.
+
+        It counts where the description is missing: the delete of an older store of the name, carried out late, removes
+        the description of the newer one. A drop makes its mark before it deletes anything.
+        """
+        data = self._object_or_none(DESCRIPTION_COPY) if self.folder else None
+        if data is None or self.within("").exists(f"{DROPPED}{stored_identity(data)}"):
+            return None
+        return data
+
     def _read_or_none(self, name: str) -> bytes | None:
+        data = self._object_or_none(name)
+        return self.kept_description() if data is None and name == STORE_FILE else data
+
+    def _object_or_none(self, name: str) -> bytes | None:
         key = self._key(name)
 
         def read() -> bytes | None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from statestore.catalog.log.entries import decode_entry, entry_name
 from statestore.catalog.log.log_names import LOG_CHECKPOINTS, REPLACEMENT
 from statestore.catalog.log.storage import LocalStorage, ObjectInfo, Storage
-from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec, decode_spec
+from statestore.catalog.log.store_spec import DROPPED, FOLDER, STORE_FILE, StoreSpec, decode_spec
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, UnsupportedError
 from statestore.formats.places.locations import OBJECT_SCHEMES, Location, is_object_store
@@ -84,8 +84,53 @@ def stores_in_turn(storage: Storage) -> Iterator[tuple[Storage, StoreSpec]]:
 
 def _described(storage: Storage) -> tuple[Storage, StoreSpec]:
     reading = storage.beginning(LOG_CHECKPOINTS)
-    spec = decode_spec(reading.read(STORE_FILE), f"{storage}/{STORE_FILE}")
+    try:
+        data = reading.read(STORE_FILE)
+    except NotFoundError:
+        copies = kept_descriptions(storage)
+        if not copies:
+            raise
+        data = _only(copies, storage)
+    spec = decode_spec(data, f"{storage}/{STORE_FILE}")
     return (reading.within(spec.folder) if spec.folder else reading), spec
+
+
+def kept_descriptions(storage: Storage) -> list[bytes]:
+    """Return the copies of descriptions of the stores of a name that were not dropped, with a listing of its folders.
+
+    There is one for each store that took the name of a dropped one, so at most one unless two were created at once.
+    """
+    if isinstance(storage, LocalStorage):
+        return []
+    from statestore.catalog.log.storage_objects import ObjectStorage
+    from statestore.formats.places.object_cache import in_parallel
+    from statestore.formats.places.object_clients import folders_in
+
+    assert isinstance(storage, ObjectStorage)
+    folders = [name for name in folders_in(storage.location) if FOLDER.fullmatch(name)]
+    found = in_parallel(lambda folder: storage.within(folder).kept_description(), folders)
+    return [data for data in found if data is not None]
+
+
+def _only(copies: Sequence[bytes], storage: Storage) -> bytes:
+    if len(copies) > 1:
+        ids = ", ".join(decode_spec(data, STORE_FILE).store_id for data in copies)
+        raise CorruptError(
+            ErrorCode.STORE_CORRUPT,
+            f"{storage}/{STORE_FILE} is missing, and {len(copies)} stores of this name have a copy of it (ids {ids}); "
+            "expected one; copy the description.json in the folder of the store that you want to store.json",
+        )
+    return copies[0]
+
+
+def is_described(storage: Storage) -> bool:
+    """Return whether a store is in a storage, also if its description is missing and has a copy."""
+    return storage.exists(STORE_FILE) or bool(kept_descriptions(storage))
+
+
+def names_a_store(names: Collection[str], location: Location) -> bool:
+    """Return whether a store is at a location with files and folders of these names. Mostly nothing is requested."""
+    return STORE_FILE in names or (DROPPED.rstrip("/") in names and spec_at(location) is not None)
 
 
 def _replacement(storage: Storage, listing: Sequence[ObjectInfo]) -> str | None:

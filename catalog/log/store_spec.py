@@ -19,6 +19,10 @@ from statestore.formats.values.times import MAX_MS
 from statestore.formats.values.types import TIME, schema_from_json, schema_to_json
 
 STORE_FILE = "store.json"
+DESCRIPTION_COPY = "description.json"
+"""The copy of the description in the folder of a store that took the name of a dropped one."""
+DROPPED = "dropped/"
+"""Where a dropped store of an object store leaves an empty object with its identity as the name."""
 FORMAT_VERSION = 1
 KINDS = ("versioned", "key_value", "window", "join_window", "session", "keyed")
 KEYED = "keyed"

@@ -92,6 +92,7 @@ class StoreHandle(Reads):
         segments.
         """
         self._check_writable()
+        self._files.check_identity()
         if spark is not None:
             return self._compact_ranges(spark, everything if full else due)
         with compaction_lock(self._files):  # held or not: a thread or process that compacts too can only be overtaken
@@ -120,6 +121,7 @@ class StoreHandle(Reads):
             )
         else:
             horizon = self._observed_us - self.spec.history_retention * 1000
+        self._files.check_identity()
         version = self._advance(run_expiry(self._files, self._log_state, horizon))
         return version if spark is None else self._compact_ranges(spark, expired)
 

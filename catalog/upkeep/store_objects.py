@@ -2,7 +2,8 @@
 
 Nothing is renamed or overwritten there. A store exists when its description does, which one create-only put decides. A
 dropped store leaves an object below ``dropped/``. The next store of that name finds it and puts its files into a folder
-of their own, so that a late write of the dropped one, which may still be on its way, never meets them.
+of their own, so that a late write of the dropped one, which may still be on its way, never meets them. A late delete of
+the description does: the folder has a copy, which counts where the description is missing.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import contextlib
 import os
 import shutil
 import uuid
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from statestore.catalog.commits.changelog_ownership import FOLDER as CHANGELOGS
@@ -20,19 +22,20 @@ from statestore.catalog.commits.owners.overtaken_changelogs import FOLDER as OVE
 from statestore.catalog.commits.owners.store_owners import OPENED, is_here, newest_record
 from statestore.catalog.commits.owners.tier_size import FOLDER as TIER
 from statestore.catalog.commits.writer_lock import take_writer_lock
-from statestore.catalog.log.storage import StorageExistsError, own_folder
+from statestore.catalog.log.storage import Storage, StorageExistsError, own_folder
 from statestore.catalog.log.storage_objects import ObjectStorage
-from statestore.catalog.log.store_spec import FOLDER, STORE_FILE, StoreSpec
+from statestore.catalog.log.storage_places import is_described, kept_descriptions, stores_in_turn
+from statestore.catalog.log.store_identity import replaced, stored_identity
+from statestore.catalog.log.store_spec import DESCRIPTION_COPY, DROPPED, FOLDER, STORE_FILE, StoreSpec, encode_spec
 from statestore.formats.changelogs.changelog import store_of
 from statestore.formats.changelogs.changelog_writer import try_adopt
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import ConflictError, StateStoreError, UnsupportedError
+from statestore.formats.errors import ConflictError, NotFoundError, StateStoreError, UnsupportedError
 from statestore.formats.places.file_presence import names_in
 from statestore.formats.places.locations import Location
 from statestore.formats.places.object_cache import in_parallel
 from statestore.formats.places.object_clients import MARKER, folders_in
 
-DROPPED = "dropped/"
 OUTPUTS = "outputs"
 """The folder for copies of a keyed store's outputs among what a machine keeps of the store."""
 _DELETED_AT_ONCE = 1_000
@@ -61,16 +64,52 @@ _MARKED = b'{"format": 1, "statestore": "warehouse"}\n'
 def store_names(location: Location) -> list[str]:
     """Return the names of the stores in a warehouse, sorted, with a request for each folder beside one listing."""
     names = [name for name in folders_in(location) if not name.startswith(".")]
-    found = in_parallel(lambda name: ObjectStorage(location.at(name)).exists(STORE_FILE), names)
+    found = in_parallel(lambda name: is_described(ObjectStorage(location.at(name))), names)
     return sorted(name for name, exists in zip(names, found, strict=True) if exists)
 
 
-def place_for(storage: ObjectStorage, spec: StoreSpec) -> tuple[ObjectStorage, StoreSpec]:
-    """Return where a new store puts its files, and its description that says so."""
-    if not storage.list(DROPPED):
-        return storage, spec
+@dataclass(frozen=True)
+class Place:
+    """Where a new store puts its files, its description that says so, and the marks of dropped stores before."""
+
+    storage: ObjectStorage
+    spec: StoreSpec
+    marks: frozenset[str]
+
+
+def place_for(root: ObjectStorage, spec: StoreSpec) -> Place | None:
+    """Return the place of a new store; None if there is a store of the name.
+
+    The marks are listed first. So a drop that still removes files of this name later either knows of no file of the new
+    store, or has made a mark since, which `stays` finds.
+    """
+    marks = marks_of(root)
+    if root.exists(STORE_FILE) or (marks and kept_descriptions(root)):
+        return None
+    if not marks:
+        return Place(root, spec, marks)
     folder = uuid.uuid4().hex
-    return storage.within(folder), replace(spec, folder=folder)
+    return Place(root.within(folder), replace(spec, folder=folder), marks)
+
+
+def stays(root: ObjectStorage, place: Place, spec: StoreSpec) -> bool:
+    """Keep a copy of the description of a new store in its folder, and return whether the store stays.
+
+    It does not if a store of the name was dropped since the place was chosen: that drop may remove files of this one.
+    Nor does it if another store of the name has a copy: a late delete had removed the description of that one. The new
+    store is then dropped.
+    """
+    others: list[bytes] = []
+    if spec.folder:
+        with contextlib.suppress(StorageExistsError):
+            place.storage.create(DESCRIPTION_COPY, encode_spec(spec))
+        others = [data for data in kept_descriptions(root) if stored_identity(data) != spec.store_id]
+    if not others and marks_of(root) == place.marks:
+        return True
+    _mark(root, [spec.store_id])
+    if (data := _description(root)) is not None and stored_identity(data) == spec.store_id:
+        root.delete_once(STORE_FILE)
+    return False
 
 
 def remove_store(root: ObjectStorage, storage: ObjectStorage, spec: StoreSpec) -> None:
@@ -84,7 +123,7 @@ def remove_store(root: ObjectStorage, storage: ObjectStorage, spec: StoreSpec) -
         if own is not None and own.is_dir():
             held.callback(os.close, take_writer_lock(own, spec.name))
         _check_owner(storage, spec, own)
-        _remove_objects(root, spec.store_id)
+        _remove_objects(root, spec)
         if own is not None and own.is_dir():
             _remove_own(own, spec.store_id)
 
@@ -99,19 +138,55 @@ def _check_owner(storage: ObjectStorage, spec: StoreSpec, own: Path | None) -> N
         )
 
 
-def _remove_objects(root: ObjectStorage, store_id: str) -> None:
+def _remove_objects(root: ObjectStorage, spec: StoreSpec) -> None:
     whole = root.within("")
-    with contextlib.suppress(StorageExistsError):  # an interrupted drop goes on
-        whole.create(f"{DROPPED}{store_id}", b"")
+    stores: list[tuple[Storage, StoreSpec]] = []
+    with contextlib.suppress(NotFoundError):
+        stores += stores_in_turn(root)  # those that rebuilds replaced have descriptions, too
+    if not stores or stores[-1][1].store_id != spec.store_id:
+        raise replaced(f"store {spec.name!r}", spec.store_id)
+    _mark(whole, [each.store_id for _, each in stores])
     # Listed first, because a store of the same name may be created as soon as this one has no description.
     names = _names(whole)
+    data = _description(whole)
+    if data is None or stored_identity(data) != stores[0][1].store_id:
+        # Another drop was faster, or the description was removed late. What was listed may be of the next store.
+        own = {folder for found, each in stores if (folder := each.folder or _below(root, found))}
+        _delete(whole, [name for name in names if _folder(name) in own])
+        return
     folders = {_folder(name) for name in names}
     whole.delete_once(STORE_FILE)
     whole.delete_many([name for name in names if name.endswith(f"/{STORE_FILE}")])
     late = [name for name in _names(whole) if _folder(name) in folders and name not in set(names)]
-    names = [*names, *late]
+    _delete(whole, [*names, *late])
+
+
+def marks_of(root: ObjectStorage) -> frozenset[str]:
+    """Return the marks of the dropped stores of a name."""
+    return frozenset(item.name for item in root.list(DROPPED))
+
+
+def _mark(root: ObjectStorage, ids: Iterable[str]) -> None:
+    """Mark stores as dropped. Nothing removes a mark."""
+    for store_id in ids:
+        with contextlib.suppress(StorageExistsError):  # an interrupted drop goes on
+            root.create(f"{DROPPED}{store_id}", b"")
+
+
+def _delete(whole: ObjectStorage, names: Sequence[str]) -> None:
     for first in range(0, len(names), _DELETED_AT_ONCE):
         whole.delete_many(names[first : first + _DELETED_AT_ONCE])
+
+
+def _description(root: ObjectStorage) -> bytes | None:
+    """Return the description itself, never a copy of it."""
+    return root.within("").read_many([STORE_FILE])[0]
+
+
+def _below(root: ObjectStorage, storage: Storage) -> str:
+    """Return the folder in which a rebuild put a store; empty for another one."""
+    assert isinstance(storage, ObjectStorage)
+    return storage.location.path.removeprefix(root.location.path).lstrip("/")
 
 
 def _names(whole: ObjectStorage) -> list[str]:

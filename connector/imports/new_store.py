@@ -21,7 +21,7 @@ from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots.first_snapshot import first_snapshot
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart
 from statestore.catalog.log.storage import Storage, StorageExistsError, UnsettledError, sync_folder
-from statestore.catalog.log.storage_places import storage_at
+from statestore.catalog.log.storage_places import is_described, storage_at
 from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec, encode_spec
 from statestore.catalog.store_kinds import new_keyed_spec, write_first_entry
 from statestore.catalog.upkeep.store_folders import rebuilt_folder
@@ -90,7 +90,7 @@ def check_absent(place: Location) -> None:
         path = Path(place.path)
         if os.path.lexists(path) or (path.parent.is_dir() and path.name in Catalog(path.parent).stores()):
             raise _exists(place)
-    elif storage_at(place).exists(STORE_FILE):
+    elif is_described(storage_at(place)):
         raise _exists(place)
 
 
@@ -122,7 +122,12 @@ def _in_folder(path: Path, plan: ImportPlan) -> Iterator[NewStore]:
 
 @contextmanager
 def _in_objects(place: Location, plan: ImportPlan) -> Iterator[NewStore]:
+    from statestore.catalog.upkeep.store_objects import Place, marks_of, stays
+
     whole = connect(place.parent.uri).object_storage(place.name)
+    marks = marks_of(whole)
+    if is_described(whole):
+        raise _exists(place)
     folder = uuid.uuid4().hex
     storage = whole.within(folder)
     spec = replace(new_keyed_spec(place.name, plan.key, plan.operator.key_groups), folder=folder)
@@ -139,3 +144,5 @@ def _in_objects(place: Location, plan: ImportPlan) -> Iterator[NewStore]:
             with contextlib.suppress(StateStoreError):  # vacuum of a later store of this name removes what stays
                 storage.delete_many([item.name for item in storage.list("")])
         raise
+    if not stays(whole, Place(storage, spec, marks), spec):
+        raise _exists(place)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from statestore.catalog.catalog import connect
-from statestore.catalog.log.storage_places import storage_at
-from statestore.catalog.log.store_spec import STORE_FILE
+from statestore.catalog.log.storage_places import is_described, storage_at
 from statestore.connector.keyed.keyed_job import Work, make_job, open_keyed, place_of
 from statestore.connector.spark.collations import check_frame_keys
 from statestore.connector.spark.schema import arrow_schema
@@ -101,7 +100,7 @@ def value_indexes(rows: pa.Schema, key: Sequence[str]) -> tuple[int, ...]:
 
 
 def _create_where_absent(place: Location, rows: pa.Schema, key: Sequence[str]) -> None:
-    if storage_at(place).exists(STORE_FILE):
+    if is_described(storage_at(place)):
         return
     missing = [name for name in key if name not in rows.names]
     if missing:

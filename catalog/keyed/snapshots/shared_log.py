@@ -7,9 +7,8 @@ from collections import OrderedDict
 from statestore.catalog.keyed.snapshots.snapshot_log import LOG_CHECKPOINT_INTERVAL, SnapshotLog, folded, read_log
 from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.storage import LocalStorage, Storage
-from statestore.catalog.log.store_identity import stored_identity
+from statestore.catalog.log.store_identity import replaced, stored_identity
 from statestore.catalog.log.store_spec import STORE_FILE
-from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError
 from statestore.formats.places.object_cache import in_parallel
 
@@ -20,7 +19,7 @@ _known: OrderedDict[tuple[Storage, str], SnapshotLog] = OrderedDict()
 def shared_log(storage: Storage, store_id: str) -> SnapshotLog:
     """Return the log of the store with this identity in ``storage``.
 
-    Raises CorruptError LOG_CORRUPT, and NotFoundError STORE_NOT_FOUND if that store is no longer there: what was opened
+    Raises CorruptError LOG_CORRUPT, and NotFoundError STORE_REPLACED if that store is no longer there: what was opened
     on it must not continue with another store.
     """
     name = storage, store_id
@@ -65,8 +64,4 @@ def _check_identity(storage: Storage, store_id: str) -> None:
     except NotFoundError:
         identity = None
     if identity != store_id:
-        raise NotFoundError(
-            ErrorCode.STORE_NOT_FOUND,
-            f"the keyed store that was opened in {storage} no longer exists: it was dropped, or "
-            "another store has taken its place; open it again",
-        )
+        raise replaced(f"keyed store in {storage}", store_id)

@@ -39,7 +39,7 @@ def remove_unneeded(storage: Storage, store_id: str, older_than_us: int, dry_run
 
     The call waits for a commit that is under way in a local store, so that no file is removed that the log then names;
     from an object store nothing younger than LEAST_US is removed. Raises ConflictError STORE_BUSY, InvalidInputError
-    INVALID_DURATION, NotFoundError STORE_NOT_FOUND if the store no longer exists.
+    INVALID_DURATION, NotFoundError STORE_REPLACED if the store no longer exists.
     """
     if not isinstance(storage, LocalStorage):
         return _remove_objects(cast("ObjectStorage", storage), store_id, older_than_us, dry_run)

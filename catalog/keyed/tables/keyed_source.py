@@ -64,7 +64,7 @@ class GroupsPart:
 def open_keyed(storage: Storage, spec: StoreSpec) -> KeyedSource:
     """Open the store with the snapshots that are committed by now.
 
-    Raises CorruptError LOG_CORRUPT, NotFoundError STORE_NOT_FOUND.
+    Raises CorruptError LOG_CORRUPT, NotFoundError STORE_REPLACED.
     """
     return KeyedSource(storage, spec, shared_log(storage, spec.store_id))
 

@@ -128,7 +128,7 @@ def test_what_was_opened_on_a_dropped_store_does_not_go_on_with_another(
         lambda: store.scan("total"),
         store.versions,
     ):
-        with refused("STORE_NOT_FOUND", str(store._storage), "dropped"):
+        with refused("STORE_REPLACED", str(store._storage), "dropped"):
             call()
     assert every_file(store) == before
     assert len(list(tasks.directory.iterdir())) == 1

@@ -218,7 +218,7 @@ def test_a_store_that_takes_a_dropped_one_s_name(place: str, tmp_path: Path) -> 
     late = old.snapshot(["full"])[0].result(WAIT)
     catalog_of(store).drop_store("s")
     assert [name.partition("/")[0] for name in every_file(store)] == ["dropped"], "the mark, and nothing else"
-    with refused("STORE_NOT_FOUND"):
+    with refused("STORE_REPLACED"):
         store.commit(late)
     new = keyed_store(place)
     assert new.spec.folder and new.retained() == []
