@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -40,7 +41,8 @@ def test_a_scan_of_the_past_fetches_pages_of_staged_files(tmp_path: Path, monkey
         }
     )
     catalog = Catalog(location, cache=str(tmp_path / "writer"))
-    with catalog.create_store("notes", key={"item": "string"}, value={"note": "string"}) as store:
+    store: Any = catalog.create_store("notes", key={"item": "string"}, value={"note": "string"})
+    with store:
         folder = StagingFolder.of_new_write(store._storage)
         plan = task_write(store._storage, store.spec)
         assert plan is not None
