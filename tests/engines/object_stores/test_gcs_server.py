@@ -47,8 +47,8 @@ def test_options_and_the_environment_say_where_a_bucket_lies(
     gcs_server: GcsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = {"base_url": gcs_server.endpoint, "service_account_key": ACCOUNT}
-    columns = {"key": {"k": "string"}, "value": {"v": "bigint"}}
-    with statestore.connect("gs://states/options", options=options).create_store("s", **columns) as store:  # type: ignore[arg-type]
+    catalog = statestore.connect("gs://states/options", options=options)
+    with catalog.create_store("s", key={"k": "string"}, value={"v": "bigint"}) as store:
         store.put("a", 1, timestamp=1)
         store.commit()
     monkeypatch.setenv("GOOGLE_BASE_URL", gcs_server.endpoint)
