@@ -33,6 +33,11 @@ of many blocks, and most rows of the last of them for nothing, so batches are sh
 REMOTE_MIN_ROWS = REMOTE.batch_rows  # a commit of fewer rows is fetched whole in any case
 
 
+def remote_compression(rows: int) -> Compression | None:
+    """Return how a new segment of so many rows in an object store is compressed; None: it is not."""
+    return REMOTE if rows >= REMOTE_MIN_ROWS else None
+
+
 @dataclass(frozen=True)
 class RowBlock:
     """Rows in memory, with the columns of a segment.
@@ -119,7 +124,7 @@ class NewFiles:
             key_names=spec.key_names,
             late=late,
             key_groups=(int(groups[0]), int(groups[1])),
-            compression=REMOTE if is_remote and len(block) >= REMOTE_MIN_ROWS else None,
+            compression=remote_compression(len(block)) if is_remote else None,
             paged=is_remote,
         )
         self.buffers[name] = data

@@ -330,10 +330,20 @@ class ObjectStorage:
 
     def delete_many(self, names: Sequence[str]) -> None:
         """Remove objects, many with one request; missing ones are no error."""
-        if names:
-            keys = [self._key(name) for name in names]
-            with contextlib.suppress(obstore.exceptions.NotFoundError, FileNotFoundError):
-                self._repeated("remove", names[0], lambda: obstore.delete(self._store, keys))
+        try:
+            if names:
+                self._delete_all(names)
+        except (obstore.exceptions.NotFoundError, FileNotFoundError):
+            # Google Cloud Storage reports a missing object, and obstore then leaves the objects behind it.
+            in_parallel(self._delete_if_there, list(names), PARALLEL_SMALL_REQUESTS)
+
+    def _delete_if_there(self, name: str) -> None:
+        with contextlib.suppress(obstore.exceptions.NotFoundError, FileNotFoundError):
+            self._delete_all([name])
+
+    def _delete_all(self, names: Sequence[str]) -> None:
+        keys = [self._key(name) for name in names]
+        self._repeated("remove", names[0], lambda: obstore.delete(self._store, keys))
 
     @property
     def _store(self) -> Any:

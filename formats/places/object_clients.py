@@ -40,6 +40,8 @@ PAUSES = (0.05, 0.2, 0.8, 3.2)  # seconds before a request is repeated that obst
 
 AROUND = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT", "AZURE_STORAGE_ACCOUNT_NAME", "AZURE_ENDPOINT")
 """Variables of the environment that say on which server a bucket lies."""
+GCS_AROUND = "GOOGLE_BASE_URL"
+"""The same for buckets of Google Cloud Storage."""
 
 Answer = TypeVar("Answer")
 
@@ -49,6 +51,8 @@ _ENDPOINT = "endpoint_override"
 _ANSWER = re.compile(r"<\?xml.*?<Code>([^<]*)</Code>.*")
 _ROLE_SERVICE = re.compile(r"http://(169\.254\.\d+\.\d+|metadata\.google\.internal)\b")
 """Services of a cloud's machines that give credentials to those that have a role."""
+_ARROW_GCS = {"scheme", "endpoint_override", "retry_limit_seconds", "project_id"}
+"""pyarrow's options of Google Cloud Storage."""
 _NOT_FOR_OBSTORE = ("scheme", _ENDPOINT, "allow_bucket_creation", "allow_bucket_deletion")
 
 
@@ -122,8 +126,13 @@ def with_options(location: Location, options: Mapping[str, object]) -> Location:
 def is_only_for_stores(location: Location) -> bool:
     """Return whether only warehouses can be at a location: pyarrow, which reads the files of engines, does not open it.
 
-    These are ``az://``, whose options are those of obstore, and stores that `keep_client` gave.
+    These are ``az://``, whose options are those of obstore, a bucket of Google Cloud Storage with options or a server
+    of the environment that only obstore knows, and stores that `keep_client` gave.
     """
+    if OBJECT_SCHEMES.get(location.scheme) == GCS:
+        options = dict(parse_qsl(location.options, keep_blank_values=True))
+        if os.environ.get(GCS_AROUND) or not options.keys() <= _ARROW_GCS:
+            return True
     return location.scheme in ("az", "azure") or (location.scheme, location.authority, location.options) in _given
 
 
@@ -254,7 +263,8 @@ def _opened(location: Location) -> ObjectClient:
     elif kind == AZURE:
         bucket, config = _azure_config(location, given)
     else:
-        config = given
+        config = {"base_url": os.environ[GCS_AROUND]} if os.environ.get(GCS_AROUND) else {}
+        config |= given
     endpoints = [str(config.get(name, "")) for name in ("endpoint", "aws_endpoint", "base_url")]
     if not any(endpoints):
         endpoints = [os.environ.get(name, "") for name in AROUND]

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.commits.new_files import INDEX_MIN_ROWS, RowBlock, block_table
+from statestore.catalog.commits.new_files import INDEX_MIN_ROWS, RowBlock, block_table, remote_compression
 from statestore.catalog.commits.parts.staging_folder import StagingFolder
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage
@@ -28,7 +28,7 @@ from statestore.formats.segments.key_index import KeyIndex, entries_batch
 from statestore.formats.segments.regions import VerifiedBytes, corrupt
 from statestore.formats.segments.segment import Segment
 from statestore.formats.segments.segment_meta import FileRef, SegmentMeta
-from statestore.formats.segments.segment_write import write_segment
+from statestore.formats.segments.segment_write import RowsOfBlock, write_blocks, write_segment
 from statestore.formats.values.key_hash import key_groups_of
 
 Rows = npt.NDArray[np.uint32]
@@ -105,19 +105,26 @@ def stage_segment(
     ``hashes``, ascending, and ``rows`` are the entries of the index.
     """
     groups = key_groups_of(hashes[[0, -1]], spec.key_groups)
-    meta = write_segment(
-        folder.create,
-        folder.new_name(".arrow", named=True),
-        block_table(spec, block, "delta", tombstone),
-        role="delta",
-        tombstone=tombstone,
-        key_names=spec.key_names,
-        late=block.start <= log_state.stream_time_us,
-        key_groups=(int(groups[0]), int(groups[1])),
-    )
+    key_groups = int(groups[0]), int(groups[1])
+    table = block_table(spec, block, "delta", tombstone)
+    late = block.start <= log_state.stream_time_us
+    name = folder.new_name(".arrow", named=True)
+    create = partial(folder.create, paged=True)
+    compression = None if folder.is_linked else remote_compression(len(block))
+    if compression is None:
+        meta = write_segment(
+            create, name, table, role="delta", tombstone=tombstone, key_names=spec.key_names, late=late,
+            key_groups=key_groups,
+        )  # fmt: skip
+    else:
+        meta = write_blocks(
+            create, name, table.schema, [RowsOfBlock(table, late)], role="delta", tombstone=tombstone,
+            key_names=spec.key_names, compression=compression,
+        )  # fmt: skip
+        meta = replace(meta, key_groups=key_groups)
     entries = entries_batch(hashes, rows)
     index = folder.new_name(".index.arrow", named=meta.rows >= INDEX_MIN_ROWS)
-    return replace(meta, index=folder.create(index, entries.schema, [entries]))
+    return replace(meta, index=create(index, entries.schema, [entries]))
 
 
 @dataclass(frozen=True)

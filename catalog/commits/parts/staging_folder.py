@@ -26,7 +26,7 @@ from statestore.formats.errors import ConflictError, CorruptError, NotFoundError
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.object_cache import CachedObject
-from statestore.formats.segments.ipc_file import encode_file, read_stream, write_file
+from statestore.formats.segments.ipc_file import Batches, encode_file, read_stream, write_file
 from statestore.formats.segments.segment_meta import FileRef
 
 STAGING = "staging"
@@ -78,14 +78,15 @@ class StagingFolder:
             return f"{self.name}/{uuid.uuid4().hex}{ending}"
         return f"{SEGMENTS}{self._mark}{uuid.uuid4().hex[len(self._mark) :]}{ending}"
 
-    def create(self, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> FileRef:
-        """Write a file, durably, because a commit may name it as it is.
+    def create(self, name: str, schema: pa.Schema, batches: Batches, *, paged: bool = False) -> FileRef:
+        """Write a file, durably, because a commit may name it as it is; ``paged``: with a page table where it lies in
+        an object store and is large enough.
 
         Raises ConflictError STAGED_FILE_MISSING if the directory is gone: the write was aborted.
         """
         root = local_root(self.storage)
         if root is None:
-            data, ref = encode_file(name, schema, batches)
+            data, ref = encode_file(name, schema, batches, paged=paged)
             self._put(name, data)
             return ref
         path = f"{root}/{name}"

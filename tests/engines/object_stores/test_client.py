@@ -15,12 +15,14 @@ from zlib import crc32
 import pytest
 from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, PermissionDeniedError
 from support.object_stores.azure_server import AzureServer
-from support.object_stores.clients import Client, Server, client
+from support.object_stores.clients import Client, client
 from support.object_stores.faults import Faults, puts, reads
 from support.object_stores.proxy import proxy_before
 from support.object_stores.requests_seen import Request
+from support.object_stores.s3_server import S3Server
 
 pytestmark = pytest.mark.slow
+Server = S3Server | AzureServer
 
 
 @pytest.fixture(scope="module", params=["s3_server", "azure_server"])

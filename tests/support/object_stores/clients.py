@@ -5,16 +5,18 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from obstore.store import AzureStore, S3Store
+from obstore.store import AzureStore, GCSStore, S3Store
 
 from support.object_stores.azure_server import CONTAINER, AzureServer
+from support.object_stores.gcs_server import ACCOUNT, GcsServer
+from support.object_stores.gcs_server import BUCKET as GCS_BUCKET
 from support.object_stores.s3_server import BUCKET, S3Server
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig
 
-Client = S3Store | AzureStore
-Server = S3Server | AzureServer
+Client = S3Store | AzureStore | GCSStore
+Server = S3Server | AzureServer | GcsServer
 
 
 def retries(most: int) -> RetryConfig:
@@ -38,6 +40,10 @@ def client(
             place or BUCKET, endpoint=url, access_key_id=server.access_key, secret_access_key=server.secret_key,
             region=server.region, client_options=options, retry_config=retry,
         )  # fmt: skip
+    if isinstance(server, GcsServer):
+        return GCSStore(
+            place or GCS_BUCKET, base_url=url, service_account_key=ACCOUNT, client_options=options, retry_config=retry
+        )
     return AzureStore(
         place or CONTAINER, account_name=server.account_name, account_key=server.account_key, endpoint=url,
         client_options=options, retry_config=retry,

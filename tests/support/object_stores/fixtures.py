@@ -13,6 +13,7 @@ from statestore.formats.places.locations import parse_location
 from support.object_stores.azure_server import AzureServer, running_azure_server
 from support.object_stores.doubles import memory_location
 from support.object_stores.elsewhere import chosen, warehouses_at
+from support.object_stores.gcs_server import GcsServer, running_gcs_server
 from support.object_stores.s3_server import S3Server, running_s3_server
 
 
@@ -27,6 +28,13 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 def azure_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzureServer]:
     """A server of Azure's blobs that the tests of this process share; each takes prefixes or containers of its own."""
     with running_azure_server(tmp_path_factory.mktemp("azure")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def gcs_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GcsServer]:
+    """An emulator of Google Cloud Storage that the tests of this process share; each takes prefixes of its own."""
+    with running_gcs_server(tmp_path_factory.mktemp("gcs")) as server:
         yield server
 
 

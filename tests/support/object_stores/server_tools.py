@@ -18,6 +18,7 @@ from support.paths import TESTS
 
 GATEWAY = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 AZURITE = "azurite@3.35.0"
+GCS_EMULATOR = "github.com/fsouza/fake-gcs-server@v1.56.1"
 PATIENCE_S = 600
 
 
@@ -27,15 +28,16 @@ def s3_gateway() -> Path:
 
     Skips the test where it cannot be had, unless STATESTORE_OBJECT_STORES=required, as in CI.
     """
-    folder = _cache(GATEWAY)
-    for path in [*_places("STATESTORE_VERSITYGW", "versitygw"), *_go_folders(), folder / "versitygw"]:
-        if os.access(path, os.X_OK) and path.is_file():
-            return path
+    return _of_go("STATESTORE_VERSITYGW", "versitygw", GATEWAY)
 
-    def install(into: Path) -> list[str]:
-        return ["env", f"GOBIN={into}", "go", "install", GATEWAY]
 
-    return _installed("go", install, folder) / "versitygw"
+@functools.cache
+def gcs_emulator() -> Path:
+    """The program ``fake-gcs-server``: that of STATESTORE_FAKE_GCS, of PATH, of go's folders, or a new one.
+
+    Skips the test where it cannot be had, unless STATESTORE_OBJECT_STORES=required, as in CI.
+    """
+    return _of_go("STATESTORE_FAKE_GCS", "fake-gcs-server", GCS_EMULATOR)
 
 
 @functools.cache
@@ -72,11 +74,23 @@ def _places(variable: str, program: str) -> Iterator[Path]:
         yield Path(found)
 
 
-def _go_folders() -> Iterator[Path]:
-    yield Path("~/go/bin/versitygw").expanduser()
+def _of_go(variable: str, program: str, package: str) -> Path:
+    folder = _cache(package)
+    for path in [*_places(variable, program), *_go_folders(program), folder / program]:
+        if os.access(path, os.X_OK) and path.is_file():
+            return path
+
+    def install(into: Path) -> list[str]:
+        return ["env", f"GOBIN={into}", "go", "install", package]
+
+    return _installed("go", install, folder) / program
+
+
+def _go_folders(program: str) -> Iterator[Path]:
+    yield Path("~/go/bin", program).expanduser()
     if shutil.which("go"):
         asked = subprocess.run(["go", "env", "GOPATH"], capture_output=True, text=True, check=False).stdout.strip()
-        yield from (Path(folder, "bin", "versitygw") for folder in asked.split(os.pathsep) if folder)
+        yield from (Path(folder, "bin", program) for folder in asked.split(os.pathsep) if folder)
 
 
 def _cache(package: str) -> Path:
