@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,7 +11,10 @@ from statestore.connector.cli import arguments as args
 from statestore.connector.cli.arguments import POINT
 from statestore.connector.cli.engine_flags import Selected
 from statestore.connector.terminal import output
-from statestore.connector.terminal.output import grid_of, say, show_grid, show_json, show_line, show_table
+from statestore.connector.terminal.output import grid_of, say, show_blocks, show_grid, show_json, show_line, show_table
+
+if TYPE_CHECKING:
+    from statestore.connector.cli.reading import Rows
 
 NONE: Selected = {}
 
@@ -39,17 +42,22 @@ def inspect(
         return
     from statestore.catalog.summaries import summaries
     from statestore.catalog.warehouse import open_warehouse
-    from statestore.connector.cli.summary import SHOWN, as_grid, columns_within
+    from statestore.connector.cli.summary import SHOWN, SIZES, as_grid, columns_within
 
     described = summaries(path, selected)
     if as_json:
         for summary in described:
             show_line(summary)
     else:
-        shown = columns_within(described, None if full else output.terminal_width())
-        show_grid(as_grid(described, shown), full=full)
-        if shown != SHOWN:
-            say(f"no room for {', '.join(name for name in SHOWN if name not in shown)}; --full shows all")
+        width = output.terminal_width()
+        shown = columns_within(described, None if full else width)
+        if shown is None:
+            show_blocks(as_grid(described), width, fold=True)
+        else:
+            show_grid(as_grid(described, shown), full=True)  # nothing is cut
+            hidden = [SIZES.get(name, name) for name in SHOWN if name not in shown]
+            if hidden:
+                say(f"no room for {', '.join(hidden)}; --full shows all")
         if len(described) == 1:
             for name, text in described[0].get("facts", {}).items():
                 say(f"{name}: {text}")
@@ -153,9 +161,7 @@ def scan(
         show_json(rows.batches())
     else:
         show_grid(grid_of(rows.table()), full=full)
-    if rows.more != 0:
-        known = not where and rows.more is not None
-        say(f"{f'up to {rows.more} more' if known else 'more'} rows; a greater --limit shows them")
+    _say_rest(rows)
 
 
 def diff(
@@ -244,8 +250,7 @@ def changes(
         show_json(rows.batches())
     else:
         show_grid(grid_of(rows.table()), full=full)
-    if rows.more != 0:
-        say(f"{'more' if rows.more is None else f'up to {rows.more} more'} rows; a greater --limit shows them")
+    _say_rest(rows)
 
 
 def versions(
@@ -293,6 +298,16 @@ COMMANDS = (inspect, describe, sql, get, history, scan, diff, compare, changes, 
 def _show(table: Any, limit: int, as_json: bool, full: bool) -> None:
     show_table(table.slice(0, limit), as_json=as_json, full=full)
     _say_more(table.num_rows, limit)
+
+
+def _say_rest(rows: Rows) -> None:
+    if not rows.cut:
+        return
+    total = rows.total()
+    if total is None:
+        say("more rows; a greater --limit shows them")
+    else:
+        _say_more(total, rows.limit)
 
 
 def _say_more(count: int, limit: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -107,22 +107,24 @@ def names_in(text: str | None, option: str) -> tuple[str, ...] | None:
 
 @dataclass
 class Rows:
-    """Some rows of a table. ``batches`` yields up to ``limit`` of them. Then ``more`` is the greatest possible number
-    of further rows: 0 if there are none, None if the number is unknown."""
+    """Some rows of a table. ``batches`` yields up to ``limit`` of them; then ``cut`` is true if there are more.
+
+    ``total`` returns the number of all rows, or None where only a read of them finds it.
+    """
 
     schema: pa.Schema
     source: Iterator[pa.RecordBatch]
     limit: int
-    most: int | None
-    """Upper bound of all rows; None if it is unknown."""
-    more: int | None = 0
+    total: Callable[[], int | None]
+    cut: bool = False
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         room = self.limit
         for batch in self.source:
             if batch.num_rows > room:
-                yield batch.slice(0, room)
-                self.more = None if self.most is None else max(self.most - self.limit, batch.num_rows - room)
+                self.cut = True
+                if room:
+                    yield batch.slice(0, room)
                 return
             yield batch
             room -= batch.num_rows
@@ -135,9 +137,7 @@ def scan_rows(table: StateTable, query: Query, limit: int) -> Rows:
     """The first rows of a scan; segments that these rows do not need are not read."""
     splits = table.splits(query)
     batches = (batch for split in splits for batch in table.read(split, query) if batch.num_rows)
-    bounds = [split.rows for split in splits]
-    most = sum(bound or 0 for bound in bounds) if None not in bounds else None
-    return Rows(table.schema(query), batches, limit, most)
+    return Rows(table.schema(query), batches, limit, lambda: table.count(query))
 
 
 def where_rows(
@@ -152,7 +152,7 @@ def where_rows(
     time = "" if query.as_of is None else f" TIMESTAMP AS OF '{format_time(query.as_of)}'"
     text = f"SELECT {columns} FROM {quoted(table.name)}{version}{time} WHERE ({where}) LIMIT {limit + 1}"
     found = answer(str(path), text, selected)
-    return Rows(found.schema, iter(found.to_batches()), limit, limit + 1)
+    return Rows(found.schema, iter(found.to_batches()), limit, lambda: None)
 
 
 def read_table(path: str | Path, selected: Mapping[str, str], name: str, query: Query | None = None) -> pa.Table:

@@ -95,7 +95,7 @@ def show_grid(grid: Grid, *, title: str | None = None, full: bool = False) -> No
     if width is not None and needed > width:
         widths = None if full else widths_within(shown, width)
         if widths is None:
-            _show_blocks(grid, width, title, full)
+            show_blocks(grid, None if full else width, title)
             return
         shown = cut_to(shown, widths)
     console = Console(width=max(needed, width or 0, 1), highlight=False)
@@ -117,14 +117,15 @@ def show_text(text: str) -> None:
     Console(width=terminal_width() or max(2 * len(text), 1), highlight=False).print(Text(printable(text)))
 
 
-def _show_blocks(grid: Grid, width: int, title: str | None, full: bool) -> None:
+def show_blocks(grid: Grid, width: int | None, title: str | None = None, *, fold: bool = False) -> None:
+    """Print each row as a block of lines, cut to ``width``, or with ``fold`` continued on further lines."""
     from rich.console import Console
     from rich.text import Text
 
     console = Console(highlight=False)
     if title:
         console.print(Text(title, style="italic"))
-    for line in blocks(grid, None if full else width):
+    for line in blocks(grid, width, fold):
         console.print(Text(line), soft_wrap=True)
 
 
