@@ -108,11 +108,16 @@ def get(
     selected: Selected = NONE,
 ) -> None:
     """Print the value of one key, now or as of a moment; for a window or session store, its windows or sessions."""
-    from statestore.connector.cli.reading import read_key
+    from statestore.connector.cli.reading import first_value, moment, read_key
+    from statestore.formats.values.times import format_time
 
     rows = read_key(path, selected, store, key, mode="state", as_of=as_of, version=version)
     if not rows.num_rows:
+        first = None if as_of is None else first_value(path, selected, store, key)
+        early = first is not None and first > (moment(as_of, "--as-of") or 0)
         say(f"no value for this key in {store}")
+        if first is not None and early:
+            say(f"the first value of this key is from {format_time(first)}")
         raise typer.Exit(1)
     _show(rows, limit, as_json, full)
 
@@ -151,10 +156,12 @@ def scan(
 ) -> None:
     """Print the rows of a store, now or as of a moment, in no particular order; reading stops at --limit."""
     from statestore.catalog.warehouse import open_warehouse
-    from statestore.connector.cli.reading import column_names, moment, scan_rows, where_rows
+    from statestore.connector.cli.reading import column_names, moment, say_seconds, scan_rows, where_rows
     from statestore.formats.state_table import Query
 
-    table = open_warehouse(path, selected).pin().open(store)
+    warehouse = open_warehouse(path, selected).pin()
+    table = warehouse.open(store)
+    say_seconds(warehouse, store, {"--as-of": as_of})
     query = Query(columns=column_names(columns), as_of=moment(as_of, "--as-of"), version=version)
     rows = scan_rows(table, query, limit) if where is None else where_rows(path, selected, table, query, where, limit)
     if as_json:
@@ -210,7 +217,8 @@ def compare(
 ) -> None:
     """Print how the newest state of one table differs from that of another: a state directory from its changelog.
 
-    Both are paths of tables, like application/counts and logs/application-counts-changelog.
+    Both are paths of tables, such as logs/application-counts-changelog and
+    application/counts.
     """
     from statestore.catalog.reads.difference import compare as compared
     from statestore.catalog.warehouse import open_table

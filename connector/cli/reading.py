@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from statestore.catalog.reads.difference import Point
-from statestore.catalog.warehouse import open_warehouse
+from statestore.catalog.warehouse import Warehouse, open_warehouse
 from statestore.connector.cli.key_text import key_filters
+from statestore.connector.terminal.output import say
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError
+from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.state_table import Mode, Query, StateTable
 from statestore.formats.values.times import format_time, parse_time
 
 VERSION_NUMBER = re.compile(r"[0-9]+")
 NO_VERSION = 10**10  # a greater number is a time by mistake
+JANUARY_US = 31 * 86_400 * 10**6  # seconds of this century, read as milliseconds, are less
+DECADE_US = 10 * 365 * 86_400 * 10**6
 
 
 def read_key(
@@ -34,7 +38,9 @@ def read_key(
     end: str | None = None,
 ) -> pa.Table:
     """The rows of one key; InvalidInputError WRONG_KEY if the text is not a key of the store."""
-    table = open_warehouse(path, selected).pin().open(store)
+    warehouse = open_warehouse(path, selected).pin()
+    table = warehouse.open(store)
+    say_seconds(warehouse, store, {"--as-of": as_of, "--from": start, "--to": end})
     query = Query(
         mode=mode,
         version=version,
@@ -44,6 +50,36 @@ def read_key(
         filters=key_filters(table, key),
     )
     return read_all(table, query)
+
+
+def first_value(path: str | Path, selected: Mapping[str, str], store: str, key: str) -> int | None:
+    """Return the time of the oldest value of a key that is known, in epoch microseconds; None if there is none."""
+    table = open_warehouse(path, selected).pin().open(store)
+    query = Query(mode="history", filters=key_filters(table, key))
+    names = table.schema(query).names
+    if "valid_from" not in names:
+        return None
+    found = pc.min(read_all(table, replace(query, columns=("valid_from",))).column("valid_from"))
+    return None if found.as_py() is None else int(found.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).as_py())
+
+
+def say_seconds(warehouse: Warehouse, store: str, times: Mapping[str, str | None]) -> None:
+    """Print a hint for a number that is a moment of January 1970 where the times of the store lie decades later."""
+    for option, text in times.items():
+        if text is None or not text.strip().removesuffix("ms").isdigit():
+            continue
+        us = parse_time(text, option)
+        if us >= JANUARY_US:
+            continue
+        try:
+            first = warehouse.summary(store).first_time
+        except StateStoreError:  # a metadata table; or damage, which the read reports
+            return
+        if first is not None and first >= DECADE_US:
+            say(
+                f"{option} {text} is {format_time(us)}, and {store} begins at {format_time(first)}; numbers are "
+                f"milliseconds: for seconds write {text.strip().removesuffix('ms')}000"
+            )
 
 
 def moment(text: str | None, option: str) -> int | None:
