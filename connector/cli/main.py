@@ -10,11 +10,11 @@ from typing import Annotated
 import typer
 
 from statestore.connector.cli import arguments as args
-from statestore.connector.cli import read_commands, upkeep_commands
+from statestore.connector.cli import file_commands, read_commands, store_commands, upkeep_commands
 from statestore.connector.cli.engine_flags import epilog, with_engine_flags
 from statestore.connector.cli.help_pages import Command, Group
 from statestore.connector.cli.import_command import import_store
-from statestore.connector.cli.option_words import in_words_of_options
+from statestore.connector.terminal.option_words import in_words_of_options
 from statestore.connector.terminal.output import say_error
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError
@@ -29,8 +29,9 @@ app = typer.Typer(
 )
 for command in read_commands.COMMANDS:
     app.command(cls=Command, epilog=epilog())(with_engine_flags(command))
-for upkeep in upkeep_commands.COMMANDS:
-    app.command()(upkeep)
+for command in (*store_commands.COMMANDS, file_commands.load, *upkeep_commands.COMMANDS):
+    app.command()(command)
+app.command(cls=Command, epilog=epilog())(with_engine_flags(file_commands.export))
 app.command(name="import", cls=Command, epilog=epilog())(with_engine_flags(import_store))
 
 

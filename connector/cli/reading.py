@@ -176,6 +176,35 @@ def scan_rows(table: StateTable, query: Query, limit: int) -> Rows:
     return Rows(table.schema(query), batches, limit, lambda: table.count(query))
 
 
+def passing(table: StateTable, query: Query, where: str | None) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a query for which a DuckDB expression is true (None: all), in batches.
+
+    Raises InvalidInputError INVALID_SQL.
+    """
+    if where is None:
+        for split in table.splits(query):
+            yield from table.read(split, query)
+        return
+    import duckdb
+
+    names = table.schema(query).names
+    whole = replace(query, columns=None)
+    columns = [*table.schema(whole).names, *(name for name in names if name not in table.schema(whole).names)]
+    whole = replace(query, columns=tuple(columns))
+    with duckdb.connect(config={"enable_external_access": "false"}) as database:
+        database.execute("SET TimeZone = 'UTC'")
+        for split in table.splits(whole):
+            for batch in table.read(split, whole):
+                rows = pa.Table.from_batches([batch])
+                try:
+                    marks = database.from_arrow(rows).project(f"({where}) IS TRUE AS kept").to_arrow_table()
+                except duckdb.Error as error:
+                    raise InvalidInputError(ErrorCode.INVALID_SQL, f"--where {where}: {error}") from error
+                if marks.num_columns != 1 or marks.num_rows != rows.num_rows:
+                    raise InvalidInputError(ErrorCode.INVALID_SQL, f"--where {where}: expected one expression")
+                yield from rows.filter(marks.column(0)).select(names).to_batches()
+
+
 def where_rows(
     path: str | Path, selected: Mapping[str, str], table: StateTable, query: Query, where: str, limit: int
 ) -> Rows:

@@ -52,9 +52,15 @@ def show_table(table: pa.Table, *, as_json: bool, title: str | None = None, full
 def show_json(batches: Iterable[pa.RecordBatch]) -> None:
     """Print batches as JSON lines, as they arrive."""
     for batch in batches:
-        names = _unique(batch.schema.names)
-        for row in _rows(batch):
-            show_line(dict(zip(names, row, strict=True)))
+        for value in json_objects(batch):
+            print(json.dumps(value, ensure_ascii=False))
+
+
+def json_objects(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a batch in terms of JSON."""
+    names = _unique(batch.schema.names)
+    for row in _rows(batch):
+        yield plain(dict(zip(names, row, strict=True)))
 
 
 def show_line(value: Mapping[str, Any]) -> None:
