@@ -26,10 +26,11 @@ _ROLES = {ErrorCode.WRONG_KEY: "key", ErrorCode.WRONG_VALUE: "value"}
 _NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 
 
-def key_filters(table: StateTable, text: str) -> tuple[Filter, ...]:
+def key_filters(table: StateTable, text: str, partial: bool = False) -> tuple[Filter, ...]:
     """Filters for equality on the columns of a key, or on one of the longer lists in `lookup_columns`.
 
-    A single column takes its text as it is; several columns take a JSON object.
+    A single column takes its text as it is; several columns take a JSON object. With ``partial`` the object may have
+    the first columns only, and the filters then hold for the rows of all keys that begin so.
 
     Raises InvalidInputError WRONG_KEY, naming the column, what was found and what was expected.
     """
@@ -41,7 +42,9 @@ def key_filters(table: StateTable, text: str) -> tuple[Filter, ...]:
         cells = _json(text)
     except ValueError:
         cells = None
-    several = [names for names in choices if isinstance(cells, dict) and set(cells) == set(names) and len(names) > 1]
+    begun = [choices[0][:count] for count in range(1, len(choices[0]))] if partial else []
+    known = [*(names for names in choices if len(names) > 1), *begun]
+    several = [names for names in known if isinstance(cells, dict) and set(cells) == set(names)]
     if several:
         return tuple(Filter(name, "=", _checked(cells[name], schema.field(name), of_json)) for name in several[0])
     if len(choices[0]) == 1:

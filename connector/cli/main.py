@@ -14,7 +14,6 @@ from statestore.connector.cli import file_commands, read_commands, store_command
 from statestore.connector.cli.engine_flags import epilog, with_engine_flags
 from statestore.connector.cli.help_pages import Command, Group
 from statestore.connector.cli.import_command import import_store
-from statestore.connector.shell.command import shell
 from statestore.connector.terminal.option_words import in_words_of_options
 from statestore.connector.terminal.output import say_error
 from statestore.formats.error_codes import ErrorCode
@@ -32,8 +31,7 @@ for command in read_commands.COMMANDS:
     app.command(cls=Command, epilog=epilog())(with_engine_flags(command))
 for writing in (*store_commands.COMMANDS, file_commands.load, *upkeep_commands.COMMANDS):
     app.command()(writing)
-for reading in (file_commands.export, shell):
-    app.command(cls=Command, epilog=epilog())(with_engine_flags(reading))
+app.command(cls=Command, epilog=epilog())(with_engine_flags(file_commands.export))
 app.command(name="import", cls=Command, epilog=epilog())(with_engine_flags(import_store))
 
 

@@ -108,10 +108,30 @@ def sql(
     _show(answer(str(path), _statement(query), selected, allow_external_access), limit, chosen, full)
 
 
+def shell(path: args.Path_, selected: Selected = NONE) -> None:
+    """Start an SQL shell over the tables at PATH, or run the statements of a pipe.
+
+    Statements end in ; and .help lists further commands. Exit code 1 if a statement of a pipe failed.
+    """
+    from statestore.catalog.warehouse import open_warehouse
+    from statestore.connector.shell.session import Session, piped
+
+    open_warehouse(path, selected)  # a wrong path is reported before the first statement
+    session = Session(str(path), selected)
+    if not sys.stdin.isatty():
+        session.run(piped(sys.stdin))
+        if session.failures:
+            raise typer.Exit(1)
+        return
+    from statestore.connector.shell.terminal_prompt import terminal_prompt
+
+    session.run(terminal_prompt(session))
+
+
 def get(
     path: args.Path_,
     store: args.Store,
-    key: args.Key,
+    key: args.KeyOrPrefix,
     as_of: args.AsOf = None,
     version: args.Version = None,
     limit: args.Limit = 1000,
@@ -140,7 +160,7 @@ def get(
 def history(
     path: args.Path_,
     store: args.Store,
-    key: args.Key,
+    key: args.KeyOrPrefix,
     start: Annotated[str | None, typer.Option("--from", help="Versions valid at or after this state time.")] = None,
     end: Annotated[str | None, typer.Option("--to", help="Versions valid at or before this state time.")] = None,
     version: args.Version = None,
@@ -325,7 +345,7 @@ def report(
         say(f"{written} ({human_bytes(size)}); open it in a browser")
 
 
-COMMANDS = (inspect, describe, sql, get, history, scan, diff, compare, changes, versions, report)
+COMMANDS = (inspect, describe, sql, shell, get, history, scan, diff, compare, changes, versions, report)
 
 
 def _statement(query: str | None) -> str:

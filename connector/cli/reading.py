@@ -47,7 +47,7 @@ def read_key(
         as_of=moment(as_of, "--as-of"),
         start_time=moment(start, "--from"),
         end_time=moment(end, "--to"),
-        filters=key_filters(table, key),
+        filters=key_filters(table, key, partial=True),
     )
     return read_all(table, query)
 
@@ -55,7 +55,7 @@ def read_key(
 def first_value(path: str | Path, selected: Mapping[str, str], store: str, key: str) -> int | None:
     """Return the time of the oldest value of a key that is known, in epoch microseconds; None if there is none."""
     table = open_warehouse(path, selected).pin().open(store)
-    query = Query(mode="history", filters=key_filters(table, key))
+    query = Query(mode="history", filters=key_filters(table, key, partial=True))
     names = table.schema(query).names
     if "valid_from" not in names:
         return None

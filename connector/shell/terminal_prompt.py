@@ -25,7 +25,7 @@ class Words(Completer):
     def __init__(self, session: Session) -> None:
         self.session = session
 
-    def get_completions(self, document: Document, complete_event: CompleteEvent) -> list[Completion]:  # type: ignore[override]
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> list[Completion]:
         """Return what begins with the word, regardless of case."""
         line = document.text_before_cursor
         word = document.get_word_before_cursor(WORD=True).rpartition("(")[2].rpartition(",")[2]

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.command_line import run
@@ -45,7 +46,7 @@ def test_help_is_not_cut(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     found = run(*command.split(), "--help").out
     group = get_command(app)
-    shown = group.commands[command] if command else group  # type: ignore[attr-defined]
+    shown: Any = group.commands[command] if command else group  # type: ignore[attr-defined]
     words = set(found.split())
     assert max(map(len, found.splitlines())) <= 80
     for parameter in shown.params:

@@ -171,6 +171,20 @@ def test_history_of_a_range(warehouse: Path, options: tuple[str, ...], expected:
     assert [row["price"] for row in run("history", warehouse, "prices", "curry", *options, "--json").rows] == expected
 
 
+def test_the_first_columns_of_a_key_mean_all_keys_that_begin_so(tmp_path: Path) -> None:
+    columns: dict[str, Any] = {"key": {"user": "string", "room": "int"}, "value": {"n": "bigint"}}
+    with statestore.connect(tmp_path).create_store("s", "session", retention="1 day", **columns) as sessions:
+        for number, user in enumerate(("u0", "u0", "u1")):
+            sessions.put((user, number), 1000, 2000 + number, number)
+            sessions.put((user, number), 5000, 6000, number)
+        sessions.commit()
+    for command in ("get", "history"):
+        found = run(command, tmp_path, "s", '{"user": "u0"}', "--json").rows
+        assert sorted((row["user"], row["room"]) for row in found) == [("u0", 0)] * 2 + [("u0", 1)] * 2
+    assert run("get", tmp_path, "s", '{"user": "u2"}').code == 1
+    assert run("get", tmp_path, "s", '{"room": 0}').code == 2
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

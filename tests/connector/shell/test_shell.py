@@ -58,7 +58,8 @@ def test_a_pipe_of_statements(warehouse: Path, monkeypatch: pytest.MonkeyPatch) 
     """Errors go to stderr and do not end the shell; the last statement needs no semicolon."""
     text = (
         ".tables\n.schema prices\n.mode csv\nSELECT item,\n price FROM prices\n  ORDER BY price;\nSELEC;\n"
-        ".mode x\n.nothing\n.mode json\nSELECT 1 AS a; SELECT 2 AS a;\n.mode line\nSELECT count(*) AS n FROM prices VERSION AS OF 1"
+        ".mode x\n.nothing\n.mode json\nSELECT 1 AS a; SELECT 2 AS a;\n"
+        ".mode line\nSELECT count(*) AS n FROM prices VERSION AS OF 1"
     )
     found = piped(monkeypatch, text, "shell", warehouse)
     assert found.out.splitlines() == [
