@@ -22,13 +22,15 @@ from statestore.formats.values.canonical import ErrorPath, canonical, nullable
 from statestore.formats.values.filters import Filter
 from statestore.formats.values.times import parse_time
 
+_ROLES = {ErrorCode.WRONG_KEY: "key", ErrorCode.WRONG_VALUE: "value"}
 _NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 
 
-def key_filters(table: StateTable, text: str) -> tuple[Filter, ...]:
+def key_filters(table: StateTable, text: str, partial: bool = False) -> tuple[Filter, ...]:
     """Filters for equality on the columns of a key, or on one of the longer lists in `lookup_columns`.
 
-    A single column takes its text as it is; several columns take a JSON object.
+    A single column takes its text as it is; several columns take a JSON object. With ``partial`` the object may have
+    the first columns only, and the filters then hold for the rows of all keys that begin so.
 
     Raises InvalidInputError WRONG_KEY, naming the column, what was found and what was expected.
     """
@@ -40,7 +42,9 @@ def key_filters(table: StateTable, text: str) -> tuple[Filter, ...]:
         cells = _json(text)
     except ValueError:
         cells = None
-    several = [names for names in choices if isinstance(cells, dict) and set(cells) == set(names) and len(names) > 1]
+    begun = [choices[0][:count] for count in range(1, len(choices[0]))] if partial else []
+    known = [*(names for names in choices if len(names) > 1), *begun]
+    several = [names for names in known if isinstance(cells, dict) and set(cells) == set(names)]
     if several:
         return tuple(Filter(name, "=", _checked(cells[name], schema.field(name), of_json)) for name in several[0])
     if len(choices[0]) == 1:
@@ -52,16 +56,32 @@ def key_filters(table: StateTable, text: str) -> tuple[Filter, ...]:
     )
 
 
-def _checked(value: Any, field: pa.Field, read: Any) -> Any:
-    error_path = ErrorPath(ErrorCode.WRONG_KEY, field.name, field.type)
+def cells_of(schema: pa.Schema, text: str, code: ErrorCode) -> dict[str, Any]:
+    """Return the cells of columns: a single column takes its text as it is, several take a JSON object.
+
+    Raises InvalidInputError with ``code``.
+    """
+    if len(schema) == 1:
+        return {schema.names[0]: _checked(text, schema.field(0), of_text, code)}
+    try:
+        cells = _json(text)
+    except ValueError:
+        cells = None
+    if not isinstance(cells, dict) or set(cells) != set(schema.names):
+        raise InvalidInputError(code, f"found {text!r}; expected a JSON object with {', '.join(schema.names)}")
+    return {name: _checked(cells[name], schema.field(name), of_json, code) for name in schema.names}
+
+
+def _checked(value: Any, field: pa.Field, read: Any, code: ErrorCode = ErrorCode.WRONG_KEY) -> Any:
+    error_path = ErrorPath(code, field.name, field.type)
     try:
         cell = read(value, field.type)
         nullable(canonical(error_path))(cell)
     except StateStoreError as error:
-        raise InvalidInputError(ErrorCode.WRONG_KEY, error.message) from error
+        raise InvalidInputError(code, error.message) from error
     except (ArithmeticError, ValueError, TypeError, pa.ArrowException) as error:
         raise InvalidInputError(
-            ErrorCode.WRONG_KEY, f"key column {field.name!r}: found {value!r}, expected {field.type} ({error})"
+            code, f"{_ROLES[code]} column {field.name!r}: found {value!r}, expected {field.type} ({error})"
         ) from error
     return cell
 

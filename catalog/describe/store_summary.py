@@ -16,7 +16,7 @@ import numpy as np
 from statestore.catalog.commits.changelog_ownership import FOLDER as CHANGELOGS
 from statestore.catalog.commits.changelog_ownership import OURS
 from statestore.catalog.commits.consumed_changelogs import consumed_ends
-from statestore.catalog.commits.owners.tier_size import tier_bytes
+from statestore.catalog.commits.owners.tier_size import own_bytes, tier_bytes
 from statestore.catalog.describe.table_summary import TableSummary
 from statestore.catalog.log.log_state import LogState, file_names
 from statestore.catalog.log.storage import ObjectInfo, Storage, own_folder
@@ -71,6 +71,7 @@ def summarize(storage: Storage, spec: StoreSpec) -> TableSummary:
         segments=len(log_state.segments),
         deltas=deltas,
         bytes=sum(item.bytes for item in listed if item.name in needed),
+        disk_bytes=sum(item.bytes for item in listed) + own_bytes(storage),
         changelog_bytes=pending_bytes,
         uncommitted=pending,
         cache_bytes=tier_bytes(storage, listed),

@@ -27,7 +27,8 @@ class TableSummary:
 
     ``keys``: rows that are valid now. ``rows``: stored versions of keys. ``first_time`` and ``last_time``: the bounds
     of the kept state; nothing is known about moments before ``kept_from``. ``bytes``: the files that the newest version
-    needs. ``uncommitted``: acknowledged puts that no commit has yet. ``partitions``: ranges of versions with their
+    needs. ``disk_bytes``: all files of the store, with its log, changelogs, hot tier and files that wait for vacuum.
+    ``uncommitted``: acknowledged puts that no commit has yet. ``partitions``: ranges of versions with their
     number of partitions. ``kept``: the amount of history, where the table's kind has no retention ("5 snapshots").
     ``problems``: due upkeep, or damage. ``notes``: further remarks. ``details``: facts for who looks at this one table.
     """
@@ -42,6 +43,7 @@ class TableSummary:
     segments: int | None = None
     deltas: int | None = None
     bytes: int | None = None
+    disk_bytes: int | None = None
     changelog_bytes: int | None = None
     uncommitted: int | None = None
     cache_bytes: int | None = None
@@ -70,6 +72,7 @@ class TableSummary:
             "segments": self.segments,
             "deltas": self.deltas,
             "bytes": self.bytes,
+            "disk_bytes": self.disk_bytes,
             "changelog_bytes": self.changelog_bytes,
             "uncommitted": self.uncommitted,
             "cache_bytes": self.cache_bytes,

@@ -67,7 +67,15 @@ Path_ = Annotated[
 Store = Annotated[str, _argument("The store's name.", autocompletion=complete_store)]
 AnyStore = Annotated[str | None, _argument("One store (all of them if left out).", autocompletion=complete_store)]
 Key = Annotated[str, _argument('The key: its text for one column, JSON ({"a": 1, "b": "x"}) for several.')]
+KeyOrPrefix = Annotated[
+    str,
+    _argument(
+        'The key: its text for one column, JSON ({"a": 1, "b": "x"}) for several; JSON with the first columns only '
+        "means all keys that begin so."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines instead of tables.")]
+Form = Annotated[str | None, typer.Option("--format", help="table, csv, tsv or json (as --json).")]
 Full = Annotated[bool, typer.Option("--full", help="Do not shorten cells on a terminal.")]
 AsOf = Annotated[str | None, typer.Option("--as-of", help="State time: ISO-8601 with a zone, or epoch milliseconds.")]
 Version = Annotated[int | None, typer.Option("--version", help="As recorded by this commit.")]

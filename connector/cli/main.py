@@ -10,25 +10,46 @@ from typing import Annotated
 import typer
 
 from statestore.connector.cli import arguments as args
-from statestore.connector.cli import read_commands, upkeep_commands
+from statestore.connector.cli import file_commands, read_commands, store_commands, upkeep_commands
 from statestore.connector.cli.engine_flags import epilog, with_engine_flags
+from statestore.connector.cli.help_pages import Command, Group
 from statestore.connector.cli.import_command import import_store
+from statestore.connector.terminal.option_words import in_words_of_options
 from statestore.connector.terminal.output import say_error
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError
 
 app = typer.Typer(
     name="statestore",
+    cls=Group,
     help="Time-travel tables for stream-processor state.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 for command in read_commands.COMMANDS:
-    app.command(epilog=epilog())(with_engine_flags(command))
-for upkeep in upkeep_commands.COMMANDS:
-    app.command()(upkeep)
-app.command(name="import", epilog=epilog())(with_engine_flags(import_store))
+    app.command(cls=Command, epilog=epilog())(with_engine_flags(command))
+for writing in (*store_commands.COMMANDS, file_commands.load, *upkeep_commands.COMMANDS):
+    app.command()(writing)
+app.command(cls=Command, epilog=epilog())(with_engine_flags(file_commands.export))
+app.command(name="import", cls=Command, epilog=epilog())(with_engine_flags(import_store))
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"statestore {version('statestore')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_show_version)
+    ] = False,
+) -> None:
+    """Time-travel tables for stream-processor state."""
 
 
 @app.command()
@@ -52,7 +73,7 @@ def main() -> None:
     try:
         app(prog_name="statestore")
     except StateStoreError as error:
-        say_error(str(error))
+        say_error(in_words_of_options(str(error)))
         sys.exit(2 if isinstance(error, InvalidInputError) else 1)
     except BrokenPipeError:
         sys.exit(1)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,7 +12,12 @@ from statestore.connector.cli import arguments as args
 from statestore.connector.cli.arguments import POINT
 from statestore.connector.cli.engine_flags import Selected
 from statestore.connector.terminal import output
-from statestore.connector.terminal.output import grid_of, say, show_grid, show_json, show_line, show_table
+from statestore.connector.terminal.output import say, show_blocks, show_grid, show_line
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from statestore.connector.cli.reading import Rows
 
 NONE: Selected = {}
 
@@ -39,17 +45,22 @@ def inspect(
         return
     from statestore.catalog.summaries import summaries
     from statestore.catalog.warehouse import open_warehouse
-    from statestore.connector.cli.summary import SHOWN, as_grid, columns_within
+    from statestore.connector.cli.summary import SHOWN, SIZES, as_grid, columns_within
 
     described = summaries(path, selected)
     if as_json:
         for summary in described:
             show_line(summary)
     else:
-        shown = columns_within(described, None if full else output.terminal_width())
-        show_grid(as_grid(described, shown), full=full)
-        if shown != SHOWN:
-            say(f"no room for {', '.join(name for name in SHOWN if name not in shown)}; --full shows all")
+        width = output.terminal_width()
+        shown = columns_within(described, None if full else width)
+        if shown is None:
+            show_blocks(as_grid(described), width, fold=True)
+        else:
+            show_grid(as_grid(described, shown), full=True)  # nothing is cut
+            hidden = [SIZES.get(name, name) for name in SHOWN if name not in shown]
+            if hidden:
+                say(f"no room for {', '.join(hidden)}; --full shows all")
         if len(described) == 1:
             for name, text in described[0].get("facts", {}).items():
                 say(f"{name}: {text}")
@@ -73,8 +84,15 @@ def describe(path: args.Path_, selected: Selected = NONE) -> None:
 
 def sql(
     path: args.Path_,
-    query: Annotated[str, typer.Argument(help="DuckDB SQL; tables take TIMESTAMP AS OF and VERSION AS OF.")],
+    query: Annotated[
+        str | None,
+        typer.Argument(
+            help="DuckDB SQL; tables take TIMESTAMP AS OF and VERSION AS OF. From stdin if it is - or left out.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: args.Json = False,
+    form: args.Form = None,
     limit: args.Limit = 1000,
     full: args.Full = False,
     allow_external_access: Annotated[
@@ -84,49 +102,82 @@ def sql(
 ) -> None:
     """Run one SQL statement over the tables at PATH."""
     from statestore.connector.sql.query import answer
+    from statestore.connector.terminal.forms import form_of
 
-    _show(answer(str(path), query, selected, allow_external_access), limit, as_json, full)
+    chosen = form_of(form, as_json)
+    _show(answer(str(path), _statement(query), selected, allow_external_access), limit, chosen, full)
+
+
+def shell(path: args.Path_, selected: Selected = NONE) -> None:
+    """Start an SQL shell over the tables at PATH, or run the statements of a pipe.
+
+    Statements end in ; and .help lists further commands. Exit code 1 if a statement of a pipe failed.
+    """
+    from statestore.catalog.warehouse import open_warehouse
+    from statestore.connector.shell.session import Session, piped
+
+    open_warehouse(path, selected)  # a wrong path is reported before the first statement
+    session = Session(str(path), selected)
+    if not sys.stdin.isatty():
+        session.run(piped(sys.stdin))
+        if session.failures:
+            raise typer.Exit(1)
+        return
+    from statestore.connector.shell.terminal_prompt import terminal_prompt
+
+    session.run(terminal_prompt(session))
 
 
 def get(
     path: args.Path_,
     store: args.Store,
-    key: args.Key,
+    key: args.KeyOrPrefix,
     as_of: args.AsOf = None,
     version: args.Version = None,
     limit: args.Limit = 1000,
     as_json: args.Json = False,
+    form: args.Form = None,
     full: args.Full = False,
     selected: Selected = NONE,
 ) -> None:
     """Print the value of one key, now or as of a moment; for a window or session store, its windows or sessions."""
-    from statestore.connector.cli.reading import read_key
+    from statestore.connector.cli.reading import first_value, moment, read_key
+    from statestore.connector.terminal.forms import form_of
+    from statestore.formats.values.times import format_time
 
+    chosen = form_of(form, as_json)
     rows = read_key(path, selected, store, key, mode="state", as_of=as_of, version=version)
     if not rows.num_rows:
+        first = None if as_of is None else first_value(path, selected, store, key)
+        early = first is not None and first > (moment(as_of, "--as-of") or 0)
         say(f"no value for this key in {store}")
+        if first is not None and early:
+            say(f"the first value of this key is from {format_time(first)}")
         raise typer.Exit(1)
-    _show(rows, limit, as_json, full)
+    _show(rows, limit, chosen, full)
 
 
 def history(
     path: args.Path_,
     store: args.Store,
-    key: args.Key,
+    key: args.KeyOrPrefix,
     start: Annotated[str | None, typer.Option("--from", help="Versions valid at or after this state time.")] = None,
     end: Annotated[str | None, typer.Option("--to", help="Versions valid at or before this state time.")] = None,
     version: args.Version = None,
     limit: args.Limit = 1000,
     as_json: args.Json = False,
+    form: args.Form = None,
     full: args.Full = False,
     selected: Selected = NONE,
 ) -> None:
     """Print every version of one key with its interval, oldest first."""
     from statestore.catalog.reads.history_columns import oldest_first
     from statestore.connector.cli.reading import read_key
+    from statestore.connector.terminal.forms import form_of
 
+    chosen = form_of(form, as_json)
     rows = read_key(path, selected, store, key, mode="history", version=version, start=start, end=end)
-    _show(oldest_first(rows), limit, as_json, full)
+    _show(oldest_first(rows), limit, chosen, full)
 
 
 def scan(
@@ -138,24 +189,24 @@ def scan(
     where: Annotated[str | None, typer.Option("--where", help="Only rows for which this SQL holds.")] = None,
     limit: args.Limit = 1000,
     as_json: args.Json = False,
+    form: args.Form = None,
     full: args.Full = False,
     selected: Selected = NONE,
 ) -> None:
     """Print the rows of a store, now or as of a moment, in no particular order; reading stops at --limit."""
     from statestore.catalog.warehouse import open_warehouse
-    from statestore.connector.cli.reading import column_names, moment, scan_rows, where_rows
+    from statestore.connector.cli.reading import column_names, moment, say_seconds, scan_rows, where_rows
+    from statestore.connector.terminal.forms import form_of, show_rows
     from statestore.formats.state_table import Query
 
-    table = open_warehouse(path, selected).pin().open(store)
+    chosen = form_of(form, as_json)
+    warehouse = open_warehouse(path, selected).pin()
+    table = warehouse.open(store)
+    say_seconds(warehouse, store, {"--as-of": as_of})
     query = Query(columns=column_names(columns), as_of=moment(as_of, "--as-of"), version=version)
     rows = scan_rows(table, query, limit) if where is None else where_rows(path, selected, table, query, where, limit)
-    if as_json:
-        show_json(rows.batches())
-    else:
-        show_grid(grid_of(rows.table()), full=full)
-    if rows.more != 0:
-        known = not where and rows.more is not None
-        say(f"{f'up to {rows.more} more' if known else 'more'} rows; a greater --limit shows them")
+    show_rows(rows.schema, rows.batches(), chosen, full=full)
+    _say_rest(rows)
 
 
 def diff(
@@ -204,7 +255,8 @@ def compare(
 ) -> None:
     """Print how the newest state of one table differs from that of another: a state directory from its changelog.
 
-    Both are paths of tables, like application/counts and logs/application-counts-changelog.
+    Both are paths of tables, such as logs/application-counts-changelog and
+    application/counts.
     """
     from statestore.catalog.reads.difference import compare as compared
     from statestore.catalog.warehouse import open_table
@@ -231,21 +283,20 @@ def changes(
     columns: args.Columns = None,
     limit: args.Limit = 1000,
     as_json: args.Json = False,
+    form: args.Form = None,
     full: args.Full = False,
     selected: Selected = NONE,
 ) -> None:
     """Print the change feed: every insert, update and delete in a range of versions or of state times."""
     from statestore.catalog.warehouse import open_warehouse
     from statestore.connector.cli.reading import change_range, column_names, scan_rows
+    from statestore.connector.terminal.forms import form_of, show_rows
 
+    chosen = form_of(form, as_json)
     table = open_warehouse(path, selected).pin().open(store)
     rows = scan_rows(table, change_range(table, start, end, column_names(columns)), limit)
-    if as_json:
-        show_json(rows.batches())
-    else:
-        show_grid(grid_of(rows.table()), full=full)
-    if rows.more != 0:
-        say(f"{'more' if rows.more is None else f'up to {rows.more} more'} rows; a greater --limit shows them")
+    show_rows(rows.schema, rows.batches(), chosen, full=full)
+    _say_rest(rows)
 
 
 def versions(
@@ -253,13 +304,20 @@ def versions(
     store: args.Store,
     limit: args.Limit = 1000,
     as_json: args.Json = False,
+    form: args.Form = None,
     full: args.Full = False,
     selected: Selected = NONE,
 ) -> None:
     """Print the store's commits, newest first: time, writer, rows, bytes."""
     from statestore.connector.cli.reading import read_table
+    from statestore.connector.terminal.forms import form_of
 
-    _show(read_table(path, selected, f"{store}$versions").sort_by([("version", "descending")]), limit, as_json, full)
+    _show(
+        read_table(path, selected, f"{store}$versions").sort_by([("version", "descending")]),
+        limit,
+        form_of(form, as_json),
+        full,
+    )
 
 
 def report(
@@ -287,12 +345,36 @@ def report(
         say(f"{written} ({human_bytes(size)}); open it in a browser")
 
 
-COMMANDS = (inspect, describe, sql, get, history, scan, diff, compare, changes, versions, report)
+COMMANDS = (inspect, describe, sql, shell, get, history, scan, diff, compare, changes, versions, report)
 
 
-def _show(table: Any, limit: int, as_json: bool, full: bool) -> None:
-    show_table(table.slice(0, limit), as_json=as_json, full=full)
+def _statement(query: str | None) -> str:
+    """Return the SQL that was given or stands at stdin. Raises InvalidInputError INVALID_SQL where nobody gives one."""
+    if query not in (None, "-"):
+        return str(query)
+    if query is None and sys.stdin.isatty():
+        raise InvalidInputError(
+            ErrorCode.INVALID_SQL,
+            "QUERY is missing; give one, or a pipe to stdin; statestore shell asks for statements",
+        )
+    return sys.stdin.read()
+
+
+def _show(table: Any, limit: int, form: str, full: bool) -> None:
+    from statestore.connector.terminal.forms import show_rows
+
+    show_rows(table.schema, table.slice(0, limit).to_batches(), form, full=full)
     _say_more(table.num_rows, limit)
+
+
+def _say_rest(rows: Rows) -> None:
+    if not rows.cut:
+        return
+    total = rows.total()
+    if total is None:
+        say("more rows; a greater --limit shows them")
+    else:
+        _say_more(total, rows.limit)
 
 
 def _say_more(count: int, limit: int) -> None:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from statestore.catalog.reads.difference import Point
-from statestore.catalog.warehouse import open_warehouse
+from statestore.catalog.warehouse import Warehouse, open_warehouse
 from statestore.connector.key_text import key_filters
+from statestore.connector.terminal.output import say
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError
+from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.state_table import Mode, Query, StateTable
 from statestore.formats.values.times import format_time, parse_time
 
 VERSION_NUMBER = re.compile(r"[0-9]+")
 NO_VERSION = 10**10  # a greater number is a time by mistake
+JANUARY_US = 31 * 86_400 * 10**6  # seconds of this century, read as milliseconds, are less
+DECADE_US = 10 * 365 * 86_400 * 10**6
 
 
 def read_key(
@@ -34,16 +38,48 @@ def read_key(
     end: str | None = None,
 ) -> pa.Table:
     """The rows of one key; InvalidInputError WRONG_KEY if the text is not a key of the store."""
-    table = open_warehouse(path, selected).pin().open(store)
+    warehouse = open_warehouse(path, selected).pin()
+    table = warehouse.open(store)
+    say_seconds(warehouse, store, {"--as-of": as_of, "--from": start, "--to": end})
     query = Query(
         mode=mode,
         version=version,
         as_of=moment(as_of, "--as-of"),
         start_time=moment(start, "--from"),
         end_time=moment(end, "--to"),
-        filters=key_filters(table, key),
+        filters=key_filters(table, key, partial=True),
     )
     return read_all(table, query)
+
+
+def first_value(path: str | Path, selected: Mapping[str, str], store: str, key: str) -> int | None:
+    """Return the time of the oldest value of a key that is known, in epoch microseconds; None if there is none."""
+    table = open_warehouse(path, selected).pin().open(store)
+    query = Query(mode="history", filters=key_filters(table, key, partial=True))
+    names = table.schema(query).names
+    if "valid_from" not in names:
+        return None
+    found = pc.min(read_all(table, replace(query, columns=("valid_from",))).column("valid_from"))
+    return None if found.as_py() is None else int(found.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).as_py())
+
+
+def say_seconds(warehouse: Warehouse, store: str, times: Mapping[str, str | None]) -> None:
+    """Print a hint for a number that is a moment of January 1970 where the times of the store lie decades later."""
+    for option, text in times.items():
+        if text is None or not text.strip().removesuffix("ms").isdigit():
+            continue
+        us = parse_time(text, option)
+        if us >= JANUARY_US:
+            continue
+        try:
+            first = warehouse.summary(store).first_time
+        except StateStoreError:  # a metadata table; or damage, which the read reports
+            return
+        if first is not None and first >= DECADE_US:
+            say(
+                f"{option} {text} is {format_time(us)}, and {store} begins at {format_time(first)}; numbers are "
+                f"milliseconds: for seconds write {text.strip().removesuffix('ms')}000"
+            )
 
 
 def moment(text: str | None, option: str) -> int | None:
@@ -107,22 +143,24 @@ def names_in(text: str | None, option: str) -> tuple[str, ...] | None:
 
 @dataclass
 class Rows:
-    """Some rows of a table. ``batches`` yields up to ``limit`` of them. Then ``more`` is the greatest possible number
-    of further rows: 0 if there are none, None if the number is unknown."""
+    """Some rows of a table. ``batches`` yields up to ``limit`` of them; then ``cut`` is true if there are more.
+
+    ``total`` returns the number of all rows, or None where only a read of them finds it.
+    """
 
     schema: pa.Schema
     source: Iterator[pa.RecordBatch]
     limit: int
-    most: int | None
-    """Upper bound of all rows; None if it is unknown."""
-    more: int | None = 0
+    total: Callable[[], int | None]
+    cut: bool = False
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         room = self.limit
         for batch in self.source:
             if batch.num_rows > room:
-                yield batch.slice(0, room)
-                self.more = None if self.most is None else max(self.most - self.limit, batch.num_rows - room)
+                self.cut = True
+                if room:
+                    yield batch.slice(0, room)
                 return
             yield batch
             room -= batch.num_rows
@@ -135,9 +173,36 @@ def scan_rows(table: StateTable, query: Query, limit: int) -> Rows:
     """The first rows of a scan; segments that these rows do not need are not read."""
     splits = table.splits(query)
     batches = (batch for split in splits for batch in table.read(split, query) if batch.num_rows)
-    bounds = [split.rows for split in splits]
-    most = sum(bound or 0 for bound in bounds) if None not in bounds else None
-    return Rows(table.schema(query), batches, limit, most)
+    return Rows(table.schema(query), batches, limit, lambda: table.count(query))
+
+
+def passing(table: StateTable, query: Query, where: str | None) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a query for which a DuckDB expression is true (None: all), in batches.
+
+    Raises InvalidInputError INVALID_SQL.
+    """
+    if where is None:
+        for split in table.splits(query):
+            yield from table.read(split, query)
+        return
+    import duckdb
+
+    names = table.schema(query).names
+    whole = replace(query, columns=None)
+    columns = [*table.schema(whole).names, *(name for name in names if name not in table.schema(whole).names)]
+    whole = replace(query, columns=tuple(columns))
+    with duckdb.connect(config={"enable_external_access": "false"}) as database:
+        database.execute("SET TimeZone = 'UTC'")
+        for split in table.splits(whole):
+            for batch in table.read(split, whole):
+                rows = pa.Table.from_batches([batch])
+                try:
+                    marks = database.from_arrow(rows).project(f"({where}) IS TRUE AS kept").to_arrow_table()
+                except duckdb.Error as error:
+                    raise InvalidInputError(ErrorCode.INVALID_SQL, f"--where {where}: {error}") from error
+                if marks.num_columns != 1 or marks.num_rows != rows.num_rows:
+                    raise InvalidInputError(ErrorCode.INVALID_SQL, f"--where {where}: expected one expression")
+                yield from rows.filter(marks.column(0)).select(names).to_batches()
 
 
 def where_rows(
@@ -152,7 +217,7 @@ def where_rows(
     time = "" if query.as_of is None else f" TIMESTAMP AS OF '{format_time(query.as_of)}'"
     text = f"SELECT {columns} FROM {quoted(table.name)}{version}{time} WHERE ({where}) LIMIT {limit + 1}"
     found = answer(str(path), text, selected)
-    return Rows(found.schema, iter(found.to_batches()), limit, limit + 1)
+    return Rows(found.schema, iter(found.to_batches()), limit, lambda: None)
 
 
 def read_table(path: str | Path, selected: Mapping[str, str], name: str, query: Query | None = None) -> pa.Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from statestore.connector.terminal.grid import Grid, widths_within
+from statestore.connector.terminal.grid import Grid, fits
 from statestore.connector.terminal.output import cell, human_bytes
 
 SHOWN = (
@@ -18,26 +18,35 @@ SHOWN = (
     "from",
     "to",
     "bytes",
+    "disk_bytes",
     "retention",
     "last_commit",
     "writer",
 )
-FIRST = ("store", "kind", "keys", "version", "to", "bytes")  # on a terminal too narrow for all columns
-NUMBERS = ("keys", "version", "bytes")
+GIVE_WAY = ("writer", "last_commit", "retention", "from", "kind", "version", "to", "bytes")  # the first one goes first
+SIZES = {"bytes": "live", "disk_bytes": "on disk"}
+NUMBERS = ("keys", "version", *SIZES)
 
 
 def as_grid(found: list[dict[str, Any]], shown: Sequence[str] = SHOWN) -> Grid:
     """The objects of `summaries` as cells."""
     rows = [[*(_cell(name, item[name]) for name in shown), "; ".join(item["health"]) or "ok"] for item in found]
-    names = [name.replace("_", " ") for name in (*shown, "health")]
+    names = [SIZES.get(name, name.replace("_", " ")) for name in (*shown, "health")]
     return Grid(names, [name in NUMBERS for name in (*shown, "health")], rows)
 
 
-def columns_within(found: list[dict[str, Any]], width: int | None) -> Sequence[str]:
-    """All columns where they fit a terminal of this width or the width is None; else the most important ones."""
-    if width is None or widths_within(as_grid(found), width) is not None:
-        return SHOWN
-    return FIRST
+def columns_within(found: list[dict[str, Any]], width: int | None) -> Sequence[str] | None:
+    """Return the columns that fit a terminal of this width without a cut; all where the width is None.
+
+    The columns of GIVE_WAY are left out one by one. None: the others, with the key and the value, have no room.
+    """
+    shown = list(SHOWN)
+    for name in (None, *GIVE_WAY):
+        if name is not None:
+            shown.remove(name)
+        if width is None or fits(as_grid(found, shown)) <= width:
+            return shown
+    return None
 
 
 def _cell(name: str, value: Any) -> str | None:
@@ -45,4 +54,4 @@ def _cell(name: str, value: Any) -> str | None:
         return cell(", ".join(f"{column} {kind}" for column, kind in value.items()))
     if name == "retention" and value is None:
         return "for ever"
-    return human_bytes(value) if name == "bytes" and value is not None else cell(value)
+    return human_bytes(value) if name in SIZES and value is not None else cell(value)

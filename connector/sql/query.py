@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
 
 if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -66,13 +67,23 @@ def sql(
     return run_on_spark(warehouse, query, spark)
 
 
-def answer(path: str, query: str, selected: Mapping[str, str], allow_external_access: bool = False) -> pa.Table:
-    """Run a statement on DuckDB as `sql` does. ``selected`` are options of engines, by their names in Spark."""
+def answer(
+    path: str,
+    query: str,
+    selected: Mapping[str, str],
+    allow_external_access: bool = False,
+    started: Callable[[DuckDBPyConnection], None] | None = None,
+) -> pa.Table:
+    """Run a statement on DuckDB as `sql` does. ``selected`` are options of engines, by their names in Spark.
+
+    ``started`` is called with the connection that is going to run the statement, so that another thread can interrupt
+    it; the call then raises ``duckdb.InterruptException``.
+    """
     _check_query(query)
     warehouse = open_warehouse(path, selected).pin()
     from statestore.connector.sql.sql_duckdb import run_on_duckdb
 
-    return run_on_duckdb(warehouse, query, allow_external_access)
+    return run_on_duckdb(warehouse, query, allow_external_access, started)
 
 
 def _check_query(query: object) -> None:

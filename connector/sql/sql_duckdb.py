@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -38,12 +38,21 @@ from statestore.formats.errors import InvalidInputError, NotFoundError, StateSto
 from statestore.formats.state_table import Query, StateTable
 
 
-def run_on_duckdb(warehouse: Warehouse, text: str, allow_external_access: bool) -> pa.Table:
-    """Run one statement; see `statestore.connector.sql.query.sql`."""
+def run_on_duckdb(
+    warehouse: Warehouse,
+    text: str,
+    allow_external_access: bool,
+    started: Callable[[duckdb.DuckDBPyConnection], None] | None = None,
+) -> pa.Table:
+    """Run one statement; see `statestore.connector.sql.query.sql`, and for ``started`` `answer` there."""
     if not allow_external_access and runs_shared(text):
         with contextlib.suppress(OwnInstanceNeeded), shared_cursor() as cursor:
+            if started is not None:
+                started(cursor)
             return _Run(warehouse, cursor, allow_external_access, shared=True).answer(text)
     with connect(allow_external_access) as connection:
+        if started is not None:
+            started(connection)
         return _Run(warehouse, connection, allow_external_access).answer(text)
 
 

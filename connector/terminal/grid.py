@@ -63,12 +63,17 @@ def widths_within(grid: Grid, width: int) -> list[int] | None:
     return [min(w, low) for w in widths]
 
 
-def blocks(grid: Grid, width: int | None) -> Iterator[str]:
-    """Yield each row as lines of name and value, cut to ``width`` if one is given."""
+def blocks(grid: Grid, width: int | None, fold: bool = False) -> Iterator[str]:
+    """Yield each row as lines of name and value, cut to ``width`` if one is given, or with ``fold`` continued below."""
     margin = max((cell_len(name) for name in grid.names), default=0) + 2
     for number, row in enumerate(grid.rows, 1):
         yield f"── {number} " + "─" * max((width or 40) - 5 - len(str(number)), 1)
         for name, text in zip(grid.names, row, strict=True):
             shown = NULL if text is None else text
-            line = name + " " * (margin - cell_len(name)) + shown
-            yield line if width is None else cut(line, width)
+            begun = name + " " * (margin - cell_len(name))
+            if width is None or not fold:
+                yield begun + shown if width is None else cut(begun + shown, width)
+                continue
+            for piece in chop_cells(shown, max(width - margin, LEAST)) or [""]:
+                yield begun + piece
+                begun = " " * margin

@@ -52,9 +52,15 @@ def show_table(table: pa.Table, *, as_json: bool, title: str | None = None, full
 def show_json(batches: Iterable[pa.RecordBatch]) -> None:
     """Print batches as JSON lines, as they arrive."""
     for batch in batches:
-        names = _unique(batch.schema.names)
-        for row in _rows(batch):
-            show_line(dict(zip(names, row, strict=True)))
+        for value in json_objects(batch):
+            print(json.dumps(value, ensure_ascii=False))
+
+
+def json_objects(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a batch in terms of JSON."""
+    names = _unique(batch.schema.names)
+    for row in _rows(batch):
+        yield plain(dict(zip(names, row, strict=True)))
 
 
 def show_line(value: Mapping[str, Any]) -> None:
@@ -95,7 +101,7 @@ def show_grid(grid: Grid, *, title: str | None = None, full: bool = False) -> No
     if width is not None and needed > width:
         widths = None if full else widths_within(shown, width)
         if widths is None:
-            _show_blocks(grid, width, title, full)
+            show_blocks(grid, None if full else width, title)
             return
         shown = cut_to(shown, widths)
     console = Console(width=max(needed, width or 0, 1), highlight=False)
@@ -117,14 +123,15 @@ def show_text(text: str) -> None:
     Console(width=terminal_width() or max(2 * len(text), 1), highlight=False).print(Text(printable(text)))
 
 
-def _show_blocks(grid: Grid, width: int, title: str | None, full: bool) -> None:
+def show_blocks(grid: Grid, width: int | None, title: str | None = None, *, fold: bool = False) -> None:
+    """Print each row as a block of lines, cut to ``width``, or with ``fold`` continued on further lines."""
     from rich.console import Console
     from rich.text import Text
 
     console = Console(highlight=False)
     if title:
         console.print(Text(title, style="italic"))
-    for line in blocks(grid, None if full else width):
+    for line in blocks(grid, width, fold):
         console.print(Text(line), soft_wrap=True)
 
 

@@ -100,7 +100,8 @@ def test_get_by_several_columns(run: Run, warehouse: Path) -> None:
 @pytest.mark.parametrize(("key", "options"), [("rice", ()), ("milk", ()), ("curry", ("--as-of", "999"))])
 def test_no_value_is_a_failure_without_output(run: Run, warehouse: Path, key: str, options: tuple[str, ...]) -> None:
     """A script can distinguish a missing key from a value by the exit code alone."""
-    assert run("get", warehouse, "prices", key, *options) == (1, "", "no value for this key in prices\n")
+    found = run("get", warehouse, "prices", key, *options)
+    assert (found.code, found.out, found.err.splitlines()[0]) == (1, "", "no value for this key in prices")
 
 
 def test_history_is_oldest_first(run: Run, warehouse: Path) -> None:

@@ -150,7 +150,7 @@ def test_scan_shows_the_columns_asked_for(warehouse: Path) -> None:
 
 def test_scan_stops_at_the_limit(warehouse: Path) -> None:
     found = run("scan", warehouse, "many", "--limit", "10", "--json")
-    assert len(found.rows) == 10 and found.err == "up to 2990 more rows; a greater --limit shows them\n"
+    assert len(found.rows) == 10 and found.err == "2990 more rows; --limit 3000 shows all\n"
     filtered = run("scan", warehouse, "many", "--where", "k % 2 = 0", "--limit", "10", "--json")
     assert len(filtered.rows) == 10 and filtered.err == "more rows; a greater --limit shows them\n"
     assert run("scan", warehouse, "many", "--limit", "3000", "--json").err == ""
@@ -169,6 +169,20 @@ def test_scan_stops_at_the_limit(warehouse: Path) -> None:
 )
 def test_history_of_a_range(warehouse: Path, options: tuple[str, ...], expected: list[float]) -> None:
     assert [row["price"] for row in run("history", warehouse, "prices", "curry", *options, "--json").rows] == expected
+
+
+def test_the_first_columns_of_a_key_mean_all_keys_that_begin_so(tmp_path: Path) -> None:
+    columns: dict[str, Any] = {"key": {"user": "string", "room": "int"}, "value": {"n": "bigint"}}
+    with statestore.connect(tmp_path).create_store("s", "session", retention="1 day", **columns) as sessions:
+        for number, user in enumerate(("u0", "u0", "u1")):
+            sessions.put((user, number), 1000, 2000 + number, number)
+            sessions.put((user, number), 5000, 6000, number)
+        sessions.commit()
+    for command in ("get", "history"):
+        found = run(command, tmp_path, "s", '{"user": "u0"}', "--json").rows
+        assert sorted((row["user"], row["room"]) for row in found) == [("u0", 0)] * 2 + [("u0", 1)] * 2
+    assert run("get", tmp_path, "s", '{"user": "u2"}').code == 1
+    assert run("get", tmp_path, "s", '{"room": 0}').code == 2
 
 
 @pytest.mark.parametrize(
@@ -248,11 +262,12 @@ def test_json_carries_what_the_table_shows(warehouse: Path, arguments: tuple[str
 
 def test_json_of_inspect_carries_what_the_table_shows(warehouse: Path) -> None:
     header, *body = cells(run("inspect", warehouse))
+    sizes = {"live": "bytes", "on disk": "disk_bytes"}
     rows = run("inspect", warehouse, "--json").rows
     for row, line in zip(rows, body, strict=True):
         for name, text in zip(header, line, strict=True):
-            value = row[name.replace(" ", "_")]
-            if name == "bytes":
+            value = row[sizes.get(name, name.replace(" ", "_"))]
+            if name in sizes:
                 assert text == human_bytes(value)
             elif name in ("key", "value"):
                 assert text == ", ".join(f"{column} {kind}" for column, kind in value.items())
@@ -294,21 +309,56 @@ def test_a_narrow_terminal_shows_blocks(warehouse: Path) -> None:
 # Inspect
 
 
-def test_inspect_keeps_a_row_for_each_store(warehouse: Path) -> None:
-    """A narrow terminal shows of each store what matters most."""
-    found = at_terminal(100, "inspect", warehouse)
+def test_scan_counts_only_rows_that_are_there(tmp_path: Path) -> None:
+    """Rows that later commits closed are stored, and are not left out by --limit."""
+    with statestore.connect(tmp_path).create_store("s", key={"k": "bigint"}, value={"v": "bigint"}) as store:
+        for version in range(5):
+            for key in range(4):
+                store.put(key, version, timestamp=10 * version)
+            store.commit()
+    for limit, said in ((3, "1 more rows; --limit 4 shows all\n"), (4, ""), (5, "")):
+        found = run("scan", tmp_path, "s", "--limit", str(limit), "--json")
+        assert (len(found.rows), found.err) == (min(limit, 4), said)
+    assert run("changes", tmp_path, "s", "--limit", "3", "--json").err == "more rows; a greater --limit shows them\n"
+
+
+@pytest.mark.parametrize("width", [60, 100, 150, 200])
+def test_inspect_always_shows_keys_and_values(warehouse: Path, width: int) -> None:
+    """Other columns give way first; without room for a table each store is a block with whole cells."""
+    found = at_terminal(width, "inspect", warehouse)
+    assert "…" not in found.out and max(map(len, found.out.splitlines())) <= width
+    if width <= 100:  # the health of one store is long
+        stores = [line.split()[1] for line in found.out.splitlines() if line.startswith("store ")]
+        assert stores == ["counts", "many", "prices"] and found.err == ""
+        assert "value        price double, note string" in found.out and "last commit" in found.out
+        return
     header, *body = cells(found)
-    assert header == ["store", "kind", "keys", "version", "to", "bytes", "health"]
-    assert [line[0] for line in body] == ["counts", "many", "prices"]
-    assert max(map(len, found.out.splitlines())) <= 100
-    assert found.err == "no room for key, value, from, retention, last_commit, writer; --full shows all\n"
-    full = at_terminal(100, "inspect", warehouse, "--full")
-    assert [line.split()[1] for line in full.out.splitlines() if line.startswith("store ")] == [
-        "counts",
-        "many",
-        "prices",
-    ]
-    assert "value        price double, note string" in full.out and full.err == ""
+    assert {"store", "key", "value", "on disk", "health"} <= set(header)
+    assert "key" in cells(at_terminal(80, "inspect", warehouse / "many"))[0]
+    texts = {text for line in body for text in line}
+    assert {"counts", "many", "prices", "item string", "price double, note string"} <= texts
+    hidden = {"writer", "last commit", "retention", "from", "kind", "version", "to", "live"} - set(header)
+    said = found.err.removeprefix("no room for ").split(";")[0].replace("_", " ")
+    assert set(said.split(", ") if said else ()) == hidden
+
+
+@pytest.mark.local_files
+def test_inspect_shows_what_lies_on_disk(tmp_path: Path) -> None:
+    """All files count: log, changelog, hot tier, and segments that wait for vacuum."""
+    catalog = statestore.connect(tmp_path)
+    columns: dict[str, Any] = {"key": {"k": "bigint"}, "value": {"v": "bigint"}}
+    for kind in ("versioned", "key_value"):
+        with catalog.create_store(kind, kind, **columns) as store:
+            for version in range(3):
+                for key in range(500):
+                    store.put(key, version, *([version] if kind == "versioned" else []))
+                store.commit()
+            store.compact(full=True)
+            store.put(1, 7, *([9] if kind == "versioned" else []))
+    for row in run("inspect", tmp_path, "--json").rows:
+        walked = sum(path.stat().st_size for path in (tmp_path / row["store"]).rglob("*") if path.is_file())
+        assert row["disk_bytes"] == walked > row["bytes"] > 0
+        assert human_bytes(walked) in run("inspect", tmp_path / row["store"]).out
 
 
 def test_keys_are_counted_as_a_scan_does(tmp_path: Path) -> None:

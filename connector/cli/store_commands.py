@@ -1,0 +1,105 @@
+"""Commands that make a store, put one value, and remove a store."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from statestore.connector.cli import arguments as args
+from statestore.connector.terminal.output import say
+
+NewStore = Annotated[str, typer.Argument(help="The name of the new store.", show_default=False)]
+Duration = str | None
+
+
+def create(
+    path: args.Path_,
+    store: NewStore,
+    key: Annotated[str, typer.Option("--key", help="Key columns with their types: item:string,shop:bigint.")],
+    value: Annotated[
+        str | None,
+        typer.Option("--value", help="Value columns with their types: price:double. A keyed store has none."),
+    ] = None,
+    kind: Annotated[
+        str, typer.Option("--kind", help="versioned, key_value, window, join_window, session or keyed.")
+    ] = "versioned",
+    history_retention: Annotated[
+        Duration, typer.Option("--history-retention", help="Of a versioned store: keep history so long (30 days).")
+    ] = None,
+    retention: Annotated[
+        Duration, typer.Option("--retention", help="Of windows and sessions: keep them so long (1 day).")
+    ] = None,
+    window_size: Annotated[
+        Duration, typer.Option("--window-size", help="Of a window store: from a window's start to its end.")
+    ] = None,
+    window_before: Annotated[
+        Duration, typer.Option("--window-before", help="Of a join-window store: how far before its own time.")
+    ] = None,
+    window_after: Annotated[
+        Duration, typer.Option("--window-after", help="Of a join-window store: how far after its own time.")
+    ] = None,
+    segment_interval: Annotated[
+        Duration, typer.Option("--segment-interval", help="Width of the segments that expire as a whole.")
+    ] = None,
+    serde: Annotated[str | None, typer.Option("--serde", help="natural (the default) or kafka.")] = None,
+    key_groups: Annotated[int | None, typer.Option("--key-groups", help="Parts that keys are hashed into.")] = None,
+) -> None:
+    """Create a store, and the warehouse where it does not exist."""
+    from statestore.connector.cli.writing import create_store
+
+    options = {
+        "history_retention": history_retention,
+        "retention": retention,
+        "window_size": window_size,
+        "window_before": window_before,
+        "window_after": window_after,
+        "segment_interval": segment_interval,
+        "serde": serde,
+        "key_groups": key_groups,
+    }
+    create_store(path, store, kind, key, value, {name: of for name, of in options.items() if of is not None})
+    say(f"created {store}, a {kind} store, in {path}")
+
+
+def put(
+    path: args.Path_,
+    store: args.Store,
+    key: args.Key,
+    value: Annotated[
+        str, typer.Argument(help="The value: its text for one column, JSON for several.", show_default=False)
+    ],
+    timestamp: Annotated[
+        str | None,
+        typer.Option("--timestamp", help="State time: ISO-8601 with a zone, or epoch milliseconds. Default: now."),
+    ] = None,
+) -> None:
+    """Put one value and commit it.
+
+    The key of a window or session has its times too, as in the output of `get`.
+    """
+    from statestore.connector.cli.writing import put_value, say_written
+
+    say_written(put_value(path, store, key, value, timestamp), store)
+
+
+def drop(
+    path: args.Path_,
+    store: args.Store,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Remove a store and everything in it, after a question."""
+    from statestore.connector.cli.writing import drop_store, existing
+
+    existing(path, store)
+    if not yes:
+        print(f"Remove {store} and all its history from {path}? [y/N] ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            say(f"{store} stays")
+            raise typer.Exit(1)
+    drop_store(path, store)
+    say(f"removed {store}")
+
+
+COMMANDS = (create, put, drop)

@@ -1,0 +1,144 @@
+"""Rows in data files: Parquet, Arrow IPC, CSV, TSV and JSON lines, written and read in batches."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from statestore.connector.terminal.output import json_objects
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import InvalidInputError, UnsupportedError
+from statestore.formats.places.disk_errors import disk_errors
+
+SUFFIXES = {
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".json": "json",
+}
+FORMATS = tuple(dict.fromkeys(SUFFIXES.values()))
+DELIMITERS = {"csv": ",", "tsv": "\t"}
+Write = Callable[[pa.RecordBatch], Any]
+
+
+def format_of(path: Path, given: str | None) -> str:
+    """Return the format of a file: the given one, or that of its suffix.
+
+    Raises InvalidInputError INVALID_OPTION if neither is known.
+    """
+    if given is None and path.suffix.lower() in SUFFIXES:
+        return SUFFIXES[path.suffix.lower()]
+    if given in FORMATS:
+        return str(given)
+    found = f"--format is {given}" if given is not None else f"{path} has no suffix of a known format"
+    raise InvalidInputError(ErrorCode.INVALID_OPTION, f"{found}; expected --format {', '.join(FORMATS)}")
+
+
+def write_file(path: Path, form: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
+    """Write batches to a file, which appears when all of them are in it, and return the number of rows.
+
+    Raises UnsupportedError UNSUPPORTED_TYPE for a column that the format cannot hold, StorageError.
+    """
+    temporary = path.parent / f".{path.name}.{os.getpid()}.tmp"
+    rows = 0
+    try:
+        with disk_errors("write", path):
+            with _writer(temporary, form, schema) as write:
+                for batch in batches:
+                    write(batch)
+                    rows += batch.num_rows
+            temporary.replace(path)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise UnsupportedError(
+            ErrorCode.UNSUPPORTED_TYPE, f"{path}: {error}; {form} cannot hold a column, so take another format"
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+    return rows
+
+
+@contextlib.contextmanager
+def _writer(path: Path, form: str, schema: pa.Schema) -> Iterator[Write]:
+    if form == "parquet":
+        import pyarrow.parquet as pq
+
+        with pq.ParquetWriter(path, schema) as parquet:
+            yield parquet.write_batch
+    elif form == "arrow":
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as arrow:
+            yield arrow.write_batch
+    elif form == "json":
+        with path.open("w", encoding="utf-8") as lines:
+            yield lambda batch: lines.writelines(f"{json.dumps(o, ensure_ascii=False)}\n" for o in json_objects(batch))
+    else:
+        import pyarrow.csv as pc
+
+        with pc.CSVWriter(path, schema, write_options=pc.WriteOptions(delimiter=DELIMITERS[form])) as csv:
+            yield csv.write_batch
+
+
+def read_file(path: Path, form: str, types: pa.Schema) -> pa.RecordBatchReader:
+    """Open a file for reading in batches. ``types`` are those of columns whose format does not say them.
+
+    Raises InvalidInputError WRONG_INPUT for a file of another format.
+    """
+    try:
+        return _reader(path, form, types)
+    except pa.ArrowInvalid as error:
+        raise wrong_file(path, form, error) from error
+
+
+def _with_texts(path: Path, types: pa.Schema) -> pa.Schema:
+    """Return the types with further columns of texts in a JSON file as texts, which Arrow would take for times and
+    drop their zone."""
+    with path.open(encoding="utf-8") as lines:
+        try:
+            first = json.loads(lines.readline())
+        except ValueError:
+            return types  # Arrow reports where the error is
+    texts = [name for name, value in first.items() if isinstance(value, str)] if isinstance(first, dict) else []
+    return pa.schema([*types, *(pa.field(name, pa.string()) for name in texts if name not in types.names)])
+
+
+def wrong_file(path: Path, form: str, error: Exception) -> InvalidInputError:
+    """Return the error for a file whose content is not what its format and the store's columns say."""
+    return InvalidInputError(ErrorCode.WRONG_INPUT, f"{path} cannot be read as {form}: {error}")
+
+
+def _reader(path: Path, form: str, types: pa.Schema) -> pa.RecordBatchReader:
+    if form == "parquet":
+        import pyarrow.parquet as pq
+
+        parquet = pq.ParquetFile(path)
+        return pa.RecordBatchReader.from_batches(parquet.schema_arrow, parquet.iter_batches())
+    if form == "arrow":
+        arrow = pa.ipc.open_file(pa.memory_map(str(path)))
+        batches = (arrow.get_batch(number) for number in range(arrow.num_record_batches))
+        return pa.RecordBatchReader.from_batches(arrow.schema, batches)
+    if form == "json":
+        import pyarrow.json as pj
+
+        return pj.open_json(path, parse_options=pj.ParseOptions(explicit_schema=_with_texts(path, types)))
+    import pyarrow.csv as pc
+
+    return pc.open_csv(
+        path,
+        parse_options=pc.ParseOptions(delimiter=DELIMITERS[form], newlines_in_values=True),
+        convert_options=pc.ConvertOptions(
+            column_types={field.name: field.type for field in types},
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
