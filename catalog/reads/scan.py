@@ -14,7 +14,7 @@ import numpy as np
 
 from statestore.catalog.log.leases import Lease
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.fetching import BlockRows, fetch_searched
+from statestore.catalog.reads.fetching import BlockRows, fetch_searched, has_short_batches
 from statestore.catalog.reads.pieces.block_statistics import LATE_ADDED, SEGMENT
 from statestore.catalog.reads.pieces.carried_closures import OpenMarks
 from statestore.catalog.reads.row_ends import (
@@ -123,8 +123,14 @@ def plan(files: SegmentFiles, log_state: LogState, window: TimeRange, filters: t
 def _searched(
     log_state: LogState, window: TimeRange, blocks: list[list[int]]
 ) -> tuple[list[BlockRows], list[SegmentWithClosures]]:
-    """Return the blocks into which a plan has to look, as their rows, and the segments whose closures it needs."""
+    """Return the blocks into which a plan has to look, as their rows, and the segments whose closures it needs.
+
+    Among the blocks are the others of the window in compressed segments of which a plan fetches some rows anyway, so
+    that the read, which needs them next, need not fetch them after these.
+    """
     searched: list[BlockRows] = []
+    whole: list[tuple[int, BlockRows]] = []
+    opened: set[int] = set()
     closed: dict[int, SegmentWithClosures] = {}
     for number, first, rows, _, latest_start, *_ in blocks:
         meta = log_state.segments[number]
@@ -133,6 +139,10 @@ def _searched(
             closed[number] = segment
         if latest_start > window.high:
             searched.append((segment, first, first + rows))
+            opened.add(number)
+        elif has_short_batches(meta):
+            whole.append((number, (segment, first, first + rows)))
+    searched += [block for number, block in whole if number in opened]
     return searched, list(closed.values())
 
 

@@ -54,7 +54,7 @@ def _rewrite(
     rows, beliefs = fold(files, log_state, inputs, range(len(segments)))
     number, place = np.full(len(rows), -1, np.int32), np.full(len(rows), -1, np.int32)
     output = Output(files, log_state, rewrite.new, inputs, segments[0].meta.tombstone)
-    for role, blocks, cold in outputs(rows, rewriting, live, rules):
+    for role, blocks, cold in outputs(rows, rewriting, live, rules, by_starts=not files.is_local):
         begin = 0
         for block in blocks:
             number[block] = len(rewrite.new.segments)
@@ -98,9 +98,12 @@ def _rewrite_beliefs(
 
 
 def outputs(
-    rows: FoldedRows, rewriting: Rewriting, live: int, rules: Rules
+    rows: FoldedRows, rewriting: Rewriting, live: int, rules: Rules, by_starts: bool
 ) -> Iterator[tuple[Role, list[Numbers], bool]]:
-    """Yield (role, blocks of positions in ``rows``, whether to compress) of each segment to write."""
+    """Yield (role, blocks of positions in ``rows``, whether to compress) of each segment to write.
+
+    ``by_starts``: blocks of ended rows are cut by their starts, too, which pays in an object store (`_by_starts`).
+    """
     per_row = max(v.meta.file.bytes / v.meta.rows for v in rewriting.segments)
     if rewriting.mixed:
         if len(rows):
@@ -120,6 +123,8 @@ def outputs(
     for span in _windows(rows.end, ordered, rewriting.window):
         for file in _parts(span, rules.file_rows):
             blocks = _parts(file, block_rows)
+            if by_starts:
+                blocks = _by_starts(rows.start, blocks, rules)
             yield "closed", [block[in_order(rows.start[block])] for block in blocks], rewriting.cold
 
 
@@ -129,6 +134,30 @@ def _windows(ends: Ints, ordered: Numbers, window: tuple[int, int] | None) -> li
     low = int(np.searchsorted(ends[ordered], window[0], "left"))
     high = int(np.searchsorted(ends[ordered], window[1], "right"))
     return [span for span in np.split(ordered, [low, high]) if len(span)]
+
+
+def _by_starts(starts: Ints, blocks: list[Numbers], rules: Rules) -> list[Numbers]:
+    """Return the rows of blocks, which ascend by their ends, in blocks of rows that also started at about one time.
+
+    Those that started first come first, and among them those that ended first. So a read as of an old moment finds
+    what it needs of many blocks in one place, and the rows of a key stay in order.
+    """
+    rows = np.concatenate(blocks)
+    slices = -(-len(blocks) // rules.slice_blocks)
+    bounds = np.sort(starts[rows])[[len(rows) * number // slices for number in range(1, slices)]]
+    slice_of = [np.searchsorted(bounds, starts[block], "right") for block in blocks]
+    least = max(len(rows) // len(blocks) // 4, 1)
+    found: list[Numbers] = []
+    for number in range(slices):
+        joined = np.empty(0, np.int32)
+        for block, part in zip(blocks, slice_of, strict=True):
+            joined = np.concatenate([joined, block[part == number]])
+            if len(joined) >= least:
+                found.append(joined)
+                joined = joined[:0]
+        if len(joined):
+            found.append(joined)
+    return found
 
 
 def _parts(rows: Numbers, limit: float) -> list[Numbers]:

@@ -144,7 +144,9 @@ class _RangeTask:
         """Write the rows that stay, and where they went."""
         live = int(np.count_nonzero(rows.end == OPEN))
         new, place = np.full(len(rows), GONE, np.int32), np.full(len(rows), GONE, np.int32)
-        for role, blocks, cold in outputs(rows, Rewriting(segments, cold=True), live, self._rules):
+        for role, blocks, cold in outputs(
+            rows, Rewriting(segments, cold=True), live, self._rules, by_starts=not self._files.is_local
+        ):
             number, begin = len(self._new.segments), 0
             write_output(output, rows, role, blocks, cold)
             for block in blocks:

@@ -1,0 +1,106 @@
+"""In an object store, blocks of ended rows are cut by their starts, too, so that an old moment is in one place."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from support.object_stores.doubles import memory_location
+from support.object_stores.request_record import recorded
+
+from statestore.catalog.catalog import Catalog
+from statestore.catalog.reads import fetching, segment_files
+from statestore.catalog.upkeep import compaction_rules
+from statestore.catalog.upkeep.closure_folding import Numbers
+from statestore.catalog.upkeep.compaction import _by_starts
+from statestore.catalog.upkeep.compaction_rules import Rules
+from statestore.formats.kernels.arrays import Ints
+
+KEYS, COMMITS = 5_000, 16
+
+
+def versions(rows: int, keys: int) -> tuple[Ints, Ints, Ints]:
+    """Return key, start and end of ended versions; some end at their own start, where another one begins."""
+    random = np.random.default_rng(5)
+    key = random.integers(0, keys, rows)
+    start = np.sort(random.integers(0, rows // 2, rows))
+    order = np.lexsort((start, key))
+    key, start = key[order], start[order]
+    ended = np.flatnonzero(key[1:] == key[:-1])
+    return key[ended], start[ended], start[ended + 1]
+
+
+@pytest.mark.parametrize(("rows", "count"), [(40_000, 24), (3_000, 300), (20, 12), (9, 1), (1, 1)])
+def test_blocks_by_starts_keep_all_rows_and_the_order_of_each_key(rows: int, count: int) -> None:
+    key, start, end = versions(2 * rows, rows // 4 + 1)
+    ends_first = np.argsort(end, kind="stable").astype(np.int32)
+    blocks = [block for block in np.array_split(ends_first, count) if len(block)]
+    found = _by_starts(start, blocks, Rules())
+    assert all(len(block) for block in found)
+    assert len(found) <= 4 * len(blocks) + 1
+    placed = np.concatenate(found)
+    assert np.array_equal(np.sort(placed), np.sort(ends_first))
+    place = np.empty(len(placed), np.int64)
+    place[placed] = np.arange(len(placed))
+    block_of = np.repeat(np.arange(len(found)), [len(block) for block in found])[place]
+    same = key[1:] == key[:-1]  # rows are sorted by key and start
+    assert (block_of[1:][same] >= block_of[:-1][same]).all()
+
+
+def test_an_old_moment_is_in_few_places() -> None:
+    _, start, end = versions(80_000, 10_000)
+    blocks = np.array_split(np.argsort(end, kind="stable").astype(np.int32), 24)
+    moment = int(np.quantile(start, 0.24))
+
+    def cost(blocks: Sequence[Numbers]) -> tuple[int, int]:
+        """Return the ranges of rows and the rows of whole batches that a read as of the moment needs."""
+        ranges, rows, at, behind = 0, 0, 0, -1
+        for block in blocks:
+            if end[block].max() > moment and start[block].min() <= moment:
+                begun = int((start[block] <= moment).sum())
+                needed = min(-(-begun // 256) * 256, len(block))
+                ranges, rows, behind = ranges + (at != behind), rows + needed, at + needed
+            at += len(block)
+        return ranges, rows
+
+    (before, rows_before), (after, rows_after) = cost(blocks), cost(_by_starts(start, blocks, Rules()))
+    assert after <= before // 2
+    assert rows_after < rows_before
+
+
+def test_whole_blocks_come_with_those_that_a_moment_cuts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching, "SMALL_FILE_BYTES", 0)
+    monkeypatch.setattr(compaction_rules, "DEFAULT", Rules(block_rows=4_096))
+    monkeypatch.setenv("STATESTORE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("STATESTORE_LOCAL", str(tmp_path / "local"))
+    catalog = Catalog(memory_location())
+    catalog.create_store("prices", key={"item": "bigint"}, value={"price": "double", "note": "string"}).close()
+    random = np.random.default_rng(7)
+    expected: dict[int, float] = {}
+    with catalog.open_store("prices", auto_compact=False) as store:
+        for commit in range(COMMITS):
+            keys = random.permutation(KEYS)[: KEYS // 2 + 500]
+            numbers = random.random(len(keys))
+            notes = [random.bytes(40).hex() for _ in numbers]
+            times = commit * KEYS + np.arange(len(keys))
+            store.put_all(pa.table({"item": keys, "price": numbers, "note": notes, "timestamp": times}))
+            store.commit()
+            if commit <= COMMITS // 2:
+                expected.update(zip(keys.tolist(), numbers.tolist(), strict=True))
+        store.compact(full=True)
+        (closed,) = [m for m in store.table.files().log_state().segments if m.role == "closed"]
+    assert closed.file.tail_checksum  # it has a page table
+    ends = [block.min_valid_to for block in closed.blocks]
+    assert ends != sorted(ends)  # there are slices of starts
+    monkeypatch.setenv("STATESTORE_CACHE", str(tmp_path / "other"))
+    segment_files._shared.clear()
+    gc.collect()
+    with catalog.open_store("prices", read_only=True) as store, recorded(0.05) as record:
+        record.clear()
+        answer = store.scan(as_of=(COMMITS // 2 + 1) * KEYS - 1, columns=["item", "price"]).read_all()
+        assert dict(zip(answer["item"].to_pylist(), answer["price"].to_pylist(), strict=True)) == expected
+        assert record.rounds <= 3, str(record)  # the ends of the files, then all batches of closed rows, then others
