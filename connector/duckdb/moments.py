@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import duckdb
 import pyarrow as pa
 from duckdb._sources.nodes import Binary, Col, Lit, Node
+from duckdb.func import FunctionNullHandling
 
 from statestore.connector.duckdb.kept_rows import MARKS
 from statestore.connector.duckdb.reading import PIN_COLUMN, Reading
@@ -130,7 +131,9 @@ def create_macros(connection: duckdb.DuckDBPyConnection, tables: dict[str, State
 
     for macro, function, kind in (("as_of", at_time, "VARCHAR"), ("at_version", at_number, "BIGINT")):
         called = f"__statestore_{macro}"
-        connection.create_function(called, function, ["VARCHAR", kind], "VARCHAR", null_handling="special")
+        connection.create_function(
+            called, function, ["VARCHAR", kind], "VARCHAR", null_handling=FunctionNullHandling.SPECIAL
+        )
         value = "m::VARCHAR" if kind == "VARCHAR" else "m"
         connection.execute(f"CREATE MACRO {macro}(t, m) AS TABLE FROM query({called}(t, {value}))")
         for name in tables:
