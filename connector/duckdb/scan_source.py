@@ -37,6 +37,11 @@ class ScanSource(ArrowScanSource):
         keys = {reading.source_name(name) for name in reading.table.key_columns}
         self._keys = pa.schema([field for field in self._schema if field.name in keys])
 
+    @property
+    def reading(self) -> Reading:
+        """The reading whose rows these are."""
+        return self._reading
+
     def __arrow_c_schema__(self) -> object:
         return self._schema.__arrow_c_schema__()
 
