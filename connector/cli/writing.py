@@ -13,8 +13,8 @@ import typer
 
 from statestore.catalog.catalog import Catalog, connect
 from statestore.catalog.warehouse import open_warehouse
-from statestore.connector.key_text import cells_of
 from statestore.connector.files.data_files import read_file, wrong_file
+from statestore.connector.key_text import cells_of
 from statestore.connector.terminal.output import say
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, UnsupportedError

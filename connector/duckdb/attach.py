@@ -11,7 +11,7 @@ import duckdb
 from statestore.catalog.describe.metadata_table import TABLES
 from statestore.catalog.store_tables import metadata_of
 from statestore.catalog.warehouse import Warehouse, open_warehouse
-from statestore.connector.duckdb.relation import ScanSource, create_view
+from statestore.connector.duckdb.relation import HAS_SOURCES, create_view
 from statestore.connector.identifiers import quoted
 from statestore.formats.engine_arguments import engine_options_of
 from statestore.formats.error_codes import ErrorCode
@@ -52,7 +52,7 @@ def attach(
         for suffix in TABLES:  # these describe the store, not its state at a moment
             create_view(connection, f"{name}${suffix}", metadata_of(table, suffix), Query())
     create_schemas(connection, warehouse)
-    if ScanSource is not None and moment is None and version is None:
+    if HAS_SOURCES and moment is None and version is None:
         from statestore.connector.duckdb.moments import create_macros
 
         create_macros(connection, tables)

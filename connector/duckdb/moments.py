@@ -11,7 +11,8 @@ import contextlib
 import itertools
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -30,6 +31,7 @@ from statestore.formats.values.times import to_us
 MOMENT_COLUMN = "__moment"
 SCHEMA = "__statestore"
 KEPT_READINGS = 256
+INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 
 
 @dataclass(eq=False)
@@ -115,11 +117,11 @@ def create_macros(connection: duckdb.DuckDBPyConnection, tables: dict[str, State
     texts = _Texts(asked)
     for macro in MACROS:
         called = f"__statestore_{macro.name}"
-        kinds = ["VARCHAR", *(kind for _, kind, _ in macro.parameters)]
+        kinds: list[Any] = ["VARCHAR", *(kind for _, kind, _ in macro.parameters)]
         function = getattr(texts, macro.name)
         connection.create_function(called, function, kinds, "VARCHAR", null_handling=FunctionNullHandling.SPECIAL)
         declared = ", ".join(f"{name} := NULL" if optional else name for name, _, optional in macro.parameters)
-        given = ", ".join(f"{name}::{kind}" for name, kind, _ in macro.parameters)
+        given = ", ".join(_cast(name, kind) for name, kind, _ in macro.parameters)
         after = ", " if declared else ""
         connection.execute(
             f"CREATE MACRO {macro.name}(table_name{after}{declared}) AS TABLE "
@@ -131,6 +133,13 @@ def create_macros(connection: duckdb.DuckDBPyConnection, tables: dict[str, State
                 f"CREATE MACRO {quoted(f'{name}_{macro.name}')}({declared}) AS TABLE "
                 f"FROM query({called}({literal}, {given}))"
             )
+
+
+def _cast(name: str, kind: str) -> str:
+    """Return an argument as the function takes it: numbers are milliseconds, which text of four digits is not."""
+    if kind != "VARCHAR":
+        return f"{name}::{kind}"
+    return f"CASE WHEN typeof({name}) IN {INTEGERS} THEN {name}::VARCHAR || 'ms' ELSE {name}::VARCHAR END"
 
 
 @dataclass(frozen=True)
@@ -175,12 +184,13 @@ class _Texts:
         return self._text(name, Query(version=version))
 
     def history(self, name: str | None, start: str | None, end: str | None, version: int | None) -> str:
-        times = {"start_time": _time(start, "start_time"), "end_time": _time(end, "end_time")}
-        return self._text(name, Query(mode="history", version=version, **times))
+        first, last = _time(start, "start_time"), _time(end, "end_time")
+        return self._text(name, Query(mode="history", version=version, start_time=first, end_time=last))
 
     def changes(self, name: str | None, first: int | None, last: int | None, start: str | None, end: str | None) -> str:
-        times = {"start_time": _time(start, "start_time"), "end_time": _time(end, "end_time")}
-        return self._text(name, Query(mode="changes", start_version=first, end_version=last, **times))
+        query = Query(mode="changes", start_version=first, end_version=last)
+        times = _time(start, "start_time"), _time(end, "end_time")
+        return self._text(name, replace(query, start_time=times[0], end_time=times[1]))
 
     def versions(self, name: str | None) -> str:
         self._moments(name, "state")

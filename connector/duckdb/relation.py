@@ -24,6 +24,8 @@ try:
     from statestore.connector.duckdb.scan_source import ScanSource
 except ImportError:  # DuckDB 1
     ScanSource = None  # type: ignore[misc,assignment]
+HAS_SOURCES = ScanSource is not None
+"""Whether DuckDB tells a source which filters it has, from release 2 on."""
 
 
 def create_view(

@@ -31,7 +31,8 @@ p.soft { margin: 2px 0 16px; overflow-wrap: anywhere; }
 .card, .panel, .scroll { background: var(--card); border: 1px solid var(--line); border-radius: 10px; }
 .card { padding: 12px 18px; min-width: 130px; }
 .card b { display: block; font-size: 22px; font-weight: 650; }
-.grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(400px, 100%), 1fr)); gap: 16px; }
+.grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(400px, 100%), 1fr)); gap: 16px;
+  align-items: start; }
 .panel { padding: 14px 16px; min-width: 0; break-inside: avoid; }
 .panel p { margin: 0 0 8px; font-size: 13px; }
 .wide { grid-column: 1 / -1; }
@@ -41,6 +42,7 @@ table { border-collapse: collapse; width: 100%; font-size: 14px; }
 th { text-align: left; font-weight: 600; color: var(--soft); white-space: nowrap; }
 th, td { padding: 8px 12px; border-bottom: 1px solid var(--line); vertical-align: top; }
 td { overflow-wrap: break-word; max-width: 260px; }
+td:last-child { min-width: 140px; }
 td:nth-child(2), td:nth-child(8), td:nth-child(9), td:nth-child(10) { white-space: nowrap; }
 tr:last-child td { border-bottom: 0; }
 td.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }

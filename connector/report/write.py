@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +154,9 @@ def _found(warehouse: Warehouse, names: Sequence[str], key: str) -> dict[str, tu
     return found
 
 
+@cache
 def _bundle() -> str:
+    """Return the scripts of Vega, which take seconds to put together."""
     try:
         import vl_convert
     except ImportError:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
+from support.checkpoints.spark_state_fixtures import checkpoint_path
+from support.flink.fixtures import fixture
 
 from statestore.catalog.catalog import connect
+from statestore.catalog.warehouse import inspect
 from statestore.connector.duckdb.attach import attach
 
 
@@ -52,6 +58,8 @@ def test_parameters_and_joins_of_two_moments(attached: duckdb.DuckDBPyConnection
     for version, rows in ((1, OLD), (2, NEW), (1, OLD)):
         text = "SELECT item, price FROM prices_at_version(?) ORDER BY item"
         assert attached.execute(text, [version]).fetchall() == rows
+    for moment in ("1970-01-01T00:00:03Z", 3000, datetime.fromtimestamp(3, UTC)):
+        assert attached.execute("SELECT item, price FROM prices_as_of(?)", [moment]).fetchall() == OLD
     attached.execute("PREPARE p AS SELECT item, price FROM prices_at_version($1) ORDER BY item")
     assert attached.execute("EXECUTE p(1)").fetchall() == OLD
     assert attached.execute("EXECUTE p(2)").fetchall() == NEW
@@ -75,3 +83,87 @@ def test_parameters_and_joins_of_two_moments(attached: duckdb.DuckDBPyConnection
 def test_a_moment_that_cannot_be_read_is_an_error(attached: duckdb.DuckDBPyConnection, source: str, said: str) -> None:
     with pytest.raises(duckdb.Error, match=said):
         attached.sql(f"SELECT * FROM {source} WHERE {'true' if source.startswith('__') else 'false'}").fetchall()
+
+
+def test_history_changes_and_versions(attached: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    table = inspect(str(tmp_path)).table("prices")
+    for macro, rows in [
+        ("history('prices')", table.history()),
+        ("history('PRICES', version := 1)", table.history(version=1)),
+        ("history('prices', start_time := '1970-01-01T00:00:06Z')", table.history(start_time=6000)),
+        ("history('prices', end_time := to_timestamp(3))", table.history(end_time=3000)),
+        ("changes('prices')", table.changes()),
+        ("changes('prices', start_version := 2, end_version := 2)", table.changes(start_version=2, end_version=2)),
+        ("changes('prices', start_time := 6000)", table.changes(start_time=6000)),
+        ("as_of('prices', '1970-01-01T00:00:09Z', version := 1)", table.scan(as_of=9000, version=1)),
+        ("prices_as_of('1970-01-01T00:00:09Z', version := 1)", table.scan(as_of=9000, version=1)),
+    ]:
+        found = attached.sql(f"FROM {macro}").to_arrow_table()
+        assert found.column_names == rows.schema.names, macro
+        assert counted(found.to_pylist()) == counted(rows.read_all().to_pylist()), macro
+    (versions,) = attached.sql("SELECT list(version ORDER BY version) FROM versions('prices')").fetchall()
+    assert versions == ([0, 1, 2],)
+    joined = "SELECT count(*) FROM history('prices') a JOIN changes('prices') b USING (item) WHERE a.price > 8"
+    assert attached.sql(joined).fetchall() == [(3,)]
+
+
+def counted(rows: list[dict[str, Any]]) -> Counter[str]:
+    return Counter(map(repr, rows))
+
+
+def test_new_commits_and_moments_that_leave(attached: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    """A moment reads the newest version of it, and one that an expiry took is an error."""
+    text = "SELECT item, price FROM prices_as_of('1970-01-01T00:00:03Z')"
+    attached.execute(f"PREPARE p AS {text}")
+    with connect(str(tmp_path)).open_store("prices") as store:
+        store.put("late", 1.0, timestamp=2000)
+        store.commit()
+        for found in (attached.sql(text), attached.execute("EXECUTE p")):
+            assert sorted(found.fetchall()) == [*OLD, ("late", 1.0)]
+        store.expire(before=4000)
+    for query in (text, "EXECUTE p"):
+        with pytest.raises(duckdb.Error, match="TIME_NOT_KEPT"):
+            attached.execute(query).fetchall()
+
+
+def test_two_hundred_moments_in_one_query(attached: duckdb.DuckDBPyConnection) -> None:
+    text = " UNION ALL ".join(f"SELECT * FROM prices_as_of({second * 1000})" for second in range(200))
+    ((count,),) = attached.sql(f"SELECT count(*) FROM ({text})").fetchall()
+    assert count == 200 + 194
+
+
+@pytest.mark.parametrize("name", ["spark4.3.0-agg__rkcl", "spark4.3.0-join__hdfs", "flink"])
+def test_states_of_engines(name: str) -> None:
+    path = fixture("rocksdb") if name == "flink" else checkpoint_path(name)
+    connection = attach(str(path))
+    for shown in inspect(path).tables()[:3]:
+        table = inspect(path).table(shown)
+        version = table.versions()["version"].to_pylist()[-2]
+        for macro, rows in [
+            (f"at_version('{shown}', {version})", table.scan(version=version)),
+            (f"history('{shown}')", table.history()),
+            (f"changes('{shown}')", table.changes()),
+        ]:
+            assert len(connection.sql(f"FROM {macro}").fetchall()) == rows.read_all().num_rows, macro
+        expected = table.scan(version=version, columns=list(table.schema.names[:1])).read_all().num_rows
+        assert connection.sql(f'SELECT count(*) FROM "{shown}_at_version"({version})').fetchall() == [(expected,)]
+
+
+def test_keyed_states_and_stores_with_the_names_of_macros(tmp_path: Path) -> None:
+    catalog = connect(str(tmp_path))
+    for name in ("history", "as_of", "changes"):
+        with catalog.create_store(name, key={"item": "string"}, value={"price": "double"}) as store:
+            store.put("curry", 8.0, timestamp=0)
+            store.commit()
+    with catalog.create_store("sessions", kind="keyed", key={"user": "string"}) as keyed, keyed.backend() as backend:
+        clicks = backend.value_state("clicks", "bigint")
+        for number in range(3):
+            backend.set_current_key("ada")
+            clicks.update(number)
+            keyed.commit([backend.snapshot("full").result()])
+    connection = attach(str(tmp_path))
+    assert connection.sql("SELECT item FROM history").fetchall() == [("curry",)]
+    assert connection.sql("SELECT item, price FROM history('history')").fetchall() == OLD
+    assert connection.sql("SELECT item, price FROM as_of_as_of(now())").fetchall() == OLD
+    assert connection.sql('SELECT value FROM "sessions.clicks_at_version"(2)').fetchall() == [(1,)]
+    assert len(connection.sql("FROM history('sessions.clicks')").fetchall()) == 3
