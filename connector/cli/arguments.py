@@ -65,6 +65,10 @@ Path_ = Annotated[
     ),
 ]
 Store = Annotated[str, _argument("The store's name.", autocompletion=complete_store)]
+OnlyStore = Annotated[
+    str | None,
+    _argument("The store's name; may be left out where there is one.", autocompletion=complete_store),
+]
 AnyStore = Annotated[str | None, _argument("One store (all of them if left out).", autocompletion=complete_store)]
 Key = Annotated[str, _argument('The key: its text for one column, JSON ({"a": 1, "b": "x"}) for several.')]
 KeyOrPrefix = Annotated[

@@ -22,7 +22,8 @@ Format = Annotated[
 
 def export(
     path: args.Path_,
-    store: args.Store,
+    store: args.OnlyStore = None,
+    *,
     out: Annotated[Path, typer.Option("-o", "--out", help="The file to write; one that exists is replaced.")],
     form: Format = None,
     as_of: args.AsOf = None,
@@ -38,7 +39,7 @@ def export(
     Rows are written in batches, and the file appears when it is whole.
     """
     from statestore.catalog.warehouse import open_warehouse
-    from statestore.connector.cli.reading import column_names, moment, passing, say_seconds
+    from statestore.connector.cli.reading import column_names, moment, named, passing, say_seconds
     from statestore.connector.files.data_files import format_of, write_file
     from statestore.formats.state_table import Query
 
@@ -49,8 +50,8 @@ def export(
             "--history, --changes and --as-of exclude each other, and --changes goes with no --version; give one",
         )
     warehouse = open_warehouse(path, selected).pin()
-    table = warehouse.open(store)
-    say_seconds(warehouse, store, {"--as-of": as_of})
+    table = warehouse.open(name := named(warehouse, store))
+    say_seconds(warehouse, name, {"--as-of": as_of})
     query = Query(
         mode="history" if history else "changes" if changes else "state",
         columns=column_names(columns),

@@ -182,7 +182,7 @@ def history(
 
 def scan(
     path: args.Path_,
-    store: args.Store,
+    store: args.OnlyStore = None,
     as_of: args.AsOf = None,
     version: args.Version = None,
     columns: args.Columns = None,
@@ -195,14 +195,14 @@ def scan(
 ) -> None:
     """Print the rows of a store, now or as of a moment, in no particular order; reading stops at --limit."""
     from statestore.catalog.warehouse import open_warehouse
-    from statestore.connector.cli.reading import column_names, moment, say_seconds, scan_rows, where_rows
+    from statestore.connector.cli.reading import column_names, moment, named, say_seconds, scan_rows, where_rows
     from statestore.connector.terminal.forms import form_of, show_rows
     from statestore.formats.state_table import Query
 
     chosen = form_of(form, as_json)
     warehouse = open_warehouse(path, selected).pin()
-    table = warehouse.open(store)
-    say_seconds(warehouse, store, {"--as-of": as_of})
+    table = warehouse.open(name := named(warehouse, store))
+    say_seconds(warehouse, name, {"--as-of": as_of})
     query = Query(columns=column_names(columns), as_of=moment(as_of, "--as-of"), version=version)
     rows = scan_rows(table, query, limit) if where is None else where_rows(path, selected, table, query, where, limit)
     show_rows(rows.schema, rows.batches(), chosen, full=full)
@@ -211,7 +211,8 @@ def scan(
 
 def diff(
     path: args.Path_,
-    store: args.Store,
+    store: args.OnlyStore = None,
+    *,
     start: Annotated[str, typer.Option("--from", help=f"Before: {POINT}, or both as 12@TIME.")],
     end: Annotated[
         str, typer.Option("--to", help="After: in the same forms; an earlier point shows the reverse.")
@@ -229,9 +230,10 @@ def diff(
     from statestore.catalog.reads.difference import difference
     from statestore.catalog.warehouse import open_warehouse
     from statestore.connector.cli.differences import as_grid, first_and_counts, objects
-    from statestore.connector.cli.reading import column_names, point
+    from statestore.connector.cli.reading import column_names, named, point
 
-    table = open_warehouse(path, selected).pin().open(store)
+    warehouse = open_warehouse(path, selected).pin()
+    table = warehouse.open(named(warehouse, store))
     reader = difference(table, point(start, "--from"), point(end, "--to"), column_names(columns))
     shown, counts = first_and_counts(reader, limit)
     if as_json:
@@ -277,7 +279,7 @@ def compare(
 
 def changes(
     path: args.Path_,
-    store: args.Store,
+    store: args.OnlyStore = None,
     start: Annotated[str | None, typer.Option("--from", help=f"First, inclusive: {POINT}.")] = None,
     end: Annotated[str | None, typer.Option("--to", help="Last, inclusive: in the same forms.")] = None,
     columns: args.Columns = None,
@@ -289,11 +291,12 @@ def changes(
 ) -> None:
     """Print the change feed: every insert, update and delete in a range of versions or of state times."""
     from statestore.catalog.warehouse import open_warehouse
-    from statestore.connector.cli.reading import change_range, column_names, scan_rows
+    from statestore.connector.cli.reading import change_range, column_names, named, scan_rows
     from statestore.connector.terminal.forms import form_of, show_rows
 
     chosen = form_of(form, as_json)
-    table = open_warehouse(path, selected).pin().open(store)
+    warehouse = open_warehouse(path, selected).pin()
+    table = warehouse.open(named(warehouse, store))
     rows = scan_rows(table, change_range(table, start, end, column_names(columns)), limit)
     show_rows(rows.schema, rows.batches(), chosen, full=full)
     _say_rest(rows)
@@ -301,7 +304,7 @@ def changes(
 
 def versions(
     path: args.Path_,
-    store: args.Store,
+    store: args.OnlyStore = None,
     limit: args.Limit = 1000,
     as_json: args.Json = False,
     form: args.Form = None,
@@ -309,11 +312,13 @@ def versions(
     selected: Selected = NONE,
 ) -> None:
     """Print the store's commits, newest first: time, writer, rows, bytes."""
-    from statestore.connector.cli.reading import read_table
+    from statestore.catalog.warehouse import open_warehouse
+    from statestore.connector.cli.reading import named, read_table
     from statestore.connector.terminal.forms import form_of
 
+    name = named(open_warehouse(path, selected).pin(), store)
     _show(
-        read_table(path, selected, f"{store}$versions").sort_by([("version", "descending")]),
+        read_table(path, selected, f"{name}$versions").sort_by([("version", "descending")]),
         limit,
         form_of(form, as_json),
         full,

@@ -52,6 +52,19 @@ def read_key(
     return read_all(table, query)
 
 
+def named(warehouse: Warehouse, store: str | None) -> str:
+    """Return the store that was named, or the only table. Raises InvalidInputError MISSING_OPTION."""
+    if store is not None:
+        return store
+    names = warehouse.tables()
+    if len(names) != 1:
+        shown = ", ".join(names[:20]) or "none"
+        raise InvalidInputError(
+            ErrorCode.MISSING_OPTION, f"{warehouse.path} has {len(names)} tables, {shown}; name one behind the path"
+        )
+    return names[0]
+
+
 def first_value(path: str | Path, selected: Mapping[str, str], store: str, key: str) -> int | None:
     """Return the time of the oldest value of a key that is known, in epoch microseconds; None if there is none."""
     table = open_warehouse(path, selected).pin().open(store)

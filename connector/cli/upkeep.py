@@ -61,7 +61,6 @@ def each_store(path: str | Path, store: str | None, what: str, work: Work) -> li
                     continue
                 say_error(f"{name}: {error}")
                 failed = True
-            advance(f"{what} {name}", number + 1, len(names))
     if failed:
         raise Failures(rows)
     return rows
