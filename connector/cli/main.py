@@ -14,6 +14,7 @@ from statestore.connector.cli import file_commands, read_commands, store_command
 from statestore.connector.cli.engine_flags import epilog, with_engine_flags
 from statestore.connector.cli.help_pages import Command, Group
 from statestore.connector.cli.import_command import import_store
+from statestore.connector.cli.watch import watch
 from statestore.connector.terminal.option_words import in_words_of_options
 from statestore.connector.terminal.output import say_error
 from statestore.formats.error_codes import ErrorCode
@@ -27,7 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in read_commands.COMMANDS:
+for command in (*read_commands.COMMANDS, watch):
     app.command(cls=Command, epilog=epilog())(with_engine_flags(command))
 for writing in (*store_commands.COMMANDS, file_commands.load, *upkeep_commands.COMMANDS):
     app.command()(writing)
