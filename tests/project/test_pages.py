@@ -161,6 +161,28 @@ def test_the_readme_runs_in_an_object_store(
     assert not (tmp_path / "warehouse").exists()
 
 
+@pytest.mark.slow
+def test_the_page_on_object_stores_runs(s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its calls, with the names of a real server in place of those on the page, by the environment and by options."""
+    s3_server.make_bucket("bucket")
+    page = ROOT / "docs" / "object-stores.md"
+    by_environment, by_options = [each.text for each in blocks(page) if each.language == "python"]
+    given = {
+        "eu-west-1": s3_server.region,
+        '"access_key": "…"': f'"access_key": "{s3_server.access_key}"',
+        '"secret_key": "…"': f'"secret_key": "{s3_server.secret_key}"',
+        "minio.example:9000": s3_server.endpoint,
+    }
+    for written, value in given.items():
+        assert by_options.count(written) == 1
+        by_options = by_options.replace(written, value)
+    use = "\nassert list(catalog) == [] and 's3://bucket/warehouse' in repr(catalog)\n"
+    run([sys.executable, "-c", f"import statestore\ncatalog = {by_options}{use}"], tmp_path)
+    for name, value in s3_server.environment().items():
+        monkeypatch.setenv(name, value)
+    run([sys.executable, "-c", by_environment + use], tmp_path)
+
+
 def test_figures_of_the_comparison_are_those_of_the_last_run() -> None:
     """Rows that the page has from docs/performance.md are there word for word."""
     rows = [line for line in (ROOT / "docs" / "comparison.md").read_text("utf-8").splitlines() if "100 commits" in line]
