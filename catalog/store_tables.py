@@ -24,12 +24,19 @@ from statestore.catalog.engines.engine_table import EngineTable
 from statestore.catalog.keyed.snapshots.shared_log import shared_log
 from statestore.catalog.keyed.tables.keyed_table import keyed_table
 from statestore.catalog.log.storage import Storage
-from statestore.catalog.log.storage_places import described, is_described, names_a_store, spec_at, storage_at
+from statestore.catalog.log.storage_places import (
+    described,
+    is_described,
+    names_a_store,
+    spec_at,
+    storage_at,
+    stores_in_turn,
+)
 from statestore.catalog.log.store_spec import KEYED, STORE_FILE, StoreSpec
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.store_upkeep import Upkeep, upkeep_of
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import NotFoundError, StateStoreError
+from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
 from statestore.formats.places.folder import Folder, folder_at, nowhere
 from statestore.formats.places.locations import Location
 from statestore.formats.places.object_cache import in_parallel
@@ -319,14 +326,30 @@ def has_copied_stores(location: Location, folder: Folder) -> bool:
 def stores_in(location: Location, folder: Folder) -> dict[str, Found]:
     """Return the stores of a warehouse in an object store by their names, sorted; ``folder`` is its listing.
 
-    They are described at the same time. Where that fails, a further request says whether there is a store at all.
+    They are described at the same time.
     """
     listed = folders_in(location) if is_only_for_stores(location) else folder.folders()
-    found = _all_described(location, sorted(name for name in listed if not name.startswith(".")))
-    unread = [name for name, known in found.items() if known is None]
-    there = in_parallel(lambda name: is_described(storage_at(location.at(name))), unread)
-    gone = {name for name, exists in zip(unread, there, strict=True) if not exists}
-    return {name: known for name, known in found.items() if name not in gone}
+    names = sorted(name for name in listed if not name.startswith("."))
+    found = in_parallel(lambda name: _described_or_absent(location.at(name)), names)
+    return {name: each[0] for name, each in zip(names, found, strict=True) if each is not None}
+
+
+def _described_or_absent(location: Location) -> tuple[Found] | None:
+    """Return the description of a store, or None in its place where it cannot be read; None if no store is there."""
+    turns = stores_in_turn(storage_at(location))
+    try:
+        last = next(turns)
+    except NotFoundError:  # neither a description nor a copy of one
+        return None
+    except CorruptError:
+        return (None,)
+    except (OSError, StateStoreError):
+        return (None,) if is_described(storage_at(location)) else None
+    try:
+        *_, last = last, *turns  # those that rebuilds put in its place
+    except (OSError, StateStoreError):
+        return (None,)
+    return (last,)
 
 
 def listed_folder(location: Location) -> Folder:

@@ -29,7 +29,7 @@ FLAGS = {
 }
 _CALL = re.compile(r"\b(scan|expire|vacuum|compact|diff|changes|history|get)\(([a-z_]+)=([^()]*)\)")
 _ARGUMENT = re.compile(r"(?<![\w'\"/?&.-])([a-z_]+)=(True|None)?(?=([^\s,;)]?))")
-_SUBJECT = re.compile(r"(^|\] |, |\bneeds |\boption )([a-z]\w+)(?= is |;| selects )")
+_SUBJECT = re.compile(r"(^|\] |, )([a-z]\w+)(?= is | selects )|(\bneeds |\boption )([a-z]\w+)(?= is |;| selects )")
 
 
 def in_words_of_options(message: str) -> str:
@@ -40,8 +40,9 @@ def in_words_of_options(message: str) -> str:
     flags = {**FLAGS, **_engine_flags()}
 
     def subject(found: re.Match[str]) -> str:
-        flag = flags.get(found[2])
-        return found[0] if flag is None else f"{found[1].removesuffix('option ')}{flag}"
+        before, name = found[1] if found[3] is None else found[3], found[2] or found[4]
+        flag = flags.get(name)
+        return found[0] if flag is None else f"{before.removesuffix('option ')}{flag}"
 
     message = _CALL.sub(lambda found: f"{found[1]} {found[2]}={found[3]}", message)
     return _SUBJECT.sub(subject, _ARGUMENT.sub(_flag_of_argument, message))

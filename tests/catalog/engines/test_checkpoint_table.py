@@ -147,7 +147,7 @@ def test_the_command_line() -> None:
     assert told["bytes"] == sum(file.stat().st_size for file in files if file.is_file())
     (row,) = run("get", path, "state", '{"k": "key-00-"}', "--json").rows
     assert row["value"]["count"] == 4 and row["value"]["sum_1"] == -12.0
-    assert run("scan", path, "state", "--limit", "2").err == "more rows; a greater --limit shows them\n"
+    assert run("scan", path, "state", "--limit", "2").err == "55 more rows; --limit 57 shows all\n"
     changes = run("diff", path, "state", "--from", "2", "--to", "3", "--json").rows
     assert {change["change"] for change in changes} == {"changed"}
     assert run("compact", path).code == 1

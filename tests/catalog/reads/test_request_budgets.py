@@ -20,7 +20,7 @@ from statestore.formats.places.locations import Location
 
 # Seconds that a request takes longer: enough that requests of a round overlap, also on a busy machine, where what is
 # computed between two requests of a round takes a while.
-LATENCY = {"many_commits": 0.1, "large_commits": 0.4}
+LATENCY = {"many_commits": 0.25, "large_commits": 0.4}
 
 
 def rows(commit: int, count: int) -> pa.Table:

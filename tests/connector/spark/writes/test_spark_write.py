@@ -142,7 +142,7 @@ def test_a_transaction_is_written_once(spark: SparkSession, path: str) -> None:
         ("1, 1BD, null, 1", "item, price, tags, timestamp", "WRONG_SCHEMA"),
         ("'x', 'much', null, 1", "item, price, tags, timestamp", "WRONG_SCHEMA"),
         ("'x', 1BD, null, 1, 2", "item, price, tags, timestamp, more", "WRONG_SCHEMA"),
-        ("'x', 1BD, null, 'now'", "item, price, tags, timestamp", "WRONG_SCHEMA"),
+        ("'x', 1BD, null, true", "item, price, tags, timestamp", "WRONG_SCHEMA"),
         ("'x', 1BD, null, TIMESTAMP_NTZ '2024-01-01'", "item, price, tags, timestamp", "NAIVE_DATETIME"),
     ],
 )
@@ -154,6 +154,16 @@ def test_wrong_schemas_are_refused_before_any_task(
     with pytest.raises(PySparkException, match=code):
         save(wrong, path)
     assert version(path) == 1 and staged(path) == []
+
+
+def test_times_as_text_have_a_zone(spark: SparkSession, path: str) -> None:
+    save(frame(spark, "'rice', 3BD, null, '2024-05-01T09:30:00+02:00'"), path)
+    with opened(path) as store:
+        assert store.get("rice").valid_from == 1_714_548_600_000
+    for text, code in (("now", "INVALID_TIME"), ("2024-05-01T09:30:00", "NAIVE_DATETIME")):
+        with pytest.raises(PySparkException, match=code):
+            save(frame(spark, f"'dal', 3BD, null, '{text}'"), path)
+    assert version(path) == 2
 
 
 def test_what_can_not_be_written_is_refused(spark: SparkSession, path: str) -> None:
