@@ -413,13 +413,14 @@ class Catalog(NamedItems):
         """Open the store that the arguments describe, and with ``if_missing="create"`` create it where it does not
         exist: a cell of a notebook can run twice.
 
-        The other arguments are those of `create_store`. What is given must be so in a store that exists; a new one has
-        the kind "versioned" where none is given.
+        The other arguments are those of `create_store`, which must be so in a store that exists, and of `open_store`. A
+        new store has the kind "versioned" where none is given.
 
         Raises NotFoundError STORE_NOT_FOUND with ``if_missing="error"``; InvalidInputError STORE_EXISTS for a store
         that differs, with both in the message, and as `create_store` does.
         """
-        return chosen_store(self.locate, self.create_store, name, (kind, key, value), if_missing, options)
+        described = (kind, key, value)
+        return chosen_store(self.locate, self.open_store, self.create_store, name, described, if_missing, options)
 
     def stores(self) -> list[str]:
         """Names of the stores, sorted."""

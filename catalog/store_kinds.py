@@ -71,8 +71,13 @@ def open_handle(
     return HANDLES[spec.kind](storage, spec, auto_compact=auto_compact, read_only=read_only)
 
 
+OPENING = ("auto_compact", "read_only", "takeover")
+"""Options of `Catalog.open_store`, which say nothing of the store."""
+
+
 def chosen_store(
     locate: Callable[[str], tuple[Storage, StoreSpec]],
+    open_store: Callable[..., Any],
     create: Callable[..., Any],
     name: str,
     given: tuple[str | None, Columns | None, Columns | None],
@@ -85,8 +90,10 @@ def chosen_store(
     """
     check_if_missing(if_missing)
     kind, key, value = given
+    opening = {option: each for option, each in options.items() if option in OPENING}
+    options = {option: each for option, each in options.items() if option not in OPENING}
     try:
-        storage, spec = locate(name)
+        spec = locate(name)[1]
     except NotFoundError as error:
         if if_missing == "error" or error.code != ErrorCode.STORE_NOT_FOUND:
             raise
@@ -96,13 +103,17 @@ def chosen_store(
             ) from None
         chosen = {option: each for option, each in options.items() if each is not None}
         try:
-            return create(name, kind or "versioned", key=key, value=value, **chosen)
+            created = create(name, kind or "versioned", key=key, value=value, **chosen)
+            if not opening:
+                return created
+            created.close()
+            return open_store(name, **opening)
         except InvalidInputError as raced:  # another process may have created it meanwhile
             if raced.code != ErrorCode.STORE_EXISTS:
                 raise
-        storage, spec = locate(name)
+        spec = locate(name)[1]
     check_same(spec, kind, key, value, options)
-    return open_handle(storage, spec)
+    return open_store(name, **opening)
 
 
 def new_keyed_spec(name: str, key: pa.Schema, key_groups: int) -> StoreSpec:

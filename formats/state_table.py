@@ -212,7 +212,13 @@ class RepeatsQueries(Protocol):
     """A table whose ``pin`` does not bind it to its present content: a query that names no version means the newest."""
 
     def repeatable(self, query: Query) -> Query | None:
-        """A query that has later the answer that ``query`` has now; None if no query says that, but splits do."""
+        """A query that has later the answer that ``query`` has now; None if no query says that, but splits do.
+
+        An answer of changes lasts as long as `expired_to` does.
+        """
+
+    def expired_to(self) -> tuple[int, int] | None:
+        """The version and the state time (epoch microseconds) up to which an expiry has removed changes."""
 
 
 @runtime_checkable

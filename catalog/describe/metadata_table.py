@@ -125,6 +125,9 @@ class MetadataTable:
     def repeatable(self, query: Query) -> None:
         """Return nothing: a split has its version."""
 
+    def expired_to(self) -> None:
+        """Return None: metadata has no changes that an expiry could remove."""
+
     def change_start(self) -> int:
         return self.kept_versions()[0]
 

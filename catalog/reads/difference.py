@@ -140,7 +140,7 @@ def compare(
     # What the newest states are is settled now, for all readings of the result.
     bound = [table.repeatable(query) if isinstance(table, RepeatsQueries) else query for table in tables]
     queries = [query if found is None else found for found in bound]
-    return _rows_of_tables(f"{tables[0].name}: differences from {tables[1].name}", tables, queries, names, schema)
+    return _rows_of_tables(f"differences from {tables[0].name} to {tables[1].name}", tables, queries, names, schema)
 
 
 def _rows_of_tables(

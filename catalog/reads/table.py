@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from statestore.catalog.reads.results.shown_store import columns_of, contents_of
 from statestore.catalog.reads.results.shown_table import shown_columns
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, shown
+from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.state_table import (
     KeepsFiles,
     Query,
@@ -273,6 +274,8 @@ def _again(
     if not isinstance(planned, RepeatsQueries):  # the table is bound to its content
         return lambda: _pieces(table, table.splits(query), query, asked)
     bound = planned.repeatable(query)
+    if bound is not None and query.mode == "changes":
+        return partial(_again_changes, table, planned.expired_to(), bound, asked)
     if bound is not None:
         return lambda: _pieces(table, table.splits(bound), bound, asked)
     kept = planned.released(splits) if isinstance(planned, KeepsFiles) else splits
@@ -283,6 +286,21 @@ def _again(
         return _pieces(table, kept if held is None else held, query, asked)
 
     return repeat
+
+
+def _again_changes(
+    table: StateTable, expired_to: tuple[int, int] | None, query: Query, asked: tuple[str, ...] | None
+) -> Pieces:
+    """Read changes again, unless an expiry came between: it also removes changes of versions that are kept."""
+    splits = table.splits(query)
+    assert isinstance(table, RepeatsQueries)
+    if table.expired_to() != expired_to:
+        raise NotFoundError(
+            ErrorCode.TIME_NOT_KEPT,
+            f"{table.name}: an expiry has removed changes since these were asked for; call changes() again, which "
+            "returns what is kept",
+        )
+    return _pieces(table, splits, query, asked)
 
 
 def _said(query: Query) -> str:

@@ -274,6 +274,11 @@ class VersionedTable:
             end_version=log_state.version if query.end_version is None else query.end_version,
         )
 
+    def expired_to(self) -> tuple[int, int] | None:
+        """Return the version and the state time up to which an expiry has removed changes; None if there was none."""
+        horizon = self._log_state().horizon
+        return None if horizon is None else (horizon.version, horizon.time)
+
     def _log_state(self) -> LogState:
         return self.files().log_state() if self._seen is None else self._seen[0]
 

@@ -94,10 +94,10 @@ def times_of(column: pa.Array, name: str) -> Ints:
     Raises InvalidInputError NULL_TIMESTAMP, NAIVE_DATETIME, INVALID_TIME, TIME_OUT_OF_RANGE or WRONG_SCHEMA, which
     names the column.
     """
-    if column.null_count:
-        raise InvalidInputError(ErrorCode.NULL_TIMESTAMP, f"column `{name}` holds a null; every row needs its time")
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
+    if column.null_count:
+        raise InvalidInputError(ErrorCode.NULL_TIMESTAMP, f"column `{name}` holds a null; every row needs its time")
     if is_text(column.type):
         column = instants_of(column, name)
     if pa.types.is_integer(column.type):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
@@ -30,16 +29,17 @@ class Rows:
 
     ``to_arrow``, ``to_pandas``, ``to_polars``, ``to_duckdb`` and loops over its record batches return all rows, from
     the version and moment that the read meant when it was called; later commits change nothing. A repeated read raises
-    NotFoundError where an expiry or a vacuum has meanwhile removed what it needs. Whatever takes an Arrow stream
-    (DuckDB, Polars, `pyarrow.dataset.write_dataset`) takes the object as it is.
+    NotFoundError where an expiry or a vacuum has meanwhile removed what it needs; changes by state time, which belong
+    to no version, can be read again until a compaction replaces their files. Whatever takes an Arrow stream (DuckDB,
+    Polars, `pyarrow.dataset.write_dataset`) takes the object as it is.
 
     It also has the methods of a `pyarrow.RecordBatchReader`; `reader` returns a real one.
     """
 
-    def __init__(self, title: str, schema: pa.Schema, first: Pieces, again: Callable[[], Pieces]) -> None:
+    def __init__(self, title: str, schema: pa.Schema, first: Pieces | None, again: Callable[[], Pieces]) -> None:
         self._title = title
         self._schema = schema
-        self._first: Pieces | None = first
+        self._first = first
         self._again = again
         self._reading: Batches | None = None  # of `read_next_batch`
         self._shown: tuple[pa.Table, bool] | None = None
@@ -86,7 +86,7 @@ class Rows:
 
     def __iter__(self) -> Batches:
         reading, self._reading = self._reading, None
-        return self._batches() if reading is None or reading is _ENDED else reading
+        return self._batches() if reading is None else reading
 
     def __next__(self) -> pa.RecordBatch:
         return self.read_next_batch()
@@ -114,6 +114,9 @@ class Rows:
         """Give up the files that a read under way holds. Rows that are asked for later are read again."""
         self._first = self._reading = None
 
+    def __copy__(self) -> Rows:
+        return Rows(self._title, self._schema, None, self._again)
+
     def __enter__(self) -> Self:
         return self
 
@@ -127,6 +130,7 @@ class Rows:
         """Return the first rows as HTML. No more is read than these, and the parts of the read before them."""
         try:
             rows, is_all = self._head()
+            shown = html_table(rows)
         except Exception as error:  # a page is shown whatever happens to its store
             return html_page(f"Rows of {self._title}", f"cannot be read: {error}")
         if not rows.num_columns:
@@ -135,12 +139,12 @@ class Rows:
             said = "no rows" if is_all else "no rows in the first part of the read"
         else:
             said = f"{rows.num_rows} rows" if is_all else f"the first {rows.num_rows} rows"
-        return html_page(f"Rows of {self._title}", said, html_table(rows))
+        return html_page(f"Rows of {self._title}", said, shown)
 
     def _head(self) -> tuple[pa.Table, bool]:
         """Return the first rows, and whether these are all.
 
-        The reading that has not begun yet begins, and keeps what it has read. Where it is over, another one stops here.
+        The reading stops here and gives up its files: a notebook keeps what it has shown for as long as it runs.
         """
         if self._shown is None:
             first, self._first = self._first, None  # stays so if the reading fails
@@ -155,8 +159,6 @@ class Rows:
                 if count > SHOWN_ROWS or number == SHOWN_PIECES:
                     is_all = False
                     break
-            if first is not None:
-                self._first = chain([iter(read), rest], pieces)
             rows = pa.array(range(min(count, SHOWN_ROWS)), pa.int64())
             # Taken rows are a copy, which holds no file.
             self._shown = pa.Table.from_batches(read, self._schema).take(rows), is_all
