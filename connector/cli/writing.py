@@ -121,10 +121,12 @@ def load_rows(path: str, store: str, file: Path, form: str, columns: tuple[str, 
         takes = {*known.names, CHANGE_TYPE, timestamp}
         extra = [name for name in names if name not in takes]
         if extra:
+            hint = "name the columns to take with --columns, and that of the times with --timestamp"
+            if "valid_from" in extra:  # an export of a state; one of the change feed has the ends of rows, too
+                wanted = ",".join([*(name for name in names if name in known.names), "valid_from"])
+                hint = f"to begin each row at its own start, add --columns {wanted} --timestamp valid_from"
             raise InvalidInputError(
-                ErrorCode.WRONG_INPUT,
-                f"{file} has the column {extra[0]}, and {store} has none; name the columns to take with --columns, and "
-                "that of the times with --timestamp",
+                ErrorCode.WRONG_INPUT, f"{file} has the column {extra[0]}, and {store} has none; {hint}"
             )
         renamed = [TIME.name if name == timestamp else name for name in names]
         schema = reader.schema

@@ -30,7 +30,7 @@ from statestore.formats.values.times import to_us
 
 MOMENT_COLUMN = "__moment"
 SCHEMA = "__statestore"
-KEPT_READINGS = 256
+KEPT_READINGS = 4096
 INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 
 

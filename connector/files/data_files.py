@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from statestore.connector.files.json_lines import read_json_lines
 from statestore.connector.terminal.output import json_objects
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
@@ -85,6 +86,13 @@ def _writer(path: Path, form: str, schema: pa.Schema) -> Iterator[Write]:
     else:
         import pyarrow.csv as pc
 
+        binary = [field.name for field in schema if is_binary(field.type)]
+        if binary:
+            raise UnsupportedError(
+                ErrorCode.UNSUPPORTED_TYPE,
+                f"column {binary[0]} is {schema.field(binary[0]).type}, which {form} cannot hold; take json, which has "
+                "it as base64, or leave it out with --columns",
+            )
         with pc.CSVWriter(path, schema, write_options=pc.WriteOptions(delimiter=DELIMITERS[form])) as csv:
             yield csv.write_batch
 
@@ -98,18 +106,6 @@ def read_file(path: Path, form: str, types: pa.Schema) -> pa.RecordBatchReader:
         return _reader(path, form, types)
     except pa.ArrowInvalid as error:
         raise wrong_file(path, form, error) from error
-
-
-def _with_texts(path: Path, types: pa.Schema) -> pa.Schema:
-    """Return the types with further columns of texts in a JSON file as texts, which Arrow would take for times and
-    drop their zone."""
-    with path.open(encoding="utf-8") as lines:
-        try:
-            first = json.loads(lines.readline())
-        except ValueError:
-            return types  # Arrow reports where the error is
-    texts = [name for name, value in first.items() if isinstance(value, str)] if isinstance(first, dict) else []
-    return pa.schema([*types, *(pa.field(name, pa.string()) for name in texts if name not in types.names)])
 
 
 def wrong_file(path: Path, form: str, error: Exception) -> InvalidInputError:
@@ -128,17 +124,30 @@ def _reader(path: Path, form: str, types: pa.Schema) -> pa.RecordBatchReader:
         batches = (arrow.get_batch(number) for number in range(arrow.num_record_batches))
         return pa.RecordBatchReader.from_batches(arrow.schema, batches)
     if form == "json":
-        import pyarrow.json as pj
-
-        return pj.open_json(path, parse_options=pj.ParseOptions(explicit_schema=_with_texts(path, types)))
+        return read_json_lines(path, types)
     import pyarrow.csv as pc
 
     return pc.open_csv(
         path,
-        parse_options=pc.ParseOptions(delimiter=DELIMITERS[form], newlines_in_values=True),
+        parse_options=pc.ParseOptions(
+            delimiter=DELIMITERS[form], newlines_in_values=True, ignore_empty_lines=not _has_one_column(path, form)
+        ),
         convert_options=pc.ConvertOptions(
             column_types={field.name: field.type for field in types},
+            null_values=[""],  # NaN is a number
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
         ),
     )
+
+
+def _has_one_column(path: Path, form: str) -> bool:
+    """Return whether the header has one name; an empty line is then a null."""
+    import csv
+
+    with path.open(encoding="utf-8", newline="") as file:
+        return len(next(csv.reader(file, delimiter=DELIMITERS[form]), [])) == 1
+
+
+def is_binary(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))

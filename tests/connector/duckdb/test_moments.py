@@ -126,10 +126,23 @@ def test_new_commits_and_moments_that_leave(attached: duckdb.DuckDBPyConnection,
             attached.execute(query).fetchall()
 
 
-def test_two_hundred_moments_in_one_query(attached: duckdb.DuckDBPyConnection) -> None:
-    text = " UNION ALL ".join(f"SELECT * FROM prices_as_of({second * 1000})" for second in range(200))
+def test_a_transaction_reads_one_version(attached: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    text = "SELECT item, price FROM prices_as_of('1970-01-01T00:00:03Z') ORDER BY item"
+    attached.execute("BEGIN")
+    assert attached.execute(text).fetchall() == OLD
+    with connect(str(tmp_path)).open_store("prices") as store:
+        store.put("late", 1.0, timestamp=2000)
+        store.commit()
+        store.compact(full=True)
+    assert attached.execute(text).fetchall() == OLD
+    attached.execute("COMMIT")
+    assert attached.execute(text).fetchall() == [*OLD, ("late", 1.0)]
+
+
+def test_three_hundred_moments_in_one_query(attached: duckdb.DuckDBPyConnection) -> None:
+    text = " UNION ALL ".join(f"SELECT * FROM prices_as_of({second * 1000})" for second in range(300))
     ((count,),) = attached.sql(f"SELECT count(*) FROM ({text})").fetchall()
-    assert count == 200 + 194
+    assert count == 300 + 294
 
 
 @pytest.mark.parametrize("name", ["spark4.3.0-agg__rkcl", "spark4.3.0-join__hdfs", "flink"])
