@@ -55,7 +55,7 @@ def attach(
     if HAS_SOURCES and moment is None and version is None:
         from statestore.connector.duckdb.moments import create_macros
 
-        create_macros(connection, tables)
+        create_macros(connection, warehouse, tables)
     return connection
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ import pyarrow as pa
 from duckdb._sources.nodes import Binary, Col, Lit, Node
 from duckdb.func import FunctionNullHandling
 
+from statestore.catalog.warehouse import Warehouse
 from statestore.connector.duckdb.kept_rows import MARKS
 from statestore.connector.duckdb.reading import PIN_COLUMN, Reading
 from statestore.connector.duckdb.scan_source import ScanSource
@@ -71,8 +72,9 @@ class _Moments:
 class MomentSource(ScanSource):
     """The columns of a table, and last the number of the reading that the query compares them with."""
 
-    def __init__(self, moments: _Moments) -> None:
-        super().__init__(Reading(moments.table, Query(mode=moments.mode)))
+    def __init__(self, moments: _Moments, bound: StateTable) -> None:
+        """``bound`` is the table in its present state, whose columns are declared to DuckDB."""
+        super().__init__(Reading(bound, Query(mode=moments.mode)))
         self._moments = moments
         moments.declared = self._schema
         self._schema = self._schema.append(pa.field(MOMENT_COLUMN, pa.int64()))
@@ -101,18 +103,27 @@ def _number_of(predicate: Node) -> int | None:
 MODES: tuple[Mode, ...] = ("state", "history", "changes")
 
 
-def create_macros(connection: duckdb.DuckDBPyConnection, tables: dict[str, StateTable]) -> None:
+def create_macros(
+    connection: duckdb.DuckDBPyConnection, warehouse: Warehouse, tables: Mapping[str, StateTable]
+) -> None:
     """Create ``as_of``, ``at_version``, ``history``, ``changes`` and ``versions``, whose first argument is the name of
     a table, and ``<name>_as_of`` and ``<name>_at_version`` for each table.
 
     A table with the name of a macro is not affected: macros are called with parentheses.
     """
     asked = {(name.lower(), mode): _Moments(table, mode) for name, table in tables.items() for mode in MODES}
+    sources: list[tuple[str, Mode, MomentSource]] = []
+    present = warehouse.pin()  # so that metadata is read once for all tables and modes
+    for name in tables:
+        bound = present.open(name)
+        for mode in MODES:
+            with contextlib.suppress(StateStoreError):  # a table without a history: its macro says why
+                sources.append((name.lower(), mode, MomentSource(asked[name.lower(), mode], bound)))
     for mode in MODES:
         connection.execute(f"CREATE SCHEMA {_schema_of(mode)}; SET schema = '{_schema_of(mode)}'")
-        for name in tables:
-            with contextlib.suppress(StateStoreError):  # a table without a history: its macro says why
-                connection.from_arrow(MomentSource(asked[name.lower(), mode])).create_view(name.lower())
+        for name, of_mode, source in sources:
+            if of_mode == mode:
+                connection.from_arrow(source).create_view(name)
     connection.execute("SET schema = 'main'")
     texts = _Texts(asked)
     for macro in MACROS:
