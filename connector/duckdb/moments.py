@@ -19,6 +19,7 @@ import pyarrow as pa
 from duckdb._sources.nodes import Binary, Col, Lit, Node
 from duckdb.func import FunctionNullHandling
 
+from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.warehouse import Warehouse
 from statestore.connector.duckdb.kept_rows import MARKS
 from statestore.connector.duckdb.reading import PIN_COLUMN, Reading
@@ -114,8 +115,8 @@ def create_macros(
     asked = {(name.lower(), mode): _Moments(table, mode) for name, table in tables.items() for mode in MODES}
     sources: list[tuple[str, Mode, MomentSource]] = []
     present = warehouse.pin()  # so that metadata is read once for all tables and modes
-    for name in tables:
-        bound = present.open(name)
+    for name, table in tables.items():
+        bound = table if isinstance(table, VersionedTable) else present.open(name)  # a store knows its columns
         for mode in MODES:
             with contextlib.suppress(StateStoreError):  # a table without a history: its macro says why
                 sources.append((name.lower(), mode, MomentSource(asked[name.lower(), mode], bound)))
