@@ -22,10 +22,7 @@ from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import Filter
 
-HEADER = (
-    "table", "kind", "health", "rows now", "newest version", "versions of rows", "size", "from", "to", "kept",
-    "last commit",
-)  # fmt: skip
+HEADER = ("table", "kind", "health", "rows", "version", "row versions", "size", "from", "to", "kept", "last commit")
 HEALTH = 2
 NUMBERS = (3, 4, 5, 6)
 Progress = Callable[[str, int, int | None], None]
