@@ -122,9 +122,11 @@ def load_rows(path: str, store: str, file: Path, form: str, columns: tuple[str, 
         extra = [name for name in names if name not in takes]
         if extra:
             hint = "name the columns to take with --columns, and that of the times with --timestamp"
-            if "valid_from" in extra:  # an export of a state; one of the change feed has the ends of rows, too
-                wanted = ",".join([*(name for name in names if name in known.names), "valid_from"])
+            if "valid_from" in extra:  # an export; only the feed of changes says which rows ended without a successor
+                wanted = ",".join([*(name for name in names if name in takes), "valid_from"])
                 hint = f"to begin each row at its own start, add --columns {wanted} --timestamp valid_from"
+                if CHANGE_TYPE not in names:
+                    hint += ", which leaves the ends of rows out; export --changes has them, as deletes"
             raise InvalidInputError(
                 ErrorCode.WRONG_INPUT, f"{file} has the column {extra[0]}, and {store} has none; {hint}"
             )

@@ -41,7 +41,7 @@ PAUSES = (0.05, 0.2, 0.8, 3.2)  # seconds before a request is repeated that obst
 AROUND = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT", "AZURE_STORAGE_ACCOUNT_NAME", "AZURE_ENDPOINT")
 """Variables of the environment that say on which server a bucket lies."""
 GCS_AROUND = "GOOGLE_BASE_URL"
-"""The same for buckets of Google Cloud Storage."""
+"""The variable that says on which server a bucket of Google Cloud Storage lies."""
 
 Answer = TypeVar("Answer")
 

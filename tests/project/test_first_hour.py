@@ -90,7 +90,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def typed(text: str, names: dict[str, Any]) -> str:
-    """What a notebook would show of a line: its value, or the error."""
+    """Return the text that a notebook would show for a line: its value, or the error."""
     try:
         if isinstance(ast.parse(text).body[0], ast.Expr):
             return repr(eval(text, names))

@@ -1,4 +1,4 @@
-"""What `export` writes, `load` reads: the same values in every format, for every type that the format can hold."""
+"""Values that `export` writes and `load` reads are the same in every format, for every type that it can hold."""
 
 from __future__ import annotations
 
@@ -56,6 +56,22 @@ def test_values_come_back(tmp_path: Path, kind: str, form: str) -> None:
     assert loaded.code == 0, loaded.err
     found, expected = (rows(catalog, name) for name in ("b", "a"))
     assert repr(found) == repr(expected) and len(found) == len(values)
+
+
+def test_the_hint_for_an_exported_feed_keeps_the_deletes(tmp_path: Path) -> None:
+    catalog = statestore.connect(tmp_path / "w")
+    with catalog.create_store("a", key={"k": "bigint"}, value={"v": "double"}) as store:
+        store.put(1, 1.0, timestamp=0)
+        store.put(2, 2.0, timestamp=0)
+        store.delete(1, timestamp=5)
+        store.commit()
+    catalog.create_store("b", key={"k": "bigint"}, value={"v": "double"}).close()
+    file = tmp_path / "feed.csv"
+    assert run("export", tmp_path / "w", "a", "-o", file, "--changes").code == 0
+    columns, timestamp = run("load", tmp_path / "w", "b", file).err.split("--columns ")[1].split(" --timestamp ")
+    given = ["--columns", columns, "--timestamp", timestamp.strip()]
+    assert run("load", tmp_path / "w", "b", file, *given).code == 0
+    assert rows(catalog, "b") == rows(catalog, "a") and [row[0] for row in rows(catalog, "b")] == [2]
 
 
 def rows(catalog: statestore.Catalog, name: str) -> list[tuple[Any, ...]]:

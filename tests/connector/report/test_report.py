@@ -234,7 +234,7 @@ def cards_of(page: str) -> dict[str, str]:
     "path", mostly_slow(["stores", "keyed", "spark4.3.0-join__hdfs", "spark4.3.0-agg__rkcl", "flink"], 5)
 )
 def test_cards_add_up_what_the_tables_have(warehouse: Path, tmp_path: Path, path: str) -> None:
-    """Of a store of each kind and of states of engines: the rows that a scan has, the commits that changed them."""
+    """Cards have the rows of scans and the commits, for a store of each kind and for states of engines."""
     match path:
         case "stores":
             place = warehouse

@@ -238,7 +238,7 @@ def test_values_that_python_has_no_object_for_are_no_error_of_the_page(tmp_path:
 
 
 def test_a_reading_that_has_ended_has_nothing_left(tmp_path: Path) -> None:
-    """As with a reader; what is asked for then begins anew. A copy is a read of its own."""
+    """Reading on returns nothing, as with a reader; the next call begins anew. A copy is a read of its own."""
     store = statestore.connect(tmp_path).create_store("s", key={"k": "string"}, value={"v": "bigint"})
     store.put("a", 1, timestamp=1)
     store.commit()
