@@ -9,6 +9,7 @@ import gc
 import os
 import re
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from xdist.scheduler import LoadFileScheduling
 
+# A shell that runs the tests in the background lets them, and what they start, ignore Ctrl-C, which some of them send.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.update(ENVIRONMENT)  # before a session starts; processes that tests start inherit it
 for _name, _folder in (("STATESTORE_CACHE", "objects"), ("STATESTORE_LOCAL", "stores")):
     os.environ.setdefault(_name, str(Path(tempfile.gettempdir()) / "of-this-machine" / _folder))

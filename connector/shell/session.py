@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -95,17 +97,15 @@ class Session:
     def _answer(self, text: str) -> pa.Table:
         """Return the answer of a thread, because DuckDB notices Ctrl-C in none: this thread has it interrupted."""
         running: list[duckdb.DuckDBPyConnection] = []
-        with ThreadPoolExecutor(1) as thread:
+        with _ctrl_c_counted() as pressed, ThreadPoolExecutor(1) as thread:
             found = thread.submit(lambda: answer(self.path, text, self.selected, started=running.append))
-            try:
-                return found.result()
-            except KeyboardInterrupt:
-                while not found.done():  # what is interrupted before it runs goes on
-                    for connection in running:
-                        with contextlib.suppress(duckdb.Error):  # closed meanwhile
-                            connection.interrupt()
-                    wait([found], timeout=0.05)
-                raise
+            while wait([found], timeout=0.05).not_done:
+                for connection in running if pressed else ():  # again: what is interrupted before it runs goes on
+                    with contextlib.suppress(duckdb.Error):  # closed meanwhile
+                        connection.interrupt()
+        if pressed:
+            raise KeyboardInterrupt
+        return found.result()
 
     def command(self, line: str) -> None:
         """Run one dot command."""
@@ -165,3 +165,22 @@ def piped(lines: Any) -> Prompt:
         return str(line).removesuffix("\n")
 
     return ask
+
+
+@contextlib.contextmanager
+def _ctrl_c_counted() -> Iterator[list[int]]:
+    """Yield a list that grows with each Ctrl-C, which raises nothing meanwhile.
+
+    An exception could come at any step, such as the start of the thread of a statement, which would then run on unseen.
+    """
+    pressed: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+    is_main = threading.current_thread() is threading.main_thread()  # which alone may set handlers, and is sent Ctrl-C
+    if before == signal.SIG_IGN or not is_main:
+        yield pressed
+        return
+    signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, before)

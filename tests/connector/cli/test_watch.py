@@ -57,15 +57,18 @@ def test_the_command_prints_through_a_pipe_and_ends_at_ctrl_c(store: statestore.
         [*command[:5], "visits", '{"user": "bob"}', *command[5:]],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": ""},
     ) as watching:  # fmt: skip
-        assert watching.stdout is not None and watching.stderr is not None
-        assert "is at version 1" in watching.stderr.readline()
-        for number in (1, 2):
-            commit(store, number)
-            row = json.loads(watching.stdout.readline())
-            assert (row["user"], row["n"], row["_commit_version"]) == ("bob", number, number + 1)
-        watching.send_signal(signal.SIGINT)
-        assert watching.wait(60) == 0
-        assert watching.stdout.read() == "" and watching.stderr.read() == ""
+        try:
+            assert watching.stdout is not None and watching.stderr is not None
+            assert "is at version 1" in watching.stderr.readline()
+            for number in (1, 2):
+                commit(store, number)
+                row = json.loads(watching.stdout.readline())
+                assert (row["user"], row["n"], row["_commit_version"]) == ("bob", number, number + 1)
+            watching.send_signal(signal.SIGINT)
+            assert watching.wait(60) == 0
+            assert watching.stdout.read() == "" and watching.stderr.read() == ""
+        finally:
+            watching.kill()  # else the end of the block waits for a process that a failed assertion left running
 
 
 def test_wrong_calls(store: statestore.VersionedStore, tmp_path: Path) -> None:

@@ -97,7 +97,9 @@ def test_ctrl_c_cancels_the_statement_that_runs(warehouse: Path, monkeypatch: py
 
     monkeypatch.setattr(session, "answer", interrupted)
     endless = "SELECT count(*) FROM range(100000000000) a, range(100000) b;"
+    before = set(threading.enumerate())
     found = piped(monkeypatch, f".mode json\n{endless}\nSELECT 5 AS b;\n", "shell", warehouse)
+    assert set(threading.enumerate()) <= before, "the statement runs on"
     assert (found.code, found.out, found.err) == (1, '{"b": 5}\n', "statestore: cancelled\n")
 
 
