@@ -21,9 +21,16 @@ from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots import shared_log, snapshot_log
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind
 from statestore.catalog.log.entries import entry_name
+from statestore.formats.places import object_clients
 
 pytest_plugins = ["support.keyed.keyed_fixtures"]
 PLACES = (DIRECTORY, MEMORY)
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Repeat failed requests at once: a read of an empty object fails, and would be repeated for four seconds."""
+    monkeypatch.setattr(object_clients, "PAUSES", (0.0,) * len(object_clients.PAUSES))
 
 
 def flipped(data: bytes, at: float) -> bytes:
