@@ -39,9 +39,6 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": ZONE,
     "spark.log.level": "OFF",
-    # The default one runs `readlink` twenty times a batch.
-    "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing"
-    ".FileSystemBasedCheckpointFileManager",
 }
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pyspark
 
+from support.quick_spark import EXECUTOR_SETTINGS
+
 MASTER = "local-cluster[2,1,1024]"
 
 
@@ -26,4 +28,5 @@ def executor_settings() -> dict[str, str]:
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(sys.path),
         "spark.pyspark.python": sys.executable,
         "spark.executor.memory": "1g",
+        **EXECUTOR_SETTINGS,
     }

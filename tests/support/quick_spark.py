@@ -19,9 +19,17 @@ if sys.platform == "linux":
     # For each file of a checkpoint Hadoop runs `chmod`: without a helper process in between.
     JVM.append("-Djdk.lang.Process.launchMechanism=VFORK")
 
+FILE_MANAGER = (
+    "spark.sql.streaming.checkpointFileManagerClass",
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
+)
+"""A setting: the default one runs `readlink` twenty times a batch."""
+EXECUTOR_SETTINGS = {"spark.executor.extraJavaOptions": " ".join(JVM)}
+"""A setting for executors that are processes of their own."""
+
 _INHERITED = filter(None, [os.environ.get("PYTHONPATH")])
 ENVIRONMENT = {
-    "SPARK_SUBMIT_OPTS": " ".join(JVM),
+    "SPARK_SUBMIT_OPTS": " ".join([*JVM, f"-D{'='.join(FILE_MANAGER)}"]),
     # For Spark's Python workers: see the file there.
     "PYTHONPATH": os.pathsep.join([str(TESTS / "support" / "workers"), *_INHERITED]),
 }

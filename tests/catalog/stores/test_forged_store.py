@@ -36,7 +36,7 @@ from statestore.catalog.log.checkpoint_file import read_log_checkpoint
 from statestore.catalog.log.store_spec import decode_spec
 from statestore.catalog.log.version_chunks import SCHEMA
 
-STEP = int(os.environ.get("STATESTORE_FORGERY_STEP", "97"))
+STEP = int(os.environ.get("STATESTORE_FORGERY_STEP", "193"))
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""A stream of 20 batches with tracked state, killed in a task, before and after our commit, and before Spark's own.
+"""A stream of 12 batches with tracked state, killed in a task, before and after our commit, and before Spark's own.
 
 It ends with the state and the records of an undisturbed run, and of a plain dict. Each restart has another number of
 partitions.
@@ -22,13 +22,13 @@ from support.processes.tracked_streaming_process import T0, TIMEOUT_SECONDS, Emi
 
 import statestore
 
-BATCHES, ROWS, USERS = 20, 40, 40
+BATCHES, ROWS, USERS = 12, 40, 40
 RUNS = (
     ("2", "-1", "committed"),
-    ("3", "4", "task"),
-    ("2", "8", "staged"),
-    ("1", "11", "committed"),
-    ("4", "15", "sunk"),
+    ("3", "3", "task"),
+    ("2", "5", "staged"),
+    ("1", "7", "committed"),
+    ("4", "9", "sunk"),
     ("2",),
 )
 """Partitions of each run, and the batch at which it dies; the initial state is batch -1."""
@@ -114,5 +114,5 @@ def test_kills_do_not_show(tmp_path: Path) -> None:
     expected = [[list(record) for record in each] for each in emitted]
     assert calm == [[each] for each in expected]
     assert [calls[0] for calls in killed] == expected
-    assert {number: calls for number, calls in enumerate(killed) if len(calls) > 1} == {15: [expected[15]] * 2}
+    assert {number: calls for number, calls in enumerate(killed) if len(calls) > 1} == {9: [expected[9]] * 2}
     assert state(tmp_path / "calm") == state(tmp_path / "killed") == states

@@ -71,6 +71,7 @@ class DyingSource(StateStoreSource):
 def main(source: str, store: str, checkpoint: str, batch: str = "-1", when: str = "") -> None:
     DyingSource.batch, DyingSource.when, DyingSource.session = int(batch), when, os.getsid(0)
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.sql.shuffle.partitions", "2")
     spark = builder.config("spark.log.level", "OFF").config("spark.sql.session.timeZone", "UTC").getOrCreate()
     statestore.register(spark)
     spark.dataSource.register(DyingSource)

@@ -72,6 +72,7 @@ def main(source: str, store: str, checkpoint: str, sunk: str, tasks: str, batch:
             kill_session(session)
 
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.sql.shuffle.partitions", "2")
     spark = builder.config("spark.log.level", "OFF").config("spark.local.dir", f"{checkpoint}-scratch").getOrCreate()
     statestore.register(spark)
     initial = spark.createDataFrame(

@@ -275,7 +275,7 @@ def test_no_damage_shortens_a_read(root: Path, tmp_path: Path, kind: str) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_damage_shortens_a_read_in_many_places(root: Path, tmp_path: Path, kind: str) -> None:
-    for seed in range(1000, 1100):
+    for seed in range(1000, 1050):
         trial(root, tmp_path / "copy", kind, seed)
 
 

@@ -1,4 +1,4 @@
-"""400,000 rows in 20 micro-batches, with three kills on the way, end in exactly the batch result."""
+"""200,000 rows in 10 micro-batches, with three kills on the way, end in exactly the batch result."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from support.processes.scripts import command
 
 import statestore
 
-BATCHES, ROWS, KEYS = 20, 20_000, 60_000
-KILLS = ((3, "staged"), (9, "committed"), (15, "staged"))
+BATCHES, ROWS, KEYS = 10, 20_000, 40_000
+KILLS = ((2, "staged"), (5, "committed"), (8, "staged"))
 FEW, EARLY_KILLS = 6, ((2, "staged"), (4, "committed"))
 TRUTH = """
     SELECT item, price, valid_from, valid_to FROM (

@@ -52,7 +52,7 @@ def test_the_columns_of_a_schema() -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-@few_or_many(20, 300, st.data())
+@few_or_many(20, 100, st.data())
 def test_messages_mean_what_the_library_says(name: str, data: st.DataObject) -> None:
     """Also parts that are written one after the other, which Protobuf merges."""
     parts = st.lists(messages(name), min_size=1, max_size=3)
@@ -68,7 +68,7 @@ def test_unknown_fields_are_skipped(rows: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-@few_or_many(12, 300, st.lists(st.binary(max_size=24), max_size=14))
+@few_or_many(12, 120, st.lists(st.binary(max_size=24), max_size=14))
 def test_any_bytes_are_a_message_or_an_error(name: str, rows: list[bytes]) -> None:
     for row in rows:
         try:

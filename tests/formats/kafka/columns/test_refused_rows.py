@@ -174,7 +174,7 @@ def edited(data: bytes, edit: tuple[int, int, bytes]) -> bytes:
 @pytest.mark.parametrize("name", KINDS)
 @few_or_many(
     12,
-    300,
+    120,
     edits=st.lists(st.tuples(EDITS, EDITS), min_size=1, max_size=12),
     mark=st.sampled_from([None, b"\1", b"\2", b"\3"]),
     serde=st.sampled_from(["bytes", "string", "integer", "list<string>", "list<short>", "json", "time-windowed<uuid>"]),

@@ -58,6 +58,7 @@ def main(master: str, store: str, marks: str, runs: int) -> None:
     by_value: Any = pyspark.cloudpickle.register_pickle_by_value
     by_value(sys.modules["__main__"])
     builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false").config("spark.log.level", "OFF")
+    builder = builder.config("spark.sql.shuffle.partitions", "2")
     spark = builder.config("spark.executor.memory", "1g").getOrCreate()
     rows = spark.sql(f"SELECT concat('k', id) AS k FROM range(0, {KEYS}, 1, 4)")
     for number in range(1, runs + 1):
