@@ -9,12 +9,14 @@ from typing import Annotated
 
 import typer
 
-from statestore.connector.cli import arguments as args
-from statestore.connector.cli import file_commands, read_commands, store_commands, upkeep_commands
-from statestore.connector.cli.engine_flags import epilog, with_engine_flags
-from statestore.connector.cli.help_pages import Command, Group
-from statestore.connector.cli.import_command import import_store
-from statestore.connector.cli.watch import watch
+from statestore.connector.cli.grammar import arguments as args
+from statestore.connector.cli.grammar.engine_flags import epilog, with_engine_flags
+from statestore.connector.cli.grammar.help_pages import Command, Group
+from statestore.connector.cli.reading import difference_commands, read_commands
+from statestore.connector.cli.reading.watch import watch
+from statestore.connector.cli.upkeep import upkeep_commands
+from statestore.connector.cli.writing import file_commands, store_commands
+from statestore.connector.cli.writing.import_command import import_store
 from statestore.connector.terminal.option_words import in_words_of_options
 from statestore.connector.terminal.output import say_error
 from statestore.formats.error_codes import ErrorCode
@@ -28,7 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (*read_commands.COMMANDS, watch):
+for command in (*read_commands.COMMANDS, *difference_commands.COMMANDS, watch):
     app.command(cls=Command, epilog=epilog())(with_engine_flags(command))
 for writing in (*store_commands.COMMANDS, file_commands.load, *upkeep_commands.COMMANDS):
     app.command()(writing)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from statestore.connector.cli import arguments as args
+from statestore.connector.cli.grammar import arguments as args
 from statestore.connector.terminal.output import say
 
 NewStore = Annotated[str, typer.Argument(help="The name of the new store.", show_default=False)]
@@ -47,7 +47,7 @@ def create(
     key_groups: Annotated[int | None, typer.Option("--key-groups", help="Parts that keys are hashed into.")] = None,
 ) -> None:
     """Create a store, and the warehouse where it does not exist."""
-    from statestore.connector.cli.writing import create_store
+    from statestore.connector.cli.writing.commits import create_store
 
     options = {
         "history_retention": history_retention,
@@ -79,7 +79,7 @@ def put(
 
     The key of a window or session has its times too, as in the output of `get`.
     """
-    from statestore.connector.cli.writing import put_value, say_written
+    from statestore.connector.cli.writing.commits import put_value, say_written
 
     say_written(put_value(path, store, key, value, timestamp), store)
 
@@ -90,7 +90,7 @@ def drop(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Remove a store and everything in it, after a question."""
-    from statestore.connector.cli.writing import drop_store, existing
+    from statestore.connector.cli.writing.commits import drop_store, existing
 
     existing(path, store)
     if not yes:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from statestore.connector.cli import arguments as args
-from statestore.connector.cli.engine_flags import Selected
+from statestore.connector.cli.grammar import arguments as args
+from statestore.connector.cli.grammar.engine_flags import NONE, Selected
 from statestore.connector.terminal.output import say
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from statestore.formats.state_table import StateTable
     from statestore.formats.values.filters import Filter
-
-NONE: Selected = {}
 
 
 def watch(
@@ -39,7 +37,7 @@ def watch(
 ) -> None:
     """Print the changes of each new version of a store, or of a running query's state, until Ctrl-C."""
     from statestore.catalog.warehouse import open_warehouse
-    from statestore.connector.cli.reading import column_names, named
+    from statestore.connector.cli.grammar.argument_texts import column_names, named
     from statestore.connector.key_text import key_filters
     from statestore.connector.terminal.forms import form_of, show_rows
     from statestore.formats.state_table import Query
