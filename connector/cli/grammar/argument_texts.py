@@ -14,6 +14,7 @@ from statestore.formats.values.times import format_time, parse_time
 
 VERSION_NUMBER = re.compile(r"[0-9]+")
 NO_VERSION = 10**10  # a greater number is a time by mistake
+SECONDS_FROM = 10**8  # a greater number, of 1973 and later, is rather a time in seconds than a version
 JANUARY_US = 31 * 86_400 * 10**6  # seconds of this century, read as milliseconds, are less
 DECADE_US = 10 * 365 * 86_400 * 10**6
 
@@ -34,7 +35,10 @@ def named(warehouse: Warehouse, store: str | None) -> str:
 def say_seconds(warehouse: Warehouse, store: str, times: Mapping[str, str | None]) -> None:
     """Print a hint for a number that is a moment of January 1970 where the times of the store lie decades later."""
     for option, text in times.items():
-        if text is None or not text.strip().removesuffix("ms").isdigit():
+        if text is None:
+            continue
+        number, milliseconds, _ = text.strip().partition("ms")
+        if not number.isdigit():
             continue
         us = parse_time(text, option)
         if us >= JANUARY_US:
@@ -46,13 +50,28 @@ def say_seconds(warehouse: Warehouse, store: str, times: Mapping[str, str | None
         if first is not None and first >= DECADE_US:
             say(
                 f"{option} {text} is {format_time(us)}, and {store} begins at {format_time(first)}; numbers are "
-                f"milliseconds: for seconds write {text.strip().removesuffix('ms')}000"
+                f"milliseconds: for seconds write {number}000{milliseconds}"
             )
+
+
+def say_meant_times(warehouse: Warehouse, store: str, points: Mapping[str, str | None]) -> None:
+    """Print a hint for a point whose number is a version and was meant as a time, or was meant in seconds."""
+    for option, text in points.items():
+        version, at, time = (text or "").strip().partition("@")
+        if at or version.endswith("ms"):
+            say_seconds(warehouse, store, {option: time if at else version})
+        elif version.isdigit() and SECONDS_FROM <= int(version) < NO_VERSION:
+            say(f"{option} {version} is a version; for a time write milliseconds like {version}000ms")
 
 
 def moment(text: str | None, option: str) -> int | None:
     """A state time as epoch microseconds."""
     return None if text is None else parse_time(text, option)
+
+
+def duration(text: str | None) -> int | str | None:
+    """A duration as text; a number alone is milliseconds."""
+    return int(text) if text is not None and text.strip().isdecimal() else text
 
 
 def point(text: str, option: str) -> Point:

@@ -11,7 +11,7 @@ from statestore.connector.cli.grammar import arguments as args
 from statestore.connector.cli.grammar.arguments import POINT
 from statestore.connector.cli.grammar.engine_flags import NONE, Selected
 from statestore.connector.cli.reading.shown_rows import say_more, say_rest
-from statestore.connector.terminal.output import say, show_grid, show_line
+from statestore.connector.terminal.output import say
 
 
 def diff(
@@ -25,6 +25,7 @@ def diff(
     columns: Annotated[str | None, typer.Option("--columns", help="Compare only these value columns: a,b.")] = None,
     limit: args.Limit = 1000,
     as_json: args.Json = False,
+    form: args.Form = None,
     full: args.Full = False,
     selected: Selected = NONE,
 ) -> None:
@@ -34,18 +35,17 @@ def diff(
     """
     from statestore.catalog.reads.difference import difference
     from statestore.catalog.warehouse import open_warehouse
-    from statestore.connector.cli.grammar.argument_texts import column_names, named, point
-    from statestore.connector.cli.reading.differences import as_grid, first_and_counts, objects
+    from statestore.connector.cli.grammar.argument_texts import column_names, named, point, say_meant_times
+    from statestore.connector.cli.reading.differences import first_and_counts, show
+    from statestore.connector.terminal.forms import form_of
 
+    chosen = form_of(form, as_json)
     warehouse = open_warehouse(path, selected).pin()
-    table = warehouse.open(named(warehouse, store))
+    table = warehouse.open(name := named(warehouse, store))
+    say_meant_times(warehouse, name, {"--from": start, "--to": end})
     reader = difference(table, point(start, "--from"), point(end, "--to"), column_names(columns))
     shown, counts = first_and_counts(reader, limit)
-    if as_json:
-        for item in objects(shown):
-            show_line(item)
-    elif shown.num_rows:
-        show_grid(as_grid(shown), full=full)
+    show(shown, chosen, full)
     kinds = ", ".join(f"{counts[kind]} {kind}" for kind in ("added", "changed", "removed"))
     say(f"{kinds} (from {start} to {end})")
     say_more(counts.total(), limit)
@@ -57,6 +57,7 @@ def compare(
     columns: Annotated[str | None, typer.Option("--columns", help="Compare only these value columns: a,b.")] = None,
     limit: args.Limit = 1000,
     as_json: args.Json = False,
+    form: args.Form = None,
     full: args.Full = False,
     selected: Selected = NONE,
 ) -> None:
@@ -68,15 +69,13 @@ def compare(
     from statestore.catalog.reads.difference import compare as compared
     from statestore.catalog.warehouse import open_table
     from statestore.connector.cli.grammar.argument_texts import column_names
-    from statestore.connector.cli.reading.differences import as_grid, first_and_counts, objects
+    from statestore.connector.cli.reading.differences import first_and_counts, show
+    from statestore.connector.terminal.forms import form_of
 
+    chosen = form_of(form, as_json)
     reader = compared(open_table(path, selected), open_table(other, selected), column_names(columns))
     shown, counts = first_and_counts(reader, limit)
-    if as_json:
-        for item in objects(shown):
-            show_line(item)
-    elif shown.num_rows:
-        show_grid(as_grid(shown), full=full)
+    show(shown, chosen, full)
     kinds = ", ".join(f"{counts[kind]} {kind}" for kind in ("added", "changed", "removed"))
     say(f"{kinds} (from {path} to {other})")
     say_more(counts.total(), limit)
@@ -96,13 +95,14 @@ def changes(
 ) -> None:
     """Print the change feed: every insert, update and delete in a range of versions or of state times."""
     from statestore.catalog.warehouse import open_warehouse
-    from statestore.connector.cli.grammar.argument_texts import column_names, named
+    from statestore.connector.cli.grammar.argument_texts import column_names, named, say_meant_times
     from statestore.connector.cli.reading.queries import change_range, scan_rows
     from statestore.connector.terminal.forms import form_of, show_rows
 
     chosen = form_of(form, as_json)
     warehouse = open_warehouse(path, selected).pin()
-    table = warehouse.open(named(warehouse, store))
+    table = warehouse.open(name := named(warehouse, store))
+    say_meant_times(warehouse, name, {"--from": start, "--to": end})
     rows = scan_rows(table, change_range(table, start, end, column_names(columns)), limit)
     show_rows(rows.schema, rows.batches(), chosen, full=full)
     say_rest(rows)

@@ -28,24 +28,30 @@ def inspect(
         ),
     ] = None,
     as_json: args.Json = False,
+    form: args.Form = None,
     full: args.Full = False,
     selected: Selected = NONE,
 ) -> None:
     """List the stores and tables with their schemas, keys, versions, time spans, bytes, retention, last writer and
     health."""
+    from statestore.connector.terminal.forms import DELIMITERS, form_of, show_delimited
+
+    chosen = form_of(form, as_json)
     if compatible_with is not None:
         from statestore.connector.cli.reading.restoring import show_restore
 
-        show_restore(path, compatible_with, selected, as_json=as_json, full=full)
+        show_restore(path, compatible_with, selected, chosen, full=full)
         return
     from statestore.catalog.summaries import summaries
     from statestore.catalog.warehouse import open_warehouse
-    from statestore.connector.cli.reading.summary import SHOWN, SIZES, as_grid, columns_within
+    from statestore.connector.cli.reading.summary import SHOWN, SIZES, as_grid, columns_within, whole_cells
 
     described = summaries(path, selected)
-    if as_json:
+    if chosen == "json":
         for summary in described:
             show_line(summary)
+    elif chosen in DELIMITERS:
+        show_delimited([*SHOWN, "health"], map(whole_cells, described), DELIMITERS[chosen])
     else:
         width = output.terminal_width()
         shown = columns_within(described, None if full else width)

@@ -69,10 +69,15 @@ def expire(
 
     A store without retention keeps everything, unless --before is given.
     """
-    from statestore.connector.cli.grammar.argument_texts import moment
+    from statestore.catalog.warehouse import open_warehouse
+    from statestore.connector.cli.grammar.argument_texts import moment, say_seconds
     from statestore.connector.cli.upkeep import each_store
 
     horizon = moment(before, "--before")
+    if before is not None:
+        warehouse = open_warehouse(path).pin()
+        for name in warehouse.stores(store):
+            say_seconds(warehouse, name, {"--before": before})
     _upkeep(path, store, "expire", lambda _, of, progress: each_store.expire(of, horizon), as_json, full)
 
 
