@@ -68,7 +68,9 @@ def cells_of(schema: pa.Schema, text: str, code: ErrorCode) -> dict[str, Any]:
     except ValueError:
         cells = None
     if not isinstance(cells, dict) or set(cells) != set(schema.names):
-        raise InvalidInputError(code, f"found {text!r}; expected a JSON object with {', '.join(schema.names)}")
+        raise InvalidInputError(
+            code, f"{_ROLES[code]}: found {text!r}; expected a JSON object with {', '.join(schema.names)}"
+        )
     return {name: _checked(cells[name], schema.field(name), of_json, code) for name in schema.names}
 
 

@@ -27,6 +27,7 @@ app = typer.Typer(
     cls=Group,
     help="Time-travel tables for stream-processor state.",
     no_args_is_help=True,
+    context_settings={"help_option_names": ["--help", "-h"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -49,7 +50,7 @@ def _show_version(asked: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_show_version)
+        bool, typer.Option("--version", "-V", help="Print the version and exit.", is_eager=True, callback=_show_version)
     ] = False,
 ) -> None:
     """Time-travel tables for stream-processor state."""
@@ -83,5 +84,5 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except OSError as error:  # a folder without read or write permission, or a full disk
-        say_error(str(error))
+        say_error(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
         sys.exit(1)

@@ -40,8 +40,10 @@ PHRASES = {
     ),
     "open it with open_store, or with store(…, if_missing='create'), which makes it only where it is missing, or "
     "drop_store it first": "choose another name, or remove it first with statestore drop",
+    "create it with statestore.connect(…).create_store": "create it with statestore create",
     "create it with create_store or store(…, if_missing='create')": "create it with statestore create",
     "an int of epoch milliseconds, an aware datetime, or a text like": "epoch milliseconds, or a text like",
+    "a warehouse made with statestore.connect,": "a warehouse, which statestore create makes,",
     "value: a keyed store": "--value: a keyed store",
     "True or False": "true or false",
 }

@@ -6,6 +6,7 @@ import functools
 import tempfile
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -220,6 +221,27 @@ def test_cells_have_the_same_forms(path: str, door: str) -> None:
     assert {text: error for text, error in said.items() if not any(f"[{code}" in error for code in codes)} == {}
     for text in WITHOUT_ZONE:
         assert NAIVE.format(text, f"{text}Z" if ":" in text else f"{text}T00:00:00Z") in refusal(ask, text)
+
+
+def test_filters_on_the_times_of_a_key(tmp_path: Path) -> None:
+    """Texts find the rows that datetimes find, with every operator, where the key is looked up, too."""
+    with statestore.connect(tmp_path).create_store(
+        "w", "window", key={"k": "string"}, value={"v": "int"}, retention="1 day", window_size="1 minute"
+    ) as store:
+        for minute in range(4):
+            store.put("a", minute, MINUTE + timedelta(minutes=minute))
+        store.commit()
+    table = statestore.inspect(tmp_path).table("w")
+    at, end = "2024-05-01T11:32 +02", "2024-05-01 09:33 UTC"
+
+    def found(*filters: tuple[Any, ...]) -> list[int]:
+        return sorted(table.scan(columns=["v"], filter=list(filters)).read_all()["v"].to_pylist())
+
+    assert found(("window_start", "=", at)) == [2]
+    assert found(("k", "=", "a"), ("window_start", "=", at), ("window_end", "=", end)) == [2]
+    assert found(("window_start", "in", [at, MINUTE])) == [0, 2]
+    assert found(("window_start", "!=", at)) == [0, 1, 3]
+    assert found(("window_start", "<", at)) == [0, 1]
 
 
 def by_options(spark: SparkSession, path: str, texts: list[str]) -> DataFrame:

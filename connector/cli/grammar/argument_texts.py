@@ -12,7 +12,7 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.values.times import format_time, parse_time
 
-VERSION_NUMBER = re.compile(r"[0-9]+")
+VERSION_NUMBER = re.compile(r"-?[0-9]+")
 NO_VERSION = 10**10  # a greater number is a time by mistake
 SECONDS_FROM = 10**8  # a greater number, of 1973 and later, is rather a time in seconds than a version
 JANUARY_US = 31 * 86_400 * 10**6  # seconds of this century, read as milliseconds, are less
@@ -87,6 +87,12 @@ def point(text: str, option: str) -> Point:
         return Point()
     if not VERSION_NUMBER.fullmatch(text):
         return Point(None, moment(text, option))
+    if text.startswith("-"):
+        raise InvalidInputError(
+            ErrorCode.INVALID_VERSION,
+            f"{option} is {text}: a number is a version, from 0 on; statestore versions lists them, and a time in "
+            f"milliseconds is {text}ms",
+        )
     if len(text) > len(str(NO_VERSION)):
         raise InvalidInputError(
             ErrorCode.INVALID_VERSION,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -150,7 +151,14 @@ def where_rows(
     version = "" if query.version is None else f" AT (VERSION => {query.version})"
     time = "" if query.as_of is None else f" TIMESTAMP AS OF '{format_time(query.as_of)}'"
     text = f"SELECT {columns} FROM {quoted(table.name)}{version}{time} WHERE ({where}) LIMIT {limit + 1}"
-    found = answer(str(path), text, selected)
+    try:
+        found = answer(str(path), text, selected)
+    except InvalidInputError as error:
+        if error.code != ErrorCode.INVALID_SQL:
+            raise
+        # The position is one in this statement, which nobody typed.
+        said = re.sub(r"^line \d+, column \d+: |, near '.*'$", "", error.message, flags=re.DOTALL)
+        raise InvalidInputError(ErrorCode.INVALID_SQL, f"--where {where}: {said}") from error
     return Rows(found.schema, iter(found.to_batches()), limit, lambda: None)
 
 

@@ -44,6 +44,10 @@ def export(
     from statestore.formats.state_table import Query
 
     chosen = format_of(out, form)
+    if not out.parent.is_dir():
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION, f"--out is {out}, and {out.parent} is no folder; make it, or name another file"
+        )
     if sum((history, changes, as_of is not None)) > 1 or (changes and version is not None):
         raise InvalidInputError(
             ErrorCode.CONFLICTING_OPTIONS,

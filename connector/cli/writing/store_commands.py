@@ -96,7 +96,12 @@ def put(
 
     The key of a window or session has its times too, as in the output of `get`.
     """
+    from statestore.catalog.warehouse import open_warehouse
+    from statestore.connector.cli.grammar.argument_texts import say_seconds
     from statestore.connector.cli.writing.commits import put_value, say_written
+
+    if timestamp is not None:
+        say_seconds(open_warehouse(path), store, {"--timestamp": timestamp})
 
     say_written(put_value(path, store, key, value, timestamp), store)
 
