@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
-from datetime import UTC, date, datetime
+from datetime import date
 from decimal import Decimal
 from typing import Any
 
@@ -20,7 +20,7 @@ from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.canonical import ErrorPath, canonical, nullable
 from statestore.formats.values.filters import Filter
-from statestore.formats.values.times import parse_time
+from statestore.formats.values.times import parse_instant, to_datetime
 
 _ROLES = {ErrorCode.WRONG_KEY: "key", ErrorCode.WRONG_VALUE: "value"}
 _NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
@@ -68,7 +68,9 @@ def cells_of(schema: pa.Schema, text: str, code: ErrorCode) -> dict[str, Any]:
     except ValueError:
         cells = None
     if not isinstance(cells, dict) or set(cells) != set(schema.names):
-        raise InvalidInputError(code, f"found {text!r}; expected a JSON object with {', '.join(schema.names)}")
+        raise InvalidInputError(
+            code, f"{_ROLES[code]}: found {text!r}; expected a JSON object with {', '.join(schema.names)}"
+        )
     return {name: _checked(cells[name], schema.field(name), of_json, code) for name in schema.names}
 
 
@@ -152,10 +154,7 @@ def _time(text: str, kind: pa.TimestampType) -> Any:
     """A time with the resolution of microseconds, which keys may have."""
     if kind.tz is None:
         return pa.scalar(text).cast(kind).as_py()
-    moment = parse_time(text, "time")
-    if not text.strip().lstrip("+-").isdigit():
-        return datetime.fromisoformat(text.strip()).astimezone(UTC)
-    return pa.scalar(moment, pa.int64()).cast(kind).as_py()
+    return to_datetime(parse_instant(text, "time"))
 
 
 def _json(text: str) -> Any:

@@ -27,7 +27,7 @@ from statestore.formats.state_table import (
     column_names,
     table_for_plan,
 )
-from statestore.formats.values.filters import Filter, parse_filters
+from statestore.formats.values.filters import Filter, has_texts, parse_filters, with_times
 from statestore.formats.values.key_codec import KeyValues
 from statestore.formats.values.times import Time, format_time, to_us
 
@@ -240,7 +240,10 @@ def read(table: StateTable, query: Query, columns: Iterable[str] | None, filter:
     """Plan a read, and return its rows, all splits one after the other."""
     table = table.pin()
     asked = None if columns is None else column_names(columns, "columns")
-    query = replace(query, columns=asked, filters=parse_filters(filter))
+    filters = parse_filters(filter)
+    if has_texts(filters):
+        filters = with_times(filters, table.schema(replace(query, columns=None)))
+    query = replace(query, columns=asked, filters=filters)
     if asked == ():  # rows without columns are still counted: one column is read and dropped
         query = replace(query, columns=tuple(table.schema(replace(query, columns=None)).names[:1]))
     schema = table.schema(query)

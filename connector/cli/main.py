@@ -9,12 +9,14 @@ from typing import Annotated
 
 import typer
 
-from statestore.connector.cli import arguments as args
-from statestore.connector.cli import file_commands, read_commands, store_commands, upkeep_commands
-from statestore.connector.cli.engine_flags import epilog, with_engine_flags
-from statestore.connector.cli.help_pages import Command, Group
-from statestore.connector.cli.import_command import import_store
-from statestore.connector.cli.watch import watch
+from statestore.connector.cli.grammar import arguments as args
+from statestore.connector.cli.grammar.engine_flags import epilog, with_engine_flags
+from statestore.connector.cli.grammar.help_pages import Command, Group
+from statestore.connector.cli.reading import difference_commands, read_commands
+from statestore.connector.cli.reading.watch import watch
+from statestore.connector.cli.upkeep import upkeep_commands
+from statestore.connector.cli.writing import file_commands, store_commands
+from statestore.connector.cli.writing.import_command import import_store
 from statestore.connector.terminal.option_words import in_words_of_options
 from statestore.connector.terminal.output import say_error
 from statestore.formats.error_codes import ErrorCode
@@ -25,10 +27,11 @@ app = typer.Typer(
     cls=Group,
     help="Time-travel tables for stream-processor state.",
     no_args_is_help=True,
+    context_settings={"help_option_names": ["--help", "-h"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (*read_commands.COMMANDS, watch):
+for command in (*read_commands.COMMANDS, *difference_commands.COMMANDS, watch):
     app.command(cls=Command, epilog=epilog())(with_engine_flags(command))
 for writing in (*store_commands.COMMANDS, file_commands.load, *upkeep_commands.COMMANDS):
     app.command()(writing)
@@ -47,7 +50,7 @@ def _show_version(asked: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_show_version)
+        bool, typer.Option("--version", "-V", help="Print the version and exit.", is_eager=True, callback=_show_version)
     ] = False,
 ) -> None:
     """Time-travel tables for stream-processor state."""
@@ -81,5 +84,5 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except OSError as error:  # a folder without read or write permission, or a full disk
-        say_error(str(error))
+        say_error(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
         sys.exit(1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
@@ -39,6 +39,15 @@ def show_rows(schema: pa.Schema, batches: Iterable[pa.RecordBatch], form: str, *
 
 
 def _show_delimited(schema: pa.Schema, batches: Iterable[pa.RecordBatch], delimiter: str) -> None:
+    rows = (
+        [each if isinstance(each, str) else cell(each) for each in value.values()]
+        for batch in batches
+        for value in json_objects(batch)
+    )
+    show_delimited(schema.names, rows, delimiter)
+
+
+def show_delimited(names: Sequence[str], rows: Iterable[Sequence[str | None]], delimiter: str) -> None:
     """Print a header and rows as RFC 4180 has them. Null is an empty cell, an empty text is one in quotes."""
     special = re.compile(f'[{delimiter}"\\r\\n]|^$')
 
@@ -47,8 +56,6 @@ def _show_delimited(schema: pa.Schema, batches: Iterable[pa.RecordBatch], delimi
             return "" if text is None else text
         return '"' + text.replace('"', '""') + '"'
 
-    print(delimiter.join(map(quoted, schema.names)))
-    for batch in batches:
-        for value in json_objects(batch):
-            cells = (each if isinstance(each, str) else cell(each) for each in value.values())
-            print(delimiter.join(map(quoted, cells)))
+    print(delimiter.join(map(quoted, names)))
+    for row in rows:
+        print(delimiter.join(map(quoted, row)))

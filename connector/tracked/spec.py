@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Literal
 
+import pyarrow as pa
+
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.values.times import duration_ms
@@ -45,8 +47,13 @@ class StateSpec:
         return cls(function, "columns")
 
     def initial_state(self, rows: Any) -> StateSpec:
-        """Begin with these states before the first batch: a DataFrame of Spark or pandas or an Arrow table with the key
-        columns and the columns of the state."""
+        """Begin with these states before the first batch: a DataFrame of Spark, pandas or Polars or an Arrow table with
+        the key columns and the columns of the state.
+
+        Raises InvalidInputError INVALID_OPTION for a LazyFrame of Polars.
+        """
+        if type(rows).__module__.partition(".")[0] == "polars":
+            rows = _of_polars(rows)
         return replace(self, initial=rows)
 
     def num_partitions(self, count: int) -> StateSpec:
@@ -90,3 +97,15 @@ def _no_function(given_function: Any) -> InvalidInputError:
         ErrorCode.INVALID_OPTION,
         f"the function is {name}; expected f(value, state) or f(batch_time, key, value, state)",
     )
+
+
+def _of_polars(frame: Any) -> pa.Table:
+    """Return a frame as an Arrow table of types that Spark takes."""
+    if not hasattr(frame, "to_arrow"):
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION,
+            f"the initial state is a {type(frame).__name__} of Polars; expected a DataFrame: call collect() on it",
+        )
+    import polars
+
+    return pa.table(frame.to_arrow(compat_level=polars.CompatLevel.oldest()))

@@ -24,6 +24,7 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.values.canonical import ErrorPath
 from statestore.formats.values.comparison import any_of, compare, match_text
+from statestore.formats.values.times import parse_instant, to_datetime
 
 Op = Literal[
     "=", "<=>", "!=", "<", "<=", ">", ">=", "in", "is_null", "is_not_null", "starts_with", "ends_with", "contains"
@@ -101,6 +102,43 @@ def _members(column: str, value: Any) -> tuple[Any, ...]:
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
         raise _invalid(f"column {column!r} in {shown(value)}; expected a list of values")
     return tuple(value)
+
+
+def has_texts(filters: Sequence[Filter]) -> bool:
+    """Return whether a text is compared, which may be a time."""
+    return any(isinstance(item.value, str) or (item.op == "in" and _any_text(item.value)) for item in filters)
+
+
+def with_times(filters: Sequence[Filter], schema: pa.Schema) -> tuple[Filter, ...]:
+    """Return the filters with the texts that a column of timestamps with zone is compared with as datetimes.
+
+    Raises InvalidInputError INVALID_FILTER for a text that is no time with a zone.
+    """
+    return tuple(_with_time(item, schema) for item in filters)
+
+
+def _any_text(values: Sequence[Any]) -> bool:
+    return any(isinstance(value, str) for value in values)
+
+
+def _with_time(item: Filter, schema: pa.Schema) -> Filter:
+    if item.path or schema.names.count(item.column) != 1:
+        return item
+    kind = schema.field(item.column).type
+    if not pa.types.is_timestamp(kind) or kind.tz is None:
+        return item
+    if item.op == "in":
+        return replace(item, value=tuple(_time(value, item) for value in item.value))
+    return replace(item, value=_time(item.value, item))
+
+
+def _time(value: Any, item: Filter) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return to_datetime(parse_instant(value, f"the time for column {item.column!r}"))
+    except InvalidInputError as error:
+        raise _invalid(error.message) from error
 
 
 def check_filters(filters: Sequence[Filter], schema: pa.Schema) -> None:

@@ -120,11 +120,16 @@ def _index(value: SupportsIndex, what: str) -> int:
 
 
 def parse_time(text: str, what: str, default_zone: tzinfo | None = None) -> int:
-    """Parse a time as text, in the grammar of this module, to epoch microseconds.
+    """Parse a time as text, in the grammar of this module, to epoch microseconds, floored to the millisecond.
 
     A text without a zone is read in ``default_zone``, or refused (NAIVE_DATETIME) where there is none. Raises
     InvalidInputError INVALID_TIME, INVALID_TIME_ZONE or TIME_OUT_OF_RANGE.
     """
+    return parse_instant(text, what, default_zone) // 1000 * 1000
+
+
+def parse_instant(text: str, what: str, default_zone: tzinfo | None = None) -> int:
+    """Parse a time as text to epoch microseconds, which columns of timestamps hold; else as `parse_time`."""
     text = text.strip()
     number = _EPOCH_MS.fullmatch(text)
     if number is not None:
@@ -145,7 +150,8 @@ def parse_time(text: str, what: str, default_zone: tzinfo | None = None) -> int:
         moment = datetime.fromisoformat(f"{parts['date']}T{clock}")
     except ValueError:
         raise _no_time(text, what) from None
-    return to_us(moment.replace(tzinfo=zone) + timedelta(microseconds=int(f"{fraction:0<6}"[:6])), what)
+    instant = moment.replace(tzinfo=zone)
+    return to_us(instant, what) + int(f"{fraction:0<6}"[:6])
 
 
 def session_time(text: str, what: str, zone: Callable[[], tzinfo | None]) -> int:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import tempfile
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -119,6 +121,46 @@ def attached(path: str) -> Ask:
     return lambda text: [ms for _, ms, *_ in statestore.attach(path, as_of=text).sql("FROM t").fetchall()]
 
 
+def written(path: str) -> Ask:
+    """A column of texts in rows to write."""
+
+    def ask(text: str) -> Any:
+        with tempfile.TemporaryDirectory() as folder:
+            store = statestore.connect(folder).create_store("t", key={"k": "int"}, value={"v": "int"})
+            with store:
+                store.write(
+                    pa.table({"k": pa.array([1], pa.int32()), "v": pa.array([1], pa.int32()), "timestamp": [text]})
+                )
+                return [milliseconds(row["valid_from"]) for row in store.scan().read_all().to_pylist()]
+
+    return ask
+
+
+def put(path: str) -> Ask:
+    """A value of a column of timestamps on the command line."""
+
+    def ask(text: str) -> Any:
+        with tempfile.TemporaryDirectory() as folder:
+            statestore.connect(folder).create_store("t", key={"k": "int"}, value={"v": "timestamp"}).close()
+            answer = run("put", folder, "t", "1", text)
+            if answer.code:
+                raise RuntimeError(answer.err)
+            found = statestore.inspect(folder).table("t").scan(columns=["v"]).read_all()["v"].to_pylist()
+            return [milliseconds(moment) for moment in found]
+
+    return ask
+
+
+def filtered(path: str) -> Ask:
+    """A filter on a column of timestamps, in which one moment of the store is the newest up to the text."""
+    table = statestore.inspect(path).table("t")
+
+    def ask(text: str) -> Any:
+        return table.history(columns=["ms"], filter=("valid_from", "<=", text)).read_all()["ms"].to_pylist()[-1:]
+
+    return ask
+
+
 def in_duckdb(path: str, written: str = "'{}'") -> Ask:
     text = f"SELECT ms FROM t TIMESTAMP AS OF {written}"
     return lambda time: statestore.sql(path, text.format(time))["ms"].to_pylist()
@@ -161,6 +203,45 @@ def test_a_time_without_a_zone_is_one_error(path: str, door: str) -> None:
         said = refusal(ask, text)
         assert "NAIVE_" in said
         assert NAIVE.format(text, f"{text}Z" if ":" in text else f"{text}T00:00:00Z") in " ".join(said.split())
+
+
+CELLS: dict[str, Callable[[str], Ask]] = {"column of texts": written, "put": put, "filter": filtered}
+"""Where a time is a cell, or is compared with one."""
+
+
+@pytest.mark.parametrize("door", CELLS)
+def test_cells_have_the_same_forms(path: str, door: str) -> None:
+    """A column of texts takes no numbers, which belong into a column of integers."""
+    ask = CELLS[door](path)
+    taken = {text: at for text, at in ACCEPTED.items() if door != "column of texts" or "-" in text}
+    assert {text: ask(text) for text in taken} == {text: [milliseconds(at)] for text, at in taken.items()}
+    refused = {*REFUSED, *(ACCEPTED.keys() - taken.keys())}
+    said = {text: refusal(ask, text) for text in refused}
+    codes = ("INVALID_TIME", "TIME_OUT_OF_RANGE") if door == "column of texts" else ("WRONG_VALUE", "INVALID_FILTER")
+    assert {text: error for text, error in said.items() if not any(f"[{code}" in error for code in codes)} == {}
+    for text in WITHOUT_ZONE:
+        assert NAIVE.format(text, f"{text}Z" if ":" in text else f"{text}T00:00:00Z") in refusal(ask, text)
+
+
+def test_filters_on_the_times_of_a_key(tmp_path: Path) -> None:
+    """Texts find the rows that datetimes find, with every operator, where the key is looked up, too."""
+    with statestore.connect(tmp_path).create_store(
+        "w", "window", key={"k": "string"}, value={"v": "int"}, retention="1 day", window_size="1 minute"
+    ) as store:
+        for minute in range(4):
+            store.put("a", minute, MINUTE + timedelta(minutes=minute))
+        store.commit()
+    table = statestore.inspect(tmp_path).table("w")
+    at, end = "2024-05-01T11:32 +02", "2024-05-01 09:33 UTC"
+
+    def found(*filters: tuple[Any, ...]) -> list[int]:
+        return sorted(table.scan(columns=["v"], filter=list(filters)).read_all()["v"].to_pylist())
+
+    assert found(("window_start", "=", at)) == [2]
+    assert found(("k", "=", "a"), ("window_start", "=", at), ("window_end", "=", end)) == [2]
+    assert found(("window_start", "in", [at, MINUTE])) == [0, 2]
+    assert found(("window_start", "!=", at)) == [0, 1, 3]
+    assert found(("window_start", "<", at)) == [0, 1]
 
 
 def by_options(spark: SparkSession, path: str, texts: list[str]) -> DataFrame:

@@ -89,7 +89,9 @@ def test_many_keys_come_in_frames(store: Any) -> None:
         ("2024-05-01 09:30", "NAIVE_DATETIME", "like 2024-05-01 09:30Z"),
         ("2024-05-01", "NAIVE_DATETIME", "like 2024-05-01T00:00:00Z"),
         ("1714555800000", "INVALID_TIME", "int64 epoch milliseconds"),
-        ("2024-05-01 09:30 Europe/Berlin", "INVALID_TIME", "an offset"),
+        ("2024-05-01T09Z", "INVALID_TIME", "ISO-8601"),
+        ("2024-02-30T09:30Z", "INVALID_TIME", "ISO-8601"),
+        ("2024-05-01 09:30 Mars/Base", "INVALID_TIME_ZONE", "an offset"),
         ("yesterday", "INVALID_TIME", "2013-01-01T05:00:00Z"),
     ],
 )

@@ -17,7 +17,7 @@ from support.command_line import at_terminal, cells, run
 import statestore
 from statestore.catalog.log.log_state import file_names
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
-from statestore.connector.cli import upkeep
+from statestore.connector.cli.upkeep import each_store
 from statestore.connector.terminal.output import cell, human_bytes
 from statestore.connector.terminal.progress import Advance
 
@@ -223,7 +223,7 @@ def test_the_bar_of_compact_counts_rows(warehouse: Path, monkeypatch: pytest.Mon
     def watched() -> Iterator[Advance]:
         yield lambda text, done, total: calls.append((text, done, total))
 
-    monkeypatch.setattr(upkeep, "progress", watched)
+    monkeypatch.setattr(each_store, "progress", watched)
     assert run("compact", warehouse, "--full").code == 0
     for number, name in enumerate(("one", "two")):
         first, *rest = [(done, total) for text, done, total in calls if text == f"compact {name}"]
@@ -250,6 +250,6 @@ def test_interruption_is_130_without_a_traceback(warehouse: Path, monkeypatch: p
     def interrupt(*arguments: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("statestore.connector.cli.verifying.verify_store", interrupt)
+    monkeypatch.setattr("statestore.connector.cli.upkeep.verifying.verify_store", interrupt)
     found = run("verify", warehouse)
     assert (found.code, found.out) == (130, "") and "Traceback" not in found.err

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -177,10 +178,11 @@ def track(rows: DataFrame, spec: StateSpec, folder: Path, **options: Any) -> Tra
     return statestore.track_state_by_key(rows, spec=spec, store=folder / "w" / "words", **given)
 
 
-def test_a_dataframe_is_one_batch(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("frame", [pa.table, polars.DataFrame])
+def test_a_dataframe_is_one_batch(spark: SparkSession, tmp_path: Path, frame: Any) -> None:
     """A transaction that comes again has the records of then; initial states are put once."""
     rows = spark.createDataFrame([("a", 1), ("b", 2), ("a", 3)], SCHEMA)
-    spec = StateSpec.function(count_and_pair).initial_state(pa.table({"word": ["b", "z"], "start": [10, 20]}))
+    spec = StateSpec.function(count_and_pair).initial_state(frame({"word": ["b", "z"], "start": [10, 20]}))
     tracked = track(rows, spec, tmp_path)
     first = sorted(map(tuple, tracked.run(transaction=("nightly", 1)).collect()))
     assert first == [("a", 1), ("a", 4), ("b", 12)]
@@ -190,6 +192,8 @@ def test_a_dataframe_is_one_batch(spark: SparkSession, tmp_path: Path) -> None:
         {"a": 4, "b": 12, "z": 20},
     ]
     assert sorted(map(tuple, tracked.run().collect())) == [("a", 5), ("a", 8), ("b", 14)]
+    with refused("INVALID_OPTION", "a LazyFrame of Polars", "collect()"):
+        spec.initial_state(polars.LazyFrame({"word": ["b"], "start": [10]}))
     with refused("INVALID_OPTION", "call run()"):
         tracked.start(checkpoint=tmp_path / "checkpoint")
 

@@ -1,25 +1,20 @@
-"""Commands that read: a summary of all stores, one key, a whole store, changes and differences."""
+"""Commands that read: a summary of all stores, one key, a whole store, its versions."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from statestore.connector.cli import arguments as args
-from statestore.connector.cli.arguments import POINT
-from statestore.connector.cli.engine_flags import Selected
+from statestore.connector.cli.grammar import arguments as args
+from statestore.connector.cli.grammar.engine_flags import NONE, Selected
+from statestore.connector.cli.reading.shown_rows import say_rest, show_some
 from statestore.connector.terminal import output
 from statestore.connector.terminal.output import say, show_blocks, show_grid, show_line
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from statestore.connector.cli.reading import Rows
-
-NONE: Selected = {}
 
 
 def inspect(
@@ -33,24 +28,30 @@ def inspect(
         ),
     ] = None,
     as_json: args.Json = False,
+    form: args.Form = None,
     full: args.Full = False,
     selected: Selected = NONE,
 ) -> None:
     """List the stores and tables with their schemas, keys, versions, time spans, bytes, retention, last writer and
     health."""
-    if compatible_with is not None:
-        from statestore.connector.cli.restoring import show_restore
+    from statestore.connector.terminal.forms import DELIMITERS, form_of, show_delimited
 
-        show_restore(path, compatible_with, selected, as_json=as_json, full=full)
+    chosen = form_of(form, as_json)
+    if compatible_with is not None:
+        from statestore.connector.cli.reading.restoring import show_restore
+
+        show_restore(path, compatible_with, selected, chosen, full=full)
         return
     from statestore.catalog.summaries import summaries
     from statestore.catalog.warehouse import open_warehouse
-    from statestore.connector.cli.summary import SHOWN, SIZES, as_grid, columns_within
+    from statestore.connector.cli.reading.summary import SHOWN, SIZES, as_grid, columns_within, whole_cells
 
     described = summaries(path, selected)
-    if as_json:
+    if chosen == "json":
         for summary in described:
             show_line(summary)
+    elif chosen in DELIMITERS:
+        show_delimited([*SHOWN, "health"], map(whole_cells, described), DELIMITERS[chosen])
     else:
         width = output.terminal_width()
         shown = columns_within(described, None if full else width)
@@ -105,7 +106,7 @@ def sql(
     from statestore.connector.terminal.forms import form_of
 
     chosen = form_of(form, as_json)
-    _show(answer(str(path), _statement(query), selected, allow_external_access), limit, chosen, full)
+    show_some(answer(str(path), _statement(query), selected, allow_external_access), limit, chosen, full)
 
 
 def shell(path: args.Path_, selected: Selected = NONE) -> None:
@@ -141,7 +142,8 @@ def get(
     selected: Selected = NONE,
 ) -> None:
     """Print the value of one key, now or as of a moment; for a window or session store, its windows or sessions."""
-    from statestore.connector.cli.reading import first_value, moment, read_key
+    from statestore.connector.cli.grammar.argument_texts import moment
+    from statestore.connector.cli.reading.queries import first_value, read_key
     from statestore.connector.terminal.forms import form_of
     from statestore.formats.values.times import format_time
 
@@ -154,7 +156,7 @@ def get(
         if first is not None and early:
             say(f"the first value of this key is from {format_time(first)}")
         raise typer.Exit(1)
-    _show(rows, limit, chosen, full)
+    show_some(rows, limit, chosen, full)
 
 
 def history(
@@ -172,12 +174,12 @@ def history(
 ) -> None:
     """Print every version of one key with its interval, oldest first."""
     from statestore.catalog.reads.history_columns import oldest_first
-    from statestore.connector.cli.reading import read_key
+    from statestore.connector.cli.reading.queries import read_key
     from statestore.connector.terminal.forms import form_of
 
     chosen = form_of(form, as_json)
     rows = read_key(path, selected, store, key, mode="history", version=version, start=start, end=end)
-    _show(oldest_first(rows), limit, chosen, full)
+    show_some(oldest_first(rows), limit, chosen, full)
 
 
 def scan(
@@ -195,7 +197,8 @@ def scan(
 ) -> None:
     """Print the rows of a store, now or as of a moment, in no particular order; reading stops at --limit."""
     from statestore.catalog.warehouse import open_warehouse
-    from statestore.connector.cli.reading import column_names, moment, named, say_seconds, scan_rows, where_rows
+    from statestore.connector.cli.grammar.argument_texts import column_names, moment, named, say_seconds
+    from statestore.connector.cli.reading.queries import scan_rows, where_rows
     from statestore.connector.terminal.forms import form_of, show_rows
     from statestore.formats.state_table import Query
 
@@ -206,100 +209,7 @@ def scan(
     query = Query(columns=column_names(columns), as_of=moment(as_of, "--as-of"), version=version)
     rows = scan_rows(table, query, limit) if where is None else where_rows(path, selected, table, query, where, limit)
     show_rows(rows.schema, rows.batches(), chosen, full=full)
-    _say_rest(rows)
-
-
-def diff(
-    path: args.Path_,
-    store: args.OnlyStore = None,
-    *,
-    start: Annotated[str, typer.Option("--from", help=f"Before: {POINT}, or both as 12@TIME.")],
-    end: Annotated[
-        str, typer.Option("--to", help="After: in the same forms; an earlier point shows the reverse.")
-    ] = "latest",
-    columns: Annotated[str | None, typer.Option("--columns", help="Compare only these value columns: a,b.")] = None,
-    limit: args.Limit = 1000,
-    as_json: args.Json = False,
-    full: args.Full = False,
-    selected: Selected = NONE,
-) -> None:
-    """Print how two points of a store differ: keys added, changed (old → new) and removed.
-
-    A number alone is a version; state times are ISO-8601 with a zone.
-    """
-    from statestore.catalog.reads.difference import difference
-    from statestore.catalog.warehouse import open_warehouse
-    from statestore.connector.cli.differences import as_grid, first_and_counts, objects
-    from statestore.connector.cli.reading import column_names, named, point
-
-    warehouse = open_warehouse(path, selected).pin()
-    table = warehouse.open(named(warehouse, store))
-    reader = difference(table, point(start, "--from"), point(end, "--to"), column_names(columns))
-    shown, counts = first_and_counts(reader, limit)
-    if as_json:
-        for item in objects(shown):
-            show_line(item)
-    elif shown.num_rows:
-        show_grid(as_grid(shown), full=full)
-    kinds = ", ".join(f"{counts[kind]} {kind}" for kind in ("added", "changed", "removed"))
-    say(f"{kinds} (from {start} to {end})")
-    _say_more(counts.total(), limit)
-
-
-def compare(
-    path: args.Path_,
-    other: Annotated[Path, typer.Argument(help="The path of the other table.", metavar="{other}")],
-    columns: Annotated[str | None, typer.Option("--columns", help="Compare only these value columns: a,b.")] = None,
-    limit: args.Limit = 1000,
-    as_json: args.Json = False,
-    full: args.Full = False,
-    selected: Selected = NONE,
-) -> None:
-    """Print how the newest state of one table differs from that of another: a state directory from its changelog.
-
-    Both are paths of tables, such as logs/application-counts-changelog and
-    application/counts.
-    """
-    from statestore.catalog.reads.difference import compare as compared
-    from statestore.catalog.warehouse import open_table
-    from statestore.connector.cli.differences import as_grid, first_and_counts, objects
-    from statestore.connector.cli.reading import column_names
-
-    reader = compared(open_table(path, selected), open_table(other, selected), column_names(columns))
-    shown, counts = first_and_counts(reader, limit)
-    if as_json:
-        for item in objects(shown):
-            show_line(item)
-    elif shown.num_rows:
-        show_grid(as_grid(shown), full=full)
-    kinds = ", ".join(f"{counts[kind]} {kind}" for kind in ("added", "changed", "removed"))
-    say(f"{kinds} (from {path} to {other})")
-    _say_more(counts.total(), limit)
-
-
-def changes(
-    path: args.Path_,
-    store: args.OnlyStore = None,
-    start: Annotated[str | None, typer.Option("--from", help=f"First, inclusive: {POINT}.")] = None,
-    end: Annotated[str | None, typer.Option("--to", help="Last, inclusive: in the same forms.")] = None,
-    columns: args.Columns = None,
-    limit: args.Limit = 1000,
-    as_json: args.Json = False,
-    form: args.Form = None,
-    full: args.Full = False,
-    selected: Selected = NONE,
-) -> None:
-    """Print the change feed: every insert, update and delete in a range of versions or of state times."""
-    from statestore.catalog.warehouse import open_warehouse
-    from statestore.connector.cli.reading import change_range, column_names, named, scan_rows
-    from statestore.connector.terminal.forms import form_of, show_rows
-
-    chosen = form_of(form, as_json)
-    warehouse = open_warehouse(path, selected).pin()
-    table = warehouse.open(named(warehouse, store))
-    rows = scan_rows(table, change_range(table, start, end, column_names(columns)), limit)
-    show_rows(rows.schema, rows.batches(), chosen, full=full)
-    _say_rest(rows)
+    say_rest(rows)
 
 
 def versions(
@@ -313,11 +223,12 @@ def versions(
 ) -> None:
     """Print the store's commits, newest first: time, writer, rows, bytes."""
     from statestore.catalog.warehouse import open_warehouse
-    from statestore.connector.cli.reading import named, read_table
+    from statestore.connector.cli.grammar.argument_texts import named
+    from statestore.connector.cli.reading.queries import read_table
     from statestore.connector.terminal.forms import form_of
 
     name = named(open_warehouse(path, selected).pin(), store)
-    _show(
+    show_some(
         read_table(path, selected, f"{name}$versions").sort_by([("version", "descending")]),
         limit,
         form_of(form, as_json),
@@ -350,7 +261,7 @@ def report(
         say(f"{written} ({human_bytes(size)}); open it in a browser")
 
 
-COMMANDS = (inspect, describe, sql, shell, get, history, scan, diff, compare, changes, versions, report)
+COMMANDS = (inspect, describe, sql, shell, get, history, scan, versions, report)
 
 
 def _statement(query: str | None) -> str:
@@ -363,25 +274,3 @@ def _statement(query: str | None) -> str:
             "QUERY is missing; give one, or a pipe to stdin; statestore shell asks for statements",
         )
     return sys.stdin.read()
-
-
-def _show(table: Any, limit: int, form: str, full: bool) -> None:
-    from statestore.connector.terminal.forms import show_rows
-
-    show_rows(table.schema, table.slice(0, limit).to_batches(), form, full=full)
-    _say_more(table.num_rows, limit)
-
-
-def _say_rest(rows: Rows) -> None:
-    if not rows.cut:
-        return
-    total = rows.total()
-    if total is None:
-        say("more rows; a greater --limit shows them")
-    else:
-        _say_more(total, rows.limit)
-
-
-def _say_more(count: int, limit: int) -> None:
-    if count > limit:
-        say(f"{count - limit} more rows; --limit {count} shows all")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from statestore.connector.cli import arguments as args
+from statestore.connector.cli.grammar import arguments as args
 from statestore.connector.terminal.grid import Grid
 from statestore.connector.terminal.output import cell, human_bytes, say, show_grid, show_line, show_text
 from statestore.formats.error_codes import ErrorCode
@@ -19,7 +19,7 @@ def verify(path: args.Path_, store: args.AnyStore = None, as_json: args.Json = F
 
     Exit code 1 if anything is wrong. Needs no lock and writes nothing.
     """
-    from statestore.connector.cli.verifying import as_grid, as_object, problems_grid, verifications
+    from statestore.connector.cli.upkeep.verifying import as_grid, as_object, problems_grid, verifications
 
     found = [as_object(item) for item in verifications(path, store)]
     if as_json:
@@ -47,13 +47,13 @@ def compact(
     everything: Annotated[bool, typer.Option("--all", hidden=True)] = False,
 ) -> None:
     """Merge small files and fold closed rows, where due; no answer changes at any version and time."""
-    from statestore.connector.cli import upkeep
+    from statestore.connector.cli.upkeep import each_store
 
     if everything:
         raise InvalidInputError(
             ErrorCode.UNKNOWN_OPTION, "compact has no option --all; write --full, as compact(full=True)"
         )
-    _upkeep(path, store, "compact", lambda _, of, progress: upkeep.compact(of, full, progress), as_json, full=True)
+    _upkeep(path, store, "compact", lambda _, of, progress: each_store.compact(of, full, progress), as_json, full=True)
 
 
 def expire(
@@ -69,11 +69,16 @@ def expire(
 
     A store without retention keeps everything, unless --before is given.
     """
-    from statestore.connector.cli import upkeep
-    from statestore.connector.cli.reading import moment
+    from statestore.catalog.warehouse import open_warehouse
+    from statestore.connector.cli.grammar.argument_texts import moment, say_seconds
+    from statestore.connector.cli.upkeep import each_store
 
     horizon = moment(before, "--before")
-    _upkeep(path, store, "expire", lambda _, of, progress: upkeep.expire(of, horizon), as_json, full)
+    if before is not None:
+        warehouse = open_warehouse(path).pin()
+        for name in warehouse.stores(store):
+            say_seconds(warehouse, name, {"--before": before})
+    _upkeep(path, store, "expire", lambda _, of, progress: each_store.expire(of, horizon), as_json, full)
 
 
 def vacuum(
@@ -88,10 +93,15 @@ def vacuum(
     full: args.Full = False,
 ) -> None:
     """Remove files that neither the newest version nor a read under way needs, and old remains of dead writers."""
-    from statestore.connector.cli import upkeep
+    from statestore.connector.cli.upkeep import each_store
 
     rows = _upkeep(
-        path, store, "vacuum", lambda name, of, progress: upkeep.vacuum(name, of, older_than, dry_run), as_json, full
+        path,
+        store,
+        "vacuum",
+        lambda name, of, progress: each_store.vacuum(name, of, older_than, dry_run),
+        as_json,
+        full,
     )
     size = human_bytes(sum(row["bytes"] for row in rows))
     say(f"{len(rows)} files, {size} {'would be removed' if dry_run else 'removed'}")
@@ -105,9 +115,9 @@ def hold(
 
     Exit code: that of the command.
     """
-    from statestore.connector.cli import upkeep
+    from statestore.connector.cli.upkeep import each_store
 
-    status = upkeep.hold(path, command)
+    status = each_store.hold(path, command)
     if status:
         raise typer.Exit(status)
 
@@ -123,7 +133,7 @@ def _upkeep(
     as_json: bool,
     full: bool,
 ) -> list[dict[str, Any]]:
-    from statestore.connector.cli.upkeep import Failures, each_store
+    from statestore.connector.cli.upkeep.each_store import Failures, each_store
 
     failed = False
     try:

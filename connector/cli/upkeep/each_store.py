@@ -19,6 +19,7 @@ from statestore.catalog.store_upkeep import Upkeep
 from statestore.catalog.upkeep.expiry import run_expiry
 from statestore.catalog.upkeep.publish_compaction import Progress, run_compaction
 from statestore.catalog.warehouse import open_warehouse
+from statestore.connector.cli.grammar.argument_texts import duration
 from statestore.connector.terminal.output import say, say_error
 from statestore.connector.terminal.progress import progress
 from statestore.formats.error_codes import ErrorCode
@@ -137,7 +138,6 @@ def hold(path: str | Path, command: Sequence[str]) -> int:
 def vacuum(store: str, upkeep: Upkeep, older_than: str | None, dry_run: bool) -> list[Row]:
     """Remove the files that are no longer needed, or that no version of the last ``older_than`` needs, and list
     them."""
-    given = int(older_than) if older_than is not None and older_than.isdigit() else older_than
-    milliseconds = duration_ms(given, "--older-than")
+    milliseconds = duration_ms(duration(older_than), "--older-than")
     found = upkeep.vacuum(None if milliseconds is None else milliseconds * 1000, dry_run)
     return [{"store": store, "file": item.name, "bytes": item.bytes, "removed": not dry_run} for item in found]

@@ -11,18 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.catalog.reads.difference import Point
-from statestore.catalog.warehouse import Warehouse, open_warehouse
+from statestore.catalog.warehouse import open_warehouse
+from statestore.connector.cli.grammar.argument_texts import moment, point, say_seconds
 from statestore.connector.key_text import key_filters
-from statestore.connector.terminal.output import say
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, StateStoreError
+from statestore.formats.errors import InvalidInputError
 from statestore.formats.state_table import Mode, Query, StateTable
-from statestore.formats.values.times import format_time, parse_time
-
-VERSION_NUMBER = re.compile(r"[0-9]+")
-NO_VERSION = 10**10  # a greater number is a time by mistake
-JANUARY_US = 31 * 86_400 * 10**6  # seconds of this century, read as milliseconds, are less
-DECADE_US = 10 * 365 * 86_400 * 10**6
+from statestore.formats.values.times import format_time
 
 
 def read_key(
@@ -52,19 +47,6 @@ def read_key(
     return read_all(table, query)
 
 
-def named(warehouse: Warehouse, store: str | None) -> str:
-    """Return the store that was named, or the only table. Raises InvalidInputError MISSING_OPTION."""
-    if store is not None:
-        return store
-    names = warehouse.tables()
-    if len(names) != 1:
-        shown = ", ".join(names[:20]) or "none"
-        raise InvalidInputError(
-            ErrorCode.MISSING_OPTION, f"{warehouse.path} has {len(names)} tables, {shown}; name one behind the path"
-        )
-    return names[0]
-
-
 def first_value(path: str | Path, selected: Mapping[str, str], store: str, key: str) -> int | None:
     """Return the time of the oldest value of a key that is known, in epoch microseconds; None if there is none."""
     table = open_warehouse(path, selected).pin().open(store)
@@ -74,51 +56,6 @@ def first_value(path: str | Path, selected: Mapping[str, str], store: str, key: 
         return None
     found = pc.min(read_all(table, replace(query, columns=("valid_from",))).column("valid_from"))
     return None if found.as_py() is None else int(found.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).as_py())
-
-
-def say_seconds(warehouse: Warehouse, store: str, times: Mapping[str, str | None]) -> None:
-    """Print a hint for a number that is a moment of January 1970 where the times of the store lie decades later."""
-    for option, text in times.items():
-        if text is None or not text.strip().removesuffix("ms").isdigit():
-            continue
-        us = parse_time(text, option)
-        if us >= JANUARY_US:
-            continue
-        try:
-            first = warehouse.summary(store).first_time
-        except StateStoreError:  # a metadata table; or damage, which the read reports
-            return
-        if first is not None and first >= DECADE_US:
-            say(
-                f"{option} {text} is {format_time(us)}, and {store} begins at {format_time(first)}; numbers are "
-                f"milliseconds: for seconds write {text.strip().removesuffix('ms')}000"
-            )
-
-
-def moment(text: str | None, option: str) -> int | None:
-    """A state time as epoch microseconds."""
-    return None if text is None else parse_time(text, option)
-
-
-def point(text: str, option: str) -> Point:
-    """The point that --from or --to names: digits are a version, ``latest`` is the newest, anything else a state time.
-
-    ``7@2013-01-01T05:00Z`` is that moment as version 7 recorded it.
-    """
-    text = text.strip()
-    version, at, time = text.partition("@")
-    if at:
-        return Point(point(version, option).version, moment(time, option))
-    if text.lower() == "latest":
-        return Point()
-    if not VERSION_NUMBER.fullmatch(text):
-        return Point(None, moment(text, option))
-    if len(text) > len(str(NO_VERSION)):
-        raise InvalidInputError(
-            ErrorCode.INVALID_VERSION,
-            f"{option} is {text}: a number is a version; for a time in milliseconds write {text}ms",
-        )
-    return Point(int(text))
 
 
 def change_range(table: StateTable, start: str | None, end: str | None, columns: tuple[str, ...] | None) -> Query:
@@ -137,21 +74,6 @@ def change_range(table: StateTable, start: str | None, end: str | None, columns:
     if times:
         return Query(mode="changes", columns=columns, start_time=first.as_of, end_time=last.as_of)
     return Query(mode="changes", columns=columns, start_version=first.version, end_version=last.version)
-
-
-def column_names(text: str | None) -> tuple[str, ...] | None:
-    """The names in the text of --columns. Raises InvalidInputError INVALID_OPTION if there are none."""
-    return names_in(text, "--columns")
-
-
-def names_in(text: str | None, option: str) -> tuple[str, ...] | None:
-    """The names in a text like a,b,c. Raises InvalidInputError INVALID_OPTION if there are none."""
-    if text is None:
-        return None
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
-    if not names:
-        raise InvalidInputError(ErrorCode.INVALID_OPTION, f"{option} is {text!r}; expected names, like a,b,c")
-    return names
 
 
 @dataclass
@@ -229,7 +151,14 @@ def where_rows(
     version = "" if query.version is None else f" AT (VERSION => {query.version})"
     time = "" if query.as_of is None else f" TIMESTAMP AS OF '{format_time(query.as_of)}'"
     text = f"SELECT {columns} FROM {quoted(table.name)}{version}{time} WHERE ({where}) LIMIT {limit + 1}"
-    found = answer(str(path), text, selected)
+    try:
+        found = answer(str(path), text, selected)
+    except InvalidInputError as error:
+        if error.code != ErrorCode.INVALID_SQL:
+            raise
+        # The position is one in this statement, which nobody typed.
+        said = re.sub(r"^line \d+, column \d+: |, near '.*'$", "", error.message, flags=re.DOTALL)
+        raise InvalidInputError(ErrorCode.INVALID_SQL, f"--where {where}: {said}") from error
     return Rows(found.schema, iter(found.to_batches()), limit, lambda: None)
 
 

@@ -35,6 +35,14 @@ def as_grid(found: list[dict[str, Any]], shown: Sequence[str] = SHOWN) -> Grid:
     return Grid(names, [name in NUMBERS for name in (*shown, "health")], rows)
 
 
+def whole_cells(summary: dict[str, Any]) -> list[str | None]:
+    """Return the cells of CSV: numbers of bytes, the retention null where it has no end."""
+    cells = [
+        cell(summary[name]) if name in SIZES or name == "retention" else _cell(name, summary[name]) for name in SHOWN
+    ]
+    return [*cells, "; ".join(summary["health"]) or "ok"]
+
+
 def columns_within(found: list[dict[str, Any]], width: int | None) -> Sequence[str] | None:
     """Return the columns that fit a terminal of this width without a cut; all where the width is None.
 

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from statestore.connector.cli import arguments as args
-from statestore.connector.cli.engine_flags import Selected
-from statestore.connector.cli.read_commands import NONE
+from statestore.connector.cli.grammar import arguments as args
+from statestore.connector.cli.grammar.engine_flags import NONE, Selected
 from statestore.connector.terminal.output import say
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
@@ -39,11 +38,16 @@ def export(
     Rows are written in batches, and the file appears when it is whole.
     """
     from statestore.catalog.warehouse import open_warehouse
-    from statestore.connector.cli.reading import column_names, moment, named, passing, say_seconds
+    from statestore.connector.cli.grammar.argument_texts import column_names, moment, named, say_seconds
+    from statestore.connector.cli.reading.queries import passing
     from statestore.connector.files.data_files import format_of, write_file
     from statestore.formats.state_table import Query
 
     chosen = format_of(out, form)
+    if not out.parent.is_dir():
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION, f"--out is {out}, and {out.parent} is no folder; make it, or name another file"
+        )
     if sum((history, changes, as_of is not None)) > 1 or (changes and version is not None):
         raise InvalidInputError(
             ErrorCode.CONFLICTING_OPTIONS,
@@ -79,8 +83,8 @@ def load(
     The file has the store's key and value columns, and for a versioned store a column with the times (epoch
     milliseconds, or with a zone). A column `_change_type` may mark deletions, as in the change feed.
     """
-    from statestore.connector.cli.reading import names_in
-    from statestore.connector.cli.writing import load_rows, say_written
+    from statestore.connector.cli.grammar.argument_texts import names_in
+    from statestore.connector.cli.writing.commits import load_rows, say_written
     from statestore.connector.files.data_files import format_of
 
     written = load_rows(path, store, file, format_of(file, form), names_in(columns, "--columns"), timestamp)

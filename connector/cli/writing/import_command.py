@@ -6,9 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from statestore.connector.cli import arguments as args
-from statestore.connector.cli.engine_flags import Selected
-from statestore.connector.cli.read_commands import NONE
+from statestore.connector.cli.grammar import arguments as args
+from statestore.connector.cli.grammar.engine_flags import NONE, Selected
 from statestore.connector.terminal.grid import Grid
 from statestore.connector.terminal.output import cell, say, show_grid, show_line
 from statestore.connector.terminal.progress import progress
@@ -58,7 +57,7 @@ def import_store(
 
     The store appears when everything is in it; an existing store is never changed.
     """
-    from statestore.connector.cli.reading import names_in
+    from statestore.connector.cli.grammar.argument_texts import names_in
     from statestore.connector.imports.import_keyed import import_states
 
     chosen: Any = last_access

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from statestore.connector.cli import arguments as args
-from statestore.connector.cli.engine_flags import Selected
+from statestore.connector.cli.grammar import arguments as args
+from statestore.connector.cli.grammar.engine_flags import NONE, Selected
 from statestore.connector.terminal.output import say
 
 if TYPE_CHECKING:
@@ -20,15 +20,11 @@ if TYPE_CHECKING:
     from statestore.formats.state_table import StateTable
     from statestore.formats.values.filters import Filter
 
-NONE: Selected = {}
-
 
 def watch(
     path: args.Path_,
     store: args.OnlyStore = None,
-    key: Annotated[
-        str | None, typer.Argument(help="Only changes of this key, or of the keys that begin so.", metavar="[{key}]")
-    ] = None,
+    key: Annotated[str | None, typer.Argument(help="Only changes of this key, or of the keys that begin so.")] = None,
     columns: args.Columns = None,
     interval: Annotated[str, typer.Option("--interval", help="How often to look for a newer version.")] = "1 second",
     count: Annotated[int | None, typer.Option("--count", min=1, help="End after so many new versions.")] = None,
@@ -39,14 +35,14 @@ def watch(
 ) -> None:
     """Print the changes of each new version of a store, or of a running query's state, until Ctrl-C."""
     from statestore.catalog.warehouse import open_warehouse
-    from statestore.connector.cli.reading import column_names, named
+    from statestore.connector.cli.grammar.argument_texts import column_names, duration, named
     from statestore.connector.key_text import key_filters
     from statestore.connector.terminal.forms import form_of, show_rows
     from statestore.formats.state_table import Query
     from statestore.formats.values.times import duration_ms
 
     chosen = form_of(form, as_json)
-    seconds = (duration_ms(int(interval) if interval.isdigit() else interval, "--interval") or 0) / 1000
+    seconds = (duration_ms(duration(interval), "--interval") or 0) / 1000
     warehouse = open_warehouse(path, selected)
     table = warehouse.open(named(warehouse, store))
     filters = () if key is None else key_filters(table, key, partial=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from statestore.connector.cli import arguments as args
+from statestore.connector.cli.grammar import arguments as args
 from statestore.connector.terminal.output import say
 
 NewStore = Annotated[str, typer.Argument(help="The name of the new store.", show_default=False)]
@@ -43,19 +43,36 @@ def create(
     segment_interval: Annotated[
         Duration, typer.Option("--segment-interval", help="Width of the segments that expire as a whole.")
     ] = None,
+    num_segments: Annotated[
+        int | None, typer.Option("--num-segments", help="Of a join-window store: parts of its retention (3).")
+    ] = None,
+    retain_duplicates: Annotated[
+        bool, typer.Option("--retain-duplicates", help="Of a window store: keep every put of a key and window.")
+    ] = False,
+    time_ordered: Annotated[
+        bool, typer.Option("--time-ordered", help="Of a window store: windows in order of start, then key.")
+    ] = False,
+    batched_changelog: Annotated[
+        bool, typer.Option("--batched-changelog", help="Of a join-window store: log a key's last value only.")
+    ] = False,
     serde: Annotated[str | None, typer.Option("--serde", help="natural (the default) or kafka.")] = None,
     key_groups: Annotated[int | None, typer.Option("--key-groups", help="Parts that keys are hashed into.")] = None,
 ) -> None:
     """Create a store, and the warehouse where it does not exist."""
-    from statestore.connector.cli.writing import create_store
+    from statestore.connector.cli.grammar.argument_texts import duration
+    from statestore.connector.cli.writing.commits import create_store
 
     options = {
-        "history_retention": history_retention,
-        "retention": retention,
-        "window_size": window_size,
-        "window_before": window_before,
-        "window_after": window_after,
-        "segment_interval": segment_interval,
+        "history_retention": duration(history_retention),
+        "retention": duration(retention),
+        "window_size": duration(window_size),
+        "window_before": duration(window_before),
+        "window_after": duration(window_after),
+        "segment_interval": duration(segment_interval),
+        "num_segments": num_segments,
+        "retain_duplicates": retain_duplicates or None,
+        "time_ordered": time_ordered or None,
+        "batched_changelog": batched_changelog or None,
         "serde": serde,
         "key_groups": key_groups,
     }
@@ -79,7 +96,12 @@ def put(
 
     The key of a window or session has its times too, as in the output of `get`.
     """
-    from statestore.connector.cli.writing import put_value, say_written
+    from statestore.catalog.warehouse import open_warehouse
+    from statestore.connector.cli.grammar.argument_texts import say_seconds
+    from statestore.connector.cli.writing.commits import put_value, say_written
+
+    if timestamp is not None:
+        say_seconds(open_warehouse(path), store, {"--timestamp": timestamp})
 
     say_written(put_value(path, store, key, value, timestamp), store)
 
@@ -90,7 +112,7 @@ def drop(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Remove a store and everything in it, after a question."""
-    from statestore.connector.cli.writing import drop_store, existing
+    from statestore.connector.cli.writing.commits import drop_store, existing
 
     existing(path, store)
     if not yes:

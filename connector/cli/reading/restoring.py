@@ -11,6 +11,7 @@ import typer
 
 from statestore.catalog.engines.engine_states import EngineStates
 from statestore.catalog.warehouse import open_warehouse
+from statestore.connector.terminal.forms import DELIMITERS, show_delimited
 from statestore.connector.terminal.grid import Grid
 from statestore.connector.terminal.output import cell, say, show_grid, show_line
 from statestore.formats.engines import describe_only
@@ -20,19 +21,19 @@ from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.locations import parse_location
 from statestore.formats.restore_findings import ChecksRestore, RestoreFinding
 
+COLUMNS = ("operator", "state", "verdict", "reason")
 _MOST_BYTES = 16 << 20
 
 
-def show_restore(path: str, job: str, options: Mapping[str, str], *, as_json: bool, full: bool) -> None:
+def show_restore(path: str, job: str, options: Mapping[str, str], form: str, *, full: bool) -> None:
     """Print a row for each operator and state. Exits with 1 where something prevents the restore."""
     found = check_restore(path, job, options)
-    rows = [
-        {"operator": each.operator, "state": each.state, "verdict": each.verdict, "reason": each.reason}
-        for each in found
-    ]
-    if as_json:
+    rows = [{name: getattr(each, name) for name in COLUMNS} for each in found]
+    if form == "json":
         for row in rows:
             show_line(row)
+    elif form in DELIMITERS:
+        show_delimited(list(COLUMNS), [list(row.values()) for row in rows], DELIMITERS[form])
     elif rows:
         names = list(rows[0])
         show_grid(

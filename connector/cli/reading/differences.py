@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 
 from statestore.catalog.reads.difference import CHANGE, CHANGED, NEW, OLD
 from statestore.catalog.reads.results.rows import Rows
+from statestore.connector.terminal.forms import DELIMITERS, show_delimited
 from statestore.connector.terminal.grid import Grid
 from statestore.connector.terminal.nanoseconds import python_column
-from statestore.connector.terminal.output import cell, printable
+from statestore.connector.terminal.output import cell, printable, show_grid, show_line
 
 SORTED_ROWS = 100_000  # more rows are shown in the order they are read
 ARROW = " → "
@@ -52,6 +53,36 @@ def objects(table: pa.Table) -> Iterator[dict[str, Any]]:
         for change, *key, old, new, columns in zip(*(python_column(c).to_pylist() for c in batch.columns), strict=True):
             row = {"change": change, "key": dict(zip(keys, key, strict=True)), "old": old, "new": new}
             yield {**row, "columns": columns or []}
+
+
+def show(table: pa.Table, form: str, full: bool) -> None:
+    """Print rows that differ: as objects, as a table, or as CSV or TSV with two columns for each value."""
+    if form == "json":
+        for item in objects(table):
+            show_line(item)
+    elif form in DELIMITERS:
+        _show_delimited(table, DELIMITERS[form])
+    elif table.num_rows:
+        show_grid(as_grid(table), full=full)
+
+
+def _show_delimited(table: pa.Table, delimiter: str) -> None:
+    keys = table.schema.names[1 : table.num_columns - 3]
+    values = [(side, field.name) for field in table.schema.field(OLD).type for side in ("old", "new")]
+    rows = (
+        [
+            item["change"],
+            *map(_whole, item["key"].values()),
+            *(None if item[side] is None else _whole(item[side][name]) for side, name in values),
+        ]
+        for item in objects(table)
+    )
+    show_delimited(["change", *keys, *(f"{side}.{name}" for side, name in values)], rows, delimiter)
+
+
+def _whole(value: Any) -> str | None:
+    """Return a cell of CSV, in which a text stays as it is."""
+    return value if isinstance(value, str) else cell(value)
 
 
 def as_grid(table: pa.Table) -> Grid:

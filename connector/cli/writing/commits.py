@@ -166,5 +166,6 @@ def say_written(written: Written, store: str) -> None:
     """Print the version; exit with 1 if rows were too old."""
     say(f"version {written.version} of {store}")
     if written.dropped:
-        say(f"{written.dropped} rows are older than {store} keeps, and were left out")
+        rows = "1 row is" if written.dropped == 1 else f"{written.dropped} rows are"
+        say(f"{rows} older than {store} keeps, and {'was' if written.dropped == 1 else 'were'} left out")
         raise typer.Exit(1)

@@ -17,6 +17,7 @@ if typing.TYPE_CHECKING:
 COMPLETING = "_STATESTORE_COMPLETE"  # set while a shell completes a command; loading Arrow would take too long then
 Selected = Mapping[str, str]
 """The type of a command's parameter ``selected``: the options of engines, by their names in Spark."""
+NONE: Selected = {}
 _KINDS = {"int": int, "bool": bool, "text": str}
 
 
