@@ -29,8 +29,8 @@ def attach(
     Only schemas are read at first. Each query then reads the columns and rows it needs, at the newest commit; inside a
     transaction (``BEGIN``) all queries of a table read the commit that the first one read. With ``as_of`` (epoch
     milliseconds, an aware datetime or a text like 2024-05-01T09:30Z) or ``version``, every view shows that moment
-    instead. Stores that are created later have no view. With DuckDB 2 and without ``as_of`` and ``version``, the table macros
-    ``prices_as_of('2024-05-01T09:30Z')``, ``prices_at_version(3)``, ``as_of('prices', …)`` and
+    instead. Stores that are created later have no view. With DuckDB 2 and without ``as_of`` and ``version``, the table
+    macros ``prices_as_of('2024-05-01T09:30Z')``, ``prices_at_version(3)``, ``as_of('prices', …)`` and
     ``at_version('prices', …)`` read a table at a moment.
     The session's time zone is UTC. A keyed store is a schema with a view for each of its states (``FROM
     sessions.counts``); states that did not exist yet at that moment have no view. ``options`` are

@@ -208,14 +208,15 @@ def test_copies_of_many_moments_have_one_bound() -> None:
     """The moments asked for last stay."""
     kept, made = KeptReadings(), []
 
-    def source(number: int, size: int) -> Any:
-        made.append(number)
-        return SimpleNamespace(reading=SimpleNamespace(copied_bytes=size))
+    def ask(number: int) -> None:
+        def make() -> Any:
+            made.append(number)
+            return SimpleNamespace(reading=SimpleNamespace(copied_bytes=KEPT_BYTES // 4))
 
-    for number in range(10):
-        kept.get(("prices", Query(version=number)), lambda number=number: source(number, KEPT_BYTES // 4))
-    for number in (9, 8, 7, 0):
-        kept.get(("prices", Query(version=number)), lambda number=number: source(number, KEPT_BYTES // 4))
+        kept.get(("prices", Query(version=number)), make)
+
+    for number in (*range(10), 9, 8, 7, 0):
+        ask(number)
     assert made == [*range(10), 0]
 
 
@@ -260,6 +261,8 @@ def test_states_of_engines(name: str) -> None:
             (f"changes('{shown}')", table.changes()),
         ]:
             assert len(connection.sql(f"FROM {macro}").fetchall()) == rows.read_all().num_rows, macro
+        with pytest.raises(duckdb.Error, match="CONFLICTING_OPTIONS"):
+            connection.sql(f"FROM changes('{shown}', start_version := {version}, end_time := now())").fetchall()
         expected = table.scan(version=version, columns=list(table.schema.names[:1])).read_all().num_rows
         assert connection.sql(f'SELECT count(*) FROM "{shown}_at_version"({version})').fetchall() == [(expected,)]
 
