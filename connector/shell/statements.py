@@ -6,60 +6,75 @@ import re
 from dataclasses import dataclass, field
 
 _PIECE = re.compile(
-    r"(?<![\w$])[eE]'(?:[^'\\]|\\.|'')*'"  # a backslash escapes in such texts alone
-    r"|(?<![\w$])(?P<escaped>[eE]')"
-    r"|'(?:[^']|'')*'"
-    r'|"(?:[^"]|"")*"'
-    r"|(?P<comment>--[^\n]*(?:\n|$))"
-    r"|(?P<begun>/\*)"
+    r"(?P<begin>(?<![\w$])[eE]'|['\"`]|/\*|\$(?:[^\W\d]\w*)?\$)"
     r"|[^\W\d][\w$]*"  # $ within a name begins no text
-    r"|\$(?P<tag>(?:[^\W\d]\w*)?)\$.*?\$(?P=tag)\$"
-    r"|(?P<open>['\"]|\$(?:[^\W\d]\w*)?\$)"
+    r"|(?P<comment>--[^\n]*)"
     r"|(?P<end>;)"
     r"|(?P<blank>\s+)"
     r"|.",
     re.DOTALL,
 )
-_COMMENT_SIGN = re.compile(r"/\*|\*/")
+_ESCAPED = re.compile(r"\\.|''|(?P<end>')", re.DOTALL)  # a backslash escapes in texts that begin with E alone
+_COMMENT = re.compile(r"/\*|\*/")
 
 
 @dataclass
 class Typed:
-    """Lines that were typed and are no whole statement yet."""
+    """Lines that were typed and are no whole statement yet. None of them is looked at again when others follow."""
 
     text: str = ""
-    is_blank: bool = True
-    """Whether there are only blanks and comments that have ended."""
-    _seen: int = field(default=0, repr=False)  # what is before it was cut, and is not looked at again
+    _seen: int = field(default=0, repr=False)
+    _has_words: bool = field(default=False, repr=False)
+    _inside: str | None = field(default=None, repr=False)  # how the text, name or comment began that goes on
+    _depth: int = field(default=0, repr=False)  # of comments in comments
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether there are only blanks and comments that have ended."""
+        return not self._has_words and self._inside is None
 
     def add(self, line: str) -> list[str]:
-        """Return the statements that end in a line, without their semicolons."""
+        """Return the statements that end in a line, without their semicolons. The line has its line break."""
         self.text += line
         statements: list[str] = []
-        begin = 0
+        first = 0
         while self._seen < len(self.text):
+            if self._inside is not None:
+                self._skip(self._inside)
+                continue
             piece = _PIECE.match(self.text, self._seen)
             assert piece is not None
-            end = _end_of_comment(self.text, self._seen) if piece["begun"] else piece.end()
-            if piece["open"] or piece["escaped"] or end is None:  # goes on in the next line
-                self.is_blank = False
-                break
-            self._seen = end
-            if piece["end"]:
-                if not self.is_blank:
-                    statements.append(self.text[begin : piece.start()].strip())
-                begin, self.is_blank = end, True
-            elif not (piece["comment"] or piece["begun"] or piece["blank"]):
-                self.is_blank = False
-        self.text, self._seen = self.text[begin:], self._seen - begin
+            self._seen = piece.end()
+            if piece["begin"]:
+                self._inside, self._depth = piece["begin"], 1
+                self._has_words |= self._inside != "/*"
+            elif piece["end"]:
+                if self._has_words:
+                    statements.append(self.text[first : piece.start()].strip())
+                first, self._has_words = piece.end(), False
+            elif not (piece["comment"] or piece["blank"]):
+                self._has_words = True
+        self.text, self._seen = self.text[first:], self._seen - first
         return statements
 
+    def _skip(self, begun: str) -> None:
+        """Go to the end of what has begun, or of what was typed. '' within a text is the end of one and the begin of
+        another."""
+        if begun == "/*":
+            for sign in _COMMENT.finditer(self.text, self._seen):
+                self._depth += 1 if sign[0] == "/*" else -1
+                if not self._depth:
+                    return self._leave(sign.end())
+        elif begun in ("e'", "E'"):
+            for sign in _ESCAPED.finditer(self.text, self._seen):
+                if sign["end"]:
+                    return self._leave(sign.end())
+        else:
+            end = self.text.find(begun, self._seen)
+            if end >= 0:
+                return self._leave(end + len(begun))
+        self._seen = len(self.text)
+        return None
 
-def _end_of_comment(text: str, begin: int) -> int | None:
-    """Return where a comment ends, which may hold others; None if it goes on."""
-    depth = 0
-    for sign in _COMMENT_SIGN.finditer(text, begin):
-        depth += 1 if sign[0] == "/*" else -1
-        if depth == 0:
-            return sign.end()
-    return None
+    def _leave(self, position: int) -> None:
+        self._seen, self._inside = position, None

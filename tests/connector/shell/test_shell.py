@@ -19,7 +19,6 @@ from prompt_toolkit.document import Document
 from support.command_line import Answer, run
 
 import statestore
-from statestore.connector.shell import statements
 from statestore.connector.shell.session import Session, history_file
 from statestore.connector.shell.session import piped as piped_lines
 from statestore.connector.shell.statements import Typed
@@ -61,6 +60,7 @@ def piped(monkeypatch: pytest.MonkeyPatch, text: str, *arguments: str | Path) ->
         ("select 1 /* a /* b */ ; */; /* /* */ ;", ["select 1 /* a /* b */ ; */"], " /* /* */ ;"),
         ("select a$b$ ; select c$b$;", ["select a$b$", "select c$b$"], ""),
         ("select $1; select $1", ["select $1"], " select $1"),
+        ("select `a;b` ; select 'a`;", ["select `a;b`"], " select 'a`;"),
         ("select $é$;$é$;", ["select $é$;$é$"], ""),
     ],
 )
@@ -74,22 +74,23 @@ def test_statements_end_in_semicolons(text: str, statements: list[str], rest: st
     assert [" ".join(each.split()) for each in found] == [" ".join(each.split()) for each in statements]
 
 
-def test_a_long_statement_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each piece is matched in the line that has it, however many lines there are before."""
-    typed = Typed()
-    matched = 0
+@pytest.mark.parametrize("inside", ["", "'", '"', "E'", "$a$", "/*"])
+def test_a_long_statement_is_looked_at_once(inside: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many lines were typed before: searches begin in the line that was added."""
+    typed, begins = Typed(), []
+    skip = Typed._skip
 
-    class Counting:
-        def match(self, text: str, position: int) -> Any:
-            nonlocal matched
-            matched += 1
-            return pattern.match(text, position)
+    def counted(self: Typed, begun: str) -> None:
+        begins.append(len(self.text) - self._seen)
+        skip(self, begun)
 
-    pattern = statements._PIECE
-    monkeypatch.setattr(statements, "_PIECE", Counting())
-    lines = ["select 1\n", *[", 2\n"] * 500, ";\n"]
-    assert [each for line in lines for each in typed.add(line)] == ["".join(lines[:-1]).strip()]
-    assert matched < 3000
+    monkeypatch.setattr(Typed, "_skip", counted)
+    lines = [f"select {inside}\n", *["; 2\n" if inside else ", 2\n"] * 500]
+    assert [each for line in lines for each in typed.add(line)] == []
+    assert typed._seen == len(typed.text) and not typed.is_blank
+    assert len(begins) == (501 if inside else 0) and max(begins, default=0) <= len("; 2\n")
+    assert len(typed.add({"E'": "'", "/*": "*/"}.get(inside, inside) + ";\n")) == 1
+    assert typed.is_blank and typed.text == "\n"
 
 
 def test_a_pipe_of_statements(warehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
