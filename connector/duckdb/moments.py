@@ -73,14 +73,14 @@ class _Moments:
             self.table.released(splits)
 
     def source(self, query: Query, declared: pa.Schema) -> ScanSource:
-        """The rows of ``query``. Raises UnsupportedError SCHEMA_CHANGED if they have not the columns ``declared``."""
+        """The rows of ``query``. Raises InvalidInputError SCHEMA_CHANGED if they have not the columns ``declared``."""
 
         def made() -> ScanSource:
             return ScanSource(Reading(self.table, query, self.transactions))
 
         source = self.kept.get((self.table.name, query), made)
         if source.reading.marked_schema() != declared:
-            raise UnsupportedError(
+            raise InvalidInputError(
                 ErrorCode.SCHEMA_CHANGED,
                 f"table {self.table.name!r} has other columns at that moment than when it was attached; "
                 "attach its path again, or read it with statestore.sql",

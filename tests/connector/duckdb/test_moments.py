@@ -21,7 +21,7 @@ from statestore.connector.duckdb.attach import attach
 from statestore.connector.duckdb.kept_readings import KEPT_BYTES, KeptReadings
 from statestore.connector.duckdb.moments import _Moments
 from statestore.connector.duckdb.transactions import Transactions
-from statestore.formats.errors import UnsupportedError
+from statestore.formats.errors import InvalidInputError
 from statestore.formats.state_table import Query
 
 
@@ -223,7 +223,7 @@ def test_copies_of_many_moments_have_one_bound() -> None:
 def test_a_moment_with_other_columns_is_refused(attached: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     table = open_warehouse(str(tmp_path)).open("prices")
     moments = _Moments(Transactions(table), "state", KeptReadings())
-    with pytest.raises(UnsupportedError, match=r"SCHEMA_CHANGED.*attach its path again"):
+    with pytest.raises(InvalidInputError, match=r"SCHEMA_CHANGED.*attach its path again"):
         moments.source(Query(version=1), pa.schema([("item", pa.string())]))
 
 
