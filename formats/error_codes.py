@@ -29,7 +29,7 @@ class ErrorCode(StrEnum):
     MISSING_OPTION = "MISSING_OPTION"
     """A required option is not given. Give it, as in the message's example."""
     CONFLICTING_OPTIONS = "CONFLICTING_OPTIONS"
-    """Two options of a command exclude each other, like a version and a time as ends of a range. Give one kind."""
+    """Two options or arguments exclude each other, like a version and a time as ends of a range. Give one kind."""
     WRONG_OPTIONS = "WRONG_OPTIONS"
     """The description of a store has options of another kind of store. Create the store with options of its kind."""
     INVALID_SETTING = "INVALID_SETTING"
@@ -172,7 +172,7 @@ class ErrorCode(StrEnum):
     OVERWRITE_TOO_OLD = "OVERWRITE_TOO_OLD"
     """A row of an overwrite is older than a version of its key, which would outlive it. Give it a later time."""
     SCHEMA_CHANGED = "SCHEMA_CHANGED"
-    """The types of a table have changed since the query was planned. Restart the query."""
+    """The types of a table have changed since the query was planned, or the path attached. Start anew."""
     INCOMPATIBLE_STATE = "INCOMPATIBLE_STATE"
     """A state is registered, or compared, with a type that does not go with its earlier one. Use a compatible type."""
     BATCH_TOO_LARGE = "BATCH_TOO_LARGE"
@@ -197,7 +197,8 @@ class ErrorCode(StrEnum):
     EXTERNAL_ACCESS_OFF = "EXTERNAL_ACCESS_OFF"
     """A statement reads files or loads extensions. Pass allow_external_access=True if it is trusted."""
     FILTER_PUSHDOWN_OFF = "FILTER_PUSHDOWN_OFF"
-    """DuckDB's filter pushdown is switched off, which tables need. Enable the optimizer again."""
+    """DuckDB's filter pushdown is switched off, which tables need, or a moment is read without its macro. Enable the
+    optimizer again, or use the macro."""
     TRANSACTION_TOO_OLD = "TRANSACTION_TOO_OLD"
     """Too many later transactions have read the table since this one began. Commit, and read again."""
 

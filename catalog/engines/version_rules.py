@@ -140,6 +140,11 @@ def _changed(source: Source, state: str, timed: list[Version], query: Query, ori
     """Return the versions whose changes are requested."""
     changed = timed if origin else timed[1:]
     if query.start_time is not None or query.end_time is not None:
+        if query.start_version is not None or query.end_version is not None:
+            raise InvalidInputError(
+                ErrorCode.CONFLICTING_OPTIONS,
+                f"{state} of {source.path}: changes are asked for by version and by time; give one of the two",
+            )
         _check_times(source, state, timed, query, origin)
         low, high = query.start_time, query.end_time
         return [v for v in changed if (low is None or _time(v) >= low) and (high is None or _time(v) <= high)]

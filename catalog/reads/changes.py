@@ -82,6 +82,11 @@ def plan_changes(files: SegmentFiles, log_state: LogState, query: Query) -> list
     """Return splits in order, each with about SPLIT_EVENTS events. Raises for ranges outside the kept range."""
     segments = tuple(with_closures(log_state.segments, log_state.closures))
     if query.start_time is not None or query.end_time is not None:
+        if query.start_version is not None or query.end_version is not None:
+            raise InvalidInputError(
+                ErrorCode.CONFLICTING_OPTIONS,
+                f"store {files.spec.name!r}: changes are asked for by version and by time; give one of the two",
+            )
         return _plan_by_time(files, log_state, query, segments)
     return _plan_by_version(files, log_state, query, segments)
 

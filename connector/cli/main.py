@@ -3,6 +3,7 @@ interrupted."""
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -74,6 +75,9 @@ def demo(
 
 def main() -> None:
     """Run the command line; errors of the tree and OSErrors become one line on stderr."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the shell, as in <&-
+            setattr(sys, name, Path(os.devnull).open("r" if name == "stdin" else "w"))  # noqa: SIM115
     try:
         app(prog_name="statestore")
     except StateStoreError as error:
@@ -83,6 +87,10 @@ def main() -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+    except UnicodeEncodeError as error:  # by stdout; a query or name that is not valid Unicode is an error of the tree
+        character = error.object[error.start]
+        say_error(f"{character!a} cannot be printed in {error.encoding}; set PYTHONIOENCODING=utf-8")
+        sys.exit(1)
     except OSError as error:  # a folder without read or write permission, or a full disk
         say_error(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
         sys.exit(1)

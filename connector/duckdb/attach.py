@@ -12,11 +12,12 @@ from statestore.catalog.describe.metadata_table import TABLES
 from statestore.catalog.store_tables import metadata_of
 from statestore.catalog.warehouse import Warehouse, open_warehouse
 from statestore.connector.duckdb.relation import HAS_SOURCES, create_view
+from statestore.connector.duckdb.transactions import Transactions
 from statestore.connector.identifiers import quoted
 from statestore.formats.engine_arguments import engine_options_of
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
-from statestore.formats.state_table import Query, StateTable
+from statestore.formats.state_table import Query
 from statestore.formats.values.times import Time, to_us
 
 
@@ -26,10 +27,10 @@ def attach(
     """Open an in-memory DuckDB database with a view for every table found at ``path``.
 
     Only schemas are read at first. Each query then reads the columns and rows it needs, at the newest commit; inside a
-    transaction (``BEGIN``) all queries read the commit that the first one read. With ``as_of`` (epoch milliseconds, an
-    aware datetime or a text like 2024-05-01T09:30Z) or ``version``, every view shows that moment instead. Stores that
-    are created later have no view. With DuckDB 2 and without ``as_of`` and ``version``, the table macros
-    ``prices_as_of('2024-05-01T09:30Z')``, ``prices_at_version(3)``, ``as_of('prices', …)`` and
+    transaction (``BEGIN``) all queries of a table read the commit that the first one read. With ``as_of`` (epoch
+    milliseconds, an aware datetime or a text like 2024-05-01T09:30Z) or ``version``, every view shows that moment
+    instead. Stores that are created later have no view. With DuckDB 2 and without ``as_of`` and ``version``, the table
+    macros ``prices_as_of('2024-05-01T09:30Z')``, ``prices_at_version(3)``, ``as_of('prices', …)`` and
     ``at_version('prices', …)`` read a table at a moment.
     The session's time zone is UTC. A keyed store is a schema with a view for each of its states (``FROM
     sessions.counts``); states that did not exist yet at that moment have no view. ``options`` are
@@ -43,19 +44,22 @@ def attach(
     warehouse = open_warehouse(path, engine_options_of("attach", options))
     check_names_differ(warehouse.tables())
     connection = connect()
-    tables: dict[str, StateTable] = {}
+    tables: dict[str, Transactions] = {}
     for name in warehouse.tables():
         table = warehouse.open(name)
+        shared = Transactions(table)
         with _left_out_before_its_time():
-            create_view(connection, name, table, Query(as_of=moment, version=version))
-            tables[name] = table
+            create_view(connection, name, table, Query(as_of=moment, version=version), transactions=shared)
+            tables[name] = shared
         for suffix in TABLES:  # these describe the store, not its state at a moment
-            create_view(connection, f"{name}${suffix}", metadata_of(table, suffix), Query())
-    create_schemas(connection, warehouse)
+            create_view(
+                connection, f"{name}${suffix}", metadata_of(table, suffix), Query(), transactions=tables.get(name)
+            )
     if HAS_SOURCES and moment is None and version is None:
         from statestore.connector.duckdb.moments import create_macros
 
         create_macros(connection, warehouse, tables)
+    create_schemas(connection, warehouse)  # after the macros, which need schemas of their own
     return connection
 
 

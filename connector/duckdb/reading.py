@@ -1,8 +1,8 @@
 """One table with one query, as its DuckDB view reads it: transactions, plans, and batches with marks.
 
 All scans of one query must read one version, although DuckDB opens them at different moments. A scan is therefore told
-its transaction, the *pin*. All scans of one transaction read one version; the next transaction reads the newest commit.
-Transactions that find the same version share its plans and marks.
+its transaction, the *pin*. All scans of one transaction read one version, also those of other readings of the table;
+the next transaction reads the newest commit. Transactions that find the same version share its plans and marks.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from statestore.connector.duckdb.kept_rows import MARKS, KeptBatches, MarkedRows
 from statestore.connector.duckdb.live_columns import BATCH_ROWS
+from statestore.connector.duckdb.transactions import KEPT_PINS, PinnedTable, Transactions, check_remembered
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import StateStoreError, UnsupportedError
 from statestore.formats.state_table import (
@@ -32,7 +33,6 @@ from statestore.formats.state_table import (
 from statestore.formats.values.filters import Filter
 
 PIN_COLUMN = "__pin"
-KEPT_PINS = 4096  # transactions whose plans are kept; an older one that reads again is refused
 COUNTED_ROWS = 1 << 20  # rows of a batch of which nothing is read
 SMALL_ROWS = 2048  # batches up to this size, a vector of DuckDB, are joined
 KEPT_PLANS = 64  # of one version
@@ -80,10 +80,14 @@ class _Pinned:
 
 
 class Reading:
-    """One table with one query, as its view reads it."""
+    """One table with one query, as its view reads it.
 
-    def __init__(self, table: StateTable, query: Query) -> None:
+    ``transactions`` are those of all readings of the table, or for a metadata table those of the table it describes.
+    """
+
+    def __init__(self, table: StateTable, query: Query, transactions: Transactions | None = None) -> None:
         self.table = table
+        self.transactions = transactions or Transactions(table)
         self.query = query
         self.schema = table.schema(query)
         self.source_names = _source_names(self.schema.names)
@@ -99,6 +103,11 @@ class Reading:
         self._forgotten = -1
         self._lock = threading.Lock()
         self._marked = self.marked_schema()
+
+    @property
+    def copied_bytes(self) -> int:
+        """The memory that copies of columns take, which are kept for the next query."""
+        return 0 if self._last_marked is None else self._last_marked.live_columns.nbytes
 
     def source_name(self, name: str) -> str:
         """The name of a column as DuckDB knows it."""
@@ -162,13 +171,8 @@ class Reading:
         if pin in self._pins:
             self._pins.move_to_end(pin)
             return self._pins[pin]
-        if pin <= self._forgotten:
-            raise UnsupportedError(
-                ErrorCode.TRANSACTION_TOO_OLD,
-                f"table {self.table.name!r}: more than {KEPT_PINS} transactions have read it since this one began; "
-                "commit and read again",
-            )
-        self._newest = self._pins[pin] = self._pinned_now()
+        check_remembered(self.table.name, pin, self._forgotten)
+        self._newest = self._pins[pin] = self._pinned_at(self.transactions.state_of(pin))
         if self._newest not in self._holding:
             self._holding.append(self._newest)
             if len(self._holding) > HELD_PLANS:
@@ -178,15 +182,33 @@ class Reading:
             self._forgotten = max(self._forgotten, oldest)
         return self._pins[pin]
 
-    def _pinned_now(self) -> _Pinned:
-        query, table = self.query, self.table.pin()
-        # Only the log decides what such a table reads, so a version without a later commit needs no new plans.
-        kept = table.kept_versions() if self._marks_dead else None
-        if kept is not None and self._newest is not None and self._newest.kept == kept:
-            return self._newest
-        if query.version is None and query.mode != "changes":
-            query = replace(query, version=(kept or table.kept_versions())[1])
-        return _Pinned(table, query, kept)
+    def _pinned_at(self, state: PinnedTable) -> _Pinned:
+        query, is_own = self.query, self.transactions.table is self.table
+        last = self._newest
+        kept = state.kept if is_own and state.is_named_by_versions else None
+        if last is not None and kept is not None and last.kept == kept:
+            return last  # a version without a later commit needs no new plans
+        if query.mode == "changes":
+            query = self._changes_at(state, query) if kept is not None else query
+        elif query.version is None:
+            query = replace(query, version=state.kept[1])
+        return _Pinned(state.table if is_own else self.table.pin(), query, kept)
+
+    def _changes_at(self, state: PinnedTable, query: Query) -> Query:
+        """The changes that were known in a state of a store, whose plans are always of its newest version.
+
+        Raises UnsupportedError TRANSACTION_TOO_OLD where only the newest version has an answer.
+        """
+        by_time = query.start_time is not None or query.end_time is not None
+        if not by_time and (query.end_version is not None or state.kept[0] < state.kept[1]):
+            return query if query.end_version is not None else replace(query, end_version=state.kept[1])
+        if self.table.kept_versions() != state.kept:
+            raise UnsupportedError(
+                ErrorCode.TRANSACTION_TOO_OLD,
+                f"table {self.table.name!r} has a newer version than this transaction reads, and only changes by "
+                "version can be read as of an older one; commit and read again",
+            )
+        return query
 
     def _marks(self, state: _Pinned, splits: Sequence[Split], plan: Sequence[Split]) -> MarkedRows:
         """The splits with the marks of their dead rows. Those of the last plan that was read are kept."""

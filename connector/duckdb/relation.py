@@ -17,6 +17,7 @@ import duckdb
 from statestore.connector.duckdb.arrow_dataset import ReadingDataset
 from statestore.connector.duckdb.kept_rows import MARKS
 from statestore.connector.duckdb.reading import PIN_COLUMN, Reading
+from statestore.connector.duckdb.transactions import Transactions
 from statestore.connector.identifiers import quoted
 from statestore.formats.state_table import Query, StateTable
 
@@ -29,15 +30,22 @@ HAS_SOURCES = ScanSource is not None
 
 
 def create_view(
-    connection: duckdb.DuckDBPyConnection, name: str, table: StateTable, query: Query, temporary: bool = False
+    connection: duckdb.DuckDBPyConnection,
+    name: str,
+    table: StateTable,
+    query: Query,
+    temporary: bool = False,
+    transactions: Transactions | None = None,
 ) -> Reading:
     """Create the view ``name`` over the result of ``query``; only the schema is read now.
+
+    Views with the same ``transactions`` read one version in each transaction (`Reading`).
 
     A ``temporary`` view belongs to this connection, and other connections to the instance do not see it.
 
     The returned `Reading` holds the last error that a scan raised, which DuckDB would only pass on as text.
     """
-    reading = Reading(table, query)
+    reading = Reading(table, query, transactions)
     columns = ", ".join(
         f"{quoted(source)} AS {quoted(shown)}"
         for source, shown in zip(reading.source_names, reading.schema.names, strict=True)

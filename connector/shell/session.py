@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 
 from statestore.catalog.warehouse import Warehouse, open_warehouse
-from statestore.connector.shell.statements import cut, is_blank
-from statestore.connector.sql.query import answer
+from statestore.connector.shell.statements import Typed
+from statestore.connector.sql.first_rows import FirstRows
+from statestore.connector.sql.interruptible import answer_or_stop
 from statestore.connector.terminal.forms import FORMS, show_rows
 from statestore.connector.terminal.output import say, say_error
 from statestore.formats.errors import StateStoreError
@@ -26,12 +22,15 @@ from statestore.formats.values.types import shown_field
 
 MODES = (*FORMS, "line")
 HELP = f"""SQL statements end in ; and may have several lines. Tables take TIMESTAMP AS OF and VERSION AS OF.
+Each statement runs by itself: what it creates or sets is gone for the next one.
 .tables            list the tables
 .schema [TABLE]    list the columns of a table, or of all
 .mode MODE         print rows as {", ".join(MODES)}
+.limit ROWS        print at most so many rows of an answer
 .help              print this text
 .quit              leave (as does Ctrl-D)
-Ctrl-C cancels the statement that runs."""
+Ctrl-C cancels the statement that runs; in a pipe it also ends the shell."""
+COMMANDS = (".tables", ".schema", ".mode", ".limit", ".help", ".quit")
 MAX_ROWS = 1000
 
 Prompt = Callable[[str], str]
@@ -40,47 +39,56 @@ Prompt = Callable[[str], str]
 
 @dataclass
 class Session:
-    """One shell over the tables at ``path``; ``failures`` counts statements and commands that failed."""
+    """One shell over the tables at ``path``; ``failures`` counts statements and commands that failed.
+
+    Ctrl-C ends a shell that is not ``interactive``: nobody is there to say how to go on.
+    """
 
     path: str
     selected: Mapping[str, str] = field(default_factory=dict)
+    interactive: bool = True
     mode: str = "table"
+    limit: int = MAX_ROWS
     failures: int = 0
     is_over: bool = False
 
     def run(self, ask: Prompt) -> None:
         """Answer line after line until the end."""
-        begun = ""
+        typed = Typed()
         while not self.is_over:
             try:
-                line = ask("    ...> " if begun.strip() else "statestore> ")
+                line = ask("statestore> " if typed.is_blank else "    ...> ")
             except KeyboardInterrupt:  # drops the lines that were typed
-                begun = ""
+                if not self.interactive:
+                    raise
+                typed = Typed()
                 continue
             except EOFError:
-                if not is_blank(begun):
-                    self.guarded(lambda text=begun: self.statement(text))  # type: ignore[misc]
+                if not typed.is_blank:
+                    self.guarded(self.statement, typed.text.strip())
                 return
-            if not begun.strip() and line.strip().startswith("."):
-                self.guarded(lambda text=line: self.command(text))  # type: ignore[misc]
+            if typed.is_blank and line.strip().startswith("."):
+                self.guarded(self.command, line)
                 continue
-            statements, begun = cut(f"{begun}{line}\n")
-            for text in statements:
-                self.guarded(lambda text=text: self.statement(text))  # type: ignore[misc]
-            begun = "" if is_blank(begun) else begun
+            if typed.is_blank and line.strip().rstrip(";").lower() in ("quit", "exit", "help"):
+                word = "help" if "help" in line.lower() else "quit"
+                self._failed(f"{line.strip()} is no statement; write .{word}")
+                continue
+            for text in typed.add(f"{line}\n"):
+                self.guarded(self.statement, text)
 
-    def guarded(self, work: Callable[[], None]) -> None:
-        """Do something; an error or Ctrl-C is reported and counted, and does not end the shell."""
+    def guarded(self, work: Callable[[str], None], text: str) -> None:
+        """Do something; an error or Ctrl-C is reported and counted, and does not end an interactive shell."""
         try:
-            work()
-        except KeyboardInterrupt:
-            self._failed("cancelled")
-        except duckdb.InterruptException:
-            self._failed("cancelled")
-        except (StateStoreError, OSError) as error:
-            if isinstance(error, BrokenPipeError):
+            work(text)
+        except (KeyboardInterrupt, duckdb.InterruptException):
+            if not self.interactive:
                 raise
-            self._failed(str(error))
+            self._failed("cancelled")
+        except BrokenPipeError:
+            raise
+        except (StateStoreError, OSError, ValueError, ArithmeticError, RecursionError, MemoryError) as error:
+            self._failed(str(error) or type(error).__name__)
 
     def _failed(self, text: str) -> None:
         self.failures += 1
@@ -88,29 +96,17 @@ class Session:
 
     def statement(self, text: str) -> None:
         """Run one statement and print its rows."""
-        found = self._answer(text)
+        first = FirstRows(self.limit)
+        found = answer_or_stop(self.path, text, self.selected, first=first)
         if found.num_columns:
-            show_rows(found.schema, found.slice(0, MAX_ROWS).to_batches(), self.mode)
-        if found.num_rows > MAX_ROWS:
-            say(f"{found.num_rows - MAX_ROWS} more rows; the shell shows {MAX_ROWS}")
-
-    def _answer(self, text: str) -> pa.Table:
-        """Return the answer of a thread, because DuckDB notices Ctrl-C in none: this thread has it interrupted."""
-        running: list[duckdb.DuckDBPyConnection] = []
-        with _ctrl_c_counted() as pressed, ThreadPoolExecutor(1) as thread:
-            found = thread.submit(lambda: answer(self.path, text, self.selected, started=running.append))
-            while wait([found], timeout=0.05).not_done:
-                for connection in running if pressed else ():  # again: what is interrupted before it runs goes on
-                    with contextlib.suppress(duckdb.Error):  # closed meanwhile
-                        connection.interrupt()
-        if pressed:
-            raise KeyboardInterrupt
-        return found.result()
+            show_rows(found.schema, found.to_batches(), self.mode)
+        if first.total > self.limit:
+            say(f"{first.total - self.limit} more rows; .limit {first.total} shows all")
 
     def command(self, line: str) -> None:
         """Run one dot command."""
         name, *words = line.split()
-        if name == ".quit" and not words:
+        if name in (".quit", ".exit") and not words:
             self.is_over = True
         elif name == ".help" and not words:
             print(HELP)
@@ -123,8 +119,12 @@ class Session:
             self.mode = words[0]
         elif name == ".mode":
             self._failed(f"{line.strip()}: expected .mode {', '.join(MODES)}")
+        elif name == ".limit" and len(words) == 1 and words[0].isdecimal() and int(words[0][:18]) > 0:
+            self.limit = int(words[0][:18])
+        elif name == ".limit":
+            self._failed(f"{line.strip()}: expected .limit and a number of rows, like .limit {MAX_ROWS}")
         else:
-            self._failed(f"{line.strip()}: expected .tables, .schema, .mode, .help or .quit")
+            self._failed(f"{line.strip()}: expected {', '.join(COMMANDS[:-1])} or {COMMANDS[-1]}")
 
     def _schema(self, names: list[str]) -> None:
         warehouse = self._warehouse()
@@ -149,38 +149,31 @@ class Session:
         return list(found)
 
 
-def history_file() -> Path:
-    """Return the file that keeps the typed lines."""
-    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(state).expanduser() / "statestore" / "shell_history"
+def history_file() -> Path | None:
+    """Return the file that keeps the typed lines, which only this user can read: they may hold keys and values. None
+    if there is no place for it."""
+    state = Path(os.environ.get("XDG_STATE_HOME", ""))
+    try:
+        folder = (state if state.is_absolute() else Path("~/.local/state").expanduser()) / "statestore"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = folder / "shell_history"
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600))
+        file.chmod(0o600)  # one of an earlier release
+    except (OSError, RuntimeError):  # RuntimeError: the user has no home
+        return None
+    return file
 
 
 def piped(lines: Any) -> Prompt:
-    """Return a prompt that reads lines of a file and prints nothing."""
+    """Return a prompt that reads lines of a file and prints nothing. A byte order mark before them is left out."""
+    mark = "\ufeff"
 
     def ask(_: str) -> str:
+        nonlocal mark
         line = lines.readline()
         if not line:
             raise EOFError
-        return str(line).removesuffix("\n")
+        begun, mark = mark, ""
+        return str(line).removeprefix(begun).removesuffix("\n")
 
     return ask
-
-
-@contextlib.contextmanager
-def _ctrl_c_counted() -> Iterator[list[int]]:
-    """Yield a list that grows with each Ctrl-C, which raises nothing meanwhile.
-
-    An exception could come at any step, such as the start of the thread of a statement, which would then run on unseen.
-    """
-    pressed: list[int] = []
-    before = signal.getsignal(signal.SIGINT)
-    is_main = threading.current_thread() is threading.main_thread()  # which alone may set handlers, and is sent Ctrl-C
-    if before == signal.SIG_IGN or not is_main:
-        yield pressed
-        return
-    signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
-    try:
-        yield pressed
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -3,35 +3,78 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 
 _PIECE = re.compile(
-    r"'(?:[^']|'')*'"
-    r'|"(?:[^"]|"")*"'
-    r"|--[^\n]*(?:\n|$)"
-    r"|/\*.*?\*/"
-    r"|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$"
-    r"|(?P<open>['\"]|/\*|\$\w*\$)"
+    r"(?P<begin>(?<![\w$])[eE]'|['\"`]|/\*|\$(?:[^\W\d]\w*)?\$)"
+    r"|[^\W\d][\w$]*"  # $ within a name begins no text
+    r"|(?P<comment>--[^\n]*)"
     r"|(?P<end>;)"
+    r"|(?P<blank>\s+)"
     r"|.",
     re.DOTALL,
 )
-_COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
+_ESCAPED = re.compile(r"\\.|''|(?P<end>')", re.DOTALL)  # a backslash escapes in texts that begin with E alone
+_COMMENT = re.compile(r"/\*|\*/")
 
 
-def cut(text: str) -> tuple[list[str], str]:
-    """Return the whole statements, without their semicolons, and what follows the last of them."""
-    statements: list[str] = []
-    begin = 0
-    for piece in _PIECE.finditer(text):
-        if piece["open"] is not None:  # a text, name or comment goes on in the next line
-            break
-        if piece["end"] is not None:
-            if not is_blank(text[begin : piece.start()]):
-                statements.append(text[begin : piece.start()].strip())
-            begin = piece.end()
-    return statements, text[begin:]
+@dataclass
+class Typed:
+    """Lines that were typed and are no whole statement yet. None of them is looked at again when others follow."""
 
+    text: str = ""
+    _seen: int = field(default=0, repr=False)
+    _has_words: bool = field(default=False, repr=False)
+    _inside: str | None = field(default=None, repr=False)  # how the text, name or comment began that goes on
+    _depth: int = field(default=0, repr=False)  # of comments in comments
 
-def is_blank(text: str) -> bool:
-    """Return whether a text has nothing but blanks and comments."""
-    return not _COMMENT.sub("", text).strip()
+    @property
+    def is_blank(self) -> bool:
+        """Whether there are only blanks and comments that have ended."""
+        return not self._has_words and self._inside is None
+
+    def add(self, line: str) -> list[str]:
+        """Return the statements that end in a line, without their semicolons. The line has its line break."""
+        self.text += line
+        statements: list[str] = []
+        first = 0
+        while self._seen < len(self.text):
+            if self._inside is not None:
+                self._skip(self._inside)
+                continue
+            piece = _PIECE.match(self.text, self._seen)
+            assert piece is not None
+            self._seen = piece.end()
+            if piece["begin"]:
+                self._inside, self._depth = piece["begin"], 1
+                self._has_words |= self._inside != "/*"
+            elif piece["end"]:
+                if self._has_words:
+                    statements.append(self.text[first : piece.start()].strip())
+                first, self._has_words = piece.end(), False
+            elif not (piece["comment"] or piece["blank"]):
+                self._has_words = True
+        self.text, self._seen = self.text[first:], self._seen - first
+        return statements
+
+    def _skip(self, begun: str) -> None:
+        """Go to the end of what has begun, or of what was typed. '' within a text is the end of one and the begin of
+        another."""
+        if begun == "/*":
+            for sign in _COMMENT.finditer(self.text, self._seen):
+                self._depth += 1 if sign[0] == "/*" else -1
+                if not self._depth:
+                    return self._leave(sign.end())
+        elif begun in ("e'", "E'"):
+            for sign in _ESCAPED.finditer(self.text, self._seen):
+                if sign["end"]:
+                    return self._leave(sign.end())
+        else:
+            end = self.text.find(begun, self._seen)
+            if end >= 0:
+                return self._leave(end + len(begun))
+        self._seen = len(self.text)
+        return None
+
+    def _leave(self, position: int) -> None:
+        self._seen, self._inside = position, None

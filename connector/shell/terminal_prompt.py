@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
-from statestore.connector.shell.session import MODES, Prompt, Session, history_file
+from statestore.connector.identifiers import quoted
+from statestore.connector.shell.session import COMMANDS, MODES, Prompt, Session, history_file
 
-COMMANDS = (".tables", ".schema", ".mode", ".help", ".quit")
 SQL = tuple(
     """
     SELECT FROM WHERE GROUP BY HAVING ORDER LIMIT OFFSET JOIN LEFT RIGHT FULL OUTER INNER ASOF USING ON AS DISTINCT
@@ -33,22 +35,22 @@ class Words(Completer):
             first, blank, _ = line.partition(" ")
             known = list(COMMANDS) if not blank else list(MODES) if first == ".mode" else self.session.words()
         else:
-            known = [*self.session.words(), *SQL]
+            known = [*map(_in_sql, self.session.words()), *SQL]
+        begun = word.removeprefix('"').lower()
         return [
             Completion(each, start_position=-len(word))
             for each in known
-            if word and each.lower().startswith(word.lower())
+            if begun and each.removeprefix('"').lower().startswith(begun)
         ]
+
+
+def _in_sql(name: str) -> str:
+    return name if re.fullmatch(r"[^\W\d][\w$]*", name) else quoted(name)
 
 
 def terminal_prompt(session: Session) -> Prompt:
     """Return a prompt on this terminal, whose history is kept where the user's state can be written."""
     file = history_file()
-    history: History
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        history = FileHistory(str(file))
-    except OSError:
-        history = InMemoryHistory()
+    history: History = InMemoryHistory() if file is None else FileHistory(str(file))
     prompt: PromptSession[str] = PromptSession(history=history, completer=Words(session), complete_while_typing=False)
     return prompt.prompt

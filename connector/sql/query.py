@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
     from pyspark.sql import DataFrame, SparkSession
 
+    from statestore.connector.sql.first_rows import FirstRows
+
 
 @overload
 def sql(
@@ -73,17 +75,18 @@ def answer(
     selected: Mapping[str, str],
     allow_external_access: bool = False,
     started: Callable[[DuckDBPyConnection], None] | None = None,
+    first: FirstRows | None = None,
 ) -> pa.Table:
     """Run a statement on DuckDB as `sql` does. ``selected`` are options of engines, by their names in Spark.
 
     ``started`` is called with the connection that is going to run the statement, so that another thread can interrupt
-    it; the call then raises ``duckdb.InterruptException``.
+    it; the call then raises ``duckdb.InterruptException``. With ``first`` only so many rows are returned.
     """
     _check_query(query)
     warehouse = open_warehouse(path, selected).pin()
     from statestore.connector.sql.sql_duckdb import run_on_duckdb
 
-    return run_on_duckdb(warehouse, query, allow_external_access, started)
+    return run_on_duckdb(warehouse, query, allow_external_access, started, first)
 
 
 def _check_query(query: object) -> None:

@@ -17,6 +17,7 @@ from statestore.connector.duckdb.attach import connect, create_schemas
 from statestore.connector.duckdb.reading import Reading
 from statestore.connector.duckdb.relation import create_view
 from statestore.connector.identifiers import quoted
+from statestore.connector.sql.first_rows import FirstRows
 from statestore.connector.sql.shared_duckdb import OwnInstanceNeeded, runs_shared, shared_cursor
 from statestore.connector.sql.sql_statement import (
     DuckDBSQL,
@@ -43,17 +44,18 @@ def run_on_duckdb(
     text: str,
     allow_external_access: bool,
     started: Callable[[duckdb.DuckDBPyConnection], None] | None = None,
+    first: FirstRows | None = None,
 ) -> pa.Table:
-    """Run one statement; see `statestore.connector.sql.query.sql`, and for ``started`` `answer` there."""
+    """Run one statement; see `statestore.connector.sql.query.sql`, and for ``started`` and ``first`` `answer` there."""
     if not allow_external_access and runs_shared(text):
         with contextlib.suppress(OwnInstanceNeeded), shared_cursor() as cursor:
             if started is not None:
                 started(cursor)
-            return _Run(warehouse, cursor, allow_external_access, shared=True).answer(text)
+            return _Run(warehouse, cursor, allow_external_access, shared=True, first=first).answer(text)
     with connect(allow_external_access) as connection:
         if started is not None:
             started(connection)
-        return _Run(warehouse, connection, allow_external_access).answer(text)
+        return _Run(warehouse, connection, allow_external_access, first=first).answer(text)
 
 
 _BEFORE_READING = (
@@ -72,12 +74,18 @@ class _Run:
     """One statement on one DuckDB connection, which may be one to a ``shared`` instance."""
 
     def __init__(
-        self, warehouse: Warehouse, connection: duckdb.DuckDBPyConnection, external: bool, shared: bool = False
+        self,
+        warehouse: Warehouse,
+        connection: duckdb.DuckDBPyConnection,
+        external: bool,
+        shared: bool = False,
+        first: FirstRows | None = None,
     ) -> None:
         self.warehouse = warehouse
         self.connection = connection
         self.external = external
         self.shared = shared
+        self.first = first
         self.readings: list[Reading] = []
         self.text = ""
 
@@ -101,7 +109,8 @@ class _Run:
     def _own_statement(self, text: str) -> pa.Table | None:
         """Run SHOW STORES or DESCRIBE HISTORY, which DuckDB does not have; None for any other statement."""
         if [word.upper() for word in words(text, DuckDBSQL)] in (["SHOW", "STORES"], ["SHOW", "TABLES"]):
-            return pa.table({"name": pa.array(self.warehouse.tables(), pa.string())})
+            names = pa.table({"name": pa.array(self.warehouse.tables(), pa.string())})
+            return names if self.first is None else self.first.of(self.connection.from_arrow(names))
         described = described_history(text, DuckDBSQL)
         if described is not None:
             name = f"{find_table(self.warehouse, *described).name}$versions"
@@ -175,7 +184,9 @@ class _Run:
             elif not self.external:
                 self.connection.execute("SET lock_configuration = true")
             relation = self.connection.sql(text)
-            return pa.table({}) if relation is None else relation.to_arrow_table()
+            if relation is None:
+                return pa.table({})
+            return relation.to_arrow_table() if self.first is None else self.first.of(relation)
         except duckdb.Error as error:
             if self.shared and isinstance(error, _BEFORE_READING):
                 raise OwnInstanceNeeded from None

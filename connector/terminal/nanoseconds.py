@@ -1,38 +1,58 @@
-"""Times with nanoseconds, which Python's times do not have, as columns that Python's values can show."""
+"""Times that Python does not have, with nanoseconds or outside the years 1 to 9999, as columns that Python's values can
+show."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 
 
+def python_values(column: pa.Array) -> list[Any]:
+    """The values of a column; all of them as DuckDB's text if a time among them is outside the years of Python."""
+    shown = python_column(column)
+    try:
+        return list(shown.to_pylist())
+    except (OverflowError, ValueError):
+        return list(_text_of_duckdb(shown).to_pylist())
+
+
+def _text_of_duckdb(column: pa.Array) -> pa.ChunkedArray:
+    """Texts like 0044-03-15 (BC) and infinity. Arrow has none for years beyond 32767, and wrong ones for some."""
+    import duckdb
+
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        rows = connection.from_arrow(pa.table({"shown": column}))
+        return rows.project("shown::VARCHAR AS shown").to_arrow_table().column("shown")
+
+
 def python_column(column: pa.Array) -> pa.Array:
     """The column with its times in microseconds if these hold every one exactly, else with all of them as text."""
-    if not _has_nanoseconds(column.type):
+    if _with(column.type, _microseconds) == column.type:
         return column
     try:
-        return column.cast(_with(column.type, None))
+        return column.cast(_with(column.type, _microseconds))
     except pa.ArrowInvalid:
-        return column.cast(_with(column.type, pa.string()))
+        return column.cast(_with(column.type, lambda kind: pa.string() if _microseconds(kind) else None))
 
 
-def _is_nanoseconds(kind: pa.DataType) -> bool:
-    return bool((pa.types.is_timestamp(kind) or pa.types.is_time64(kind)) and kind.unit == "ns")
+def _microseconds(kind: pa.DataType) -> pa.DataType | None:
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        return pa.timestamp("us", kind.tz)
+    return pa.time64("us") if pa.types.is_time64(kind) and kind.unit == "ns" else None
 
 
-def _has_nanoseconds(kind: pa.DataType) -> bool:
-    if pa.types.is_nested(kind):
-        return any(_has_nanoseconds(kind.field(number).type) for number in range(kind.num_fields))
-    return _is_nanoseconds(kind)
-
-
-def _with(kind: pa.DataType, text: pa.DataType | None) -> pa.DataType:
-    """The type with times in microseconds, or of the type ``text``, in place of those in nanoseconds."""
-    if _is_nanoseconds(kind):
-        return text or (pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else pa.time64("us"))
+def _with(kind: pa.DataType, changed: Callable[[pa.DataType], pa.DataType | None]) -> pa.DataType:
+    """The type with those in it replaced for which ``changed`` returns one."""
+    new = changed(kind)
+    if new is not None:
+        return new
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_with(field.type, text)) for field in kind])
+        return pa.struct([field.with_type(_with(field.type, changed)) for field in kind])
     if pa.types.is_map(kind):
-        return pa.map_(_with(kind.key_type, text), _with(kind.item_type, text))
+        return pa.map_(_with(kind.key_type, changed), _with(kind.item_type, changed))
     if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_with(kind.value_type, text)))
+        return pa.list_(kind.value_field.with_type(_with(kind.value_type, changed)))
     return kind

@@ -17,7 +17,7 @@ from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
 from statestore.connector.terminal.grid import Grid, blocks, cut_to, fits, widths_within
-from statestore.connector.terminal.nanoseconds import python_column
+from statestore.connector.terminal.nanoseconds import python_values
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -200,7 +200,7 @@ def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
     """Yield rows as tuples and not as dicts, because SQL may give two columns one name."""
     if not batch.num_columns:
         return iter([()] * batch.num_rows)
-    return zip(*(python_column(column).to_pylist() for column in batch.columns), strict=True)
+    return zip(*(python_values(column) for column in batch.columns), strict=True)
 
 
 def _unique(names: Sequence[str]) -> list[str]:

@@ -14,7 +14,7 @@ from statestore.catalog.reads.difference import CHANGE, CHANGED, NEW, OLD
 from statestore.catalog.reads.results.rows import Rows
 from statestore.connector.terminal.forms import DELIMITERS, show_delimited
 from statestore.connector.terminal.grid import Grid
-from statestore.connector.terminal.nanoseconds import python_column
+from statestore.connector.terminal.nanoseconds import python_values
 from statestore.connector.terminal.output import cell, printable, show_grid, show_line
 
 SORTED_ROWS = 100_000  # more rows are shown in the order they are read
@@ -50,7 +50,7 @@ def objects(table: pa.Table) -> Iterator[dict[str, Any]]:
     width = table.num_columns - 4
     for batch in table.to_batches():
         keys = batch.schema.names[1 : 1 + width]
-        for change, *key, old, new, columns in zip(*(python_column(c).to_pylist() for c in batch.columns), strict=True):
+        for change, *key, old, new, columns in zip(*(python_values(c) for c in batch.columns), strict=True):
             row = {"change": change, "key": dict(zip(keys, key, strict=True)), "old": old, "new": new}
             yield {**row, "columns": columns or []}
 

@@ -145,14 +145,14 @@ def where_rows(
 ) -> Rows:
     """The rows for which a DuckDB expression is true."""
     from statestore.connector.identifiers import quoted
-    from statestore.connector.sql.query import answer
+    from statestore.connector.sql.interruptible import answer_or_stop
 
     columns = "*" if query.columns is None else ", ".join(map(quoted, query.columns))
     version = "" if query.version is None else f" AT (VERSION => {query.version})"
     time = "" if query.as_of is None else f" TIMESTAMP AS OF '{format_time(query.as_of)}'"
     text = f"SELECT {columns} FROM {quoted(table.name)}{version}{time} WHERE ({where}) LIMIT {limit + 1}"
     try:
-        found = answer(str(path), text, selected)
+        found = answer_or_stop(str(path), text, selected)
     except InvalidInputError as error:
         if error.code != ErrorCode.INVALID_SQL:
             raise

@@ -10,7 +10,7 @@ import typer
 
 from statestore.connector.cli.grammar import arguments as args
 from statestore.connector.cli.grammar.engine_flags import NONE, Selected
-from statestore.connector.cli.reading.shown_rows import say_rest, show_some
+from statestore.connector.cli.reading.shown_rows import say_more, say_rest, show_some
 from statestore.connector.terminal import output
 from statestore.connector.terminal.output import say, show_blocks, show_grid, show_line
 from statestore.formats.error_codes import ErrorCode
@@ -102,24 +102,28 @@ def sql(
     selected: Selected = NONE,
 ) -> None:
     """Run one SQL statement over the tables at PATH."""
-    from statestore.connector.sql.query import answer
-    from statestore.connector.terminal.forms import form_of
+    from statestore.connector.sql.first_rows import FirstRows
+    from statestore.connector.sql.interruptible import answer_or_stop
+    from statestore.connector.terminal.forms import form_of, show_rows
 
-    chosen = form_of(form, as_json)
-    show_some(answer(str(path), _statement(query), selected, allow_external_access), limit, chosen, full)
+    chosen, first = form_of(form, as_json), FirstRows(limit)
+    found = answer_or_stop(str(path), _statement(query), selected, allow_external_access, first)
+    show_rows(found.schema, found.to_batches(), chosen, full=full)
+    say_more(first.total, limit)
 
 
 def shell(path: args.Path_, selected: Selected = NONE) -> None:
     """Start an SQL shell over the tables at PATH, or run the statements of a pipe.
 
-    Statements end in ; and .help lists further commands. Exit code 1 if a statement of a pipe failed.
+    Statements end in ; and .help lists further commands. Exit code 1 if a statement of a pipe failed, 130 if Ctrl-C
+    ended it.
     """
     from statestore.catalog.warehouse import open_warehouse
     from statestore.connector.shell.session import Session, piped
 
     open_warehouse(path, selected)  # a wrong path is reported before the first statement
-    session = Session(str(path), selected)
-    if not sys.stdin.isatty():
+    session = Session(str(path), selected, interactive=sys.stdin.isatty())
+    if not session.interactive:
         session.run(piped(sys.stdin))
         if session.failures:
             raise typer.Exit(1)
@@ -273,4 +277,4 @@ def _statement(query: str | None) -> str:
             ErrorCode.INVALID_SQL,
             "QUERY is missing; give one, or a pipe to stdin; statestore shell asks for statements",
         )
-    return sys.stdin.read()
+    return sys.stdin.read().removeprefix("\ufeff")

@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 from support.checkpoints.spark_state_fixtures import checkpoint_path
 from support.flink.fixtures import fixture
 
 from statestore.catalog.catalog import connect
-from statestore.catalog.warehouse import inspect
+from statestore.catalog.warehouse import inspect, open_warehouse
+from statestore.connector.duckdb import kept_readings
 from statestore.connector.duckdb.attach import attach
+from statestore.connector.duckdb.kept_readings import KEPT_BYTES, KeptReadings
+from statestore.connector.duckdb.moments import _Moments
+from statestore.connector.duckdb.transactions import Transactions
+from statestore.formats.errors import InvalidInputError
+from statestore.formats.state_table import Query
 
 
 @pytest.fixture
@@ -77,7 +85,19 @@ def test_parameters_and_joins_of_two_moments(attached: duckdb.DuckDBPyConnection
         ("at_version('nothing', 1)", "no table 'nothing'"),
         ("prices_at_version((SELECT 1))", "subqueries"),
         ("(VALUES (1)) v(x), prices_at_version(v.x)", "lateral"),
-        ("__statestore.prices", "macro"),
+        ("__statestore.prices", "FILTER_PUSHDOWN_OFF.*macro"),
+        ("prices_at_version(1.6)", "INVALID_VERSION.*1.6"),
+        ("prices_at_version(true)", "INVALID_VERSION.*true"),
+        ("as_of('prices', 3000, version := 1.6)", "INVALID_VERSION"),
+        ("changes('prices', start_version := 0.6)", "INVALID_VERSION.*start_version"),
+        ("changes('prices', start_version := 2, end_time := 3000)", "CONFLICTING_OPTIONS"),
+        ("prices_as_of(TIMESTAMPTZ '0044-03-15 (BC) 00:00:00+00')", "TIME_OUT_OF_RANGE"),
+        ("prices_as_of(TIMESTAMPTZ '20000-01-01 00:00:00+00')", "TIME_OUT_OF_RANGE"),
+        ("prices_as_of(TIMESTAMPTZ 'infinity')", "INVALID_TIME.*infinity"),
+        ("prices_as_of(NULL::TIMESTAMPTZ)", "NULL"),
+        ("as_of(NULL, 3000)", "table_name is NULL"),
+        ("as_of(1, 3000)", "no table '1'"),
+        ("as_of('prices$versions', 3000)", "which has .*prices"),
     ],
 )
 def test_a_moment_that_cannot_be_read_is_an_error(attached: duckdb.DuckDBPyConnection, source: str, said: str) -> None:
@@ -139,6 +159,89 @@ def test_a_transaction_reads_one_version(attached: duckdb.DuckDBPyConnection, tm
     assert attached.execute(text).fetchall() == [*OLD, ("late", 1.0)]
 
 
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "Asia/Kathmandu", "Africa/Monrovia", "America/New_York"])
+def test_a_moment_is_the_same_in_every_time_zone(attached: duckdb.DuckDBPyConnection, zone: str) -> None:
+    """Monrovia's clocks were 44 minutes and 30 seconds behind, which is no offset in the text of a time."""
+    attached.execute(f"SET TimeZone = '{zone}'")
+    for moment in ("to_timestamp(3)", "make_timestamptz(4999999)", "3000::USMALLINT", "3000::UBIGINT"):
+        assert attached.sql(f"SELECT item, price FROM prices_as_of({moment})").fetchall() == OLD, moment
+    assert attached.sql("FROM prices_as_of(make_timestamptz(-1))").fetchall() == []
+
+
+def test_all_readings_of_a_transaction_are_of_one_version(attached: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    """A moment, range or view that the transaction reads for the first time after a commit is no newer than others."""
+    cursor = attached.cursor()
+    cursor.execute("BEGIN")
+    assert cursor.execute("SELECT item, price FROM prices_as_of(3000)").fetchall() == OLD
+    with connect(str(tmp_path)).open_store("prices") as store:
+        store.put("late", 1.0, timestamp=2000)
+        store.commit()
+    for source, rows in [
+        ("prices_as_of(3001)", 1),
+        ("prices", 2),
+        ("history('prices')", 3),
+        ("changes('prices')", 4),
+        ("changes('prices', start_version := 2)", 3),
+        ("versions('prices')", 3),
+        ('"prices$versions"', 3),
+    ]:
+        assert cursor.execute(f"SELECT count(*) FROM {source}").fetchall() == [(rows,)], source
+    with pytest.raises(duckdb.Error, match="TRANSACTION_TOO_OLD"):
+        cursor.execute("SELECT count(*) FROM changes('prices', start_time := 0)").fetchall()
+    cursor.execute("ROLLBACK")
+    assert cursor.execute("SELECT count(*) FROM changes('prices', start_time := 0)").fetchall() == [(5,)]
+    assert cursor.execute("SELECT count(*) FROM prices_as_of(3001)").fetchall() == [(2,)]
+
+
+def test_a_statement_prepared_long_ago_still_reads_its_moment(
+    attached: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readings that leave memory are made again: here each of ten moments of a query drives out the one before."""
+    monkeypatch.setattr(kept_readings, "KEPT_READINGS", 1)
+    attached.execute("PREPARE p AS SELECT item, price FROM prices_as_of(3000)")
+    text = " UNION ALL ".join(f"(SELECT item, price FROM prices_as_of({ms}))" for ms in range(10))
+    assert attached.execute(text).fetchall() == OLD * 10
+    assert attached.execute("EXECUTE p").fetchall() == OLD
+
+
+def test_copies_of_many_moments_have_one_bound() -> None:
+    """The moments asked for last stay."""
+    kept, made = KeptReadings(), []
+
+    def ask(number: int) -> None:
+        def make() -> Any:
+            made.append(number)
+            return SimpleNamespace(reading=SimpleNamespace(copied_bytes=KEPT_BYTES // 4))
+
+        kept.get(("prices", Query(version=number)), make)
+
+    for number in (*range(10), 9, 8, 7, 0):
+        ask(number)
+    assert made == [*range(10), 0]
+
+
+def test_a_moment_with_other_columns_is_refused(attached: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    table = open_warehouse(str(tmp_path)).open("prices")
+    moments = _Moments(Transactions(table), "state", KeptReadings())
+    with pytest.raises(InvalidInputError, match=r"SCHEMA_CHANGED.*attach its path again"):
+        moments.source(Query(version=1), pa.schema([("item", pa.string())]))
+
+
+def test_macros_are_found_from_other_databases_and_schemas(attached: duckdb.DuckDBPyConnection) -> None:
+    attached.execute("ATTACH ':memory:' AS __statestore; ATTACH ':memory:' AS other; CREATE SCHEMA mine")
+    for used, prefix in (("other", "memory.main."), ("memory.mine", "main."), ("memory.main", "")):
+        attached.execute(f"USE {used}")
+        assert attached.execute(f"SELECT item, price FROM {prefix}prices_as_of(3000)").fetchall() == OLD
+        assert attached.execute(f"SELECT count(*) FROM {prefix}versions('prices')").fetchall() == [(3,)]
+
+
+@pytest.mark.parametrize("disabled", ["filter_pushdown", "expression_rewriter"])
+def test_a_moment_needs_pushed_filters(attached: duckdb.DuckDBPyConnection, disabled: str) -> None:
+    attached.execute(f"SET disabled_optimizers = '{disabled}'")
+    with pytest.raises(duckdb.Error, match=r"FILTER_PUSHDOWN_OFF.*'prices'"):
+        attached.execute("FROM prices_as_of(3000)").fetchall()
+
+
 def test_three_hundred_moments_in_one_query(attached: duckdb.DuckDBPyConnection) -> None:
     text = " UNION ALL ".join(f"SELECT * FROM prices_as_of({second * 1000})" for second in range(300))
     ((count,),) = attached.sql(f"SELECT count(*) FROM ({text})").fetchall()
@@ -158,6 +261,8 @@ def test_states_of_engines(name: str) -> None:
             (f"changes('{shown}')", table.changes()),
         ]:
             assert len(connection.sql(f"FROM {macro}").fetchall()) == rows.read_all().num_rows, macro
+        with pytest.raises(duckdb.Error, match="CONFLICTING_OPTIONS"):
+            connection.sql(f"FROM changes('{shown}', start_version := {version}, end_time := now())").fetchall()
         expected = table.scan(version=version, columns=list(table.schema.names[:1])).read_all().num_rows
         assert connection.sql(f'SELECT count(*) FROM "{shown}_at_version"({version})').fetchall() == [(expected,)]
 
@@ -168,15 +273,17 @@ def test_keyed_states_and_stores_with_the_names_of_macros(tmp_path: Path) -> Non
         with catalog.create_store(name, key={"item": "string"}, value={"price": "double"}) as store:
             store.put("curry", 8.0, timestamp=0)
             store.commit()
-    with catalog.create_store("sessions", kind="keyed", key={"user": "string"}) as keyed, keyed.backend() as backend:
-        clicks = backend.value_state("clicks", "bigint")
-        for number in range(3):
-            backend.set_current_key("ada")
-            clicks.update(number)
-            keyed.commit([backend.snapshot("full").result()])
+    for name in ("sessions", "__statestore", "__statestore_history"):
+        with catalog.create_store(name, kind="keyed", key={"user": "string"}) as keyed, keyed.backend() as backend:
+            clicks = backend.value_state("clicks", "bigint")
+            for number in range(3):
+                backend.set_current_key("ada")
+                clicks.update(number)
+                keyed.commit([backend.snapshot("full").result()])
     connection = attach(str(tmp_path))
     assert connection.sql("SELECT item FROM history").fetchall() == [("curry",)]
     assert connection.sql("SELECT item, price FROM history('history')").fetchall() == OLD
     assert connection.sql("SELECT item, price FROM as_of_as_of(now())").fetchall() == OLD
-    assert connection.sql('SELECT value FROM "sessions.clicks_at_version"(2)').fetchall() == [(1,)]
+    for name in ("sessions", "__statestore", "__statestore_history"):
+        assert connection.sql(f'SELECT value FROM "{name}.clicks_at_version"(2)').fetchall() == [(1,)]
     assert len(connection.sql("FROM history('sessions.clicks')").fetchall()) == 3

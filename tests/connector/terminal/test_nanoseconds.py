@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import duckdb
 import pyarrow as pa
 import pytest
 
-from statestore.connector.terminal.nanoseconds import python_column
+from statestore.connector.terminal.nanoseconds import python_column, python_values
 
 NANOS = pa.timestamp("ns", "UTC")
 
@@ -31,3 +32,20 @@ def test_nanoseconds_within_nested_values_are_shown() -> None:
 def test_other_columns_are_left_alone() -> None:
     column = pa.array([{"a": [1]}])
     assert python_column(column) is column
+
+
+@pytest.mark.parametrize(
+    ("sql", "text"),
+    [
+        ("DATE '0044-03-15 (BC)'", "0044-03-15 (BC)"),
+        ("DATE '5877642-06-25 (BC)'", "5877642-06-25 (BC)"),
+        ("TIMESTAMPTZ 'infinity'", "infinity"),
+        ("TIMESTAMP '40000-01-02 03:04:05'", "40000-01-02 03:04:05"),
+        ("[TIMESTAMP '-infinity', NULL]", "[-infinity, NULL]"),
+    ],
+)
+def test_times_outside_the_years_of_python_are_text(sql: str, text: str) -> None:
+    found = duckdb.sql(f"SELECT unnest([{sql}, NULL]) AS t")
+    assert found is not None
+    column = found.to_arrow_table().column("t")
+    assert python_values(column.combine_chunks()) == [text, None]
