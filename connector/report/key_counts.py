@@ -102,7 +102,7 @@ def key_texts(columns: Sequence[pa.Array]) -> pa.Array:
 
 
 def _key_cell(cell: Any) -> str:
-    """Return the cell of a key as text: binary as the text that it holds, which `statestore get` takes, or in base64."""
+    """Return the cell of a key as text; binary as the text that it holds, or in base64."""
     try:
         return cell.decode() if isinstance(cell, bytes) else cell_text(cell)
     except UnicodeDecodeError:

@@ -314,7 +314,8 @@ def test_keys_have_the_text_that_get_takes_and_a_bar_each(tmp_path: Path) -> Non
         store.commit()
     found = open_warehouse(tmp_path)
     binary, texts = (figures_of(found, name) for name in ("bytes", "texts"))
-    assert {row["key"] for row in binary.busiest} == {"/wA=", "abc"} and run("get", tmp_path, "bytes", "abc").code == 0
+    assert {row["key"] for row in binary.busiest} == {"/wA=", "abc"}
+    assert run("get", tmp_path, "bytes", "abc").code == 0
     assert [row["versions"] for row in texts.busiest] == [4, 3, 2, 1]
     assert len({row["key"] for row in texts.busiest}) == 4 == len(texts.lifelines)
     assert {len(lines) for lines in texts.lifelines.values()} == {1, 2, 3, 4}
