@@ -301,7 +301,7 @@ def test_times_have_labels_that_say_which(seconds: int, label: str, title: str) 
 
 
 def test_keys_have_the_text_that_get_takes_and_a_bar_each(tmp_path: Path) -> None:
-    """Binary that holds no text is base64, and keys of one text or one long beginning do not share a bar or a lifeline."""
+    """Binary that holds no text is base64. Keys of one text, or of one long beginning, share no bar and no lifeline."""
     catalog = statestore.connect(tmp_path)
     with catalog.create_store("bytes", key={"k": "binary"}, value={"v": "boolean"}) as store:
         store.put(b"\xff\x00", True, timestamp=T0)
