@@ -47,6 +47,7 @@ tr:last-child td { border-bottom: 0; }
 td.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
 .ok { color: var(--good); }
 .attention { color: var(--warn); }
+td.attention { min-width: 260px; max-width: 420px; }
 select { font: inherit; max-width: calc(100% - 90px); padding: 3px 6px; margin-left: 8px; color: var(--ink);
   background: var(--ground); border: 1px solid var(--line); border-radius: 6px; }
 a { color: var(--accent); }
