@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +12,7 @@ from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
+from statestore.catalog.log.version_chunks import CHUNK_VERSIONS
 from statestore.catalog.reads.segment_files import shared_files
 from statestore.catalog.reads.version_rows import times_column, versions_table
 from statestore.formats.errors import CorruptError, NotFoundError
@@ -58,10 +59,18 @@ def schema_table(spec: StoreSpec) -> pa.Table:
 
 @dataclass(frozen=True)
 class StoreMetadata:
-    """The metadata of a store for `MetadataTable`."""
+    """The metadata of a store for `MetadataTable`.
+
+    A program that goes over versions in order, as the report does, replays each entry of the log once: the log state
+    of the last version is held, and the next one is made from it.
+    """
 
     storage: Storage
     spec: StoreSpec
+    _held: dict[bool, LogState] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return StoreMetadata, (self.storage, self.spec)  # tasks of Spark load their own log state
 
     @property
     def name(self) -> str:
@@ -76,7 +85,15 @@ class StoreMetadata:
 
     def _log_state(self, version: int | None = None) -> LogState:
         try:
-            return load_log_state(self.storage, version=version, store=self.spec.store_id)
+            newest = version is None
+            held = self._held.get(newest)
+            if held is not None and version is not None and not 0 <= version - held.version <= CHUNK_VERSIONS:
+                held = None  # a checkpoint of the log is nearer
+            if held is not None:
+                shared_files(self.storage, self.spec).check_identity()
+            loaded = load_log_state(self.storage, version=version, base=held, store=self.spec.store_id)
+            self._held[newest] = loaded
+            return loaded
         except (CorruptError, NotFoundError):
             shared_files(self.storage, self.spec).check_identity()  # the log of a dropped store looks damaged
             raise

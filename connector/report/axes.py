@@ -24,7 +24,11 @@ def time_axis(times: Iterable[int], ticks: int = TICKS) -> Axis:
     """Return the axis for these times in UTC (epoch milliseconds), with about so many labels."""
     first, last = _ends(times)
     label = next((text for seconds, text in LABELS if last - first < seconds * 1000), LONGER)
-    return {"format": label, "tickCount": ticks, "labelOverlap": "greedy", "labelSeparation": 8}
+    axis = {"format": label, "tickCount": ticks, "labelOverlap": "greedy", "labelSeparation": 8}
+    if last - first >= LABELS[0][0] * 1000:
+        return axis
+    step = int(_round_step(max((last - first) / ticks, 1)))  # Vega would choose a single moment of some milliseconds
+    return {**axis, "values": {"expr": str(list(range(-(-first // step) * step, last + 1, step)))}}
 
 
 def time_title(what: str, times: Iterable[int]) -> str:
@@ -41,9 +45,11 @@ def _ends(times: Iterable[int]) -> tuple[int, int]:
     return min(known), max(known)
 
 
-def count_axis() -> Axis:
-    """Return the axis of a count."""
-    return {"title": None, "tickCount": TICKS, "tickMinStep": 1, "format": "~s"}
+def count_axis(most: int, least: int = 0) -> Axis:
+    """Return the axis of counts up to ``most``; those from ``least`` to zero are drawn downwards, and have no sign."""
+    step = max(1, int(_round_step(max(most - least, 1) / TICKS)))
+    values = list(range(least // step * step, most + step, step))
+    return {"title": None, "values": values, "labelExpr": "format(abs(datum.value), '~s')"}
 
 
 def byte_axis(most: int) -> Axis:

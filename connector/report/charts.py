@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from statestore.connector.report.axes import byte_axis, count_axis, time_axis, time_title, version_axis
-from statestore.connector.report.figures import GROUP_CELLS, StoreFigures
+from statestore.connector.report.figures import COMMIT_BARS, GROUP_CELLS, SAMPLED_VERSIONS, StoreFigures
+from statestore.connector.report.key_counts import cell_text
 
 Spec = dict[str, Any]
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"  # an identifier that is never loaded
 TIME = {"type": "temporal", "scale": {"type": "utc"}}
+BLUE, PURPLE = "#3d8fd1", "#9b72b8"  # with contrast on a light ground and on a dark one
+NUMBER = "abs(datum.value) >= 1e9 ? format(datum.value, '.6~e') : format(datum.value, ',')"  # as short as an axis
+WIDTH = "(scale('x', datum.to) - scale('x', datum.from))"  # of a bar, in pixels
 CHANGE_COLORS = {"written": "#2a9d8f", "ended": "#d1495b"}
 
 
@@ -18,19 +22,21 @@ def charts_of(figures: StoreFigures) -> list[tuple[str, str, Spec]]:
     """(title, description, specification) of each chart that is not empty."""
     found = []
     if figures.growth:
-        found.append(("Rows", "rows that are valid, as of each commit", _curve(figures, "keys", "#1b6ca8")))
-        found.append(("Size", "bytes on disk, as of each commit", _curve(figures, "bytes", "#7a5195")))
+        points = len(figures.growth)
+        when = "each version" if points < SAMPLED_VERSIONS else f"{points} versions, evenly spread"
+        found.append(("Rows", f"rows that are valid, as of {when}", _curve(figures, "keys", BLUE)))
+        found.append(("Size", f"bytes on disk, as of {when}", _curve(figures, "bytes", PURPLE)))
     if figures.churn:
-        found.append(("Churn", "versions of rows that commits wrote and ended", _churn(figures)))
+        run = max(1, -(-len(figures.commits) // COMMIT_BARS))
+        each = "" if run == 1 else f", in runs of {run} commits"
+        found.append(("Churn", f"versions of rows that commits wrote and ended{each}", _churn(figures)))
     if figures.heat:
         what = "versions of rows by the state time at which they begin, where it is known"
         found.append(("Key groups by time", what, _heat(figures)))
     if figures.busiest:
         found.append(("Busiest keys", "keys with the most versions", _bars(figures.busiest, "versions", "#e9a23b")))
     if figures.biggest:
-        found.append(
-            ("Biggest keys", "keys whose values take the most bytes", _bars(figures.biggest, "bytes", "#7a5195"))
-        )
+        found.append(("Biggest keys", "keys whose values take the most bytes", _bars(figures.biggest, "bytes", PURPLE)))
     return found
 
 
@@ -47,7 +53,7 @@ def _spec(rows: list[dict[str, Any]], height: int = 220) -> Spec:
 def _curve(figures: StoreFigures, column: str, color: str) -> Spec:
     most = max(row[column] for row in figures.growth)
     times = [row["time"] for row in figures.growth]
-    axis = byte_axis(most) if column == "bytes" else count_axis()
+    axis = byte_axis(most) if column == "bytes" else count_axis(most)
     return _spec(figures.growth) | {
         "mark": {
             "type": "area", "line": {"color": color, "strokeWidth": 2}, "color": color, "opacity": 0.25,
@@ -55,7 +61,7 @@ def _curve(figures: StoreFigures, column: str, color: str) -> Spec:
         },
         "encoding": {
             "x": {"field": "time", **TIME, "title": time_title("committed", times), "axis": time_axis(times)},
-            "y": {"field": column, "type": "quantitative", "axis": axis},
+            "y": {"field": column, "type": "quantitative", "axis": axis, "scale": {} if most else {"domain": [0, 1]}},
             "tooltip": [
                 {"field": "version", "type": "quantitative"},
                 {"field": "time", **TIME, "title": "committed", "format": "%Y-%m-%d %H:%M:%S"},
@@ -67,9 +73,14 @@ def _curve(figures: StoreFigures, column: str, color: str) -> Spec:
 
 def _churn(figures: StoreFigures) -> Spec:
     rows = [
-        {**row, "version": f"{row['first']}" if row["first"] == row["last"] else f"{row['first']} to {row['last']}"}
+        {
+            **row,
+            "version": f"{row['first']}" if row["first"] == row["last"] else f"{row['first']} to {row['last']}",
+            "rows": abs(row["count"]),
+        }
         for row in figures.churn
     ]
+    counts = [row["count"] for row in rows]
     return _spec(rows) | {
         "mark": {"type": "bar"},
         "encoding": {
@@ -79,7 +90,7 @@ def _churn(figures: StoreFigures) -> Spec:
                 "title": "version",
                 "axis": version_axis(sorted({row["first"] for row in rows})),
             },
-            "y": {"field": "count", "type": "quantitative", "axis": count_axis()},
+            "y": {"field": "count", "type": "quantitative", "axis": count_axis(max(0, *counts), min(0, *counts))},
             "color": {
                 "field": "change",
                 "type": "nominal",
@@ -91,7 +102,7 @@ def _churn(figures: StoreFigures) -> Spec:
                 {"field": "version", "type": "nominal"},
                 {"field": "time", **TIME, "title": "committed", "format": "%Y-%m-%d %H:%M:%S"},
                 {"field": "change", "type": "nominal"},
-                {"field": "count", "type": "quantitative", "format": ","},
+                {"field": "rows", "type": "quantitative", "format": ","},
             ],
         },
     }
@@ -99,6 +110,7 @@ def _churn(figures: StoreFigures) -> Spec:
 
 def _heat(figures: StoreFigures) -> Spec:
     times = [cell[end] for cell in figures.heat for end in ("from", "to")]
+    most = [cell["rows"] for cell in figures.heat]
     return _spec(figures.heat) | {
         "mark": {"type": "rect"},
         "encoding": {
@@ -113,7 +125,9 @@ def _heat(figures: StoreFigures) -> Spec:
             },
             "color": {
                 "field": "rows", "type": "quantitative", "title": "versions", "scale": {"scheme": "viridis"},
-                "legend": {"orient": "top", "gradientLength": 160},
+                "legend": {
+                    "orient": "top", "gradientLength": 160, "format": ",d", "values": sorted({min(most), max(most)}),
+                },
             },
             "tooltip": [
                 {"field": "from", **TIME, "format": "%Y-%m-%d %H:%M"},
@@ -125,6 +139,7 @@ def _heat(figures: StoreFigures) -> Spec:
 
 
 def _bars(rows: list[dict[str, Any]], column: str, color: str) -> Spec:
+    most = max(row[column] for row in rows)
     return _spec(rows, 18 * len(rows) + 10) | {
         "mark": {"type": "bar", "color": color, "cornerRadiusEnd": 3},
         "encoding": {
@@ -132,7 +147,8 @@ def _bars(rows: list[dict[str, Any]], column: str, color: str) -> Spec:
             "x": {
                 "field": column,
                 "type": "quantitative",
-                "axis": byte_axis(max(row[column] for row in rows)) if column == "bytes" else count_axis(),
+                "axis": byte_axis(most) if column == "bytes" else count_axis(most),
+                "scale": {} if most else {"domain": [0, 1]},
             },
             "tooltip": [{"field": "key", "type": "nominal"}, {"field": column, "type": "quantitative", "format": ","}],
         },
@@ -155,7 +171,7 @@ def _lifeline(figures: StoreFigures, rows: list[dict[str, Any]]) -> Spec:
             if row["column"] == column
         ]
         for row in mine:
-            row["text"] = "null" if row["value"] is None else str(row["value"])
+            row["text"] = cell_text(row["value"])
         numeric = column in figures.numeric and all(not isinstance(r["value"], str) for r in mine)
         panels.append((_steps if numeric else _spans)(mine, column))
     return {
@@ -191,7 +207,13 @@ def _steps(rows: list[dict[str, Any]], column: str) -> Spec:
                 "encoding": {
                     **shared,
                     "x2": {"field": "to"},
-                    "y": {"field": "value", "type": "quantitative", "title": None, "scale": {"zero": False}},
+                    "y": {
+                        "field": "value",
+                        "type": "quantitative",
+                        "title": None,
+                        "scale": {"zero": False},
+                        "axis": {"labelExpr": NUMBER},
+                    },
                     "color": version,
                 },
             },
@@ -220,11 +242,14 @@ def _spans(rows: list[dict[str, Any]], column: str) -> Spec:
                 },
             },
             {
-                "mark": {"type": "text", "align": "left", "dx": 5, "limit": 110, "color": "black", "clip": True},
+                "mark": {
+                    "type": "text", "align": "left", "dx": 5, "color": "black", "clip": True,
+                    "limit": {"expr": f"max(1, {WIDTH} - 8)"}, "opacity": {"expr": f"{WIDTH} < 20 ? 0 : 1"},
+                },
                 "encoding": {"x": {"field": "from", **TIME}, "text": {"field": "text"}},
             },
         ],
-    }
+    }  # fmt: skip
 
 
 def _tooltip(column: str) -> list[Spec]:

@@ -1,6 +1,7 @@
 """The figures of a report on each table, over versions and over state time, small enough for a page.
 
-Tables are read in Arrow batches that are folded at once; only counts and the versions of a few keys are kept in memory.
+Tables are read in Arrow batches that are folded at once. A history of up to HELD_BYTES is read once and kept in memory;
+of a greater one, only counts and the versions of a few keys are.
 All figures are exact. Times are epoch milliseconds, as the charts need them.
 """
 
@@ -15,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.catalog.warehouse import Warehouse
-from statestore.connector.report.key_counts import Weighed, greatest, key_texts, row_bytes
-from statestore.connector.report.lifelines import Chosen, flat, hashes_of, lifelines, milliseconds, read_rows
+from statestore.connector.report.history import History, history_of, read_rows
+from statestore.connector.report.key_counts import Weighed, greatest, key_texts, row_bytes, unlike
+from statestore.connector.report.lifelines import Chosen, flat, hashes_of, lifelines, milliseconds
 from statestore.formats.kernels.arrays import Hashes, Ints
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.key_hash import key_groups_of
@@ -54,15 +56,18 @@ class StoreFigures:
 def figures_of(warehouse: Warehouse, name: str, chosen: Chosen = (), done: Done = lambda parts: None) -> StoreFigures:
     """Return the figures of one table. ``chosen``: keys that get a lifeline, however few versions they have."""
     table = warehouse.open(name)
-    hashes, versions, heat, total, first, now = _over_history(table)
-    done(1)
-    busiest = _named(table, Query(mode="history", columns=table.key_columns), hashes, versions, "versions")
-    done(2)
     own = (*table.key_columns, *table.row_key, "valid_from", "valid_to")
     columns = [field for field in table.schema(Query()) if field.name not in (*own, *table.placement_columns)]
     values = [field.name for field in columns]
     numeric = [field.name for field in flat(pa.schema(columns).empty_table()).schema if _is_number(field.type)]
-    lives = lifelines(table, chosen, hashes, values)
+    history = history_of(
+        table, (*table.key_columns, *table.row_key, *values, "valid_from", "valid_to", "_commit_version")
+    )
+    hashes, versions, heat, total, first, now = _over_history(history)
+    done(1)
+    busiest = _named(lambda: history.rows(table.key_columns), hashes, versions, "versions")
+    done(2)
+    lives = lifelines(history, chosen, hashes, values)
     done(3)
     commits = _commits(warehouse, table)
     growth = _growth(warehouse, table, lambda share: done(3 + int(share * GROWTH_PARTS)))
@@ -99,6 +104,7 @@ def _growth(warehouse: Warehouse, table: StateTable, done: Callable[[float], Non
     versions = sorted({readable[int(n)] for n in np.linspace(0, len(readable) - 1, SAMPLED_VERSIONS).round()})
     times = _commit_times(warehouse, table, versions)
     column = table.schema(Query()).names[:1]
+    segments = warehouse.open(f"{table.name}$segments")
     rows = []
     for number, version in enumerate(versions):
         done(number / len(versions))
@@ -106,9 +112,7 @@ def _growth(warehouse: Warehouse, table: StateTable, done: Callable[[float], Non
         keys = table.count(query)
         if keys is None:
             keys = sum(batch.num_rows for batch in read_rows(table, query))
-        rows.append(
-            {"version": version, "time": times[version], "keys": keys, "bytes": _bytes_at(warehouse, table, version)}
-        )
+        rows.append({"version": version, "time": times[version], "keys": keys, "bytes": _bytes_at(segments, version)})
     return rows
 
 
@@ -130,9 +134,9 @@ def _commit_times(warehouse: Warehouse, table: StateTable, versions: Sequence[in
     return {version: times[version] for version in versions}
 
 
-def _bytes_at(warehouse: Warehouse, table: StateTable, version: int) -> int:
+def _bytes_at(segments: StateTable, version: int) -> int:
     query = Query(version=version, columns=("bytes", "index_bytes"))
-    batches = read_rows(warehouse.open(f"{table.name}$segments"), query)
+    batches = read_rows(segments, query)
     return sum(int(pc.sum(column).as_py() or 0) for batch in batches for column in batch.columns)
 
 
@@ -189,17 +193,17 @@ def _counted_changes(table: StateTable, versions: Ints) -> tuple[Ints, Ints]:
 # Over state time and keys
 
 
-def _over_history(table: StateTable) -> tuple[Hashes, Ints, list[dict[str, Any]], int, int, int]:
+def _over_history(history: History) -> tuple[Hashes, Ints, list[dict[str, Any]], int, int, int]:
     """Return the busiest keys and their versions, rows by key group and time of their start, the number of rows, and
     the first and last moment known. Rows with an unknown start count as versions, but are not placed in time."""
-    first, last = _span(table)
+    first, last = _span(history)
     width = max(1, -(-(last - first + 1) // TIME_CELLS))
     cells = np.zeros((TIME_CELLS, GROUP_CELLS), np.int64)
     counted, total = False, 0
 
     def read() -> Iterator[Weighed]:
         nonlocal counted, total
-        for batch in read_rows(table, Query(mode="history", columns=(*table.key_columns, "valid_from"))):
+        for batch in history.rows((*history.table.key_columns, "valid_from")):
             hashes = hashes_of(batch.columns[:-1])
             if not counted:
                 total += batch.num_rows
@@ -219,10 +223,10 @@ def _over_history(table: StateTable) -> tuple[Hashes, Ints, list[dict[str, Any]]
     return busiest, versions, heat, total, first, last
 
 
-def _span(table: StateTable) -> tuple[int, int]:
+def _span(history: History) -> tuple[int, int]:
     """The first and last moment at which a version started or ended."""
     first, last = None, None
-    for batch in read_rows(table, Query(mode="history", columns=("valid_from", "valid_to"))):
+    for batch in history.rows(("valid_from", "valid_to")):
         for column in batch.columns:
             moments = milliseconds(column.drop_null())
             if len(moments):
@@ -230,6 +234,7 @@ def _span(table: StateTable) -> tuple[int, int]:
                 first = low if first is None else min(first, low)
                 last = high if last is None else max(last, high)
     if first is None or last is None:
+        table = history.table
         moment = (table.known_from(table.kept_versions()[1]) or 0) // 1000
         return moment, moment
     return first, last
@@ -246,20 +251,22 @@ def _biggest(table: StateTable) -> list[dict[str, Any]]:
     best, sizes = greatest(
         lambda: ((hashes_of(b.columns[:width]), row_bytes(b.columns[width:])) for b in read_rows(table, query)), TOP
     )
-    return _named(table, Query(columns=table.key_columns), best, sizes, "bytes")
+    return _named(lambda: read_rows(table, Query(columns=table.key_columns)), best, sizes, "bytes")
 
 
-def _named(table: StateTable, query: Query, hashes: Hashes, sums: Ints, name: str) -> list[dict[str, Any]]:
-    """The keys of these hashes as texts, with their sums as ``name``; ``query`` has the columns of the key."""
+def _named(read: Callable[[], Iterator[pa.RecordBatch]], hashes: Hashes, sums: Ints, name: str) -> list[dict[str, Any]]:
+    """The keys of these hashes as texts, with their sums as ``name``; ``read`` yields the columns of the key."""
     names: dict[int, str] = {}
-    for batch in read_rows(table, query) if len(hashes) else ():
+    for batch in read() if len(hashes) else ():
         mine = np.flatnonzero(np.isin(own := hashes_of(batch.columns), hashes))
         if len(mine):
             texts = key_texts([column.take(pa.array(mine)) for column in batch.columns]).to_pylist()
             names |= dict(zip(own[mine].tolist(), texts, strict=True))
         if len(names) == len(hashes):
             break
-    return [{"key": names[key], name: n} for key, n in zip(hashes.tolist(), sums.tolist(), strict=True) if key in names]
+    known = [(key, n) for key, n in zip(hashes.tolist(), sums.tolist(), strict=True) if key in names]
+    shown = unlike([names[key] for key, _ in known])
+    return [{"key": key, name: n} for key, (_, n) in zip(shown, known, strict=True)]
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -6,12 +6,15 @@ first, and another pass over the rows counts the next ones. The keys of the grea
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore.connector.terminal.output import plain
 from statestore.formats.kernels.arrays import Hashes, Ints
 
 Weighed = tuple[Hashes, Ints | None]
@@ -20,6 +23,7 @@ Weighed = tuple[Hashes, Ints | None]
 MAX_HASHES = 1 << 22  # 64 MB
 PENDING_ROWS = 1 << 20
 FIXED_WIDTH = 8
+KEY_CHARACTERS = 100
 
 
 class _Sums:
@@ -86,15 +90,43 @@ def key_texts(columns: Sequence[pa.Array]) -> pa.Array:
         if pa.types.is_struct(column.type) and column.type.num_fields:
             texts.append(pc.fill_null(key_texts(column.flatten()), "null"))
             continue
-        try:
-            texts.append(column.cast(pa.string()))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # bytes that are not text, and lists
-            texts.append(pa.array([str(cell) for cell in column.to_pylist()], pa.string()))
+        if pa.types.is_string(column.type) or pa.types.is_integer(column.type):
+            texts.append(pc.fill_null(column.cast(pa.string()), "null"))
+        else:
+            texts.append(pa.array([_key_cell(cell) for cell in column.to_pylist()], pa.string()))
     return (
         texts[0]
         if len(texts) == 1
         else pc.binary_join_element_wise(*texts, ", ", null_handling="replace", null_replacement="null")
     )
+
+
+def _key_cell(cell: Any) -> str:
+    """Return the cell of a key as text; binary as the text that it holds, or in base64."""
+    try:
+        return cell.decode() if isinstance(cell, bytes) else cell_text(cell)
+    except UnicodeDecodeError:
+        return cell_text(cell)
+
+
+def cell_text(value: Any) -> str:
+    """Return a cell as text in the spelling of the commands' JSON, with binary in base64."""
+    shown = plain(value)
+    return shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
+
+
+def shortened(text: str, characters: int) -> str:
+    """Return the text, cut where it is longer than so many characters."""
+    return text if len(text) <= characters else text[: characters - 1] + "…"
+
+
+def unlike(texts: Sequence[str]) -> list[str]:
+    """Return a short name for each of these keys; keys with one text are numbered from the second on."""
+    taken: dict[str, None] = {}
+    for text in (shortened(text, KEY_CHARACTERS) for text in texts):
+        numbered = (text if n == 1 else f"{text} ({n})" for n in range(1, len(texts) + 2))
+        taken.setdefault(next(name for name in numbered if name not in taken))
+    return list(taken)
 
 
 def row_bytes(columns: Sequence[pa.Array]) -> Ints:

@@ -7,7 +7,6 @@ without a row key has no lifelines.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,9 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.catalog.reads.history_columns import oldest_first
-from statestore.connector.report.key_counts import greatest, key_texts
+from statestore.connector.report.history import History
+from statestore.connector.report.key_counts import cell_text, greatest, key_texts, shortened, unlike
 from statestore.formats.kernels.arrays import Hashes, Ints
-from statestore.formats.state_table import Query, StateTable
+from statestore.formats.state_table import Query
 from statestore.formats.values.comparable_values import comparable
 from statestore.formats.values.filters import Filter
 from statestore.formats.values.key_hash import hash_keys
@@ -33,16 +33,16 @@ Chosen = Sequence[tuple[Filter, ...]]
 
 
 def lifelines(
-    table: StateTable, chosen: Chosen, busiest: Hashes, values: Sequence[str]
+    history: History, chosen: Chosen, busiest: Hashes, values: Sequence[str]
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the newest VERSIONS_OF_A_KEY versions of the rows of the ``chosen`` keys and of the busiest rows, with a
     dict for each version of a value column; fields of structs are columns. ``busiest``: keys by their hashes."""
+    table = history.table
     if not table.row_key:
         return {}
     if table.row_key != table.key_columns:
-        query = Query(mode="history", columns=table.row_key)
-        busiest, _ = greatest(lambda: ((hashes_of(b.columns), None) for b in read_rows(table, query)), LIFELINES)
-    rows, order = _versions(table, chosen, busiest[:LIFELINES], values)
+        busiest, _ = greatest(lambda: ((hashes_of(b.columns), None) for b in history.rows(table.row_key)), LIFELINES)
+    rows, order = _versions(history, chosen, busiest[:LIFELINES], values)
     shown = flat(rows.select(values)).column_names
     rows = flat(rows)
     return {
@@ -51,24 +51,25 @@ def lifelines(
     }
 
 
-def _versions(table: StateTable, chosen: Chosen, busiest: Hashes, values: Sequence[str]) -> tuple[pa.Table, list[int]]:
+def _versions(history: History, chosen: Chosen, busiest: Hashes, values: Sequence[str]) -> tuple[pa.Table, list[int]]:
     """Return the versions of some rows, by their start, and the hashes of these rows in the order in which they are
     shown. The chosen ones are looked up, and the others found by a read of all.
     """
+    table = history.table
     names = tuple(dict.fromkeys((*table.key_columns, *table.row_key)))
     own = [names.index(name) for name in table.row_key]
-    query = Query(mode="history", columns=(*names, *values, "valid_from", "valid_to", "_commit_version"))
+    columns = (*names, *values, "valid_from", "valid_to", "_commit_version")
     asked: dict[int, None] = {}
-    parts = [_empty(table.schema(query))]
+    parts = [_empty(table.schema(Query(mode="history", columns=columns)))]
     for filters in chosen:
-        for batch in read_rows(table, replace(query, filters=filters)):
+        for batch in history.rows(columns, filters):
             hashes = hashes_of([batch.column(index) for index in own])
             for each in np.unique(hashes).tolist():
                 if len(asked) < LIFELINES:
                     asked.setdefault(each)
             parts = _with(parts, batch, own, hashes, np.array(list(asked), np.uint64))
     wanted = np.setdiff1d(busiest, np.array(list(asked), np.uint64))
-    for batch in read_rows(table, query) if len(wanted) else ():
+    for batch in history.rows(columns) if len(wanted) else ():
         parts = _with(parts, batch, own, hashes_of([batch.column(index) for index in own]), wanted)
     return _newest(parts), list(dict.fromkeys([*asked, *busiest.tolist()]))
 
@@ -105,16 +106,8 @@ def _newest(parts: Sequence[pa.Table]) -> pa.Table:
 def _unlike_names(rows: pa.Table, order: Sequence[int]) -> Iterator[tuple[str, int]]:
     """The name of each row and its hash; rows with one text are numbered from the second on."""
     texts = dict(zip(rows[KEY].to_pylist(), rows[TEXT].to_pylist(), strict=True))
-    taken: set[str] = set()
-    for key in order:
-        if key in texts:
-            name = next(
-                name
-                for n in range(1, len(order) + 2)
-                if (name := f"{texts[key]} ({n})" if n > 1 else texts[key]) not in taken
-            )
-            taken.add(name)
-            yield name, key
+    known = [key for key in order if key in texts]
+    yield from zip(unlike([texts[key] for key in known]), known, strict=True)
 
 
 def _lifeline(rows: pa.Table, shown: Sequence[str]) -> list[dict[str, Any]]:
@@ -141,11 +134,6 @@ def hashes_of(keys: Sequence[pa.Array]) -> Hashes:
     return hash_keys([comparable(column) for column in keys]) if keys else np.empty(0, np.uint64)
 
 
-def read_rows(table: StateTable, query: Query) -> Iterator[pa.RecordBatch]:
-    for split in table.splits(query):
-        yield from table.read(split, query)
-
-
 def flat(rows: pa.Table) -> pa.Table:
     """Replace structs by their fields, ``value.count``, at every depth."""
     while any(pa.types.is_struct(field.type) for field in rows.schema):
@@ -155,11 +143,10 @@ def flat(rows: pa.Table) -> pa.Table:
 
 def _shown(value: Any) -> Any:
     if value is None or isinstance(value, bool | str) or (isinstance(value, int) and abs(value) < 1 << 53):
-        return value if not isinstance(value, str) or len(value) <= 60 else value[:59] + "…"
-    if isinstance(value, float):
-        return value if np.isfinite(value) else str(value)
-    text = str(value)
-    return text if len(text) <= 60 else text[:59] + "…"
+        return shortened(value, 60) if isinstance(value, str) else value
+    if isinstance(value, float) and np.isfinite(value):
+        return value
+    return shortened(cell_text(value), 60)
 
 
 def milliseconds(column: pa.Array) -> Ints:

@@ -31,12 +31,11 @@ p.soft { margin: 2px 0 16px; overflow-wrap: anywhere; }
 .card, .panel, .scroll { background: var(--card); border: 1px solid var(--line); border-radius: 10px; }
 .card { padding: 12px 18px; min-width: 130px; }
 .card b { display: block; font-size: 22px; font-weight: 650; }
-.grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(400px, 100%), 1fr)); gap: 16px;
-  align-items: start; }
+.grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(400px, 100%), 1fr)); gap: 16px; }
 .panel { padding: 14px 16px; min-width: 0; break-inside: avoid; }
 .panel p { margin: 0 0 8px; font-size: 13px; }
 .wide { grid-column: 1 / -1; }
-.chart { width: 100%; }
+.chart { width: 100%; overflow-x: auto; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: 14px; }
 th { text-align: left; font-weight: 600; color: var(--soft); white-space: nowrap; }
@@ -48,7 +47,8 @@ tr:last-child td { border-bottom: 0; }
 td.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
 .ok { color: var(--good); }
 .attention { color: var(--warn); }
-select { font: inherit; max-width: 100%; padding: 3px 6px; margin-left: 8px; color: var(--ink);
+td.attention { min-width: 260px; max-width: 420px; }
+select { font: inherit; max-width: calc(100% - 90px); padding: 3px 6px; margin-left: 8px; color: var(--ink);
   background: var(--ground); border: 1px solid var(--line); border-radius: 6px; }
 a { color: var(--accent); }
 @media print { body { background: white; } .panel, .card, .scroll { border-color: #bbb; } }

@@ -13,7 +13,7 @@ from statestore.catalog.warehouse import Warehouse, open_warehouse
 from statestore.connector.key_text import key_filters
 from statestore.connector.report.charts import charts_of, lifelines_of
 from statestore.connector.report.figures import PARTS, figures_of
-from statestore.connector.report.lifelines import read_rows
+from statestore.connector.report.history import read_rows
 from statestore.connector.report.page import page, panel, section, table
 from statestore.connector.terminal.output import human_bytes
 from statestore.formats.engine_arguments import engine_options_of
@@ -102,7 +102,9 @@ def write_page(
         lives = lifelines_of(figures)
         if lives:
             lifelines[f"l{number}"] = [{"key": name, "spec": spec} for name, spec in lives.items()]
-            what = "every version of a key over state time; the colour stands for the commit that recorded it"
+            what = (
+                "every version of a key over state time; the colour of a step is that of its commit, of a bar its value"
+            )
             panels.append(panel(f"l{number}", "Lifeline of", what, chooser=True))
         sections.append(section(f"s{number}", item["store"], _about(item), panels))
     overview = table(HEADER, [_row(item) for item in described], NUMBERS, HEALTH)

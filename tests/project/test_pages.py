@@ -51,6 +51,18 @@ TASKS = (
 )
 PAGES = {"README": README, **{name: ROOT / "docs" / f"{name}.md" for name in TASKS}}
 QUICK = ("time-travel",)
+SHELL_PAGES = (ROOT / "docs" / "install.md", ROOT / "docs" / "performance.md")
+WHEEL = "dist/statestore-0.1.0-py3-none-any.whl"
+NOT_RUN = {  # lines of shell on these pages, and why the test does not run them
+    "python -m pip install .": "would replace the package that is tested; ./run installs it like that",
+    "python -m pip install build": "needs an index of packages",
+    "python -m build --wheel": "writes into the clone; .ci/packages.py builds and installs the wheel",
+    f"python -m pip install {WHEEL}": "would replace the package that is tested; .ci/packages.py does so elsewhere",
+    f"python -m pip install {WHEEL}[spark]": "needs an index of packages",
+    "./run check": "is a step of .ci/run",
+    ".venv/bin/pip install .[bench]": "needs an index of packages",
+    ".venv/bin/python -m benchmarks.page results.jsonl": "writes the page; tests of benchmarks.page run it",
+}
 FILE = re.compile(r"`((?:formats|catalog|connector|tests|benchmarks|examples|docs)/[\w./-]+)")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
@@ -181,6 +193,42 @@ def test_the_page_on_object_stores_runs(s3_server: S3Server, tmp_path: Path, mon
     for name, value in s3_server.environment().items():
         monkeypatch.setenv(name, value)
     run([sys.executable, "-c", by_environment + use], tmp_path)
+
+
+def test_shell_lines_of_a_page_run() -> None:
+    """Lines run as they are, but for those of NOT_RUN, of which each has its reason. Benchmarks check their options and
+    do not run."""
+    done, left = [], set(NOT_RUN)
+    for page in SHELL_PAGES:
+        for line in (line for block in blocks(page) if block.language == "sh" for line in block.text.splitlines()):
+            command = " ".join(shlex.split(line, comments=True))
+            if command in NOT_RUN:
+                left.discard(command)
+                continue
+            text = line.split(" #")[0].replace(".venv/bin/python", "python")
+            run(["bash", "-c", f"{text} --help" if " -m benchmarks" in text else text], ROOT)
+            done.append(command)
+    assert len(done) >= 5 and not left
+
+
+@pytest.mark.slow
+def test_the_statement_on_views_of_object_stores_runs(tmp_path: Path) -> None:
+    """In a local path, because Spark's client of S3 is not needed for its options."""
+    (statement,) = (block.text for block in blocks(ROOT / "docs" / "object-stores.md") if block.language == "sql")
+    script = f"""
+import statestore
+from pyspark.sql import SparkSession
+
+with statestore.connect("warehouse").create_store("prices", key={{"i": "string"}}, value={{"p": "double"}}) as store:
+    for price in (8.0, 9.5):
+        store.put("curry", price, timestamp="2024-05-01T08:00Z")
+        store.commit()
+spark = SparkSession.builder.master("local[1]").config("spark.sql.session.timeZone", "UTC").getOrCreate()
+statestore.register(spark)
+spark.sql({statement.replace("s3a://bucket/", f"{tmp_path}/")!r})
+print(spark.table("prices").select("i", "p").collect()[0].p)
+"""
+    assert run([sys.executable, "-c", script], tmp_path) == "8.0\n"
 
 
 def test_figures_of_the_comparison_are_those_of_the_last_run() -> None:

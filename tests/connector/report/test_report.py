@@ -23,11 +23,14 @@ from support.parameters import mostly_slow
 import statestore
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.key_text import key_filters
-from statestore.connector.report import key_counts
-from statestore.connector.report.axes import byte_axis, time_axis, time_title
+from statestore.connector.report import figures, key_counts
+from statestore.connector.report.axes import byte_axis, count_axis, time_axis, time_title
+from statestore.connector.report.charts import lifelines_of
 from statestore.connector.report.figures import PARTS, figures_of
+from statestore.connector.report.history import history_of
 from statestore.connector.report.key_counts import greatest, row_bytes
 from statestore.connector.report.page import script_json
+from statestore.formats.state_table import Query
 from statestore.formats.values.key_hash import hash_keys
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -93,29 +96,29 @@ def test_figures_are_those_of_the_store(warehouse: Path) -> None:
     found = open_warehouse(warehouse)
     name = next(n for n in found.tables() if n.startswith("pri"))
     done: list[int] = []
-    figures = figures_of(found, name, (key_filters(found.open(name), "late"),), done.append)
+    made = figures_of(found, name, (key_filters(found.open(name), "late"),), done.append)
     assert len(set(done)) > 5 and done == sorted(done) and done[-1] < PARTS
     with statestore.connect(warehouse).open_store(name) as store:
         history = store.history().read_all().to_pylist()
         versions = store.versions().to_pylist()
-        for point in figures.growth:
+        for point in made.growth:
             assert point["keys"] == store.scan(version=point["version"]).read_all().num_rows
         now = {row["item"]: row for row in store.scan().read_all().to_pylist()}
-    assert [p["version"] for p in figures.growth] == list(range(versions[-1]["version"] + 1))
+    assert [p["version"] for p in made.growth] == list(range(versions[-1]["version"] + 1))
     counts = Counter(row["item"] for row in history)
-    assert {row["key"]: row["versions"] for row in figures.busiest} == dict(counts.most_common(15))
-    assert sum(cell["rows"] for cell in figures.heat) == len(history)
-    assert {c["group"] for c in figures.heat} <= set(range(32))
-    written = sum(bar["count"] for bar in figures.churn if bar["change"] == "written")
-    ended = sum(bar["count"] for bar in figures.churn if bar["change"] == "ended")
+    assert {row["key"]: row["versions"] for row in made.busiest} == dict(counts.most_common(15))
+    assert sum(cell["rows"] for cell in made.heat) == len(history)
+    assert {c["group"] for c in made.heat} <= set(range(32))
+    written = sum(bar["count"] for bar in made.churn if bar["change"] == "written")
+    ended = sum(bar["count"] for bar in made.churn if bar["change"] == "ended")
     assert written == sum(v["rows"] for v in versions if v["operation"] in ("commit", "write"))
     assert -ended == sum(v["closed"] for v in versions if v["operation"] in ("commit", "write"))
     sizes = {key: 8 + len((row["note"] or "").encode()) for key, row in now.items()}
-    assert {row["key"]: row["bytes"] for row in figures.biggest} == dict(
+    assert {row["key"]: row["bytes"] for row in made.biggest} == dict(
         sorted(sizes.items(), key=lambda item: -item[1])[:15]
-    ) or [row["bytes"] for row in figures.biggest] == sorted(sizes.values(), reverse=True)[:15]
+    ) or [row["bytes"] for row in made.biggest] == sorted(sizes.values(), reverse=True)[:15]
     mine = sorted((r for r in history if r["item"] == "late"), key=lambda r: r["valid_from"])
-    prices = [row for row in figures.lifelines["late"] if row["column"] == "price"]
+    prices = [row for row in made.lifelines["late"] if row["column"] == "price"]
     assert [row["from"] for row in prices] == [int(r["valid_from"].timestamp() * 1000) for r in mine]
     assert [row["version"] for row in prices] == [r["_commit_version"] for r in mine]
     assert prices[-1]["to"] is None
@@ -295,3 +298,51 @@ def test_times_have_labels_that_say_which(seconds: int, label: str, title: str) 
     """T0 is 22:13:20 of its day."""
     times = (T0, T0 + seconds * 1000)
     assert time_axis(times)["format"] == label and time_title("at", times) == title
+
+
+def test_keys_have_the_text_that_get_takes_and_a_bar_each(tmp_path: Path) -> None:
+    """Binary that holds no text is base64. Keys of one text, or of one long beginning, share no bar and no lifeline."""
+    catalog = statestore.connect(tmp_path)
+    with catalog.create_store("bytes", key={"k": "binary"}, value={"v": "boolean"}) as store:
+        store.put(b"\xff\x00", True, timestamp=T0)
+        store.put(b"abc", True, timestamp=T0)
+        store.commit()
+    with catalog.create_store("texts", key={"a": "string", "b": "string"}, value={"v": "array<int>"}) as store:
+        for count, key in enumerate([("x, y", "z"), ("x", "y, z"), ("w" * 200, "1"), ("w" * 200, "2")]):
+            for version in range(count + 1):
+                store.put(key, [version, None], timestamp=T0 + version)
+        store.commit()
+    found = open_warehouse(tmp_path)
+    binary, texts = (figures_of(found, name) for name in ("bytes", "texts"))
+    assert {row["key"] for row in binary.busiest} == {"/wA=", "abc"}
+    assert run("get", tmp_path, "bytes", "abc").code == 0
+    assert [row["versions"] for row in texts.busiest] == [4, 3, 2, 1]
+    assert len({row["key"] for row in texts.busiest}) == 4 == len(texts.lifelines)
+    assert {len(lines) for lines in texts.lifelines.values()} == {1, 2, 3, 4}
+    assert lifelines_of(binary)["/wA="]["vconcat"][0]["data"]["values"][0]["text"] == "true"
+    assert lifelines_of(texts)["x, y, z"]["vconcat"][0]["data"]["values"][-1]["text"] == "[1, null]"
+
+
+def test_a_history_is_read_once_if_it_fits(warehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are those of a history that is read each time, which one that is too great for memory is."""
+    found = open_warehouse(warehouse).pin()
+    name = next(n for n in found.tables() if n.startswith("pri"))
+    read: list[Query] = []
+    splits = type(found.open(name)).splits
+
+    def counted(table: Any, query: Query) -> Any:
+        read.extend([query] if query.mode == "history" else [])
+        return splits(table, query)
+
+    monkeypatch.setattr(type(found.open(name)), "splits", counted)
+    held = figures_of(found, name)
+    assert len(read) == 1
+    monkeypatch.setattr(figures, "history_of", lambda table, columns: history_of(table, columns, held_bytes=0))
+    again = figures_of(found, name)
+    assert len(read) > 4
+    assert again == held
+
+
+@pytest.mark.parametrize(("most", "least", "labels"), [(0, 0, [0]), (1, 0, [0, 1]), (7, -6, [-10, -5, 0, 5, 10])])
+def test_counts_have_whole_labels(most: int, least: int, labels: list[int]) -> None:
+    assert count_axis(most, least)["values"] == labels
