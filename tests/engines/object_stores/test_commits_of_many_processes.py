@@ -22,7 +22,7 @@ import statestore
 
 pytestmark = pytest.mark.slow
 
-PROCESSES, COMMITS = 8, 25
+PROCESSES, COMMITS = 8, 50
 FAULTS = {
     "one answer in ten is lost": Faults(lose_every=10),
     "one answer in ten is lost by a reset": Faults(lose_every=10, reset=True, seed=1),
