@@ -14,6 +14,7 @@ from statestore.connector.cli.grammar import arguments as args
 from statestore.connector.cli.grammar.engine_flags import epilog, with_engine_flags
 from statestore.connector.cli.grammar.help_pages import Command, Group
 from statestore.connector.cli.reading import difference_commands, read_commands
+from statestore.connector.cli.reading.exploring import explore
 from statestore.connector.cli.reading.watch import watch
 from statestore.connector.cli.upkeep import upkeep_commands
 from statestore.connector.cli.writing import file_commands, store_commands
@@ -32,7 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (*read_commands.COMMANDS, *difference_commands.COMMANDS, watch):
+for command in (*read_commands.COMMANDS, *difference_commands.COMMANDS, watch, explore):
     app.command(cls=Command, epilog=epilog())(with_engine_flags(command))
 for writing in (*store_commands.COMMANDS, file_commands.load, *upkeep_commands.COMMANDS):
     app.command()(writing)

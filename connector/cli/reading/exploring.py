@@ -1,0 +1,30 @@
+"""`explore`: serves the explorer until Ctrl-C."""
+
+from __future__ import annotations
+
+import webbrowser
+from typing import Annotated
+
+import typer
+
+from statestore.connector.cli.grammar.engine_flags import Selected
+from statestore.connector.terminal.output import say
+
+NONE: Selected = {}
+
+
+def explore(
+    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Warehouses, stores or state of engines.")],
+    port: Annotated[int, typer.Option("--port", help="The port of 127.0.0.1 to listen at; 0 takes a free one.")] = 0,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address and open no browser.")] = False,
+    selected: Selected = NONE,
+) -> None:
+    """Serve a page on this machine that scrubs through the past of the state at the paths, until Ctrl-C."""
+    from statestore.connector.explorer.serve import explorer
+
+    made = explorer(paths, selected, port)
+    typer.echo(made.url)
+    say("Ctrl-C ends it; the address holds a token, so keep it to yourself")
+    if not no_browser:
+        webbrowser.open(made.url)
+    made.run()

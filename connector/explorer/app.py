@@ -1,0 +1,170 @@
+"""The questions of the page, over HTTP: rows as Arrow streams, all else as JSON."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from importlib.resources import files
+from typing import Any, TypeVar
+
+import anyio
+import anyio.to_thread
+import pyarrow as pa
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from statestore.catalog.reads.difference import Point
+from statestore.connector.explorer.cells import shown_rows
+from statestore.connector.explorer.limits import Limits, NobodyWaits
+from statestore.connector.explorer.pages import MAX_ROWS, count_of, page_of
+from statestore.connector.explorer.places import Places
+from statestore.connector.explorer.questions import number_of, query_of, sorting_of
+from statestore.connector.explorer.spools import Spools
+from statestore.connector.explorer.tables import commits_of, difference_of, life_of, versions_of
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError
+from statestore.formats.state_table import StateTable
+from statestore.formats.values.times import parse_time
+
+ARROW = "application/vnd.apache.arrow.stream"
+STATIC = {"licenses.txt": "text/plain", "app.js": "text/javascript", "app.css": "text/css", "icon.svg": "image/svg+xml"}
+MAX_COMMITS = 200
+MOVED = (ErrorCode.FILES_REPLACED, ErrorCode.STORE_REPLACED)
+"""Errors of a pinned table whose files are gone, because it was compacted, expired or dropped since."""
+Found = TypeVar("Found")
+Given = Mapping[str, str]
+Work = Callable[[StateTable, Given, Limits], Any]
+
+
+def application(places: Places, spools: Spools) -> Starlette:
+    """Return the application that answers for some places; `guard.Guard` decides who may ask it."""
+
+    async def overview(request: Request) -> Response:
+        return await _answered(request, lambda limits: places.overview())
+
+    def of_table(work: Work) -> Callable[[Request], Awaitable[Response]]:
+        async def asked(request: Request) -> Response:
+            given = request.query_params
+            return await _answered(request, lambda limits: _twice(places, given, limits, work))
+
+        return asked
+
+    def rows(table: StateTable, given: Given, limits: Limits) -> pa.Table:
+        query = query_of(table, given)
+        offset, limit = (number_of(given, name, default) or 0 for name, default in (("offset", 0), ("limit", MAX_ROWS)))
+        page = page_of(table, query, sorting_of(table, given), offset, limit, spools, limits)
+        facts = {"total": "" if page.total is None else str(page.total), "last": "1" if page.is_last else ""}
+        return shown_rows(page.rows).replace_schema_metadata(facts)
+
+    def count(table: StateTable, given: Given, limits: Limits) -> dict[str, int]:
+        return {"rows": count_of(table, query_of(table, given), limits)}
+
+    def versions(table: StateTable, given: Given, limits: Limits) -> pa.Table:
+        chosen = given.get("only")
+        if chosen:
+            numbers = [number_of({"version": each}, "version", None) or 0 for each in chosen.split(",")]
+            return commits_of(table, numbers[:MAX_COMMITS])
+        first, last = table.kept_versions()
+        return versions_of(table).replace_schema_metadata({"first": str(first), "last": str(last)})
+
+    def life(table: StateTable, given: Given, limits: Limits) -> pa.Table:
+        query = query_of(table, given, "history")
+        if not query.filters:
+            raise InvalidInputError(ErrorCode.MISSING_OPTION, "key: give a key, or its first columns as a JSON object")
+        return life_of(table, query, limits)
+
+    def diff(table: StateTable, given: Given, limits: Limits) -> pa.Table:
+        return difference_of(table, _point(given, "from_"), _point(given, "to_"), limits)
+
+    async def renew(request: Request) -> Response:
+        places.renew(number_of(request.query_params, "place", 0) or 0)
+        return JSONResponse({})
+
+    routes = [
+        Route("/", _static("index.html", "text/html")),
+        *(Route(f"/static/{name}", _static(name, kind)) for name, kind in STATIC.items()),
+        Route("/api/overview", overview),
+        Route("/api/renew", renew, methods=["POST"]),
+        *(Route(f"/api/{work.__name__}", of_table(work)) for work in (rows, count, versions, life, diff)),
+    ]
+    return Starlette(routes=routes)
+
+
+def _twice(places: Places, given: Given, limits: Limits, work: Work) -> Any:
+    """Do the work on the pinned table, and once more on its newest state if the files of the pinned one are gone."""
+    number, name = number_of(given, "place", 0) or 0, given.get("table", "")
+    try:
+        return work(places.table(number, name), given, limits)
+    except StateStoreError as error:
+        if error.code not in MOVED:
+            raise
+    places.renew(number)
+    return work(places.table(number, name), given, limits)
+
+
+def _point(given: Given, prefix: str) -> Point:
+    as_of = given.get(f"{prefix}as_of") or None
+    moment = None if as_of is None else parse_time(as_of, f"{prefix}as_of")
+    return Point(number_of(given, f"{prefix}version", None), moment)
+
+
+async def _answered(request: Request, work: Callable[[Limits], Any]) -> Response:
+    """Return the answer of a thread, or its error as a sentence; the work ends when the page asks no longer."""
+    limits = Limits()
+
+    async def watch() -> None:
+        while not await request.is_disconnected():
+            await anyio.sleep(0.1)
+        limits.gone.set()
+
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(watch)
+            found = await anyio.to_thread.run_sync(_caught, work, limits)
+            group.cancel_scope.cancel()
+    finally:
+        limits.gone.set()
+    if isinstance(found, Exception):
+        return _error(found)
+    return Response(_stream(found), media_type=ARROW) if isinstance(found, pa.Table) else JSONResponse(found)
+
+
+def _caught(work: Callable[[Limits], Found], limits: Limits) -> Found | Exception:
+    try:
+        return work(limits)
+    except Exception as error:  # what nobody expected is a sentence on the page, too, and its place on stderr
+        if not isinstance(error, StateStoreError | OSError | MemoryError | NobodyWaits):
+            traceback.print_exc()
+        return error
+
+
+def _error(error: Exception) -> Response:
+    if isinstance(error, StateStoreError):
+        status = 404 if isinstance(error, NotFoundError) else 400 if isinstance(error, InvalidInputError) else 409
+        return JSONResponse({"code": error.code, "error": error.message}, status)
+    if isinstance(error, NobodyWaits):
+        return Response(status_code=499)
+    if isinstance(error, MemoryError):
+        text = "the answer does not fit into memory; narrow the question"
+    elif isinstance(error, OSError):
+        text = str(error)
+    else:
+        text = f"the explorer failed: {type(error).__name__}: {error}"
+    return JSONResponse({"code": "", "error": text}, 500)
+
+
+def _stream(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    found: bytes = sink.getvalue().to_pybytes()
+    return found
+
+
+def _static(name: str, kind: str) -> Callable[[Request], Awaitable[Response]]:
+    async def send(_: Request) -> Response:
+        return Response((files("statestore.connector.explorer") / "static" / name).read_bytes(), media_type=kind)
+
+    return send

@@ -1,0 +1,46 @@
+"""Rows as the page shows them: every cell a text, as the command line prints it, and of bounded length."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from statestore.connector.terminal.nanoseconds import python_column
+from statestore.connector.terminal.output import plain
+from statestore.formats.values.types import shown_field
+
+CELL = 2_000  # characters that are sent of a cell
+MARK = "…"
+NULL = pa.scalar(None, pa.string())
+
+
+def shown_rows(rows: pa.RecordBatch | pa.Table) -> pa.Table:
+    """Return the rows with texts in all columns, and with the type of each column in the metadata of its field.
+
+    A row is handled in Python, so this is for the rows of one page.
+    """
+    table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
+    fields = [shown_as(field) for field in table.schema]
+    columns = [pa.array(_texts(column.combine_chunks()), pa.string()) for column in table.columns]
+    return pa.Table.from_arrays(columns, schema=pa.schema(fields))
+
+
+def shown_as(field: pa.Field) -> pa.Field:
+    """Return the field of a column of texts that stands for a column."""
+    numeric = pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)
+    return pa.field(field.name, pa.string(), metadata={"type": shown_field(field), "numeric": "1" if numeric else ""})
+
+
+def _texts(column: pa.Array | pa.ChunkedArray) -> Sequence[str | None]:
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return [None if value is None else cell_text(value) for value in python_column(whole).to_pylist()]
+
+
+def cell_text(value: Any) -> str:
+    """Return a value as text: a text as it is, times as ISO-8601, binary as base64, nested values as JSON."""
+    found = plain(value)
+    text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+    return text if len(text) <= CELL else text[:CELL] + MARK

@@ -1,0 +1,77 @@
+"""The paths that the explorer was opened with, and their tables."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from statestore.catalog.summaries import summaries
+from statestore.catalog.warehouse import Warehouse, open_warehouse
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import NotFoundError, StateStoreError
+from statestore.formats.state_table import Query, StateTable
+
+
+@dataclass
+class Places:
+    """The given paths in their order; nothing else is read.
+
+    A path is pinned when it is first asked for, so that all questions have answers of one state, until `renew`.
+    """
+
+    paths: Sequence[str]
+    options: Mapping[str, str]
+    _pinned: dict[int, Warehouse] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def warehouse(self, number: int) -> Warehouse:
+        """Return a place in its pinned state. Raises NotFoundError PATH_NOT_FOUND for a number without a path."""
+        if not 0 <= number < len(self.paths):
+            raise NotFoundError(
+                ErrorCode.PATH_NOT_FOUND,
+                f"place {number}: expected 0 to {len(self.paths) - 1}; go back to the overview",
+            )
+        with self._lock:
+            found = self._pinned.get(number)
+            if found is None:
+                found = self._pinned[number] = open_warehouse(self.paths[number], self.options).pin()
+            return found
+
+    def table(self, number: int, name: str) -> StateTable:
+        return self.warehouse(number).open(name)
+
+    def renew(self, number: int) -> None:
+        """Let the next question see the newest state of a place."""
+        with self._lock:
+            self._pinned.pop(number, None)
+
+    def overview(self) -> list[dict[str, Any]]:
+        """Return what is known of each place from metadata: its tables, or the error that keeps it closed."""
+        return [self._overview(number) for number in range(len(self.paths))]
+
+    def _overview(self, number: int) -> dict[str, Any]:
+        place: dict[str, Any] = {"place": number, "path": self.paths[number], "tables": [], "error": None}
+        try:
+            self.renew(number)
+            warehouse = self.warehouse(number)
+            place["path"] = warehouse.path
+            place["tables"] = [
+                {**summary, **_span(warehouse, summary["store"])}
+                for summary in summaries(self.paths[number], self.options)
+            ]
+        except (StateStoreError, OSError) as error:
+            place["error"] = str(error)
+        return place
+
+
+def _span(warehouse: Warehouse, name: str) -> dict[str, Any]:
+    """Return the versions that can be read now; None where a table is damaged."""
+    try:
+        table = warehouse.open(name)
+        first, last = table.kept_versions()
+        columns = table.schema(Query()).names
+    except (StateStoreError, OSError):
+        return {"first": None, "last": None, "columns": []}
+    return {"first": first, "last": last, "columns": columns}

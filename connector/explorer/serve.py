@@ -1,0 +1,113 @@
+"""`explore`: the server of the explorer, for a command line and for a notebook."""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import importlib.util
+import os
+import secrets
+import socket
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from statestore.formats.engine_arguments import engine_options_of
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import InvalidInputError, NotFoundError
+
+if TYPE_CHECKING:
+    import uvicorn
+
+HOST = "127.0.0.1"
+HEIGHT = 720
+
+
+class Explorer:
+    """A running explorer. In a notebook it shows its page; `stop` ends it, as does the end of the process."""
+
+    def __init__(self, server: uvicorn.Server, listening: socket.socket, url: str, folder: Any) -> None:
+        self.url = url
+        self._server = server
+        self._listening = listening
+        self._folder = folder
+        self._thread = threading.Thread(target=server.run, args=([listening],), name="statestore-explorer", daemon=True)
+
+    def run(self) -> None:
+        """Serve in this thread until Ctrl-C."""
+        try:
+            with contextlib.suppress(KeyboardInterrupt):  # uvicorn ends in order, and then raises it
+                self._server.run([self._listening])
+        finally:
+            self._folder.cleanup()
+
+    def start(self) -> None:
+        """Serve in a thread of its own."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the server and remove its files."""
+        self._server.should_exit = True
+        self._thread.join()
+        self._folder.cleanup()
+
+    def __repr__(self) -> str:
+        return f"Explorer({self.url})"
+
+    def _repr_html_(self) -> str:
+        address = html.escape(self.url, quote=True)
+        return (
+            f'<iframe src="{address}" title="statestore explorer" width="100%" height="{HEIGHT}" '
+            f'style="border: 1px solid #8888; border-radius: 6px"></iframe><p><a href="{address}" target="_blank">'
+            "open in a window of its own</a></p>"
+        )
+
+
+def explore(*paths: str | os.PathLike[str], port: int = 0, **options: Any) -> Explorer:
+    """Serve a page on this machine that scrubs through the past of the state at ``paths``, and return its handle.
+
+    A notebook shows the page; ``url`` is its address, which holds the token that the server asks for. ``port`` 0 takes
+    a free one. Only the given paths are read, and nothing is written into them. ``options`` are those of engines that
+    select state.
+
+    Raises InvalidInputError MISSING_OPTION without a path, and NotFoundError EXPLORER_NOT_INSTALLED without the extra.
+    """
+    made = explorer([os.fspath(path) for path in paths], engine_options_of("explore", options), port)
+    made.start()
+    return made
+
+
+def explorer(paths: Sequence[str], options: Mapping[str, str], port: int) -> Explorer:
+    """Return an explorer that listens and does not serve yet."""
+    if not paths:
+        raise InvalidInputError(ErrorCode.MISSING_OPTION, "explore: give at least one path")
+    if any(importlib.util.find_spec(name) is None for name in ("starlette", "uvicorn")):
+        raise NotFoundError(
+            ErrorCode.EXPLORER_NOT_INSTALLED,
+            "the explorer needs the packages starlette and uvicorn; type: pip install 'statestore[explore]'",
+        )
+    import uvicorn
+
+    from statestore.connector.explorer.app import application
+    from statestore.connector.explorer.guard import Guard
+    from statestore.connector.explorer.places import Places
+    from statestore.connector.explorer.spools import Spools
+
+    listening = _listening(port)
+    number: int = listening.getsockname()[1]
+    token = secrets.token_urlsafe(24)
+    folder = tempfile.TemporaryDirectory(prefix="statestore-explorer-")
+    guarded = Guard(application(Places(paths, options), Spools(Path(folder.name))), token, number)
+    config = uvicorn.Config(guarded, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=1)
+    return Explorer(uvicorn.Server(config), listening, f"http://{HOST}:{number}/?token={token}", folder)
+
+
+def _listening(port: int) -> socket.socket:
+    try:
+        return socket.create_server((HOST, port))
+    except (OSError, OverflowError) as error:
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION, f"port {port}: {error}; expected a free port of 127.0.0.1, or 0 for any"
+        ) from error

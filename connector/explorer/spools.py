@@ -1,0 +1,132 @@
+"""Files of all rows of a state at a moment, from which any page is read in any order.
+
+A file lies in a temporary folder of the explorer and is mapped, so a page costs the memory of the page. The order of a
+sort is kept as row numbers.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statestore.connector.explorer.limits import Limits
+from statestore.connector.explorer.questions import Sorting
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import UnsupportedError
+from statestore.formats.kernels.arrays import Ints
+from statestore.formats.state_table import Query, StateTable
+from statestore.formats.values.comparable_values import comparable
+
+KEPT = 4
+MAX_BYTES = 4 << 30
+MAX_SORTED = 20_000_000
+
+
+@dataclass
+class Spool:
+    """All rows of one answer. ``starts`` are the numbers of the first rows of the batches."""
+
+    path: Path
+    starts: Ints
+    count: int
+    orders: dict[Sorting, Ints] = field(default_factory=dict)
+
+    def rows(self, sorting: Sorting | None, offset: int, limit: int, limits: Limits) -> pa.Table:
+        """Return up to ``limit`` rows from ``offset`` on, in the order of the sorting."""
+        stop = min(offset + limit, self.count)
+        with pa.memory_map(str(self.path)) as mapped, pa.ipc.open_file(mapped) as reader:
+            if sorting is None:
+                numbers = np.arange(offset, max(offset, stop), dtype=np.int64)
+            else:
+                numbers = self._order(reader, sorting, limits)[offset:stop]
+            return self._taken(reader, numbers)
+
+    def _taken(self, reader: pa.ipc.RecordBatchFileReader, numbers: Ints) -> pa.Table:
+        owners = np.searchsorted(self.starts, numbers, "right") - 1
+        parts = []
+        places = np.empty(len(numbers), np.int64)
+        done = 0
+        for owner in np.unique(owners).tolist():
+            mine = np.flatnonzero(owners == owner)
+            batch = reader.get_batch(owner)
+            parts.append(batch.take(pa.array(numbers[mine] - self.starts[owner])))
+            places[mine] = np.arange(done, done + len(mine))
+            done += len(mine)
+        return pa.Table.from_batches(parts, reader.schema).take(pa.array(places))
+
+    def _order(self, reader: pa.ipc.RecordBatchFileReader, sorting: Sorting, limits: Limits) -> Ints:
+        known = self.orders.get(sorting)
+        if known is not None:
+            return known
+        if self.count > MAX_SORTED:
+            raise UnsupportedError(
+                ErrorCode.EXPLORER_LIMIT,
+                f"{self.count:,} rows to sort, and the explorer sorts {MAX_SORTED:,}; add a filter, or sort them with "
+                "statestore sql",
+            )
+        at = reader.schema.get_field_index(sorting.column)
+        parts = []
+        for number in range(reader.num_record_batches):
+            limits.check()
+            parts.append(comparable(reader.get_batch(number).column(at)))
+        column = pa.chunked_array(parts) if parts else pa.chunked_array([], reader.schema.field(at).type)
+        direction = "descending" if sorting.descending else "ascending"
+        order: Ints = pc.sort_indices(column, sort_keys=[("", direction)]).to_numpy()
+        self.orders = {sorting: order.astype(np.int64, copy=False)}
+        return self.orders[sorting]
+
+
+@dataclass
+class Spools:
+    """The newest KEPT files. ``folder`` is removed by whoever made it."""
+
+    folder: Path
+    _kept: dict[tuple[object, ...], Spool] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _number: int = 0
+
+    def of(self, table: StateTable, query: Query, limits: Limits) -> Spool:
+        """Return the file of an answer, which is written when it is first asked for."""
+        key = (table.identity, table.name, table.kept_versions(), repr(query))
+        with self._lock:
+            found = self._kept.pop(key, None)
+            if found is None:
+                self._number += 1
+                found = _written(self.folder / f"{self._number}.arrow", table, query, limits)
+            self._kept[key] = found
+            for old in list(self._kept)[:-KEPT]:
+                self._kept.pop(old).path.unlink(missing_ok=True)
+            return found
+
+
+def _written(path: Path, table: StateTable, query: Query, limits: Limits) -> Spool:
+    schema = table.schema(query)
+    sizes: list[int] = []
+    written = 0
+    try:
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+            for split in table.splits(query):
+                for batch in limits.watched(table.read(split, query)):
+                    writer.write_batch(batch)
+                    sizes.append(batch.num_rows)
+                    written += batch.nbytes
+                    _check_size(written)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    starts = np.cumsum(np.array([0, *sizes], np.int64))
+    return Spool(path, starts[:-1], int(starts[-1]))
+
+
+def _check_size(written: int) -> None:
+    if written > MAX_BYTES:
+        raise UnsupportedError(
+            ErrorCode.EXPLORER_LIMIT,
+            f"the rows take more than {MAX_BYTES >> 30} GiB, which is the most that the explorer keeps to page and "
+            "sort; add a filter, or read them with statestore export or statestore sql",
+        )

@@ -1,0 +1,122 @@
+// The page: the overview, or one table with its scrubber and what is asked of it.
+
+import { render } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { askRows, keepToken } from "./asking";
+import { Compare } from "./compare";
+import { Filters } from "./filters";
+import { type Column, Grid } from "./grid";
+import { KeyLife } from "./life";
+import { Overview, type TableFacts, usePlaces } from "./overview";
+import { type Axis, Scrubber } from "./scrubber";
+import { type View, addressOf, pointOf, viewOfAddress } from "./view";
+
+const TABS: [View["tab"], string][] = [["state", "State"], ["life", "Life of a key"], ["compare", "Compare"]];
+
+function Page() {
+  const { places, error } = usePlaces();
+  const [view, setView] = useState<View>(viewOfAddress());
+  useEffect(() => {
+    const back = () => setView(viewOfAddress());
+    addEventListener("popstate", back);
+    return () => removeEventListener("popstate", back);
+  }, []);
+  function go(change: Partial<View>, quietly = false): void {
+    setView((old) => {
+      const next = { ...old, ...change };
+      if (quietly) history.replaceState(null, "", addressOf(next));
+      else history.pushState(null, "", addressOf(next));
+      return next;
+    });
+  }
+  const home = () => go({ table: "", tab: "state", version: "", as_of: "", where: "", sort: "", key: "", at: "", from: "" });
+  const place = places?.find((each) => String(each.place) === view.place);
+  const table = place?.tables.find((each) => each.store === view.table);
+  useEffect(() => { document.title = view.table ? `${view.table} · statestore explorer` : "statestore explorer"; }, [view.table]);
+  return (
+    <>
+      <header class="top">
+        <button class="brand" onClick={home}><img src="/static/icon.svg" alt="" width={22} height={22} /> statestore explorer</button>
+        {view.table && <span class="crumb" title={place?.path}>{view.table}</span>}
+      </header>
+      {error && <main><p class="error" role="alert">{error}</p></main>}
+      {!places && !error && <main><p class="quiet" role="status">Reading…</p></main>}
+      {places && !view.table && (
+        <Overview places={places} open={(number, name) => go({ place: String(number), table: name })} />
+      )}
+      {places && view.table && !table && (
+        <main><p class="error" role="alert">{place?.error ?? `There is no table ${view.table} here; go back to the overview.`}</p></main>
+      )}
+      {table && <TableView key={`${view.place} ${view.table}`} table={table} view={view} go={go} />}
+    </>
+  );
+}
+
+function TableView(props: { table: TableFacts; view: View; go: (change: Partial<View>, quietly?: boolean) => void }) {
+  const { table, view, go } = props;
+  const [axis, setAxis] = useState<Axis | null>(null);
+  const [error, setError] = useState("");
+  const [known, setKnown] = useState(view.as_of);
+  useEffect(() => {
+    const stop = new AbortController();
+    askRows("versions", { place: view.place, table: view.table }, stop.signal).then(
+      (found) => {
+        const list = (name: string) => Array.from({ length: found.numRows }, (_, row) => found.getChild(name)?.get(row) as number | null);
+        setAxis({
+          first: Number(found.schema.metadata.get("first")), last: Number(found.schema.metadata.get("last")),
+          versions: list("version") as number[], times: list("time"), changes: list("changes"), commits: list("commits") as number[],
+        });
+      },
+      (reason: Error) => { if (!stop.signal.aborted) setError(reason.message); },
+    );
+    return () => stop.abort();
+  }, [view.place, view.table]);
+  useEffect(() => setKnown(view.as_of), [view.as_of]);
+  const keys = Object.keys(table.key ?? {});
+  const version = axis === null ? 0 : view.version === "" ? axis.last : Number(view.version);
+  function opened(row: Record<string, string | null>, columns: Column[]): void {
+    const conditions = keys.map((name) => {
+      const cell = row[name];
+      const type = columns.find((each) => each.name === name)?.type ?? "";
+      if (cell === null || cell === undefined) return [name, "is_null"];
+      return [name, "=", /^(struct|array|map)/.test(type) ? (JSON.parse(cell) as unknown) : cell];
+    });
+    go({ tab: "life", key: "", at: JSON.stringify(conditions) });
+  }
+  return (
+    <main class="table">
+      <div class="title">
+        <h1>{table.store}</h1>
+        <p class="quiet">{table.kind}{table.health.length > 0 && ` · ⚠ ${table.health.join("; ")}`}</p>
+      </div>
+      {error && <p class="error" role="alert">{error}</p>}
+      {axis && axis.versions.length > 0 && (
+        <Scrubber axis={axis} version={version} isNewest={view.version === ""}
+          go={(wanted) => go({ version: wanted === null || wanted === axis.last ? "" : String(wanted) }, true)} />
+      )}
+      <nav class="tabs" aria-label="views">
+        {TABS.map(([tab, text]) => (
+          <button key={tab} aria-current={view.tab === tab ? "page" : undefined} onClick={() => go({ tab })}>{text}</button>
+        ))}
+        <form class="known" onSubmit={(event) => { event.preventDefault(); go({ as_of: known }); }}>
+          <label><span>State time</span>
+            <input value={known} placeholder="the newest" onInput={(event) => setKnown(event.currentTarget.value)} />
+          </label>
+          <button>Set</button>
+        </form>
+      </nav>
+      {view.tab === "state" && (
+        <>
+          <Filters where={view.where} columns={table.columns} go={(where) => go({ where })} />
+          <Grid asked={{ ...pointOf(view), where: view.where }} sort={view.sort} keys={keys}
+            onSort={(sort) => go({ sort })} onOpen={opened} />
+        </>
+      )}
+      {view.tab === "life" && <KeyLife view={view} keys={keys} go={go} />}
+      {view.tab === "compare" && axis && <Compare view={view} first={axis.first} version={version} go={go} />}
+    </main>
+  );
+}
+
+keepToken();
+render(<Page />, document.getElementById("app") as HTMLElement);

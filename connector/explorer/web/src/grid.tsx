@@ -1,0 +1,235 @@
+// A grid of rows that are fetched as they come into sight, in lots. Only rows in sight are elements of the page.
+
+import type { Table } from "apache-arrow";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { Refused, askJson, askRows } from "./asking";
+import { count } from "./texts";
+
+const ROW = 28;
+const LOT = 100;
+const MORE = 10; // rows beyond both ends of what is in sight
+const HIGHEST = 8_000_000; // pixels of an element; of more rows, a pixel stands for several
+
+export interface Column {
+  name: string;
+  type: string;
+  isNumber: boolean;
+}
+
+type Cells = (string | null)[];
+
+interface Lots {
+  asked: Record<string, string>;
+  columns: Column[];
+  total: number | null;
+  rows: Map<number, Cells>;
+}
+
+export function columnsOf(rows: Table): Column[] {
+  return rows.schema.fields.map((field) => ({
+    name: field.name, type: field.metadata.get("type") ?? "", isNumber: field.metadata.get("numeric") === "1",
+  }));
+}
+
+export function cellsOf(rows: Table): Cells[] {
+  const columns = rows.schema.fields.map((_, at) => rows.getChildAt(at));
+  return Array.from({ length: rows.numRows }, (_, row) => columns.map((column) => column?.get(row) as string | null));
+}
+
+interface Props {
+  asked: Record<string, string>; // the question without its order and its page
+  sort: string;
+  keys: string[];
+  onSort: (sort: string) => void;
+  onOpen: (row: Record<string, string | null>, columns: Column[]) => void;
+}
+
+export function Grid(props: Props) {
+  const question = JSON.stringify([props.asked, props.sort]);
+  const [lots, setLots] = useState<Lots | null>(null);
+  const [before, setBefore] = useState<Map<string, Cells>>(new Map());
+  const [error, setError] = useState("");
+  const [top, setTop] = useState(0);
+  const [height, setHeight] = useState(400);
+  const [active, setActive] = useState(0);
+  const [counted, setCounted] = useState<number | null>(null);
+  const frame = useRef<HTMLDivElement>(null);
+  const pending = useRef<Set<number>>(new Set());
+  const current = useRef(question);
+
+  const known = lots === null ? null : (counted ?? lots.total);
+  const reached = lots === null ? 0 : Math.max(0, ...lots.rows.keys()) + 1;
+  const total = lots === null ? 0 : (known ?? reached + LOT);
+  const full = total * ROW;
+  const scale = full > HIGHEST ? full / HIGHEST : 1;
+  const firstSeen = Math.floor((top * scale) / ROW);
+  const seen = Math.ceil(height / ROW);
+  const first = Math.max(0, Math.min(firstSeen, total - seen) - MORE);
+  const stop = Math.min(total, first + seen + 2 * MORE);
+
+  function fetchLot(number: number, keepsOld: boolean, stopped: AbortSignal): void {
+    if (pending.current.has(number)) return;
+    pending.current.add(number);
+    askRows("rows", { ...props.asked, sort: props.sort, offset: String(number * LOT), limit: String(LOT) }, stopped).then(
+      (rows) => {
+        if (stopped.aborted) return;
+        pending.current.delete(number);
+        const facts = rows.schema.metadata;
+        const given = facts.get("total") ?? "";
+        const cells = cellsOf(rows);
+        setError("");
+        setLots((old) => {
+          const same = keepsOld && old !== null && JSON.stringify(old.asked) === JSON.stringify(props.asked);
+          const all = new Map(same ? old.rows : []);
+          cells.forEach((each, at) => all.set(number * LOT + at, each));
+          const total = given === "" ? (facts.get("last") ? number * LOT + cells.length : null) : Number(given);
+          return { asked: props.asked, columns: columnsOf(rows), total, rows: all };
+        });
+      },
+      (reason: Error) => {
+        pending.current.delete(number);
+        if (!stopped.aborted) setError(reason instanceof Refused ? reason.message : String(reason));
+      },
+    );
+  }
+
+  const stopped = useRef(new AbortController());
+  useEffect(() => {
+    stopped.current.abort();
+    stopped.current = new AbortController();
+    pending.current = new Set();
+    const { signal } = stopped.current;
+    if (lots !== null && current.current !== question) {
+      const at = props.keys.map((name) => lots.columns.findIndex((each) => each.name === name));
+      const old = new Map<string, Cells>();
+      for (let row = first; row < stop; row += 1) {
+        const cells = lots.rows.get(row);
+        if (cells) old.set(at.map((each) => cells[each]).join("\u0000"), cells);
+      }
+      setBefore(old);
+    }
+    current.current = question;
+    setCounted(null);
+    fetchLot(Math.floor(Math.max(0, first) / LOT), false, signal);
+    const timer = setTimeout(() => {
+      askJson<{ rows: number }>("count", props.asked, signal).then((found) => setCounted(found.rows), () => undefined);
+    }, 250);
+    return () => clearTimeout(timer);
+  }, [question]);
+  useEffect(() => {
+    if (lots === null) return;
+    for (let lot = Math.floor(first / LOT); lot * LOT < stop; lot += 1) {
+      if (!lots.rows.has(Math.min(stop - 1, lot * LOT)) || (lot * LOT < first && !lots.rows.has(first))) {
+        fetchLot(lot, true, stopped.current.signal);
+      }
+    }
+  }, [first, stop, lots]);
+  useEffect(() => {
+    const observer = new ResizeObserver(([entry]) => setHeight(entry.contentRect.height));
+    if (frame.current) observer.observe(frame.current);
+    return () => observer.disconnect();
+  }, [lots === null]);
+
+  if (error) return <p class="error" role="alert">{error}</p>;
+  if (lots === null) return <p class="quiet" role="status">Reading…</p>;
+  const keyAt = props.keys.map((name) => lots.columns.findIndex((each) => each.name === name));
+  const isKey = new Set(props.keys);
+
+  function move(event: KeyboardEvent): void {
+    const moves: Record<string, number> = {
+      ArrowDown: active + 1, ArrowUp: active - 1, PageDown: active + seen - 2, PageUp: active - seen + 2,
+      Home: 0, End: total - 1,
+    };
+    if (event.key === "Enter") {
+      open(active);
+      return;
+    }
+    if (!(event.key in moves)) return;
+    event.preventDefault();
+    const wanted = Math.max(0, Math.min(total - 1, moves[event.key]));
+    setActive(wanted);
+    const box = frame.current;
+    if (!box) return;
+    const y = (wanted * ROW) / scale;
+    if (y < box.scrollTop || scale > 1) box.scrollTop = y;
+    else if (y + ROW > box.scrollTop + box.clientHeight - ROW) box.scrollTop = y + 2 * ROW - box.clientHeight;
+  }
+  function open(row: number): void {
+    const cells = lots?.rows.get(row);
+    if (!cells || !lots) return;
+    props.onOpen(Object.fromEntries(lots.columns.map((each, at) => [each.name, cells[at]])), lots.columns);
+  }
+  const nameOf = (cells: Cells) => keyAt.map((each) => cells[each]).join("\u0000");
+  let met = 0;
+  for (let row = first; row < stop; row += 1) {
+    const cells = lots.rows.get(row);
+    if (cells && before.has(nameOf(cells))) met += 1;
+  }
+  const hasMarks = met > 0 && 2 * met >= before.size; // else these are other rows, and all of them would be marked
+  const rows = [];
+  for (let row = first; row < stop; row += 1) {
+    const cells = lots.rows.get(row);
+    const old = cells && hasMarks ? before.get(nameOf(cells)) : undefined;
+    const isNew = hasMarks && cells !== undefined && old === undefined;
+    rows.push(
+      <tr key={row} role="row" aria-rowindex={row + 2} class={row === active ? "active" : undefined} id={`row-${row}`}
+        onClick={() => setActive(row)} onDblClick={() => open(row)}>
+        {lots.columns.map((column, at) => {
+          const isChanged = cells && old && old[at] !== cells[at] && !isKey.has(column.name);
+          const kind = [column.isNumber ? "number" : "", isChanged ? "changed" : "", isNew && at === 0 ? "new" : ""];
+          return <Cell key={column.name} text={cells ? cells[at] : undefined} kind={kind.join(" ").trim()} role="gridcell" />;
+        })}
+      </tr>,
+    );
+  }
+  return (
+    <>
+      <p class="quiet" role="status">
+        {known === null ? "counting the rows…" : `${count(known)} ${known === 1 ? "row" : "rows"}`}
+        <span class="hint"> · Enter or a double click opens the life of a key</span>
+      </p>
+      <div ref={frame} class="grid" onScroll={(event) => setTop(event.currentTarget.scrollTop)} onKeyDown={move}
+        tabIndex={0} role="grid" aria-label="rows of the state" aria-activedescendant={`row-${active}`}
+        aria-rowcount={known === null ? -1 : known + 1}>
+        <table role="presentation" class="rows">
+          <thead role="rowgroup">
+            <tr role="row" aria-rowindex={1}>
+              {lots.columns.map((column) => <Heading key={column.name} column={column} {...props} isKey={isKey.has(column.name)} />)}
+            </tr>
+          </thead>
+          <tbody role="rowgroup">
+            <tr class="space" aria-hidden="true"><td style={{ height: `${(first * ROW) / scale}px` }} colSpan={lots.columns.length} /></tr>
+            {rows}
+            <tr class="space" aria-hidden="true"><td style={{ height: `${Math.max(0, (total - stop) * ROW) / scale}px` }} colSpan={lots.columns.length} /></tr>
+          </tbody>
+        </table>
+      </div>
+    </>
+  );
+}
+
+function Heading(props: { column: Column; sort: string; isKey: boolean; onSort: (sort: string) => void }) {
+  const { name, type, isNumber } = props.column;
+  const way = props.sort === name ? "ascending" : props.sort === `-${name}` ? "descending" : "none";
+  const next = way === "none" ? name : way === "ascending" ? `-${name}` : "";
+  return (
+    <th role="columnheader" aria-sort={way} class={isNumber ? "number" : undefined} title={type}>
+      <button onClick={() => props.onSort(next)}>
+        {name}{props.isKey && <span class="keymark">key</span>}{way === "ascending" ? " ↑" : way === "descending" ? " ↓" : ""}
+      </button>
+    </th>
+  );
+}
+
+export function Cell(props: { text: string | null | undefined; kind: string; role?: "gridcell" }) {
+  const { text, kind, role } = props;
+  if (text === undefined) return <td role={role} class={kind}><span class="null">…</span></td>;
+  if (text === null) return <td role={role} class={kind}><span class="null">null</span></td>;
+  return (
+    <td role={role} class={kind} title={text.length > 30 ? text : undefined}>
+      {kind.includes("changed") && <span class="mark" title="changed">Δ</span>}
+      {kind.includes("new") && <span class="mark" title="not on this page before">+</span>}
+      {text === "" ? <span class="null">empty text</span> : text}
+    </td>
+  );
+}

@@ -1,0 +1,97 @@
+// The overview: every table of every place.
+
+import { useEffect, useState } from "preact/hooks";
+import { askJson } from "./asking";
+import { bytes, count } from "./texts";
+
+export interface TableFacts {
+  store: string;
+  kind: string | null;
+  key: Record<string, string> | null;
+  value: Record<string, string> | null;
+  keys: number | null;
+  bytes: number | null;
+  version: number | null;
+  last_commit: string | null;
+  health: string[];
+  status: string;
+  first: number | null;
+  last: number | null;
+  columns: string[];
+}
+
+export interface PlaceFacts {
+  place: number;
+  path: string;
+  tables: TableFacts[];
+  error: string | null;
+}
+
+export function usePlaces(): { places: PlaceFacts[] | null; error: string } {
+  const [places, setPlaces] = useState<PlaceFacts[] | null>(null);
+  const [error, setError] = useState("");
+  useEffect(() => {
+    askJson<PlaceFacts[]>("overview", {}).then(setPlaces, (reason: Error) => setError(reason.message));
+  }, []);
+  return { places, error };
+}
+
+export function Overview(props: { places: PlaceFacts[]; open: (place: number, table: string) => void }) {
+  const [search, setSearch] = useState("");
+  const all = props.places.reduce((sum, place) => sum + place.tables.length, 0);
+  return (
+    <main class="overview">
+      <h1>{count(all)} {all === 1 ? "state" : "states"} to look into</h1>
+      <label class="search">
+        <span>Find by name</span>
+        <input type="search" value={search} onInput={(event) => setSearch(event.currentTarget.value)} />
+      </label>
+      {props.places.map((place) => (
+        <PlaceTables key={place.place} place={place} search={search.toLowerCase()} open={props.open} />
+      ))}
+    </main>
+  );
+}
+
+function PlaceTables(props: { place: PlaceFacts; search: string; open: (place: number, table: string) => void }) {
+  const { place } = props;
+  const shown = place.tables.filter((each) => each.store.toLowerCase().includes(props.search));
+  return (
+    <section aria-label={place.path}>
+      <h2>{place.path}</h2>
+      {place.error !== null && <p class="error" role="alert">{place.error}</p>}
+      {place.error === null && shown.length === 0 && <p>No state here has such a name.</p>}
+      {shown.length > 0 && (
+        <div class="scrolled" tabIndex={0} role="region" aria-label={`tables of ${place.path}`}>
+          <table class="facts">
+            <thead>
+              <tr>
+                <th scope="col">Name</th><th scope="col">Kind</th><th scope="col">Key</th>
+                <th scope="col" class="number">Rows</th><th scope="col" class="number">Size</th>
+                <th scope="col" class="number">Versions</th><th scope="col">Newest</th><th scope="col">Health</th>
+              </tr>
+            </thead>
+            <tbody>
+              {shown.map((each) => (
+                <tr key={each.store}>
+                  <th scope="row">
+                    {each.last === null ? each.store : (
+                      <button class="link" onClick={() => props.open(place.place, each.store)}>{each.store}</button>
+                    )}
+                  </th>
+                  <td>{each.kind}</td>
+                  <td>{Object.entries(each.key ?? {}).map(([name, type]) => `${name} ${type}`).join(", ")}</td>
+                  <td class="number">{count(each.keys)}</td>
+                  <td class="number">{bytes(each.bytes)}</td>
+                  <td class="number">{each.last === null ? "" : `${each.first} to ${each.last}`}</td>
+                  <td>{(each.last_commit ?? "").replace("T", " ").slice(0, 16)}</td>
+                  <td>{each.health.length ? `⚠ ${each.health.join("; ")}` : "✓ ok"}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </section>
+  );
+}

@@ -1,0 +1,106 @@
+"""Nobody but a browser of this machine with the token is answered."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import httpx2 as httpx
+import pytest
+
+import statestore
+from statestore.connector.explorer.serve import Explorer
+
+
+@pytest.fixture
+def explorer(tmp_path: Path) -> Iterator[Explorer]:
+    statestore.connect(tmp_path).create_store("s", key={"k": "string"}, value={"n": "bigint"}).close()
+    made = statestore.explore(tmp_path)
+    yield made
+    made.stop()
+
+
+def test_questions_need_the_token(explorer: Explorer) -> None:
+    token = parse_qs(urlsplit(explorer.url).query)["token"][0]
+    base = explorer.url.partition("?")[0]
+    assert len(token) >= 32 and base.startswith("http://127.0.0.1:")
+    with httpx.Client(base_url=base) as client:
+        assert client.get("/").status_code == 200 and "set-cookie" not in client.get("/?token=wrong").headers
+        assert client.get("/static/app.js").status_code == 200
+        for headers in ({}, {"x-statestore-token": "wrong"}, {"cookie": f"statestore-{client.base_url.port}=wrong"}):
+            assert client.get("/api/overview", headers=headers).status_code == 403
+        assert client.get("/api/overview", headers={"x-statestore-token": token}).status_code == 200
+        cookie = client.get(f"/?token={token}").headers["set-cookie"]
+        assert "HttpOnly" in cookie and "SameSite=Strict" in cookie
+        assert client.get("/api/overview").status_code == 200  # by the cookie
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1.evil.example:{port}", ""]
+)
+def test_a_name_that_leads_here_is_refused(explorer: Explorer, host: str) -> None:
+    """DNS rebinding: the page of another site asks under its own name."""
+    token = parse_qs(urlsplit(explorer.url).query)["token"][0]
+    port = urlsplit(explorer.url).port
+    headers = {"host": host.format(port=port), "x-statestore-token": token}
+    for path in ("/", "/static/app.js", "/api/overview"):
+        found = httpx.get(f"http://127.0.0.1:{port}{path}", headers=headers)
+        assert found.status_code in (400, 421)
+
+
+def test_every_answer_has_the_policy_without_eval(explorer: Explorer) -> None:
+    for path in ("", "static/app.js", "api/overview"):
+        headers = httpx.get(explorer.url.partition("?")[0] + path).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff" and headers["cache-control"] == "no-store"
+
+
+def test_nothing_but_the_given_paths_is_served(explorer: Explorer) -> None:
+    base = explorer.url.partition("?")[0]
+    token = parse_qs(urlsplit(explorer.url).query)["token"][0]
+    for path in ("static/../serve.py", "static/%2e%2e/serve.py", "static/", "api/", "etc/passwd"):
+        assert httpx.get(base + path, headers={"x-statestore-token": token}).status_code == 404
+    asked = {"place": "0", "table": "../s"}
+    assert httpx.get(base + "api/rows", params=asked, headers={"x-statestore-token": token}).status_code in (400, 404)
+
+
+def test_it_ends_and_removes_its_files(tmp_path: Path) -> None:
+    made = statestore.explore(tmp_path)
+    folder = Path(made._folder.name)
+    assert folder.is_dir() and "iframe" in made._repr_html_() and made.url in repr(made)
+    made.stop()
+    assert not folder.exists()
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(made.url)
+
+
+def test_the_command_serves_until_ctrl_c(tmp_path: Path) -> None:
+    statestore.connect(tmp_path).create_store("s", key={"k": "string"}, value={"n": "bigint"}).close()
+    command = [sys.executable, "-m", "statestore", "explore", str(tmp_path), "--no-browser"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as serving:
+        try:
+            assert serving.stdout is not None
+            url = serving.stdout.readline().strip()
+            token = parse_qs(urlsplit(url).query)["token"][0]
+            found = httpx.get(url.partition("?")[0] + "api/overview", headers={"x-statestore-token": token}, timeout=30)
+            assert [each["store"] for each in found.json()[0]["tables"]] == ["s"]
+            assert list(tmp_path.glob("statestore-explorer-*"))
+            serving.send_signal(signal.SIGINT)
+            assert serving.wait(60) == 0
+        finally:
+            serving.kill()
+    assert not list(tmp_path.glob("statestore-explorer-*"))
+
+
+def test_wrong_calls(explorer: Explorer) -> None:
+    with pytest.raises(statestore.InvalidInputError, match="at least one path"):
+        statestore.explore()
+    with pytest.raises(statestore.InvalidInputError, match="port"):
+        statestore.explore(".", port=urlsplit(explorer.url).port or 0)
