@@ -10,7 +10,7 @@ import pyarrow as pa
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.filters import Filter
 
-HELD_BYTES = 128 << 20
+HELD_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ def history_of(table: StateTable, columns: Sequence[str], held_bytes: int = HELD
     for batch in read_rows(table, Query(mode="history", columns=tuple(dict.fromkeys(columns)))):
         size += batch.nbytes
         if size > held_bytes:
+            held.clear()  # before the caller reads again, which takes memory as well
             return History(table, None)
         held.append(batch)
     return History(table, held)
