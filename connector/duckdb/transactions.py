@@ -31,7 +31,7 @@ class PinnedTable:
 
 
 class Transactions:
-    """What each transaction reads of one table: the state that its first read found."""
+    """The state of one table that the first read of each transaction found, which its later reads have, too."""
 
     def __init__(self, table: StateTable) -> None:
         self.table = table

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from importlib.resources import files
 from typing import Any, TypeVar
 
@@ -54,7 +55,9 @@ def application(places: Places, spools: Spools) -> Starlette:
     def rows(table: StateTable, given: Given, limits: Limits) -> pa.Table:
         query = query_of(table, given)
         offset, limit = (number_of(given, name, default) or 0 for name, default in (("offset", 0), ("limit", MAX_ROWS)))
-        page = page_of(table, query, sorting_of(table, given), offset, limit, spools, limits)
+        place = number_of(given, "place", 0) or 0
+        spool_of = partial(spools.of, place, table, query, limits)
+        page = page_of(table, query, sorting_of(table, given), offset, limit, spool_of, limits)
         facts = {"total": "" if page.total is None else str(page.total), "last": "1" if page.is_last else ""}
         return shown_rows(page.rows).replace_schema_metadata(facts)
 
@@ -78,15 +81,10 @@ def application(places: Places, spools: Spools) -> Starlette:
     def diff(table: StateTable, given: Given, limits: Limits) -> pa.Table:
         return difference_of(table, _point(given, "from_"), _point(given, "to_"), limits)
 
-    async def renew(request: Request) -> Response:
-        places.renew(number_of(request.query_params, "place", 0) or 0)
-        return JSONResponse({})
-
     routes = [
         Route("/", _static("index.html", "text/html")),
         *(Route(f"/static/{name}", _static(name, kind)) for name, kind in STATIC.items()),
         Route("/api/overview", overview),
-        Route("/api/renew", renew, methods=["POST"]),
         *(Route(f"/api/{work.__name__}", of_table(work)) for work in (rows, count, versions, life, diff)),
     ]
     return Starlette(routes=routes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from statestore.connector.explorer.limits import Limits
 from statestore.connector.explorer.questions import Sorting
-from statestore.connector.explorer.spools import Spools
+from statestore.connector.explorer.spools import Spool
 from statestore.formats.state_table import Query, StateTable
 
 MAX_ROWS = 500
@@ -27,12 +27,18 @@ class Page:
 
 
 def page_of(
-    table: StateTable, query: Query, sorting: Sorting | None, offset: int, limit: int, spools: Spools, limits: Limits
+    table: StateTable,
+    query: Query,
+    sorting: Sorting | None,
+    offset: int,
+    limit: int,
+    spool_of: Callable[[], Spool],
+    limits: Limits,
 ) -> Page:
-    """Return up to ``limit`` (at most MAX_ROWS) rows from ``offset`` on."""
+    """Return up to ``limit`` (at most MAX_ROWS) rows from ``offset`` on. ``spool_of`` returns the file of all rows."""
     limit = min(limit, MAX_ROWS)
     if sorting is not None or offset + limit > READ_AT_ONCE:
-        spool = spools.of(table, query, limits)
+        spool = spool_of()
         rows = spool.rows(sorting, offset, limit, limits)
         return Page(rows, spool.count, offset + limit >= spool.count)
     rows = _taken(limits.watched(batches_of(table, query)), table.schema(query), offset, limit + 1)

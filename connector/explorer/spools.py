@@ -90,9 +90,12 @@ class Spools:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _number: int = 0
 
-    def of(self, table: StateTable, query: Query, limits: Limits) -> Spool:
-        """Return the file of an answer, which is written when it is first asked for."""
-        key = (table.identity, table.name, table.kept_versions(), repr(query))
+    def of(self, place: int, table: StateTable, query: Query, limits: Limits) -> Spool:
+        """Return the file of an answer, which is written when it is first asked for.
+
+        The number of the place is part of what distinguishes answers, because a copy of a store has its identity.
+        """
+        key = (place, table.identity, table.name, table.kept_versions(), repr(query))
         with self._lock:
             found = self._kept.pop(key, None)
             if found is None:

@@ -1,4 +1,4 @@
-"""What a new user types wrong, or of another program, on the command line: the answer names the option and the way."""
+"""Words that a new user types wrong, or of another program, and the answer that names the option and the way."""
 
 from __future__ import annotations
 

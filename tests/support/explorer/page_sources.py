@@ -1,4 +1,4 @@
-"""The sources of the page with their packages, in a copy."""
+"""A copy of the sources of the explorer's page, with their packages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EXPLORER = Path(__file__).parents[3] / "connector" / "explorer"
 
 
 @pytest.fixture(scope="session")
-def web(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def explorer_web(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the sources, after `npm ci`, beside an empty folder for the bundle."""
     if shutil.which("npm") is None:
         pytest.fail("npm is missing; CONTRIBUTING.md says how to install it")

@@ -105,8 +105,8 @@ def test_deep_rows_are_fetched_when_they_come_into_sight(page: Page) -> None:
     assert page.locator("table.rows tbody tr").count() < 120
 
 
-def test_nothing_is_wrong_for_those_who_hear_the_page(page: Page, web: Path) -> None:
-    axe = (web / "node_modules" / "axe-core" / "axe.min.js").read_text()
+def test_nothing_is_wrong_for_those_who_hear_the_page(page: Page, explorer_web: Path) -> None:
+    axe = (explorer_web / "node_modules" / "axe-core" / "axe.min.js").read_text()
     page.get_by_role("button", name="visits").click()
     expect(page.get_by_role("status")).to_contain_text("1,202 rows")
     for name in ("State", "Life of a key", "Compare"):

@@ -1,8 +1,9 @@
-"""What the explorer answers over HTTP is what a scan, a history and a difference return."""
+"""Answers of the explorer over HTTP are those of a scan, a history and a difference."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,22 @@ def test_sorted_pages(client: TestClient, warehouse: str, monkeypatch: pytest.Mo
     assert [row[2] for row in down] == [row[2] for row in reversed(expected[-50:])]
     unsorted = [row for at in range(0, ITEMS, 500) for row in texts(rows(client, offset=at, limit=500))]
     assert sorted(unsorted) == sorted(expected)
+
+
+def test_a_copy_that_went_its_own_way_has_its_own_rows(tmp_path: Path) -> None:
+    """Both have one identity and the same versions, and sorted rows come from files that are kept."""
+    for name, price in (("one", 1.0), ("two", 2.0)):
+        if name == "one":
+            statestore.connect(tmp_path / "one").create_store("p", key={"k": "string"}, value={"n": "double"}).close()
+            shutil.copytree(tmp_path / "one", tmp_path / "two")
+        with statestore.connect(tmp_path / name).open_store("p") as store:
+            store.put("a", price, timestamp=START)
+            store.commit()
+    places = Places([str(tmp_path / name) for name in ("one", "two")], {})
+    (tmp_path / "spools").mkdir()
+    with TestClient(application(places, Spools(tmp_path / "spools"))) as client:
+        found = [rows(client, table="p", sort="n", place=place)["n"].to_pylist() for place in (0, 1)]
+    assert found == [["1.0"], ["2.0"]]
 
 
 def test_filters_are_typed_by_their_columns(client: TestClient, warehouse: str) -> None:
