@@ -30,7 +30,7 @@ os.environ.update(ENVIRONMENT)  # before a session starts; processes that tests 
 for _name, _folder in (("STATESTORE_CACHE", "objects"), ("STATESTORE_LOCAL", "stores")):
     os.environ.setdefault(_name, str(Path(tempfile.gettempdir()) / "of-this-machine" / _folder))
 
-pytest_plugins = ["support.explorer.page_sources", "support.object_stores.fixtures"]
+pytest_plugins = ["support.explorer.browsers", "support.explorer.page_sources", "support.object_stores.fixtures"]
 
 ZONE = "America/New_York"
 SETTINGS = {

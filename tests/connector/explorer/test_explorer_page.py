@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
-from support.chromium import find
+from playwright.sync_api import Page, expect
+from support.explorer.browsers import SIZES, opened, violations
 
 import statestore
 from statestore.connector.explorer.serve import Explorer
 
 pytestmark = pytest.mark.slow
 HOSTILE = '<img src=x onerror="document.title=1">'
-SIZES = [(360, "light"), (1280, "dark"), (2560, "light")]
 
 
 @pytest.fixture(scope="module")
@@ -31,26 +30,10 @@ def explorer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Explorer]:
     made.stop()
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=find(), args=["--no-sandbox"])
-        yield found
-        found.close()
-
-
 @pytest.fixture(params=SIZES, ids=lambda size: f"{size[0]}-{size[1]}")
 def page(request: pytest.FixtureRequest, browser: Any, explorer: Explorer) -> Iterator[Page]:
-    width, scheme = request.param
-    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    found = context.new_page()
-    problems: list[str] = []
-    found.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
-    found.on("pageerror", lambda error: problems.append(str(error)))
-    found.goto(explorer.url)
-    yield found
-    context.close()
-    assert [each for each in problems if "status of 4" not in each] == []
+    with opened(browser, explorer.url, *request.param) as found:
+        yield found
 
 
 def in_sight(page: Page) -> list[str]:
@@ -106,15 +89,12 @@ def test_deep_rows_are_fetched_when_they_come_into_sight(page: Page) -> None:
 
 
 def test_nothing_is_wrong_for_those_who_hear_the_page(page: Page, explorer_web: Path) -> None:
-    axe = (explorer_web / "node_modules" / "axe-core" / "axe.min.js").read_text()
     page.get_by_role("button", name="visits").click()
     expect(page.get_by_role("status")).to_contain_text("1,202 rows")
     for name in ("State", "Life of a key", "Compare"):
         page.get_by_role("button", name=name, exact=True).first.click()
         page.wait_for_load_state("networkidle")
-        page.evaluate(axe)
-        found = page.evaluate("axe.run({runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'wcag22aa']})")
-        assert [(each["id"], [node["html"] for node in each["nodes"]][:3]) for each in found["violations"]] == []
+        assert violations(page, explorer_web) == []
 
 
 def test_a_server_that_ended_is_a_sentence(browser: Any, tmp_path: Path) -> None:

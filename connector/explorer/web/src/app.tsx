@@ -1,5 +1,7 @@
 // The page: the overview, or one table with its scrubber and what is asked of it.
 
+import "./app.css";
+
 import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { askRows, keepToken } from "./asking";

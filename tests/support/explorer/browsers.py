@@ -1,0 +1,49 @@
+"""Pages of the explorer in a real Chromium."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.chromium import find
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+SIZES = [(360, "light"), (1280, "dark"), (2560, "light")]
+RULES = ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa"]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A Chromium that the tests of a module share."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=find(), args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@contextmanager
+def opened(browser: Browser, url: str, width: int = 1280, scheme: Any = "light") -> Iterator[Page]:
+    """Yield a page at an address; fail afterwards if it wrote an error to its console."""
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page = context.new_page()
+    problems: list[str] = []
+    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto(url)
+    yield page
+    context.close()
+    assert [each for each in problems if "status of 4" not in each] == []
+
+
+def violations(page: Page, web: Path) -> list[tuple[str, list[str]]]:
+    """Return the rules of WCAG A and AA that the page breaks, as axe-core finds them, and the elements."""
+    page.evaluate((web / "node_modules" / "axe-core" / "axe.min.js").read_text())
+    found = page.evaluate("rules => axe.run({runOnly: rules})", RULES)
+    return [(each["id"], [node["html"] for node in each["nodes"]][:3]) for each in found["violations"]]
