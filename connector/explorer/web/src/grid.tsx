@@ -190,7 +190,8 @@ export function Grid(props: Props) {
       </p>
       <div ref={frame} class="grid" onScroll={(event) => setTop(event.currentTarget.scrollTop)} onKeyDown={move}
         tabIndex={0} role="grid" aria-label="rows of the state" aria-activedescendant={`row-${active}`}
-        aria-rowcount={known === null ? -1 : known + 1}>
+        aria-rowcount={known === null ? -1 : known + 1}
+        aria-busy={JSON.stringify(lots.asked) !== JSON.stringify(props.asked)}>
         <table role="presentation" class="rows">
           <thead role="rowgroup">
             <tr role="row" aria-rowindex={1}>
