@@ -74,14 +74,17 @@ class Spool:
         for number in range(reader.num_record_batches):
             limits.check()
             parts.append(_ordered(reader.get_batch(number).column(at)))
-        column = pa.chunked_array(parts) if parts else pa.chunked_array([], reader.schema.field(at).type)
+        kind = reader.schema.field(at).type
+        column = pa.chunked_array(parts) if parts else pa.chunked_array([], kind)
         direction = "descending" if sorting.descending else "ascending"
         try:
+            if pa.types.is_nested(kind):  # Arrow would take a struct for a table
+                raise pa.ArrowNotImplementedError(kind)
             order: Ints = pc.sort_indices(column, sort_keys=[("", direction)]).to_numpy()
         except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
             raise InvalidInputError(
                 ErrorCode.INVALID_OPTION,
-                f"sort is {sorting.column!r}, whose type {column.type} has no order here; sort by another column",
+                f"sort is {sorting.column!r}, whose type {kind} has no order here; sort by another column",
             ) from error
         self.orders = {sorting: order.astype(np.int64, copy=False)}
         return self.orders[sorting]

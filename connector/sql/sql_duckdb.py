@@ -220,8 +220,8 @@ class _Run:
         if kind not in _READS or not {word.upper() for word in begin} <= _BEFORE_PIVOT:
             raise ReadOnlyError(
                 ErrorCode.READ_ONLY,
-                f"{begin[0].upper() if begin else kind.name} is not allowed here; expected a statement that reads: SELECT, FROM, WITH, PIVOT, "
-                "DESCRIBE, SUMMARIZE, SHOW or EXPLAIN",
+                f"{begin[0].upper() if begin else kind.name} is not allowed here; expected a statement that reads: "
+                "SELECT, FROM, WITH, PIVOT, DESCRIBE, SUMMARIZE, SHOW or EXPLAIN",
             )
 
     def _translated(self, error: duckdb.Error, references: Sequence[TableReference], run: str) -> Exception:
