@@ -46,10 +46,10 @@ const DASHES = ["none", "7 4", "2 3", "10 3 2 3", "12 6", "4 2 1 2"];
 const SYMBOLS = ["circle", "triangle", "square", "diamond", "star", "cross"] as const;
 
 export function defaultChoice(columns: AnswerColumn[]): Choice {
-  const of = (kind: string, not = "") => columns.find((each) => each.kind === kind && each.name !== not)?.name;
-  const numbers = columns.filter((each) => each.kind === "number");
-  const x = of("time") ?? of("text") ?? numbers[0]?.name ?? "";
-  const y = of("number", x) ?? numbers[0]?.name ?? "";
+  const of = (kind: string) => columns.find((each) => each.kind === kind)?.name;
+  const numbers = columns.filter((each) => each.kind === "number").map((each) => each.name);
+  const x = of("time") ?? of("text") ?? numbers[0] ?? "";
+  const y = numbers.filter((each) => each !== x).pop() ?? numbers[0] ?? ""; // what is computed mostly comes last
   const kind = columns.find((each) => each.name === x)?.kind;
   return { mark: kind === "time" ? "line" : kind === "text" ? "bar" : "dots", x, y, series: "" };
 }
@@ -98,15 +98,26 @@ function drawnOf(found: Table, kind: string, mark: Choice["mark"]): Drawn {
 
 const colour = (series: number) => `var(--series-${series})`;
 
+function shortTime(value: Date): string {
+  const text = Number.isNaN(value.getTime()) ? "" : value.toISOString();
+  return text.slice(11, 19) === "00:00:00" ? text.slice(0, 10) : text.slice(5, 16).replace("T", " ");
+}
+
+function shortNumber(value: number): string {
+  const size = Math.abs(value);
+  if (size !== 0 && size < 1e-4) return value.toExponential(2);
+  return new Intl.NumberFormat("en-US", { notation: size < 1e5 ? "standard" : size < 1e15 ? "compact" : "scientific", maximumSignificantDigits: 6 }).format(value);
+}
+
 function optionsOf(drawn: Drawn, choice: Choice, kind: string, width: number): Plot.PlotOptions {
   const { points } = drawn;
   const isBand = choice.mark === "bar" || kind === "text";
   const values = isBand ? [...new Map(points.map((each) => [String(each.x), each.x])).values()] : [];
   const room = Math.max(2, Math.floor((width - 80) / 90));
   const every = Math.ceil(values.length / room);
-  const marks: Plot.Markish[] = [Plot.ruleY([0], { strokeOpacity: choice.mark === "bar" ? 1 : 0.3 })];
+  const marks: Plot.Markish[] = [];
   if (choice.mark === "bar") {
-    marks.push(Plot.barY(points, {
+    marks.push(Plot.ruleY([0]), Plot.barY(points, {
       x: "x", y: "y", z: "series", fill: (each: Point) => `url(#series-${each.series})`, stroke: (each: Point) => colour(each.series), tip: true,
     }));
   }
@@ -117,11 +128,12 @@ function optionsOf(drawn: Drawn, choice: Choice, kind: string, width: number): P
       if (mine.length === 1) marks.push(Plot.dot(mine, { x: "x", y: "y", fill: colour(series) }));
     }
     if (choice.mark === "dots") {
-      marks.push(Plot.dot(mine, { x: "x", y: "y", stroke: colour(series), strokeWidth: 1.5, symbol: SYMBOLS[series], r: 4, tip: true, title: undefined }));
+      marks.push(Plot.dot(mine, { x: "x", y: "y", stroke: colour(series), strokeWidth: 1.5, symbol: SYMBOLS[series], r: 4, tip: true }));
     }
   });
   const shorten = (value: unknown) => {
-    const text = value instanceof Date ? value.toISOString().replace(/\.000Z$/, "Z") : String(value);
+    if (value instanceof Date) return shortTime(value);
+    const text = String(value);
     return text.length > 14 ? `${text.slice(0, 13)}…` : text;
   };
   return {
@@ -129,7 +141,7 @@ function optionsOf(drawn: Drawn, choice: Choice, kind: string, width: number): P
     x: isBand
       ? { type: choice.mark === "bar" ? "band" : "point", domain: values as Iterable<string>, label: choice.x, ticks: values.filter((_, at) => at % every === 0) as never, tickFormat: shorten }
       : { type: kind === "time" ? "utc" : "linear", label: choice.x, ticks: room },
-    y: { label: choice.y, grid: true, tickFormat: "~s" },
+    y: { label: choice.y, grid: true, tickFormat: shortNumber },
     marks,
   };
 }
@@ -176,7 +188,7 @@ export function AnswerChart(props: Props) {
         </label>
         {pick("x", "x", columns)}
         {pick("y", "y", columns.filter((each) => each.kind === "number"))}
-        {pick("Series", "series", columns.filter((each) => each.name !== choice.x && each.name !== choice.y), true)}
+        {pick("Series", "series", columns, true)}
       </div>
       {error && <p class="error" role="alert">{error}</p>}
       {!found && !error && <p class="quiet" role="status">Reading…</p>}

@@ -33,7 +33,7 @@ export function AskPlace(props: { places: PlaceFacts[]; view: View; go: Go }) {
         {places.length > 1 ? (
           <label><span>Place</span>
             <select value={view.place} onChange={(event) => go({ place: event.currentTarget.value })}>
-              {open.map((each) => <option key={each.place} value={String(each.place)}>{each.path}</option>)}
+              {open.map((each) => <option key={each.place} value={String(each.place)}>{each.place + 1}. {each.path}</option>)}
             </select>
           </label>
         ) : <p class="quiet">{place?.path}</p>}
@@ -55,7 +55,7 @@ function Ask(props: { table: string; moment: Moment; view: View; go: Go }) {
   const { view, go, moment } = props;
   const names = useNames(view.place);
   const start = startOf(props.table, moment, names);
-  const [typed, setTyped] = useState<string | null>(view.sql || null); // null follows the moment that is shown
+  const [typed, setTyped] = useState<string | null>(null); // null while it is what was given
   const [turn, setTurn] = useState(0);
   const [done, setDone] = useState<Done | null>(null);
   const [running, setRunning] = useState<AbortController | null>(null);
@@ -63,10 +63,13 @@ function Ask(props: { table: string; moment: Moment; view: View; go: Go }) {
   const [said, setSaid] = useState("");
   const [error, setError] = useState("");
   const handle = useRef<EditorHandle | null>(null);
-  const text = typed ?? start;
+  const [given, setGiven] = useState(view.sql || start);
+  const text = typed ?? given;
 
+  useEffect(() => { if (typed === null && !view.sql) setGiven(start); }, [start]);
   useEffect(() => {
-    setTyped(view.sql || null);
+    setTyped(null);
+    setGiven(view.sql || start);
     setDone(null);
     setProblem(null);
     setError("");
@@ -105,7 +108,7 @@ function Ask(props: { table: string; moment: Moment; view: View; go: Go }) {
   return (
     <section class="ask" aria-label="question in SQL"
       onKeyDown={(event) => { if (event.key === "Escape" && running && !event.defaultPrevented) cancel(); }}>
-      <Editor text={text} names={names} moment={moment} problem={problem} onText={setTyped} onRun={run} handle={handle} />
+      <Editor given={given} names={names} moment={moment} problem={problem} onText={setTyped} onRun={run} handle={handle} />
       <div class="run">
         {running ? <button onClick={cancel}>Cancel</button> : <button onClick={run} disabled={!text.trim()}>Run</button>}
         <p role="status" class="quiet">{running ? "Running…" : done ? summary(done.facts) : said}</p>

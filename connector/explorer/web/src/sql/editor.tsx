@@ -5,7 +5,7 @@ import { defaultKeymap, history, historyKeymap } from "@codemirror/commands";
 import { SQLDialect, sql } from "@codemirror/lang-sql";
 import { HighlightStyle, bracketMatching, syntaxHighlighting } from "@codemirror/language";
 import { type Diagnostic, lintKeymap, setDiagnostics } from "@codemirror/lint";
-import { Compartment, EditorState, Prec } from "@codemirror/state";
+import { Annotation, Compartment, EditorState, Prec } from "@codemirror/state";
 import { EditorView, keymap, lineNumbers } from "@codemirror/view";
 import { tags } from "@lezer/highlight";
 import { useEffect, useRef } from "preact/hooks";
@@ -30,8 +30,8 @@ const LOOK = EditorView.theme({
   ".cm-content": { caretColor: "var(--text)", padding: "0.4rem 0" },
   ".cm-gutters": { backgroundColor: "var(--panel)", color: "var(--quiet)", border: "0", paddingLeft: "0.3rem" },
   ".cm-tooltip": { backgroundColor: "var(--panel)", color: "var(--text)", border: "1px solid var(--line)", borderRadius: "6px", maxWidth: "92vw" },
-  ".cm-tooltip.cm-tooltip-autocomplete > ul": { maxWidth: "90vw", fontFamily: "inherit" },
-  ".cm-tooltip-autocomplete ul li": { padding: "0.15rem 0.5rem" },
+  ".cm-tooltip.cm-tooltip-autocomplete > ul": { maxWidth: "90vw", fontFamily: "inherit", maxHeight: "16rem" },
+  ".cm-tooltip.cm-tooltip-autocomplete > ul > li": { padding: "0.2rem 0.6rem" },
   ".cm-tooltip-autocomplete ul li[aria-selected]": { backgroundColor: "var(--active)", color: "var(--text)", boxShadow: "inset 3px 0 0 var(--accent)" },
   ".cm-completionDetail": { color: "var(--quiet)", fontStyle: "normal", marginLeft: "1rem" },
   ".cm-completionMatchedText": { textDecoration: "none", fontWeight: "700" },
@@ -46,7 +46,21 @@ const COLOURS = HighlightStyle.define([
   { tag: [tags.number, tags.bool, tags.null], color: "var(--mark)" },
   { tag: [tags.lineComment, tags.blockComment], color: "var(--quiet)", fontStyle: "italic" },
 ]);
+const FROM_OUTSIDE = Annotation.define<boolean>();
 const TIME_TRAVEL = "timestamp version system_time system_version";
+
+// A browser that replaces a selection itself gives the new text the styles of the old one, which the policy refuses.
+const REPLACED = EditorView.domEventHandlers({
+  beforeinput: (event, view) => {
+    const { from, to, empty } = view.state.selection.main;
+    const text = event.data;
+    if (event.inputType !== "insertText" || !text || empty || event.isComposing) return false;
+    event.preventDefault();
+    const insert = () => view.state.update(view.state.replaceSelection(text), { userEvent: "input.type", scrollIntoView: true });
+    if (!view.state.facet(EditorView.inputHandler).some((handle) => handle(view, from, to, text, insert))) view.dispatch(insert());
+    return true;
+  },
+});
 
 function languageOf(names: Names, moment: () => Moment) {
   const dialect = SQLDialect.define({
@@ -65,7 +79,7 @@ function diagnosticOf(state: EditorState, problem: Problem): Diagnostic {
 }
 
 interface Props {
-  text: string;
+  given: string; // replaces what was typed whenever it changes
   names: Names;
   moment: Moment;
   problem: Problem | null;
@@ -86,15 +100,18 @@ export function Editor(props: Props) {
     const view = new EditorView({
       root, parent: root,
       state: EditorState.create({
-        doc: props.text,
+        doc: props.given,
         extensions: [
           Prec.highest(keymap.of([{ key: "Mod-Enter", run: () => { latest.current.onRun(); return true; } }])),
-          lineNumbers(), history(), bracketMatching(), closeBrackets(), EditorView.lineWrapping, LOOK, syntaxHighlighting(COLOURS),
+          lineNumbers(), history(), bracketMatching(), closeBrackets(), REPLACED, EditorView.lineWrapping, LOOK, syntaxHighlighting(COLOURS),
           // Tab is of none of these, so it leaves the editor.
           keymap.of([...closeBracketsKeymap, ...completionKeymap, ...historyKeymap, ...lintKeymap, ...defaultKeymap]),
           language.current.of(languageOf(props.names, () => latest.current.moment)),
           EditorView.contentAttributes.of({ "aria-label": "SQL statement", spellcheck: "false" }),
-          EditorView.updateListener.of((update) => { if (update.docChanged) latest.current.onText(update.state.doc.toString()); }),
+          EditorView.updateListener.of((update) => {
+            const isTyped = update.transactions.some((each) => each.docChanged && !each.annotation(FROM_OUTSIDE));
+            if (isTyped) latest.current.onText(update.state.doc.toString());
+          }),
         ],
       }),
     });
@@ -112,10 +129,12 @@ export function Editor(props: Props) {
   }, [props.names]);
   useEffect(() => {
     const view = editor.current;
-    if (view && view.state.doc.toString() !== props.text) {
-      view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: props.text } });
+    if (view && view.state.doc.toString() !== props.given) {
+      view.dispatch({
+        changes: { from: 0, to: view.state.doc.length, insert: props.given }, annotations: FROM_OUTSIDE.of(true),
+      });
     }
-  }, [props.text]);
+  }, [props.given]);
   useEffect(() => {
     const view = editor.current;
     if (view) view.dispatch(setDiagnostics(view.state, props.problem ? [diagnosticOf(view.state, props.problem)] : []));
