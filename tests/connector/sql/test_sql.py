@@ -181,7 +181,7 @@ def test_a_key_filter_reaches_the_table(tables: dict[str, MemoryTable]) -> None:
         ("SELECT * FROM prices TIMESTAMP AS OF NULL", InvalidInputError, "INVALID_TIME"),
         ("SELECT * FROM prices FOR SYSTEM_TIME BETWEEN 1 AND 2", InvalidInputError, "history"),
         ("SELECT * FROM prices AT (VERSION => 1) VERSION AS OF 1", InvalidInputError, "two VERSION"),
-        ("SELECT * FROM history('prices') WHERE", InvalidInputError, "INVALID_SQL.*line 1, column 37"),
+        ("SELECT * FROM history('prices') WHERE", InvalidInputError, "INVALID_SQL.*line 1, column 33"),
         ("SELEC * FROM prices", InvalidInputError, "INVALID_SQL"),
         ("SELECT nope FROM prices", InvalidInputError, "INVALID_SQL.*nope"),
         ("SELECT 1; SELECT 2", InvalidInputError, "one SQL statement"),

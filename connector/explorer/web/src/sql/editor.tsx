@@ -30,7 +30,7 @@ const LOOK = EditorView.theme({
   ".cm-content": { caretColor: "var(--text)", padding: "0.4rem 0" },
   ".cm-gutters": { backgroundColor: "var(--panel)", color: "var(--quiet)", border: "0", paddingLeft: "0.3rem" },
   ".cm-tooltip": { backgroundColor: "var(--panel)", color: "var(--text)", border: "1px solid var(--line)", borderRadius: "6px", maxWidth: "92vw" },
-  ".cm-tooltip.cm-tooltip-autocomplete > ul": { maxWidth: "90vw", fontFamily: "inherit", maxHeight: "16rem" },
+  ".cm-tooltip.cm-tooltip-autocomplete > ul": { maxWidth: "90vw", fontFamily: "inherit", maxHeight: "none" },
   ".cm-tooltip.cm-tooltip-autocomplete > ul > li": { padding: "0.2rem 0.6rem" },
   ".cm-tooltip-autocomplete ul li[aria-selected]": { backgroundColor: "var(--active)", color: "var(--text)", boxShadow: "inset 3px 0 0 var(--accent)" },
   ".cm-completionDetail": { color: "var(--quiet)", fontStyle: "normal", marginLeft: "1rem" },
@@ -67,7 +67,7 @@ function languageOf(names: Names, moment: () => Moment) {
     keywords: [...names.words, TIME_TRAVEL].join(" "), types: names.types.join(" "), doubleDollarQuotedStrings: true,
     identifierQuotes: '"', operatorChars: "*+-%<>!=&|~/:", slashComments: false, hashComments: false,
   });
-  return [sql({ dialect }), autocompletion({ override: [completionOf(names, moment)], icons: false, maxRenderedOptions: 60 })];
+  return [sql({ dialect }), autocompletion({ override: [completionOf(names, moment)], icons: false, maxRenderedOptions: 10 })];
 }
 
 function diagnosticOf(state: EditorState, problem: Problem): Diagnostic {
