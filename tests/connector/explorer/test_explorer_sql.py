@@ -8,6 +8,8 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
+from urllib.request import Request, urlopen
 
 import duckdb
 import pyarrow as pa
@@ -218,6 +220,19 @@ def test_limits_end_in_a_sentence(client: TestClient, monkeypatch: pytest.Monkey
     monkeypatch.setattr(limits, "SECONDS", 0.3)
     code, said = refused(client, ENDLESS)
     assert code == "EXPLORER_LIMIT" and "more than 0.3 seconds" in said
+
+
+def test_a_statement_of_any_allowed_length_reaches_the_server(warehouse: str) -> None:
+    """A sign may take nine bytes of an address."""
+    made = statestore.explore(warehouse)
+    try:
+        sql = f"SELECT count(*) AS n FROM prices -- {'漢' * (engine.MAX_TEXT - 40)}"
+        address, token = made.url.split("?token=")
+        asked = Request(f"{address}api/sql/rows?{urlencode({'sql': sql})}", headers={"x-statestore-token": token})
+        with urlopen(asked) as response:
+            assert pa.ipc.open_stream(response.read()).read_all().to_pylist() == [{"n": "50"}]
+    finally:
+        made.stop()
 
 
 def test_long_answers_are_cut_and_say_so(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:

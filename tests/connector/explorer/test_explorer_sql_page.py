@@ -115,6 +115,12 @@ def test_a_question_at_the_moment_shown_by_keyboard_alone(page: Page) -> None:
     page.go_back()
     expect(page.get_by_role("status").first).to_contain_text("3 rows")
     expect(statement(page)).to_contain_text("LIMIT 1000")
+    # Another moment changes no statement that was run, until one starts over.
+    page.get_by_role("slider").press("ArrowLeft")
+    expect(statement(page)).to_contain_text("VERSION AS OF 2")
+    page.get_by_role("button", name="Start over").press("Enter")
+    expect(statement(page)).to_contain_text("VERSION AS OF 1")
+    expect(page.locator("table.rows")).to_have_count(0)
 
 
 def test_an_error_is_marked_at_its_place(page: Page) -> None:

@@ -63,13 +63,13 @@ function Ask(props: { table: string; moment: Moment; view: View; go: Go }) {
   const [said, setSaid] = useState("");
   const [error, setError] = useState("");
   const handle = useRef<EditorHandle | null>(null);
-  const [given, setGiven] = useState(view.sql || start);
-  const text = typed ?? given;
+  const [given, setGiven] = useState({ text: view.sql || start });
+  const text = typed ?? given.text;
 
-  useEffect(() => { if (typed === null && !view.sql) setGiven(start); }, [start]);
+  useEffect(() => { if (typed === null && !view.sql) setGiven({ text: start }); }, [start]);
   useEffect(() => {
     setTyped(null);
-    setGiven(view.sql || start);
+    setGiven({ text: view.sql || start });
     setDone(null);
     setProblem(null);
     setError("");
@@ -96,6 +96,11 @@ function Ask(props: { table: string; moment: Moment; view: View; go: Go }) {
     if (text === view.sql) setTurn(turn + 1);
     else go({ sql: text, order: "", chart: "" });
   }
+  function startOver(): void {
+    setTyped(null);
+    setGiven({ text: start });
+    if (view.sql) go({ sql: "", order: "", chart: "" });
+  }
   function cancel(): void {
     running?.abort();
     setRunning(null);
@@ -111,6 +116,7 @@ function Ask(props: { table: string; moment: Moment; view: View; go: Go }) {
       <Editor given={given} names={names} moment={moment} problem={problem} onText={setTyped} onRun={run} handle={handle} />
       <div class="run">
         {running ? <button onClick={cancel}>Cancel</button> : <button onClick={run} disabled={!text.trim()}>Run</button>}
+        {text !== start && <button onClick={startOver}>Start over</button>}
         <p role="status" class="quiet">{running ? "Running…" : done ? summary(done.facts) : said}</p>
         <p class="quiet keys">
           <kbd>Ctrl</kbd> <kbd>Enter</kbd> runs · <kbd>Escape</kbd> cancels · <kbd>Ctrl</kbd> <kbd>Space</kbd> completes ·{" "}

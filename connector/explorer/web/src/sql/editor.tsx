@@ -79,7 +79,7 @@ function diagnosticOf(state: EditorState, problem: Problem): Diagnostic {
 }
 
 interface Props {
-  given: string; // replaces what was typed whenever it changes
+  given: { text: string }; // replaces what was typed whenever it is another object
   names: Names;
   moment: Moment;
   problem: Problem | null;
@@ -100,7 +100,7 @@ export function Editor(props: Props) {
     const view = new EditorView({
       root, parent: root,
       state: EditorState.create({
-        doc: props.given,
+        doc: props.given.text,
         extensions: [
           Prec.highest(keymap.of([{ key: "Mod-Enter", run: () => { latest.current.onRun(); return true; } }])),
           lineNumbers(), history(), bracketMatching(), closeBrackets(), REPLACED, EditorView.lineWrapping, LOOK, syntaxHighlighting(COLOURS),
@@ -129,9 +129,9 @@ export function Editor(props: Props) {
   }, [props.names]);
   useEffect(() => {
     const view = editor.current;
-    if (view && view.state.doc.toString() !== props.given) {
+    if (view && view.state.doc.toString() !== props.given.text) {
       view.dispatch({
-        changes: { from: 0, to: view.state.doc.length, insert: props.given }, annotations: FROM_OUTSIDE.of(true),
+        changes: { from: 0, to: view.state.doc.length, insert: props.given.text }, annotations: FROM_OUTSIDE.of(true),
       });
     }
   }, [props.given]);
