@@ -207,6 +207,17 @@ def test_files_are_out_of_reach_unless_asked(tables: dict[str, MemoryTable], tmp
     assert rows(f"SELECT * FROM '{file}'", allow_external_access=True) == [(1,)]
 
 
+def test_an_instance_in_memory_is_no_file_that_a_statement_may_write(
+    tables: dict[str, MemoryTable], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DuckDB gives an instance access to a file with its name, which is :memory:."""
+    monkeypatch.chdir(tmp_path)
+    for query in ("COPY prices TO ':memory:'", "SELECT * FROM read_text(':memory:')"):
+        with pytest.raises(UnsupportedError, match="EXTERNAL_ACCESS_OFF"):
+            sql(str(tmp_path), query)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_configuration_is_locked(tables: dict[str, MemoryTable]) -> None:
     with pytest.raises(InvalidInputError, match="locked"):
         sql("warehouse", "SET enable_external_access = true")
