@@ -23,8 +23,8 @@ from statestore.connector.explorer.pages import MAX_ROWS, count_of, page_of
 from statestore.connector.explorer.places import MOVED, Places
 from statestore.connector.explorer.questions import number_of, query_of, sorting_of
 from statestore.connector.explorer.spools import Spools
-from statestore.connector.explorer.sql.answers import Answers
-from statestore.connector.explorer.sql.routes import sql_routes
+from statestore.connector.explorer.sql_answers import Answers
+from statestore.connector.explorer.sql_routes import sql_routes
 from statestore.connector.explorer.tables import commits_of, difference_of, life_of, versions_of
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError

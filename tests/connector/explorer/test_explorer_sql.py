@@ -17,12 +17,12 @@ import pytest
 from starlette.testclient import TestClient
 
 import statestore
-from statestore.connector.explorer import limits
+from statestore.connector.explorer import limits, sql_answers, sql_points
 from statestore.connector.explorer.app import application
 from statestore.connector.explorer.limits import Limits, NobodyWaits
 from statestore.connector.explorer.places import Places
 from statestore.connector.explorer.spools import Spools
-from statestore.connector.explorer.sql import answers, engine, points
+from statestore.connector.sql import limited_statement
 from statestore.connector.sql.sql_duckdb import read_on_duckdb
 from statestore.formats.errors import StateStoreError
 
@@ -191,7 +191,7 @@ def digest(folder: str) -> dict[str, str]:
 
 
 def test_the_engine_alone_refuses_what_the_check_of_statements_might_miss(warehouse: str, tmp_path: Path) -> None:
-    with engine.sandbox() as connection:
+    with limited_statement.sandbox() as connection:
         for sql in (
             f"COPY (SELECT 1) TO '{tmp_path / 'out'}'",
             "COPY (SELECT 1) TO ':memory:'",
@@ -209,7 +209,7 @@ def test_the_engine_alone_refuses_what_the_check_of_statements_might_miss(wareho
 
 
 def test_limits_end_in_a_sentence(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "MEMORY_MB", 64)
+    monkeypatch.setattr(limited_statement, "MEMORY_MB", 64)
     code, said = refused(client, "SELECT list(range) FROM range(1000000000)")
     assert code == "EXPLORER_LIMIT" and "64 MiB of memory" in said
     code, said = refused(client, "SELECT a.range, md5(b.range::text) FROM range(3000) a, range(3000) b ORDER BY 2")
@@ -226,7 +226,7 @@ def test_a_statement_of_any_allowed_length_reaches_the_server(warehouse: str) ->
     """A sign may take nine bytes of an address."""
     made = statestore.explore(warehouse)
     try:
-        sql = f"SELECT count(*) AS n FROM prices -- {'漢' * (engine.MAX_TEXT - 40)}"
+        sql = f"SELECT count(*) AS n FROM prices -- {'漢' * (limited_statement.MAX_TEXT - 40)}"
         address, token = made.url.split("?token=")
         asked = Request(f"{address}api/sql/rows?{urlencode({'sql': sql})}", headers={"x-statestore-token": token})
         with urlopen(asked) as response:
@@ -236,13 +236,13 @@ def test_a_statement_of_any_allowed_length_reaches_the_server(warehouse: str) ->
 
 
 def test_long_answers_are_cut_and_say_so(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "MAX_ROWS", 5_000)
+    monkeypatch.setattr(sql_answers, "MAX_ROWS", 5_000)
     assert ask(client, "FROM range(5000)")["cut"] is False
     facts = ask(client, "FROM range(1000000) a, range(1000000) b", run="1")
     assert (facts["rows"], facts["cut"]) == (5_000, True)
     last = rows(client, "FROM range(1000000) a, range(1000000) b", run="1", offset=4_990, limit=100)
     assert last.num_rows == 10 and last.schema.metadata[b"last"] == b"1"
-    monkeypatch.setattr(answers, "MAX_BYTES", 100_000)
+    monkeypatch.setattr(sql_answers, "MAX_BYTES", 100_000)
     facts = ask(client, "SELECT repeat('x', 1000) FROM range(4000)", run="2")
     assert facts["cut"] is True and 0 < facts["rows"] < 4_000
 
@@ -251,7 +251,7 @@ def test_long_answers_are_cut_and_say_so(client: TestClient, monkeypatch: pytest
 def test_cancel_cancels(warehouse: str, tmp_path: Path, sql: str) -> None:
     """The statement has an hour, so the test would not end in time if it went on."""
     gone = threading.Event()
-    kept = answers.Answers(tmp_path)
+    kept = sql_answers.Answers(tmp_path)
     asked = Limits(3600.0, gone)
     found: list[BaseException] = []
 
@@ -274,7 +274,7 @@ def test_cancel_cancels(warehouse: str, tmp_path: Path, sql: str) -> None:
 def test_who_waits_for_another_statement_can_leave_and_kept_answers_wait_for_nobody(
     warehouse: str, tmp_path: Path
 ) -> None:
-    kept, places = answers.Answers(tmp_path), Places([warehouse], {})
+    kept, places = sql_answers.Answers(tmp_path), Places([warehouse], {})
     first = kept.of((0, "SELECT 1", ""), places.warehouse(0), Limits())
     long = Limits(3600.0)
 
@@ -293,9 +293,9 @@ def test_who_waits_for_another_statement_can_leave_and_kept_answers_wait_for_nob
     long.gone.set()
     worker.join(30)
     assert not worker.is_alive()
-    for number in range(2 * answers.KEPT):
+    for number in range(2 * sql_answers.KEPT):
         kept.of((0, f"SELECT {number}", "later"), places.warehouse(0), Limits())
-    assert len(list(tmp_path.iterdir())) == answers.KEPT
+    assert len(list(tmp_path.iterdir())) == sql_answers.KEPT
     assert kept.of((0, "SELECT 1", ""), places.warehouse(0), Limits()) is not first
 
 
@@ -338,7 +338,7 @@ def test_points_of_a_chart(client: TestClient, monkeypatch: pytest.MonkeyPatch) 
     assert rows(client, sql, "points", x="s", y="n")["x"].to_pylist() == ["a", "b", "b"]
     infinite = rows(client, "SELECT 'inf'::DOUBLE AS y, DATE '1970-01-02' AS d", "points", x="d", y="y")
     assert infinite.num_rows == 0 and infinite.schema.metadata[b"left_out"] == b"1"
-    monkeypatch.setattr(points, "MAX_POINTS", 100)
+    monkeypatch.setattr(sql_points, "MAX_POINTS", 100)
     many = rows(client, "SELECT range AS x, -range AS y FROM range(1000)", "points", x="x", y="y")
     assert many["y"].to_pylist() == [-float(n) for n in range(100)]
     assert (many.schema.metadata[b"seen"], many.schema.metadata[b"rows"]) == (b"100", b"1000")
@@ -375,5 +375,8 @@ def test_a_table_that_was_made_anew_is_read_anew(tmp_path: Path) -> None:
 
 
 def test_only_statements_that_read_pass_the_door(warehouse: str) -> None:
-    with engine.sandbox() as connection, pytest.raises(StateStoreError, match=r"READ_ONLY.*CREATE is not allowed here"):
+    with (
+        limited_statement.sandbox() as connection,
+        pytest.raises(StateStoreError, match=r"READ_ONLY.*CREATE is not allowed here"),
+    ):
         read_on_duckdb(Places([warehouse], {}).warehouse(0), connection, "CREATE TABLE t AS SELECT 1", None)  # type: ignore[arg-type]

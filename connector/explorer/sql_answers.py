@@ -15,8 +15,8 @@ import pyarrow as pa
 from statestore.catalog.warehouse import Warehouse
 from statestore.connector.explorer.limits import Limits
 from statestore.connector.explorer.spools import Spool
-from statestore.connector.explorer.sql.engine import run
 from statestore.connector.sql.first_rows import error_of_duckdb
+from statestore.connector.sql.limited_statement import run_limited
 from statestore.connector.terminal.output import unique_names
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
@@ -123,7 +123,7 @@ def _answer(path: Path, text: str, warehouse: Warehouse, limits: Limits) -> Answ
     own = Limits(limits.seconds, limits.gone)  # the time in which others ran does not count
     rows = _Written(path, own)
     try:
-        run(warehouse, text, rows, own)
+        run_limited(warehouse, text, rows, own)
     except BaseException:
         path.unlink(missing_ok=True)
         raise

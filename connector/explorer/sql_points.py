@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from statestore.connector.explorer.cells import shown_rows
 from statestore.connector.explorer.limits import Limits
-from statestore.connector.explorer.sql.answers import Answer
+from statestore.connector.explorer.sql_answers import Answer
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
 

@@ -1,16 +1,16 @@
-"""DuckDB for one question: without access to files, and with a limit on memory and on time."""
+"""One statement that only reads: without access to files, and with limits of memory and of time."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 from collections.abc import Iterator
+from typing import Protocol
 
 import duckdb
 
 from statestore.catalog.warehouse import Warehouse
 from statestore.connector.duckdb.attach import connect
-from statestore.connector.explorer.limits import Limits
 from statestore.connector.sql.first_rows import TakesRows
 from statestore.connector.sql.sql_duckdb import read_on_duckdb
 from statestore.formats.error_codes import ErrorCode
@@ -22,11 +22,21 @@ MAX_DEPTH = 250  # of expressions; DuckDB needs seconds for lists that are neste
 SECONDS_BETWEEN = 0.05
 
 
-def run(warehouse: Warehouse, text: str, rows: TakesRows, limits: Limits) -> None:
+class Limited(Protocol):
+    """The limits of one statement, other than those of this module."""
+
+    def are_passed(self) -> bool:
+        """Return whether the statement has to end."""
+
+    def check(self) -> None:
+        """Raise the error of a limit that is passed."""
+
+
+def run_limited(warehouse: Warehouse, text: str, rows: TakesRows, limits: Limited) -> None:
     """Give the rows of one statement that reads to ``rows``.
 
-    Raises NobodyWaits and UnsupportedError EXPLORER_LIMIT as `Limits`, the latter also for too much memory, and the
-    errors of `statestore sql`, which name the place in the statement.
+    Raises what ``limits`` raises, UnsupportedError EXPLORER_LIMIT for too much memory, and the errors of `statestore
+    sql`, which name the place in the statement.
     """
     if len(text) > MAX_TEXT:
         raise InvalidInputError(
@@ -65,7 +75,7 @@ def sandbox() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 @contextlib.contextmanager
-def _interrupted(connection: duckdb.DuckDBPyConnection, limits: Limits) -> Iterator[None]:
+def _interrupted(connection: duckdb.DuckDBPyConnection, limits: Limited) -> Iterator[None]:
     """Interrupt the connection, again and again, as soon as a limit is passed."""
     is_over = threading.Event()
 

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from statestore.catalog.warehouse import Warehouse
-from statestore.connector.explorer.sql.engine import sandbox
+from statestore.connector.sql.limited_statement import sandbox
 from statestore.formats.errors import StateStoreError
 from statestore.formats.state_table import Query
 from statestore.formats.values.types import shown_field

@@ -16,9 +16,9 @@ from statestore.connector.explorer.limits import Limits
 from statestore.connector.explorer.pages import MAX_ROWS
 from statestore.connector.explorer.places import MOVED, Places
 from statestore.connector.explorer.questions import Sorting, number_of
-from statestore.connector.explorer.sql.answers import Answer, Answers
-from statestore.connector.explorer.sql.names import names_of
-from statestore.connector.explorer.sql.points import kind_of, points_of
+from statestore.connector.explorer.sql_answers import Answer, Answers
+from statestore.connector.explorer.sql_points import kind_of, points_of
+from statestore.connector.sql.statement_names import names_of
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError, shown
 

@@ -1,1 +1,0 @@
-"""Questions in SQL, which read the tables of a place and nothing else."""
