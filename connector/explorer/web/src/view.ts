@@ -11,10 +11,11 @@ export interface View {
   key: string; // a key as text
   at: string; // a key by its columns, as `where`
   from: string; // the version to compare with
+  from_as_of: string; // the state time to compare with; "" is the newest of that version
 }
 
 const EMPTY: View = {
-  place: "0", table: "", tab: "state", version: "", as_of: "", where: "", sort: "", key: "", at: "", from: "",
+  place: "0", table: "", tab: "state", version: "", as_of: "", where: "", sort: "", key: "", at: "", from: "", from_as_of: "",
 };
 
 export function viewOfAddress(): View {
