@@ -14,10 +14,11 @@ export interface View {
   sql: string; // a statement
   order: string; // of the rows of its answer, as `sort`
   chart: string; // a JSON object of what is drawn of its answer; "" shows its rows
+  from_as_of: string; // the state time to compare with; "" is the newest of that version
 }
 
-const EMPTY: View = {
-  place: "0", table: "", tab: "state", version: "", as_of: "", where: "", sort: "", key: "", at: "", from: "",
+export const EMPTY: View = {
+  place: "0", table: "", tab: "state", version: "", as_of: "", where: "", sort: "", key: "", at: "", from: "", from_as_of: "",
   sql: "", order: "", chart: "",
 };
 
