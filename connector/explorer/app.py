@@ -87,10 +87,17 @@ def application(places: Places, spools: Spools) -> Starlette:
         old, new = (_point(given, name) for name in ("from_", "to_"))
         return difference_of(table, old, new, query_of(table, {"where": given.get("where", "")}).filters, limits)
 
+    async def news(request: Request) -> Response:
+        given = request.query_params
+        return await _answered(
+            request, lambda limits: places.news(number_of(given, "place", 0) or 0, given.get("table", ""))
+        )
+
     routes = [
         Route("/", _static("index.html", "text/html")),
         *(Route(f"/static/{name}", _static(name, kind)) for name, kind in STATIC.items()),
         Route("/api/overview", overview),
+        Route("/api/news", news),
         *(
             Route(f"/api/{work.__name__}", of_table(work))
             for work in (rows, count, versions, life, life_count, beliefs, diff)
