@@ -147,8 +147,8 @@ class _Run:
                 return None, True
             except duckdb.Error as refused:
                 if not error.message.startswith("line "):  # sqlglot does not say where a text or comment begins
-                    said = str(refused).partition("\nLINE ")[0].strip()
-                    error = located(InvalidInputError(ErrorCode.INVALID_SQL, said), place_of(str(refused), text))
+                    said, place = str(refused).partition("\nLINE ")[0].strip(), place_of(str(refused), text)
+                    error = InvalidInputError(ErrorCode.INVALID_SQL, f"{place}: {said}" if place else said)
             try:
                 return parse(text, SparkSQL), False
             except InvalidInputError:
