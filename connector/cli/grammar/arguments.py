@@ -70,12 +70,17 @@ OnlyStore = Annotated[
     _argument("The store's name; may be left out where there is one.", autocompletion=complete_store),
 ]
 AnyStore = Annotated[str | None, _argument("One store (all of them if left out).", autocompletion=complete_store)]
-Key = Annotated[str, _argument('The key: its text for one column, JSON ({"a": 1, "b": "x"}) for several.')]
+Key = Annotated[
+    str,
+    _argument(
+        'The key: its text for one column (binary also as base64:… or hex:…), JSON ({"a": 1, "b": "x"}) for several.'
+    ),
+]
 KeyOrPrefix = Annotated[
     str,
     _argument(
-        'The key: its text for one column, JSON ({"a": 1, "b": "x"}) for several; JSON with the first columns only '
-        "means all keys that begin so."
+        'The key: its text for one column (binary also as base64:… or hex:…), JSON ({"a": 1, "b": "x"}) for several; '
+        "JSON with the first columns only means all keys that begin so."
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines instead of tables.")]
