@@ -37,4 +37,3 @@ def test_figures_of_the_newest_snapshot() -> None:
         read = sum(batch.num_rows for batch in read_rows(found.open(name), Query()))
         assert figures.rows == read and figures.versions is None
         assert {heading for heading, _, _ in charts_of(figures)} <= {"Biggest keys"}
-
