@@ -25,12 +25,11 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
+import statestore  # noqa: E402
 from benchmarks.loads.stream import Shape, Stream  # noqa: E402
 from benchmarks.measures.workbench import STORE, bytes_in, open_reader, open_writer  # noqa: E402
 from benchmarks.peers.peer import open_peer  # noqa: E402
 from benchmarks.results.costs import alternate  # noqa: E402
-
-import statestore  # noqa: E402
 
 ASKED = 20
 Ask = Callable[[str], Any]

@@ -60,7 +60,8 @@ def _argument(text: str, **more: Any) -> Any:
 Path_ = Annotated[
     str,
     _argument(
-        "A warehouse, the directory of one store, or a checkpoint of Spark; also s3://…, gs://…, abfs://… or hdfs://….",
+        "A warehouse or one of its stores, a checkpoint of Spark, a savepoint or checkpoint of Flink, or a directory of "
+        "Kafka Streams; also s3://…, gs://…, abfs://… or hdfs://….",
         autocompletion=complete_path,
     ),
 ]
