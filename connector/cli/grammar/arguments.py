@@ -60,7 +60,7 @@ def _argument(text: str, **more: Any) -> Any:
 Path_ = Annotated[
     str,
     _argument(
-        "A warehouse or one of its stores, a checkpoint of Spark, a savepoint or checkpoint of Flink, or a directory of "
+        "A warehouse or one of its stores, a checkpoint of Spark, a savepoint or checkpoint of Flink, a directory of "
         "Kafka Streams; also s3://…, gs://…, abfs://… or hdfs://….",
         autocompletion=complete_path,
     ),
