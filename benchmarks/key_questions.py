@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,12 +101,16 @@ def timed(questions: Sequence[Question], keys: Sequence[str], runs: int) -> list
                 if ask(key) != each.ours(key):
                     raise AssertionError(f"{each.name} {key}: {name} {ask(key)}, ours {each.ours(key)}")
         sides = {"ours": each.ours, **each.peers}
-        costs = alternate({name: lambda ask=ask: [ask(key) for key in keys] for name, ask in sides.items()}, runs)
+        costs = alternate({name: partial(asked, ask, keys) for name, ask in sides.items()}, runs)
         ms = {name: cost.summary()["cpu_median"] / len(keys) for name, cost in costs.items()}
         shown = [f"{ms[name]:.3g}" for name in ("ours", "Delta", "Iceberg")]
         ratios = [f"{ms[name] / ms['ours']:.0f}" for name in ("Delta", "Iceberg")]
         lines.append(f"| {' | '.join((each.name, *shown, *ratios))} |")
     return lines
+
+
+def asked(ask: Ask, keys: Sequence[str]) -> list[Any]:
+    return [ask(key) for key in keys]
 
 
 def sizes(folder: Path) -> list[str]:
@@ -182,10 +187,7 @@ class IcebergLog:
         self.table.append(rows)
 
     def rows(self, key: str, until: int | None) -> pa.Table:
-        from pyiceberg.expressions import And, EqualTo, LessThanOrEqual
-
-        wanted = EqualTo("item", key)
-        return self.table.scan(wanted if until is None else And(wanted, LessThanOrEqual("timestamp", until))).to_arrow()
+        return self.table.scan(f"item = '{key}'" + ("" if until is None else f" AND timestamp <= {until}")).to_arrow()
 
 
 LOGS: dict[str, Callable[[Path], Any]] = {"Delta": DeltaLog, "Iceberg": IcebergLog}
@@ -210,10 +212,8 @@ def asked_of(table: Any) -> Callable[[str], pa.Table]:
 
 
 def iceberg_row(peer: Any, commits: int) -> Ask:
-    from pyiceberg.expressions import EqualTo
-
     snapshot = peer.snapshots[commits - 1]
-    return lambda key: newest(peer.table.scan(EqualTo("item", key), snapshot_id=snapshot).to_arrow())
+    return lambda key: newest(peer.table.scan(f"item = '{key}'", snapshot_id=snapshot).to_arrow())
 
 
 def as_of(log: Any, moment: int) -> Ask:

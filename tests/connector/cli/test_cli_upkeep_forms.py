@@ -29,7 +29,7 @@ def warehouse(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_csv_has_the_values_of_json(warehouse: Path, command: str) -> None:
     """Seconds differ between two runs, and are left out."""
-    first = [command, warehouse, "--dry-run"] if command == "vacuum" else [command, warehouse]
+    first: list[str | Path] = [command, warehouse, "--dry-run"] if command == "vacuum" else [command, warehouse]
     as_json, as_csv, as_tsv = (run(*first, "--format", form) for form in ("json", "csv", "tsv"))
     assert (as_json.code, as_csv.code, as_tsv.code) == (0, 0, 0)
     rows = list(csv.DictReader(io.StringIO(as_csv.out)))

@@ -315,9 +315,9 @@ def test_keys_have_the_text_that_get_takes_and_a_bar_each(tmp_path: Path) -> Non
     found = open_warehouse(tmp_path)
     binary, texts = (figures_of(found, name) for name in ("bytes", "texts"))
     assert {row["key"] for row in binary.busiest} == {"base64:/wA=", "abc"}
-    for key in ("abc", "base64:/wA=", "hex:ff00"):
-        assert run("get", tmp_path, "bytes", key).code == 0
-        assert run("report", tmp_path, "--out", tmp_path / "page.html", "--store", "bytes", "--key", key).code == 0
+    for typed in ("abc", "base64:/wA=", "hex:ff00"):
+        assert run("get", tmp_path, "bytes", typed).code == 0
+        assert run("report", tmp_path, "--out", tmp_path / "page.html", "--store", "bytes", "--key", typed).code == 0
     assert [row["versions"] for row in texts.busiest] == [4, 3, 2, 1]
     assert len({row["key"] for row in texts.busiest}) == 4 == len(texts.lifelines)
     assert {len(lines) for lines in texts.lifelines.values()} == {1, 2, 3, 4}
