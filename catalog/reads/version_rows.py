@@ -25,6 +25,7 @@ VERSIONS_SCHEMA = pa.schema(
         ("closed", pa.int64()),
         ("dropped", pa.int64()),
         ("bytes", pa.int64()),
+        ("offsets", pa.string()),
     ]
 )
 
@@ -55,6 +56,7 @@ def versions_table(log_state: LogState) -> pa.Table:
         pa.array([None if t is None else t[1] for t in transactions], pa.int64()),
         times_column(versions.stream_time.tolist(), versions.stream_time[0] if len(versions.stream_time) else None),
         *(pa.array(a) for a in (versions.rows, versions.tombstones, versions.closed, versions.dropped, versions.bytes)),
+        pa.nulls(len(versions.timestamp), pa.string()),
     ]
     return pa.Table.from_arrays(columns, schema=VERSIONS_SCHEMA)
 

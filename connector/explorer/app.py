@@ -17,23 +17,25 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from statestore.catalog.reads.difference import Point
+from statestore.connector.explorer.axis import commits_of, versions_of
 from statestore.connector.explorer.cells import shown_rows
+from statestore.connector.explorer.differences import difference_of
 from statestore.connector.explorer.limits import Limits, NobodyWaits
+from statestore.connector.explorer.lives import FIRST_ROWS, beliefs_of, count_of_life, life_of
 from statestore.connector.explorer.pages import MAX_ROWS, count_of, page_of
-from statestore.connector.explorer.places import Places
+from statestore.connector.explorer.places import MOVED, Places
 from statestore.connector.explorer.questions import number_of, query_of, sorting_of
 from statestore.connector.explorer.spools import Spools
-from statestore.connector.explorer.tables import commits_of, difference_of, life_of, versions_of
+from statestore.connector.explorer.sql_answers import Answers
+from statestore.connector.explorer.sql_routes import sql_routes
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError
-from statestore.formats.state_table import StateTable
+from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.times import parse_time
 
 ARROW = "application/vnd.apache.arrow.stream"
 STATIC = {"licenses.txt": "text/plain", "app.js": "text/javascript", "app.css": "text/css", "icon.svg": "image/svg+xml"}
 MAX_COMMITS = 200
-MOVED = (ErrorCode.FILES_REPLACED, ErrorCode.STORE_REPLACED)
-"""Errors of a pinned table whose files are gone, because it was compacted, expired or dropped since."""
 Found = TypeVar("Found")
 Given = Mapping[str, str]
 Work = Callable[[StateTable, Given, Limits], Any]
@@ -73,19 +75,27 @@ def application(places: Places, spools: Spools) -> Starlette:
         return versions_of(table).replace_schema_metadata({"first": str(first), "last": str(last)})
 
     def life(table: StateTable, given: Given, limits: Limits) -> pa.Table:
-        query = query_of(table, given, "history")
-        if not query.filters:
-            raise InvalidInputError(ErrorCode.MISSING_OPTION, "key: give a key, or its first columns as a JSON object")
-        return life_of(table, query, limits)
+        return life_of(table, _of_key(table, given), number_of(given, "limit", FIRST_ROWS) or 0, limits)
+
+    def life_count(table: StateTable, given: Given, limits: Limits) -> dict[str, int]:
+        return {"rows": count_of_life(table, _of_key(table, given), limits)}
+
+    def beliefs(table: StateTable, given: Given, limits: Limits) -> pa.Table:
+        return beliefs_of(table, _of_key(table, given), limits)
 
     def diff(table: StateTable, given: Given, limits: Limits) -> pa.Table:
-        return difference_of(table, _point(given, "from_"), _point(given, "to_"), limits)
+        old, new = (_point(given, name) for name in ("from_", "to_"))
+        return difference_of(table, old, new, query_of(table, {"where": given.get("where", "")}).filters, limits)
 
     routes = [
         Route("/", _static("index.html", "text/html")),
         *(Route(f"/static/{name}", _static(name, kind)) for name, kind in STATIC.items()),
         Route("/api/overview", overview),
-        *(Route(f"/api/{work.__name__}", of_table(work)) for work in (rows, count, versions, life, diff)),
+        *(
+            Route(f"/api/{work.__name__}", of_table(work))
+            for work in (rows, count, versions, life, life_count, beliefs, diff)
+        ),
+        *sql_routes(places, Answers(spools.folder), _answered),
     ]
     return Starlette(routes=routes)
 
@@ -100,6 +110,13 @@ def _twice(places: Places, given: Given, limits: Limits, work: Work) -> Any:
             raise
     places.renew(number)
     return work(places.table(number, name), given, limits)
+
+
+def _of_key(table: StateTable, given: Given) -> Query:
+    query = query_of(table, given, "history")
+    if not query.filters:
+        raise InvalidInputError(ErrorCode.MISSING_OPTION, "key: type a key, or its first parts")
+    return query
 
 
 def _point(given: Given, prefix: str) -> Point:

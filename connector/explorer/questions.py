@@ -10,7 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.connector.key_text import key_filters, of_json, of_text
+from statestore.connector.explorer.typed_keys import typed_key
+from statestore.connector.key_text import of_json, of_text
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.state_table import Mode, Query, StateTable
@@ -30,7 +31,7 @@ class Sorting:
 
 
 def query_of(table: StateTable, given: Mapping[str, str], mode: Mode = "state") -> Query:
-    """Return the query of ``as_of``, ``version``, ``key`` (as `statestore get` takes it, or its first columns) and
+    """Return the query of ``as_of``, ``version``, ``key`` (see `typed_key`) and
     ``where`` (a JSON array of [column, operator, value]).
 
     Raises InvalidInputError for what is not understood.
@@ -42,7 +43,7 @@ def query_of(table: StateTable, given: Mapping[str, str], mode: Mode = "state") 
     )
     filters: tuple[Filter, ...] = ()
     if given.get("key"):
-        filters = key_filters(table, given["key"], partial=True)
+        filters = typed_key(table, given["key"])
     return replace(query, filters=(*filters, *_conditions(table, query, given.get("where") or "[]")))
 
 

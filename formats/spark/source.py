@@ -278,6 +278,7 @@ class CheckpointSource(Source):
             "application": self.checkpoint.query_id,
             "batch": batch.batch_id,
             "bytes": written.get(batch.version, 0),
+            "offsets": None if batch.offsets is None else "\n".join(batch.offsets),
         }
 
 

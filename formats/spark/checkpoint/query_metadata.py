@@ -38,7 +38,7 @@ class Batch:
 
     ``version`` is the state version after the batch. ``partitions`` is the number of partitions of a shuffle, which is
     also that of most state. Unless ``logged``, the log has no entry of this batch, and the number is that of a batch
-    near it.
+    near it. ``offsets`` are the positions up to which it read, as each source writes them; None where the log has none.
     """
 
     batch_id: int
@@ -47,6 +47,7 @@ class Batch:
     logged: bool
     timestamp_ms: int | None
     watermark_ms: int | None
+    offsets: tuple[str, ...] | None
     settings: Mapping[str, str] = field(repr=False)
     uids: Mapping[str, list[list[str]]] = field(repr=False)
 
@@ -115,7 +116,14 @@ def read_batch(root: Folder, batch_id: int) -> Batch:
     if not isinstance(uids, dict) or not all(isinstance(listed, list) for listed in uids.values()):
         raise corrupt_file(root.at("commits", state).path, "expected stateUniqueIds to be an object of arrays")
     moments = _moment(offsets.get("batchTimestampMs")), _moment(offsets.get("batchWatermarkMs"))
-    return Batch(batch_id, state + 1, _partitions(settings), batch_id in logged, *moments, settings, uids)
+    sources = _sources(root.at("offsets"), batch_id) if batch_id in logged else None
+    return Batch(batch_id, state + 1, _partitions(settings), batch_id in logged, *moments, sources, settings, uids)
+
+
+def _sources(folder: Folder, batch_id: int) -> tuple[str, ...]:
+    """Return the position of each source after a batch; ``-`` stands for a source that had none yet."""
+    lines = read_metadata(folder, batch_id).decode("utf-8", "replace").rstrip("\n").split("\n")
+    return tuple(line.strip() for line in lines[2:])
 
 
 def _settings(root: Folder, offsets: Mapping[str, Any], batch_id: int) -> dict[str, str]:

@@ -129,7 +129,7 @@ def test_the_life_of_a_key(client: TestClient, warehouse: str) -> None:
     kept = statestore.inspect(warehouse).table("prices").history(key=("i0011", 1)).read_all().sort_by("valid_from")
     assert later["price"].to_pylist() == [json.dumps(each) for each in kept["price"].to_pylist()]
     assert later["__version"].to_pylist() == kept["_commit_version"].to_pylist()
-    assert "give a key" in refused(client, "life")
+    assert "type a key" in refused(client, "life")
     commits = rows(client, "versions", only="2,4")
     assert commits["version"].to_pylist() == ["2", "4"]
 
@@ -148,7 +148,7 @@ def test_the_difference_of_two_moments(client: TestClient, warehouse: str) -> No
 def test_the_axis_of_versions_is_thinned(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = rows(client, "versions")
     assert whole["version"].to_pylist() == [0, 1, 2, 3, 4] and whole["commits"].to_pylist() == [1] * 5
-    monkeypatch.setattr("statestore.connector.explorer.tables.MARKS", 2)
+    monkeypatch.setattr("statestore.connector.explorer.axis.MARKS", 2)
     thin = rows(client, "versions")
     assert thin["version"].to_pylist() == [2, 4] and thin["commits"].to_pylist() == [3, 2]
     assert sum(thin["changes"].to_pylist()) == sum(each or 0 for each in whole["changes"].to_pylist())

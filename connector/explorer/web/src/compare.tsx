@@ -3,41 +3,50 @@
 import type { Table } from "apache-arrow";
 import { useEffect, useState } from "preact/hooks";
 import { askRows } from "./asking";
+import { Filters } from "./filters";
 import { cellsOf, columnsOf } from "./grid";
 import { count } from "./texts";
 import type { View } from "./view";
 
 const SIGNS: Record<string, string> = { added: "+", changed: "Δ", removed: "−" };
 
-export function Compare(props: { view: View; first: number; version: number; go: (change: Partial<View>) => void }) {
+export function Compare(props: { view: View; columns: string[]; first: number; version: number; go: (change: Partial<View>) => void }) {
   const { view } = props;
   const from = view.from || String(Math.max(props.first, props.version - 1));
   const [text, setText] = useState(from);
+  const [time, setTime] = useState(view.from_as_of);
   const [found, setFound] = useState<Table | null>(null);
   const [error, setError] = useState("");
   useEffect(() => {
     const stop = new AbortController();
     setText(from);
+    setTime(view.from_as_of);
     setFound(null);
     setError("");
-    const asked = { place: view.place, table: view.table, from_version: from, to_version: String(props.version), to_as_of: view.as_of };
+    const asked = {
+      place: view.place, table: view.table, where: view.where,
+      from_version: from, from_as_of: view.from_as_of, to_version: String(props.version), to_as_of: view.as_of,
+    };
     askRows("diff", asked, stop.signal).then(setFound, (reason: Error) => {
       if (!stop.signal.aborted) setError(reason.message);
     });
     return () => stop.abort();
-  }, [view.place, view.table, from, props.version, view.as_of]);
+  }, [view.place, view.table, from, view.from_as_of, props.version, view.as_of, view.where]);
   const facts = found?.schema.metadata;
   const columns = found ? columnsOf(found) : [];
   const rows = found ? cellsOf(found) : [];
   const at = (name: string) => columns.findIndex((each) => each.name === name);
+  const differing = ["added", "changed", "removed"].reduce((sum, kind) => sum + Number(facts?.get(kind) ?? 0), 0);
   const keys = columns.filter((each) => !each.name.startsWith("_"));
   return (
     <section class="compare" aria-label="two moments">
-      <form class="finder" onSubmit={(event) => { event.preventDefault(); props.go({ from: text }); }}>
+      <form class="finder" onSubmit={(event) => { event.preventDefault(); props.go({ from: text, from_as_of: time }); }}>
         <label><span>From version</span><input value={text} inputMode="numeric" onInput={(event) => setText(event.currentTarget.value)} /></label>
-        <span>to version {count(props.version)}</span>
+        <label><span>at state time</span><input class="time" value={time} placeholder="the newest" onInput={(event) => setTime(event.currentTarget.value)} /></label>
+        <span>to version {count(props.version)}{view.as_of && ` at ${view.as_of}`}</span>
         <button>Compare</button>
       </form>
+      <Filters where={view.where} columns={props.columns} go={(where) => props.go({ where })} />
       {error && <p class="error" role="alert">{error}</p>}
       {!found && !error && <p class="quiet" role="status">Reading…</p>}
       {found && (
@@ -47,6 +56,9 @@ export function Compare(props: { view: View; first: number; version: number; go:
           ))}
         </p>
       )}
+      {found && view.where && <p class="quiet">Rows that meet the filters before or after.</p>}
+      {found && differing > rows.length && <p class="quiet">The first {count(rows.length)} of {count(differing)} rows that differ.</p>}
+      {found && <Places text={facts?.get("places")} place={facts?.get("place") ?? ""} />}
       {rows.length > 0 && (
         <div class="scrolled" tabIndex={0} role="region" aria-label="rows that differ">
           <table class="facts">
@@ -72,6 +84,26 @@ export function Compare(props: { view: View; first: number; version: number; go:
         </div>
       )}
     </section>
+  );
+}
+
+function Places(props: { text: string | undefined; place: string }) {
+  const rows = (parsed(props.text) ?? []) as [unknown, number, number, number][];
+  if (rows.length === 0) return null;
+  return (
+    <details>
+      <summary>By {props.place}</summary>
+      <div class="scrolled" tabIndex={0} role="region" aria-label={`differences by ${props.place}`}>
+        <table class="facts">
+          <thead><tr><th scope="col" class="number">{props.place}</th><th scope="col" class="number">added</th><th scope="col" class="number">changed</th><th scope="col" class="number">removed</th></tr></thead>
+          <tbody>
+            {rows.map(([place, ...numbers]) => (
+              <tr key={String(place)}><th scope="row" class="number">{String(place)}</th>{numbers.map((each, at) => <td key={at} class="number">{count(each)}</td>)}</tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </details>
   );
 }
 

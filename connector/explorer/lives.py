@@ -1,0 +1,117 @@
+"""The life of a key: its versions, and what was believed of it when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statestore.catalog.reads.history_columns import oldest_first
+from statestore.connector.explorer.cells import shown_rows
+from statestore.connector.explorer.limits import Limits
+from statestore.connector.explorer.pages import batches_of
+from statestore.formats.state_table import Query, StateTable
+
+LIFE_ROWS = 2_000
+FIRST_ROWS = 200
+BELIEFS = 24
+BELIEF_ROWS = 400
+FEW = 50_000  # rows that may have to be looked at, of which all are read at once
+WINDOWS = (512, 64, 8)  # parts of the state time, the newest of which are tried first
+TIMES = ("valid_from", "valid_to", "_commit_version")
+
+
+def life_of(table: StateTable, query: Query, limit: int, limits: Limits) -> pa.Table:
+    """Return the newest ``limit`` (at most LIFE_ROWS) versions of the rows of a key, oldest first: the columns as
+    texts, and ``__from``, ``__to`` (epoch milliseconds) and ``__version`` as numbers; a null of ``__to`` is open.
+
+    The metadata has the number of all as ``total``, empty where only `count_of_life` finds it.
+    """
+    limit = max(1, min(limit, LIFE_ROWS))
+    names = dict.fromkeys((*table.schema(query).names, *TIMES))
+    wanted = Query(mode="history", columns=tuple(names), filters=query.filters, version=query.version)
+    schema = table.schema(wanted)
+    for start in _starts(table, wanted):
+        rows, total = _newest(batches_of(table, replace(wanted, start_time=start)), schema, limit, limits)
+        known = rows["valid_from"].cast(pa.int64())
+        # Rows that ended before the start are missing, so those that began before it may be others than the newest.
+        if len(rows) and pc.sum(pc.greater_equal(known, pa.scalar(start))).as_py() == len(rows) == limit:
+            return _shown_life(rows, "")
+    rows, total = _newest(batches_of(table, wanted), schema, limit, limits)
+    return _shown_life(rows, str(total))
+
+
+def count_of_life(table: StateTable, query: Query, limits: Limits) -> int:
+    """Return the number of versions of a key."""
+    wanted = Query(mode="history", columns=TIMES[:1], filters=query.filters, version=query.version)
+    return sum(batch.num_rows for batch in limits.watched(batches_of(table, wanted)))
+
+
+def beliefs_of(table: StateTable, query: Query, limits: Limits) -> pa.Table:
+    """Return what the newest BELIEFS commits that wrote the key said about it, each as of its own version.
+
+    A row is an interval of state time in the belief of ``__belief``, a version: ``__from`` and ``__to`` in epoch
+    milliseconds, and the columns as texts. Of each belief the newest BELIEF_ROWS // BELIEFS intervals are returned. The
+    metadata lists the versions as ``beliefs``, also one that has no interval, and the number of commits that wrote the
+    intervals which are now known as ``commits``.
+    """
+    now = life_of(table, query, LIFE_ROWS, limits)
+    writers = sorted({int(each) for each in now["__version"].to_pylist() if each is not None})
+    first, last = table.kept_versions()
+    chosen = [each for each in writers if first <= each <= last][-BELIEFS:]
+    parts = []
+    for version in chosen:
+        limits.check()
+        rows = life_of(table, replace(query, version=version), BELIEF_ROWS // BELIEFS, limits)
+        belief = pa.array(np.full(rows.num_rows, float(version)))
+        parts.append(rows.replace_schema_metadata(None).append_column("__belief", belief))
+    empty = now.replace_schema_metadata(None).slice(0, 0).append_column("__belief", pa.array([], pa.float64()))
+    facts = {"beliefs": ",".join(map(str, chosen)), "commits": str(len(writers))}
+    return pa.concat_tables([empty, *parts], promote_options="default").replace_schema_metadata(facts)
+
+
+def _starts(table: StateTable, query: Query) -> Iterator[int]:
+    """Yield moments from which on to look for the newest versions first, where a key may have many of them."""
+    bounds = [split.rows for split in table.splits(query)]
+    if None in bounds or sum(filter(None, bounds)) <= FEW:
+        return
+    versions = table.versions()
+    times = versions["stream_time"].drop_null().cast(pa.int64())
+    if len(times) < 2:
+        return
+    first, last = pc.min_max(times).as_py().values()
+    yield from (last - (last - first) // part for part in WINDOWS)
+
+
+def _newest(batches: Iterator[pa.RecordBatch], schema: pa.Schema, limit: int, limits: Limits) -> tuple[pa.Table, int]:
+    rows: list[pa.RecordBatch] = []
+    total = kept = 0
+    for batch in limits.watched(batches):
+        rows.append(batch)
+        total += batch.num_rows
+        kept += batch.num_rows
+        if kept > 8 * LIFE_ROWS:
+            rows = oldest_first(pa.Table.from_batches(rows)).slice(kept - limit).to_batches()
+            kept = limit
+    found = oldest_first(pa.Table.from_batches(rows, schema))
+    return found.slice(max(0, found.num_rows - limit)), total
+
+
+def _shown_life(rows: pa.Table, total: str) -> pa.Table:
+    shown = shown_rows(rows)
+    for name, column in (
+        ("__from", milliseconds(rows["valid_from"])),
+        ("__to", milliseconds(rows["valid_to"])),
+        ("__version", rows["_commit_version"].cast(pa.float64())),
+    ):
+        shown = shown.append_column(name, column)
+    return shown.replace_schema_metadata({"total": total})
+
+
+def milliseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return times as numbers of epoch milliseconds."""
+    microseconds = column.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+    return pc.divide(microseconds.cast(pa.float64(), safe=False), 1000.0)

@@ -1,0 +1,150 @@
+// The life of a key: its versions over state time and over commits, and each change with the commit that made it.
+
+import "./life.css";
+
+import { useEffect, useState } from "preact/hooks";
+import { askJson, askRows } from "../asking";
+import { Cell } from "../grid";
+import type { TableFacts } from "../overview";
+import { count, moment } from "../texts";
+import type { View } from "../view";
+import { Commits } from "./commits";
+import { Lanes } from "./lanes";
+import { type Life, type Line, lifeOf, shownColumns } from "./lives";
+import { Plane } from "./plane";
+
+const MOST = 2_000;
+
+interface Props {
+  view: View;
+  table: TableFacts;
+  tables: TableFacts[];
+  keys: string[];
+  go: (change: Partial<View>) => void;
+}
+
+export function KeyLife(props: Props) {
+  const { view, go } = props;
+  const [text, setText] = useState(view.key);
+  const [life, setLife] = useState<Life | null>(null);
+  const [total, setTotal] = useState<number | null>(null);
+  const [error, setError] = useState("");
+  const [isAsked, setAsked] = useState(false);
+  const [limit, setLimit] = useState("");
+  const asked = { place: view.place, table: view.table, key: view.key, where: view.key ? "" : view.at };
+  const question = JSON.stringify(asked);
+  useEffect(() => setLimit(""), [question]);
+  useEffect(() => {
+    setText(view.key);
+    setLife(null);
+    setTotal(null);
+    setError("");
+    if (!view.key && !view.at) return;
+    const stop = new AbortController();
+    setAsked(true);
+    askRows("life", { ...asked, limit }, stop.signal).then(
+      (found) => {
+        const next = lifeOf(found, props.keys);
+        setAsked(false);
+        setLife(next);
+        setTotal(next.total);
+        if (next.total === null) askJson<{ rows: number }>("life_count", asked, stop.signal).then((all) => setTotal(all.rows), () => undefined);
+      },
+      (reason: Error) => { if (!stop.signal.aborted) { setAsked(false); setError(reason.message); } },
+    );
+    return () => stop.abort();
+  }, [question, limit]);
+  return (
+    <section class="life" aria-label="life of a key">
+      <form class="finder" onSubmit={(event) => { event.preventDefault(); go({ key: text, at: "" }); }}>
+        <label><span>Key</span>
+          <input value={text} placeholder={exampleOf(props.keys)} onInput={(event) => setText(event.currentTarget.value)} />
+        </label>
+        <button>Show its life</button>
+      </form>
+      {error && <p class="error" role="alert">{error}</p>}
+      {isAsked && <p class="quiet" role="status">Reading…</p>}
+      {life && life.lines.length === 0 && <p role="status">This key never had a value in what is kept.</p>}
+      {life && life.lines.length > 0 && (
+        <>
+          <Lanes life={life} table={props.table} tables={props.tables} keys={props.keys} view={view} />
+          <Plane view={view} life={life} keys={props.keys} go={go} />
+          <Versions life={life} total={total} keys={props.keys} view={view} go={go} more={() => setLimit(String(MOST))} />
+        </>
+      )}
+      {!life && !isAsked && !error && <p class="quiet">Type a key, or open one from the rows of the state.</p>}
+    </section>
+  );
+}
+
+function exampleOf(keys: string[]): string {
+  const [first] = keys;
+  return keys.length > 1 ? `values of ${keys.join(", ")}, or the first of them; a text with * for its beginning`
+    : `a value of ${first ?? "the key"}; a text with * for its beginning`;
+}
+
+interface Shown {
+  life: Life;
+  total: number | null;
+  view: View;
+  keys: string[];
+  go: (change: Partial<View>) => void;
+  more: () => void;
+}
+
+function Versions(props: Shown) {
+  const { life, total } = props;
+  const shown = shownColumns(life);
+  const previous = new Map<string, Line>();
+  const lines = life.lines.map((line) => {
+    const before = previous.get(line.name);
+    previous.set(line.name, line);
+    return { line, before };
+  });
+  const commits = [...new Set(life.lines.map((line) => line.version).filter((each) => each !== null))] as number[];
+  const isCut = total === null || total > life.lines.length;
+  return (
+    <>
+      <p class="quiet" role="status">
+        {total === null ? "Counting the versions…" : `${count(total)} ${total === 1 ? "version" : "versions"}`}
+        {isCut && `; the newest ${count(life.lines.length)} are shown`} in {count(commits.length)}{" "}
+        {commits.length === 1 ? "commit" : "commits"}{" "}
+        {isCut && life.lines.length < MOST && <button onClick={props.more}>Show up to {count(MOST)}</button>}
+      </p>
+      <div class="scrolled" tabIndex={0} role="region" aria-label="versions of the key">
+        <table class="facts">
+          <thead>
+            <tr>
+              <th scope="col">Valid from</th><th scope="col">Until</th>
+              {shown.map(({ column }) => <th key={column.name} scope="col" class={column.isNumber ? "number" : ""}>{column.name}</th>)}
+              <th scope="col" class="number">Version</th>
+            </tr>
+          </thead>
+          <tbody>
+            {lines.slice().reverse().map(({ line, before }, number) => (
+              <tr key={number}>
+                <td>{moment(line.from) || "before what is kept"}</td>
+                <td>{moment(line.to) || "still valid"}</td>
+                {shown.map(({ column, at }) => {
+                  // Rows of a bag are in the state side by side; only what took another's place is a change.
+                  const isChanged = before && before.to !== null && line.from !== null && before.to <= line.from && before.cells[at] !== line.cells[at];
+                  const kind = `${column.isNumber ? "number" : ""} ${isChanged ? "changed" : ""}`.trim();
+                  return <Cell key={column.name} text={line.cells[at]} kind={kind} />;
+                })}
+                <td class="number">
+                  {line.version === null ? "" : (
+                    <button class="link" title="show the state as of this commit"
+                      onClick={() => props.go({ tab: "state", version: String(line.version), as_of: "" })}>
+                      {count(line.version)}
+                    </button>
+                  )}
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+      <Commits versions={commits.slice(-50)} view={props.view} />
+    </>
+  );
+}

@@ -1,0 +1,120 @@
+"""Differences that are restricted to a filter, seen at two state times, and counted by partition."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from starlette.testclient import TestClient
+
+import statestore
+from statestore.connector.explorer import differences
+from statestore.connector.explorer.app import application
+from statestore.connector.explorer.places import Places
+from statestore.connector.explorer.spools import Spools
+
+START = 1_714_550_000_000
+CHECKPOINTS = Path(__file__).parents[2] / "data" / "spark" / "checkpoints.tar.xz"
+NAME = "spark4.3.0-agg__rkcl"
+KEYS = 60
+
+
+def price(key: int, commit: int) -> float | None:
+    """The price of a key after a commit; None where it has no row."""
+    return None if (key + commit) % 5 == 0 or key % 7 > commit + 3 else float(key % 4 + commit * (key % 2))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("differences")
+    with statestore.connect(found / "own").create_store(
+        "prices", key={"item": "string"}, value={"price": "double"}
+    ) as store:
+        for commit in range(3):
+            for key in range(KEYS):
+                value, moment = price(key, commit), START + commit * 1000
+                if value is None:
+                    store.delete(f"i{key:02d}", timestamp=moment)
+                else:
+                    store.put(f"i{key:02d}", value, timestamp=moment)
+            store.commit()
+    with tarfile.open(CHECKPOINTS) as archive:
+        archive.extractall(found, [each for each in archive if NAME in each.name], filter="data")
+    return found
+
+
+@pytest.fixture
+def client(folder: Path, tmp_path: Path) -> Iterator[TestClient]:
+    places = Places([str(folder / "own"), str(folder / "checkpoints" / NAME)], {})
+    with TestClient(application(places, Spools(tmp_path))) as found:
+        yield found
+
+
+def asked(client: TestClient, table: str = "prices", place: int = 0, **given: Any) -> pa.Table:
+    response = client.get("/api/diff", params={"table": table, "place": place, **given})
+    assert response.status_code == 200, response.text
+    return pa.ipc.open_stream(response.content).read_all()
+
+
+def expected(old: int, new: int, passes: Any) -> dict[str, str]:
+    """Return the kind of change of each key whose value before or after passes."""
+    found = {}
+    for key in range(KEYS):
+        before, after = price(key, old), price(key, new)
+        if before == after or not any(each is not None and passes(key, each) for each in (before, after)):
+            continue
+        found[f"i{key:02d}"] = "added" if before is None else "removed" if after is None else "changed"
+    return found
+
+
+def changes(rows: pa.Table) -> dict[str, str]:
+    return dict(zip(rows["item"].to_pylist(), rows["_change"].to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("where", "passes"),
+    [
+        ([], lambda key, value: True),
+        ([["price", ">", "2"]], lambda key, value: value > 2),
+        ([["price", "=", "1"]], lambda key, value: value == 1),
+        ([["item", "starts_with", "i3"], ["price", ">=", "1"]], lambda key, value: 30 <= key < 40 and value >= 1),
+        ([["price", "is_not_null"]], lambda key, value: True),
+        ([["price", "is_null"]], lambda key, value: False),
+    ],
+)
+def test_a_filter_holds_for_the_row_before_or_after(client: TestClient, where: Any, passes: Any) -> None:
+    found = asked(client, from_version=1, to_version=3, where=json.dumps(where))
+    wanted = expected(0, 2, passes)
+    assert changes(found) == wanted
+    facts = {kind: int(found.schema.metadata[kind.encode()]) for kind in ("added", "changed", "removed")}
+    assert facts == {kind: Counter(wanted.values())[kind] for kind in facts}
+    assert b"places" not in found.schema.metadata
+
+
+def test_both_points_have_state_times(client: TestClient) -> None:
+    times = {"from_as_of": "2024-05-01T07:53:20.500Z", "to_as_of": "2024-05-01T07:53:21.500Z"}
+    found = asked(client, from_version=3, to_version=3, **times)
+    assert changes(found) == expected(0, 1, lambda key, value: True)
+
+
+def test_what_is_beyond_the_limit_is_counted(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(differences, "DIFF_ROWS", 4)
+    found = asked(client, from_version=1, to_version=3)
+    counts = sum(int(found.schema.metadata[kind]) for kind in (b"added", b"changed", b"removed"))
+    assert found.num_rows == 4 and counts == len(expected(0, 2, lambda key, value: True))
+
+
+def test_partitions_are_counted(client: TestClient, folder: Path) -> None:
+    found = asked(client, "state", 1, from_version=1, to_version=5)
+    whole = statestore.inspect(folder / "checkpoints" / NAME).table("state").diff(1, 5).read_all().to_pylist()
+    counted = Counter(((row["_new"] or row["_old"])["partition_id"], row["_change"]) for row in whole)
+    assert found.schema.metadata[b"place"] == b"partition_id"
+    for place, *numbers in json.loads(found.schema.metadata[b"places"]):
+        assert numbers == [counted.pop((place, kind), 0) for kind in ("added", "changed", "removed")]
+    assert whole and not counted

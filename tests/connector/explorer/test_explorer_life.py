@@ -1,0 +1,162 @@
+"""Lives of keys and beliefs are those of a plain model and of the engine's truth, however the key is typed."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from starlette.testclient import TestClient
+
+import statestore
+from statestore.connector.explorer import lives
+from statestore.connector.explorer.app import application
+from statestore.connector.explorer.places import Places
+from statestore.connector.explorer.spools import Spools
+
+START = 1_714_550_000_000
+CHECKPOINTS = Path(__file__).parents[2] / "data" / "spark" / "checkpoints.tar.xz"
+# Commits of one key, as (second of state time, price or None for a delete).
+WRITES = [[(0, 1.0)], [(100, 2.0)], [(50, 1.5)], [(20, None)], [(200, 3.0), (10, 7.0)], [(100, 2.5)], [(70, 9.0)]]
+JOIN, TIMERS = "spark4.3.0-join__rkcl", "spark4.3.0-twsttl__rkcl"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("lives")
+    with statestore.connect(found / "own").create_store(
+        "prices", key={"item": "string", "shop": "int"}, value={"price": "double"}
+    ) as store:
+        for number, commit in enumerate(WRITES):
+            for second, price in commit:
+                moment = START + second * 1000
+                if price is None:
+                    store.delete(("curry", 1), timestamp=moment)
+                else:
+                    store.put(("curry", 1), price, timestamp=moment)
+            store.put(("curry", 2), float(number), timestamp=START + number * 1000)
+            store.put(("rice, brown", 1), float(number), timestamp=START + number * 1000)
+            store.commit()
+    with tarfile.open(CHECKPOINTS) as archive:
+        kept = [each for each in archive if JOIN in each.name or TIMERS in each.name]
+        archive.extractall(found, kept, filter="data")
+    return found
+
+
+@pytest.fixture
+def client(folder: Path, tmp_path: Path) -> Iterator[TestClient]:
+    places = [str(folder / "own"), *(str(folder / "checkpoints" / name) for name in (JOIN, TIMERS))]
+    with TestClient(application(Places(places, {}), Spools(tmp_path))) as found:
+        yield found
+
+
+def asked(client: TestClient, question: str, table: str = "prices", place: int = 0, **given: Any) -> pa.Table:
+    response = client.get(f"/api/{question}", params={"table": table, "place": place, **given})
+    assert response.status_code == 200, response.text
+    return pa.ipc.open_stream(response.content).read_all()
+
+
+def believed(commits: list[list[tuple[int, float | None]]]) -> list[tuple[int, int | None, float]]:
+    """Return the intervals of a key after some commits: a value is valid until the next one in state time."""
+    newest: dict[int, float | None] = {}
+    for commit in commits:
+        newest.update(commit)
+    order = sorted(newest)
+    ends: list[int | None] = [*order[1:], None]
+    return [(at, end, price) for at, end in zip(order, ends, strict=True) if (price := newest[at]) is not None]
+
+
+def intervals(rows: pa.Table) -> list[tuple[int, int | None, float]]:
+    columns = (rows["__from"].to_pylist(), rows["__to"].to_pylist(), rows["price"].to_pylist())
+    return [
+        (round((begin - START) / 1000), None if end is None else round((end - START) / 1000), float(price))
+        for begin, end, price in zip(*columns, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("typed", "keys"),
+    [
+        ("curry, 1", {("curry", "1")}),
+        ("curry", {("curry", "1"), ("curry", "2")}),
+        ('["curry", 2]', {("curry", "2")}),
+        ('{"item": "curry"}', {("curry", "1"), ("curry", "2")}),
+        ('{"item": "curry", "shop": 1}', {("curry", "1")}),
+        ("cur*", {("curry", "1"), ("curry", "2")}),
+        ('"rice, brown", 1', {("rice, brown", "1")}),
+        ("rice*, 1", {("rice, brown", "1")}),
+        ("curry, 3", set()),
+    ],
+)
+def test_keys_and_their_beginnings_are_typed(client: TestClient, typed: str, keys: set[tuple[str, str]]) -> None:
+    found = asked(client, "life", key=typed)
+    assert set(zip(found["item"].to_pylist(), found["shop"].to_pylist(), strict=True)) == keys
+
+
+@pytest.mark.parametrize(("typed", "said"), [("curry, x", "'shop'"), ("curry, 1, 2", "3 parts"), ("[]", "0 parts")])
+def test_a_key_that_is_none_is_refused(client: TestClient, typed: str, said: str) -> None:
+    response = client.get("/api/life", params={"table": "prices", "key": typed})
+    assert response.status_code == 400 and said in response.json()["error"]
+
+
+def test_a_life_is_that_of_the_model(client: TestClient) -> None:
+    found = asked(client, "life", key="curry, 1")
+    assert intervals(found) == believed(WRITES)
+    assert found.schema.metadata[b"total"] == str(len(believed(WRITES))).encode()
+    count = client.get("/api/life_count", params={"table": "prices", "key": "curry, 1"}).json()
+    assert count == {"rows": len(believed(WRITES))}
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 100])
+def test_the_newest_versions_come_first_and_alone(
+    client: TestClient, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lives, "FEW", 0)  # so that the newest moments are tried first
+    for typed in ("curry, 1", "curry", "*"):
+        monkeypatch.setattr(lives, "WINDOWS", ())
+        whole = asked(client, "life", key=typed, limit=100).to_pylist()
+        monkeypatch.setattr(lives, "WINDOWS", (512, 64, 8, 2))
+        found = asked(client, "life", key=typed, limit=limit).to_pylist()
+        assert [each["valid_from"] for each in found] == [each["valid_from"] for each in whole[-limit:]]
+
+
+def test_beliefs_are_those_of_the_model(client: TestClient) -> None:
+    found = asked(client, "beliefs", key="curry, 1")
+    versions = [int(each) for each in found.schema.metadata[b"beliefs"].decode().split(",")]
+    # A commit whose every row was replaced since is not known from what is known now.
+    assert versions == [1, 3, 5, 6, 7]
+    for version in versions:
+        rows = found.filter(pa.compute.equal(found["__belief"], float(version)))
+        assert intervals(rows) == believed(WRITES[:version]), version
+
+
+def test_the_sides_of_a_join_have_one_key(client: TestClient) -> None:
+    where = json.dumps([["key", "=", {"field0": "key-00-", "field1": 0}]])
+    for side in ("left", "right"):
+        typed = asked(client, "life", side, 1, key="key-00-*")
+        assert typed.num_rows and typed.to_pylist() == asked(client, "life", side, 1, where=where).to_pylist()
+        assert set(typed["key"].to_pylist()) == {'{"field0": "key-00-", "field1": 0}'}
+
+
+def test_timers_of_a_key_have_their_times(client: TestClient) -> None:
+    found = asked(client, "life", "timers", 2, key="[null, 12]")
+    truth = statestore.inspect(Path(client.get("/api/overview").json()[2]["path"])).table("timers")
+    expected = truth.history(key={"key": {"k": None, "id": 12}}).read_all()
+    assert sorted(map(int, found["expiration_timestamp_ms"].to_pylist())) == sorted(
+        expected["expiration_timestamp_ms"].to_pylist()
+    )
+
+
+def test_commits_have_watermarks_and_offsets(client: TestClient, folder: Path) -> None:
+    found = asked(client, "versions", "left", 1, only="2,3")
+    logs = [(folder / "checkpoints" / JOIN / "offsets" / batch).read_text().split("\n") for batch in ("2", "3")]
+    assert found["offsets"].to_pylist() == ["\n".join(lines[2:]) for lines in logs]
+    marks = [json.loads(lines[1])["batchWatermarkMs"] for lines in logs]
+    times = found["stream_time"].cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
+    assert times.to_pylist() == marks
+    own = asked(client, "versions", only="1,2")
+    assert own["offsets"].to_pylist() == [None, None]

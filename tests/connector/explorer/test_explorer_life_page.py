@@ -1,0 +1,106 @@
+"""The life of a key and the comparison in a real browser: lanes, beliefs, timers, the other side of a join, filters."""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+from support.explorer.browsers import SIZES, opened, violations
+
+import statestore
+from statestore.connector.explorer.serve import Explorer
+
+pytestmark = pytest.mark.slow
+CHECKPOINTS = Path(__file__).parents[2] / "data" / "spark" / "checkpoints.tar.xz"
+NAMES = ("spark4.3.0-join__rkcl", "spark4.3.0-twsttl__rkcl")
+START = 1_714_550_000_000
+
+
+@pytest.fixture(scope="module")
+def explorer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Explorer]:
+    folder = tmp_path_factory.mktemp("life")
+    key: dict[str, Any] = {"item": "string", "shop": "int"}
+    with statestore.connect(folder / "own").create_store("prices", key=key, value={"price": "double"}) as store:
+        for number, second in enumerate((0, 100, 50, 200)):
+            store.put(("curry", 1), float(number), timestamp=START + second * 1000)
+            store.put(("curry", 2), 5.0 if number < 2 else 6.0, timestamp=START + number * 1000)
+            store.commit()
+    with tarfile.open(CHECKPOINTS) as archive:
+        kept = [each for each in archive if any(name in each.name for name in NAMES)]
+        archive.extractall(folder, kept, filter="data")
+    made = statestore.explore(folder / "own", *(folder / "checkpoints" / name for name in NAMES))
+    yield made
+    made.stop()
+
+
+@pytest.fixture(params=SIZES, ids=lambda size: f"{size[0]}-{size[1]}")
+def page(request: pytest.FixtureRequest, browser: Any, explorer: Explorer) -> Iterator[Page]:
+    with opened(browser, explorer.url, *request.param) as found:
+        found.locator("button.link").first.wait_for()
+        yield found
+
+
+def show(page: Page, explorer: Explorer, view: str) -> None:
+    page.goto(f"{explorer.url}&{view}")
+
+
+def test_a_piece_of_what_was_believed_leads_to_that_state(page: Page, explorer: Explorer, explorer_web: Path) -> None:
+    show(page, explorer, "table=prices&tab=life&key=curry")
+    expect(page.locator(".lane-names span")).to_have_text(["curry, 1", "curry, 2"])
+    # By the keyboard alone: open what was believed, go to version 2, and there to its second piece.
+    page.locator(".believed summary").focus()
+    page.keyboard.press("Enter")
+    plane = page.get_by_role("application")
+    expect(page.locator("#piece")).to_contain_text("As of version 4, curry, 1")
+    plane.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("End")
+    expect(page.locator("#piece")).to_contain_text("As of version 2, curry, 1: 2024-05-01 07:55:00 UTC to now")
+    expect(page.locator("#piece strong")).to_have_text("price 1.0")
+    assert violations(page, explorer_web) == []
+    page.keyboard.press("Enter")
+    row = page.locator("table.rows tbody tr:not(.space)")
+    expect(row).to_have_count(1)
+    expect(row).to_contain_text("1.0")
+    expect(page.get_by_role("slider")).to_have_attribute("aria-valuenow", "2")
+    page.go_back()
+    expect(page.locator(".lane-names span").first).to_have_text("curry, 1")
+
+
+def test_both_sides_of_a_join_and_its_commits(page: Page, explorer: Explorer, explorer_web: Path) -> None:
+    show(page, explorer, "place=1&table=left&tab=life&key=key-00-*")
+    expect(page.locator(".lane-names span")).to_have_text(['left: {"field0": "key-00-", "field1": 0}', "right"])
+    commits = page.get_by_role("region", name="commits")
+    expect(commits).to_contain_text('{"logOffset":3}')
+    expect(commits).to_contain_text("watermark")
+    assert violations(page, explorer_web) == []
+
+
+def test_pending_timers_have_their_times(page: Page, explorer: Explorer) -> None:
+    show(page, explorer, "place=2&table=val&tab=life&key=%5Bnull%2C12%5D")
+    expect(page.locator(".lane-names span")).to_have_count(7)
+    expect(page.locator(".pending li")).to_have_count(4)
+    expect(page.locator(".pending li").first).to_contain_text("timers: pending, due 2026-11-20 16:38:50.118 UTC")
+
+
+def test_a_comparison_is_restricted_and_counted(page: Page, explorer: Explorer, explorer_web: Path) -> None:
+    show(page, explorer, "table=prices&tab=compare&from=1")
+    expect(page.locator(".sums")).to_have_text("+ 0 addedΔ 2 changed\u2212 0 removed")
+    page.get_by_role("button", name="Add a filter").click()
+    page.get_by_label("column").select_option("shop")
+    page.get_by_label("value").fill("2")
+    page.get_by_label("value").press("Enter")
+    expect(page.locator(".sums")).to_have_text("+ 0 addedΔ 1 changed\u2212 0 removed")
+    page.get_by_label("at state time").fill("2024-05-01T07:53:25Z")
+    page.get_by_role("button", name="Compare", exact=True).last.click()
+    expect(page.locator(".sums")).to_contain_text("1 changed")
+    assert "from_as_of=2024-05-01" in page.url
+    show(page, explorer, "place=1&table=left&tab=compare&from=2")
+    page.get_by_text("By partition_id").click()
+    expect(page.get_by_role("region", name="differences by partition_id").locator("tbody tr")).to_have_count(2)
+    assert violations(page, explorer_web) == []
