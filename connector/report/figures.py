@@ -40,7 +40,7 @@ class StoreFigures:
 
     name: str
     rows: int | None  # that are valid now; None if the newest version cannot be read
-    versions: int  # of rows, in the history that is kept
+    versions: int | None  # of rows, in the history that is kept; None where no history can be read
     commits: frozenset[tuple[int, int]]  # (version, time) of each that may have changed an answer
     growth: list[dict[str, Any]]  # version, time, keys, bytes
     churn: list[dict[str, Any]]  # first, last, time, change, count
@@ -93,6 +93,15 @@ def figures_of(warehouse: Warehouse, name: str, chosen: Chosen = (), done: Done 
         first,
         now,
     )
+
+
+def figures_now(warehouse: Warehouse, name: str) -> StoreFigures:
+    """Return what the newest version alone shows of a table whose versions have no known times."""
+    table = warehouse.open(name)
+    rows = table.count(Query())
+    if rows is None:
+        rows = sum(batch.num_rows for batch in read_rows(table, Query(columns=tuple(table.schema(Query()).names[:1]))))
+    return StoreFigures(name, rows, None, frozenset(), [], [], [], _biggest(table), [], {}, [], 0, 0)
 
 
 # Over versions
