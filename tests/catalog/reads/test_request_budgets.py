@@ -177,7 +177,7 @@ def test_the_change_feed(opened: tuple[NaturalVersionedStore, Record]) -> None:
 
 
 def test_a_commit(location: Location, kind: str) -> None:
-    """100,000 rows with deletes. The first commit of a handle also reads the open rows, so the second has the budget."""
+    """100,000 rows with deletes. The first commit of a handle also reads open rows; the second has the budget."""
     with Catalog(location).open_store("prices", auto_compact=False) as store:
         store.put_all(with_deletes(rows(2_000, 100_000)))
         store.commit()
