@@ -49,7 +49,7 @@ def shared_jvm(folder: Path, environment: Mapping[str, str]) -> Iterator[SharedJ
 
     options: Any = {"cwd": folder, "stderr": subprocess.DEVNULL}
     with mock.patch.dict(os.environ, environment):
-        gateway = launch_gateway(popen_kwargs=options)
+        gateway: Any = launch_gateway(popen_kwargs=options)  # type: ignore[no-untyped-call]
     try:
         yield SharedJvm(folder, gateway)
     finally:
