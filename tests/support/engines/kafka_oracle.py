@@ -18,7 +18,7 @@ class Oracle:
     """A running program. Each history is answered by stores or a topology of its own."""
 
     def __init__(self, class_path: str) -> None:
-        # Java takes its folder of temporary files from no variable, and stores on a disk wait for it at each close.
+        # Java takes its folder of temporary files from no variable; its stores lie in memory with those of other tests.
         command = ["java", *OPTIONS, f"-Djava.io.tmpdir={tempfile.gettempdir()}", "-cp", class_path, "Oracle"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
