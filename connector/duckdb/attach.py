@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, SupportsIndex
 
 import duckdb
@@ -88,15 +89,17 @@ def create_schemas(connection: duckdb.DuckDBPyConnection, warehouse: Warehouse) 
             connection.execute(f"CREATE VIEW {quoted(schema)}.{quoted(shown)} AS FROM main.{quoted(name)}")
 
 
-def connect(allow_external_access: bool = True) -> duckdb.DuckDBPyConnection:
+def connect(
+    allow_external_access: bool = True, config: Mapping[str, str | bool] = MappingProxyType({})
+) -> duckdb.DuckDBPyConnection:
     """An in-memory connection in UTC, on request without access to files, extensions and Python variables."""
-    # Without the last two, DuckDB would look for an extension's file and download it when one of its functions is
-    # called.
-    names = ("enable_external_access", "autoinstall_known_extensions", "autoload_known_extensions")
-    connection = duckdb.connect(config={} if allow_external_access else dict.fromkeys(names, False))
+    # With these, DuckDB would look for an extension's file and download it when one of its functions is called.
+    names = ("autoinstall_known_extensions", "autoload_known_extensions")
+    connection = duckdb.connect(config={**config, **({} if allow_external_access else dict.fromkeys(names, False))})
     connection.execute("SET TimeZone = 'UTC'")
     if not allow_external_access:
-        connection.execute("SET python_enable_replacements = false")
+        # Not in the configuration: an instance that starts without access may still write a file called :memory:.
+        connection.execute("SET enable_external_access = false; SET python_enable_replacements = false")
     return connection
 
 

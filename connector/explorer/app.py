@@ -20,9 +20,11 @@ from statestore.catalog.reads.difference import Point
 from statestore.connector.explorer.cells import shown_rows
 from statestore.connector.explorer.limits import Limits, NobodyWaits
 from statestore.connector.explorer.pages import MAX_ROWS, count_of, page_of
-from statestore.connector.explorer.places import Places
+from statestore.connector.explorer.places import MOVED, Places
 from statestore.connector.explorer.questions import number_of, query_of, sorting_of
 from statestore.connector.explorer.spools import Spools
+from statestore.connector.explorer.sql.answers import Answers
+from statestore.connector.explorer.sql.routes import sql_routes
 from statestore.connector.explorer.tables import commits_of, difference_of, life_of, versions_of
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError
@@ -32,8 +34,6 @@ from statestore.formats.values.times import parse_time
 ARROW = "application/vnd.apache.arrow.stream"
 STATIC = {"licenses.txt": "text/plain", "app.js": "text/javascript", "app.css": "text/css", "icon.svg": "image/svg+xml"}
 MAX_COMMITS = 200
-MOVED = (ErrorCode.FILES_REPLACED, ErrorCode.STORE_REPLACED)
-"""Errors of a pinned table whose files are gone, because it was compacted, expired or dropped since."""
 Found = TypeVar("Found")
 Given = Mapping[str, str]
 Work = Callable[[StateTable, Given, Limits], Any]
@@ -86,6 +86,7 @@ def application(places: Places, spools: Spools) -> Starlette:
         *(Route(f"/static/{name}", _static(name, kind)) for name, kind in STATIC.items()),
         Route("/api/overview", overview),
         *(Route(f"/api/{work.__name__}", of_table(work)) for work in (rows, count, versions, life, diff)),
+        *sql_routes(places, Answers(spools.folder), _answered),
     ]
     return Starlette(routes=routes)
 

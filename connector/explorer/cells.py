@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.connector.terminal.nanoseconds import python_column
+from statestore.connector.terminal.nanoseconds import python_values
 from statestore.connector.terminal.output import plain
 from statestore.formats.values.types import shown_field
 
@@ -36,7 +36,7 @@ def shown_as(field: pa.Field) -> pa.Field:
 
 def _texts(column: pa.Array | pa.ChunkedArray) -> Sequence[str | None]:
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    return [None if value is None else cell_text(value) for value in python_column(whole).to_pylist()]
+    return [None if value is None else cell_text(value) for value in python_values(whole)]
 
 
 def cell_text(value: Any) -> str:

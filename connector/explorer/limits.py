@@ -38,6 +38,10 @@ class Limits:
                 "ask it with statestore scan or statestore sql, which have no limit",
             )
 
+    def are_passed(self) -> bool:
+        """Return whether `check` would raise an error."""
+        return self.gone.is_set() or time.monotonic() - self.begun > self.seconds
+
     def watched(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the batches as long as the limits hold."""
         self.check()

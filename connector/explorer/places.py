@@ -13,6 +13,9 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, StateStoreError
 from statestore.formats.state_table import Query, StateTable
 
+MOVED = (ErrorCode.FILES_REPLACED, ErrorCode.STORE_REPLACED)
+"""Errors of a pinned table whose files are gone, because it was compacted, expired or dropped since."""
+
 
 @dataclass
 class Places:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 HEIGHT = 720
+MAX_ADDRESS = 1 << 18  # bytes of a request; statements are part of addresses, and a sign takes up to nine bytes
 
 
 class Explorer:
@@ -100,7 +101,15 @@ def explorer(paths: Sequence[str], options: Mapping[str, str], port: int) -> Exp
     token = secrets.token_urlsafe(24)
     folder = tempfile.TemporaryDirectory(prefix="statestore-explorer-")
     guarded = Guard(application(Places(paths, options), Spools(Path(folder.name))), token, number)
-    config = uvicorn.Config(guarded, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=1)
+    config = uvicorn.Config(
+        guarded,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=1,
+        http="h11",
+        h11_max_incomplete_event_size=MAX_ADDRESS,
+    )
     return Explorer(uvicorn.Server(config), listening, f"http://{HOST}:{number}/?token={token}", folder)
 
 

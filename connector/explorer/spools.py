@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from statestore.connector.explorer.limits import Limits
 from statestore.connector.explorer.questions import Sorting
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import UnsupportedError
+from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.comparable_values import comparable
@@ -73,12 +73,28 @@ class Spool:
         parts = []
         for number in range(reader.num_record_batches):
             limits.check()
-            parts.append(comparable(reader.get_batch(number).column(at)))
-        column = pa.chunked_array(parts) if parts else pa.chunked_array([], reader.schema.field(at).type)
+            parts.append(_ordered(reader.get_batch(number).column(at)))
+        kind = reader.schema.field(at).type
+        column = pa.chunked_array(parts) if parts else pa.chunked_array([], kind)
         direction = "descending" if sorting.descending else "ascending"
-        order: Ints = pc.sort_indices(column, sort_keys=[("", direction)]).to_numpy()
+        try:
+            if pa.types.is_nested(kind):  # Arrow would take a struct for a table
+                raise pa.ArrowNotImplementedError(kind)
+            order: Ints = pc.sort_indices(column, sort_keys=[("", direction)]).to_numpy()
+        except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+            raise InvalidInputError(
+                ErrorCode.INVALID_OPTION,
+                f"sort is {sorting.column!r}, whose type {kind} has no order here; sort by another column",
+            ) from error
         self.orders = {sorting: order.astype(np.int64, copy=False)}
         return self.orders[sorting]
+
+
+def _ordered(column: pa.Array) -> pa.Array:
+    """Return the column in a type that Arrow can sort, if there is one. The bits of numbers are not in their order."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    return column if pa.types.is_floating(column.type) else comparable(column)
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import duckdb
 import pyarrow as pa
@@ -10,6 +11,13 @@ import pyarrow as pa
 BATCH_ROWS = 1 << 16
 _FATAL = ("FATAL Error", "INTERNAL Error")
 _FAILED = ("Out of Memory Error", "IO Error")
+
+
+class TakesRows(Protocol):
+    """Takes the rows of an answer as they come."""
+
+    def of(self, relation: duckdb.DuckDBPyRelation) -> pa.Table:
+        """Return those rows of a relation that the caller wants as a table. Raises duckdb.Error."""
 
 
 @dataclass
@@ -30,11 +38,11 @@ class FirstRows:
                     kept.append(batch.slice(0, self.most - self.total))
                 self.total += batch.num_rows
         except (OSError, pa.ArrowException) as error:
-            raise _of_duckdb(str(error)) from error
+            raise error_of_duckdb(str(error)) from error
         return pa.Table.from_batches(kept, schema=reader.schema)
 
 
-def _of_duckdb(said: str) -> duckdb.Error:
+def error_of_duckdb(said: str) -> duckdb.Error:
     """DuckDB's error by its text, because the reader passes it on as one of Arrow."""
     if said.startswith("INTERRUPT Error"):
         return duckdb.InterruptException(said)

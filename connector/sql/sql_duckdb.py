@@ -17,7 +17,8 @@ from statestore.connector.duckdb.attach import connect, create_schemas
 from statestore.connector.duckdb.reading import Reading
 from statestore.connector.duckdb.relation import create_view
 from statestore.connector.identifiers import quoted
-from statestore.connector.sql.first_rows import FirstRows
+from statestore.connector.sql.error_places import place_of
+from statestore.connector.sql.first_rows import FirstRows, TakesRows
 from statestore.connector.sql.shared_duckdb import OwnInstanceNeeded, runs_shared, shared_cursor
 from statestore.connector.sql.sql_statement import (
     DuckDBSQL,
@@ -35,7 +36,13 @@ from statestore.connector.sql.sql_statement import (
 from statestore.connector.sql.sql_tables import check_answerable, find_table, is_qualified
 from statestore.connector.sql.sql_times import Value, queries_of, time_of, with_exact_times
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError, UnsupportedError
+from statestore.formats.errors import (
+    InvalidInputError,
+    NotFoundError,
+    ReadOnlyError,
+    StateStoreError,
+    UnsupportedError,
+)
 from statestore.formats.state_table import Query, StateTable
 
 
@@ -58,6 +65,16 @@ def run_on_duckdb(
         return _Run(warehouse, connection, allow_external_access, first=first).answer(text)
 
 
+def read_on_duckdb(warehouse: Warehouse, connection: duckdb.DuckDBPyConnection, text: str, rows: TakesRows) -> pa.Table:
+    """Run one statement that reads and has rows on a connection of its own, whose configuration is locked and which has
+    no external access. Raises ReadOnlyError READ_ONLY for any other statement."""
+    return _Run(warehouse, connection, external=False, first=rows, only_reads=True).answer(text)
+
+
+_READS = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN, duckdb.StatementType.MULTI)
+_BEFORE_PIVOT = {"PIVOT", "UNPIVOT", "SELECT", "FROM", "WITH", "("}
+"""Types of statements that have rows and change nothing. One with PIVOT is several statements for DuckDB, also where it
+is CREATE TABLE or COPY, so its first word decides."""
 _BEFORE_READING = (
     duckdb.ParserException,
     duckdb.CatalogException,
@@ -79,13 +96,15 @@ class _Run:
         connection: duckdb.DuckDBPyConnection,
         external: bool,
         shared: bool = False,
-        first: FirstRows | None = None,
+        first: TakesRows | None = None,
+        only_reads: bool = False,
     ) -> None:
         self.warehouse = warehouse
         self.connection = connection
         self.external = external
         self.shared = shared
         self.first = first
+        self.only_reads = only_reads
         self.readings: list[Reading] = []
         self.text = ""
 
@@ -126,8 +145,10 @@ class _Run:
             try:
                 self.connection.extract_statements(text)
                 return None, True
-            except duckdb.Error:
-                pass
+            except duckdb.Error as refused:
+                if not error.message.startswith("line "):  # sqlglot does not say where a text or comment begins
+                    said = str(refused).partition("\nLINE ")[0].strip()
+                    error = located(InvalidInputError(ErrorCode.INVALID_SQL, said), place_of(str(refused), text))
             try:
                 return parse(text, SparkSQL), False
             except InvalidInputError:
@@ -181,6 +202,8 @@ class _Run:
                     raise OwnInstanceNeeded
             elif len(statements) != 1:
                 raise InvalidInputError(ErrorCode.INVALID_SQL, "expected one SQL statement; pass several one by one")
+            elif self.only_reads:
+                self._check_reads(statements[0].type)
             elif not self.external:
                 self.connection.execute("SET lock_configuration = true")
             relation = self.connection.sql(text)
@@ -190,9 +213,18 @@ class _Run:
         except duckdb.Error as error:
             if self.shared and isinstance(error, _BEFORE_READING):
                 raise OwnInstanceNeeded from None
-            raise self._translated(error, references) from error
+            raise self._translated(error, references, text) from error
 
-    def _translated(self, error: duckdb.Error, references: Sequence[TableReference]) -> Exception:
+    def _check_reads(self, kind: duckdb.StatementType) -> None:
+        begin = words(self.text, DuckDBSQL)[:1] if kind == duckdb.StatementType.MULTI else []
+        if kind not in _READS or not {word.upper() for word in begin} <= _BEFORE_PIVOT:
+            raise ReadOnlyError(
+                ErrorCode.READ_ONLY,
+                f"{begin[0].upper() if begin else kind.name} is not allowed here; expected a statement that reads: "
+                "SELECT, FROM, WITH, PIVOT, DESCRIBE, SUMMARIZE, SHOW or EXPLAIN",
+            )
+
+    def _translated(self, error: duckdb.Error, references: Sequence[TableReference], run: str) -> Exception:
         for reading in self.readings:
             if reading.error is not None:
                 return reading.error
@@ -204,25 +236,35 @@ class _Run:
                     except StateStoreError as missing:
                         return missing
         said = str(error).partition("\nLINE ")[0].strip()
+        trusted = "" if self.only_reads else "{}pass allow_external_access=True if the statement is trusted"
         extension = _IN_EXTENSION.search(said)
         if extension is not None and not self.external:
             refused = UnsupportedError(
                 ErrorCode.EXTERNAL_ACCESS_OFF,
                 f"the statement needs DuckDB's extension {extension[2]!r} for {extension[1]!r}; extensions are not "
-                "loaded. Pass allow_external_access=True if the statement is trusted",
+                f"loaded{trusted.format('; ')}",
             )
             return located(refused, position_of_quoted(f'"{extension[1]}"', self.text, DuckDBSQL))
         if isinstance(error, duckdb.PermissionException):
-            return UnsupportedError(
-                ErrorCode.EXTERNAL_ACCESS_OFF, f"{said}; pass allow_external_access=True if the statement is trusted"
-            )
+            return UnsupportedError(ErrorCode.EXTERNAL_ACCESS_OFF, f"{said}{trusted.format('; ')}")
         if isinstance(error, duckdb.ProgrammingError | duckdb.DataError | duckdb.NotSupportedError):
-            return located(
-                InvalidInputError(ErrorCode.INVALID_SQL, said), position_of_quoted(said, self.text, DuckDBSQL)
-            )
+            place = self._place(error, run) or position_of_quoted(said, self.text, DuckDBSQL)
+            return located(InvalidInputError(ErrorCode.INVALID_SQL, said), place)
         if isinstance(error, duckdb.InterruptException):
             return error
         return UnsupportedError(ErrorCode.ENGINE_FAILED, f"DuckDB cannot answer the statement: {said}")
+
+    def _place(self, error: duckdb.Error, run: str) -> str:
+        """The place of an error as DuckDB reports it; empty if it ran another text than the user's."""
+        if run != self.text:
+            return ""
+        if not isinstance(error, duckdb.BinderException | duckdb.CatalogException):
+            return place_of(str(error), run)
+        try:  # a relation's errors of names have no place, and those of the same statement have one; no row is read
+            self.connection.execute(run)
+        except duckdb.Error as again:
+            return place_of(str(again), run)
+        return ""
 
 
 class _DuckDBEvaluator:

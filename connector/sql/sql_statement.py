@@ -346,4 +346,6 @@ def _describe(error: SqlglotError) -> str:
     first = details[0]
     near = f"{first.get('start_context') or ''}>>>{first.get('highlight') or ''}<<<{first.get('end_context') or ''}"
     what = _SQLGLOT_WORDS.sub("something is missing", str(first.get("description")))
-    return f"line {first.get('line')}, column {first.get('col')}: {what}, near {near!r}"
+    column = int(first.get("col") or 0)  # of the last sign of what is highlighted
+    column = max(1, column - len((first.get("highlight") or " ").rpartition("\n")[2]) + 1)
+    return f"line {first.get('line')}, column {column}: {what}, near {near!r}"

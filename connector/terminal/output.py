@@ -58,7 +58,7 @@ def show_json(batches: Iterable[pa.RecordBatch]) -> None:
 
 def json_objects(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
     """Yield the rows of a batch in terms of JSON."""
-    names = _unique(batch.schema.names)
+    names = unique_names(batch.schema.names)
     for row in _rows(batch):
         yield plain(dict(zip(names, row, strict=True)))
 
@@ -203,7 +203,7 @@ def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
     return zip(*(python_values(column) for column in batch.columns), strict=True)
 
 
-def _unique(names: Sequence[str]) -> list[str]:
+def unique_names(names: Sequence[str]) -> list[str]:
     """Names for a JSON object: a, a_1, a_2 for three columns named a."""
     unique: dict[str, None] = {}
     for name in names:

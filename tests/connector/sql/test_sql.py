@@ -181,7 +181,7 @@ def test_a_key_filter_reaches_the_table(tables: dict[str, MemoryTable]) -> None:
         ("SELECT * FROM prices TIMESTAMP AS OF NULL", InvalidInputError, "INVALID_TIME"),
         ("SELECT * FROM prices FOR SYSTEM_TIME BETWEEN 1 AND 2", InvalidInputError, "history"),
         ("SELECT * FROM prices AT (VERSION => 1) VERSION AS OF 1", InvalidInputError, "two VERSION"),
-        ("SELECT * FROM history('prices') WHERE", InvalidInputError, "INVALID_SQL.*line 1, column 37"),
+        ("SELECT * FROM history('prices') WHERE", InvalidInputError, "INVALID_SQL.*line 1, column 33"),
         ("SELEC * FROM prices", InvalidInputError, "INVALID_SQL"),
         ("SELECT nope FROM prices", InvalidInputError, "INVALID_SQL.*nope"),
         ("SELECT 1; SELECT 2", InvalidInputError, "one SQL statement"),
@@ -205,6 +205,17 @@ def test_files_are_out_of_reach_unless_asked(tables: dict[str, MemoryTable], tmp
     with pytest.raises(UnsupportedError, match="EXTERNAL_ACCESS_OFF"):
         sql("warehouse", query.format(file=file))
     assert rows(f"SELECT * FROM '{file}'", allow_external_access=True) == [(1,)]
+
+
+def test_an_instance_in_memory_is_no_file_that_a_statement_may_write(
+    tables: dict[str, MemoryTable], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DuckDB gives an instance access to a file with its name, which is :memory:."""
+    monkeypatch.chdir(tmp_path)
+    for query in ("COPY prices TO ':memory:'", "SELECT * FROM read_text(':memory:')"):
+        with pytest.raises(UnsupportedError, match="EXTERNAL_ACCESS_OFF"):
+            sql(str(tmp_path), query)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_configuration_is_locked(tables: dict[str, MemoryTable]) -> None:

@@ -11,9 +11,10 @@ import { type Column, Grid } from "./grid";
 import { KeyLife } from "./life";
 import { Overview, type TableFacts, usePlaces } from "./overview";
 import { type Axis, Scrubber } from "./scrubber";
+import { AskPlace, AskTable } from "./sql/ask";
 import { type View, addressOf, pointOf, viewOfAddress } from "./view";
 
-const TABS: [View["tab"], string][] = [["state", "State"], ["life", "Life of a key"], ["compare", "Compare"]];
+const TABS: [View["tab"], string][] = [["state", "State"], ["life", "Life of a key"], ["compare", "Compare"], ["sql", "SQL"]];
 
 function Page() {
   const { places, error } = usePlaces();
@@ -31,7 +32,7 @@ function Page() {
       return next;
     });
   }
-  const home = () => go({ table: "", tab: "state", version: "", as_of: "", where: "", sort: "", key: "", at: "", from: "" });
+  const home = () => go({ table: "", tab: "state", version: "", as_of: "", where: "", sort: "", key: "", at: "", from: "", sql: "", order: "", chart: "" });
   const place = places?.find((each) => String(each.place) === view.place);
   const table = place?.tables.find((each) => each.store === view.table);
   useEffect(() => { document.title = view.table ? `${view.table} · statestore explorer` : "statestore explorer"; }, [view.table]);
@@ -43,8 +44,10 @@ function Page() {
       </header>
       {error && <main><p class="error" role="alert">{error}</p></main>}
       {!places && !error && <main><p class="quiet" role="status">Reading…</p></main>}
-      {places && !view.table && (
-        <Overview places={places} open={(number, name) => go({ place: String(number), table: name })} />
+      {places && !view.table && view.tab === "sql" && <AskPlace places={places} view={view} go={go} />}
+      {places && !view.table && view.tab !== "sql" && (
+        <Overview places={places} open={(number, name) => go({ place: String(number), table: name })}
+          ask={(number) => go({ place: String(number), tab: "sql" })} />
       )}
       {places && view.table && !table && (
         <main><p class="error" role="alert">{place?.error ?? `There is no table ${view.table} here; go back to the overview.`}</p></main>
@@ -116,6 +119,7 @@ function TableView(props: { table: TableFacts; view: View; go: (change: Partial<
       )}
       {view.tab === "life" && <KeyLife view={view} keys={keys} go={go} />}
       {view.tab === "compare" && axis && <Compare view={view} first={axis.first} version={version} go={go} />}
+      {view.tab === "sql" && axis && <AskTable table={table} version={version} view={view} go={go} />}
     </main>
   );
 }

@@ -37,11 +37,13 @@ export function cellsOf(rows: Table): Cells[] {
 }
 
 interface Props {
+  route?: string; // answers `asked` with all numbers of rows known; "rows" if left out
+  label?: string;
   asked: Record<string, string>; // the question without its order and its page
   sort: string;
   keys: string[];
   onSort: (sort: string) => void;
-  onOpen: (row: Record<string, string | null>, columns: Column[]) => void;
+  onOpen?: (row: Record<string, string | null>, columns: Column[]) => void;
 }
 
 export function Grid(props: Props) {
@@ -70,7 +72,7 @@ export function Grid(props: Props) {
   function fetchLot(number: number, keepsOld: boolean, stopped: AbortSignal): void {
     if (pending.current.has(number)) return;
     pending.current.add(number);
-    askRows("rows", { ...props.asked, sort: props.sort, offset: String(number * LOT), limit: String(LOT) }, stopped).then(
+    askRows(props.route ?? "rows", { ...props.asked, sort: props.sort, offset: String(number * LOT), limit: String(LOT) }, stopped).then(
       (rows) => {
         if (stopped.aborted) return;
         pending.current.delete(number);
@@ -111,6 +113,7 @@ export function Grid(props: Props) {
     current.current = question;
     setCounted(null);
     fetchLot(Math.floor(Math.max(0, first) / LOT), false, signal);
+    if (props.route) return;
     const timer = setTimeout(() => {
       askJson<{ rows: number }>("count", props.asked, signal).then((found) => setCounted(found.rows), () => undefined);
     }, 250);
@@ -157,7 +160,7 @@ export function Grid(props: Props) {
   function open(row: number): void {
     const cells = lots?.rows.get(row);
     if (!cells || !lots) return;
-    props.onOpen(Object.fromEntries(lots.columns.map((each, at) => [each.name, cells[at]])), lots.columns);
+    props.onOpen?.(Object.fromEntries(lots.columns.map((each, at) => [each.name, cells[at]])), lots.columns);
   }
   const nameOf = (cells: Cells) => keyAt.map((each) => cells[each]).join("\u0000");
   let met = 0;
@@ -165,7 +168,7 @@ export function Grid(props: Props) {
     const cells = lots.rows.get(row);
     if (cells && before.has(nameOf(cells))) met += 1;
   }
-  const hasMarks = met > 0 && 2 * met >= before.size; // else these are other rows, and all of them would be marked
+  const hasMarks = props.keys.length > 0 && met > 0 && 2 * met >= before.size; // else these are other rows, and all of them would be marked
   const rows = [];
   for (let row = first; row < stop; row += 1) {
     const cells = lots.rows.get(row);
@@ -186,10 +189,10 @@ export function Grid(props: Props) {
     <>
       <p class="quiet" role="status">
         {known === null ? "counting the rows…" : `${count(known)} ${known === 1 ? "row" : "rows"}`}
-        <span class="hint"> · Enter or a double click opens the life of a key</span>
+        {props.onOpen && <span class="hint"> · Enter or a double click opens the life of a key</span>}
       </p>
       <div ref={frame} class="grid" onScroll={(event) => setTop(event.currentTarget.scrollTop)} onKeyDown={move}
-        tabIndex={0} role="grid" aria-label="rows of the state" aria-activedescendant={`row-${active}`}
+        tabIndex={0} role="grid" aria-label={props.label ?? "rows of the state"} aria-activedescendant={`row-${active}`}
         aria-rowcount={known === null ? -1 : known + 1}
         aria-busy={JSON.stringify(lots.asked) !== JSON.stringify(props.asked)}>
         <table role="presentation" class="rows">

@@ -36,7 +36,12 @@ export function usePlaces(): { places: PlaceFacts[] | null; error: string } {
   return { places, error };
 }
 
-export function Overview(props: { places: PlaceFacts[]; open: (place: number, table: string) => void }) {
+interface Ways {
+  open: (place: number, table: string) => void;
+  ask: (place: number) => void;
+}
+
+export function Overview(props: { places: PlaceFacts[] } & Ways) {
   const [search, setSearch] = useState("");
   const all = props.places.reduce((sum, place) => sum + place.tables.length, 0);
   return (
@@ -47,19 +52,20 @@ export function Overview(props: { places: PlaceFacts[]; open: (place: number, ta
         <input type="search" value={search} onInput={(event) => setSearch(event.currentTarget.value)} />
       </label>
       {props.places.map((place) => (
-        <PlaceTables key={place.place} place={place} search={search.toLowerCase()} open={props.open} />
+        <PlaceTables key={place.place} place={place} search={search.toLowerCase()} open={props.open} ask={props.ask} />
       ))}
     </main>
   );
 }
 
-function PlaceTables(props: { place: PlaceFacts; search: string; open: (place: number, table: string) => void }) {
+function PlaceTables(props: { place: PlaceFacts; search: string } & Ways) {
   const { place } = props;
   const shown = place.tables.filter((each) => each.store.toLowerCase().includes(props.search));
   return (
     <section aria-label={place.path}>
       <h2>{place.path}</h2>
       {place.error !== null && <p class="error" role="alert">{place.error}</p>}
+      {place.error === null && <button class="asking" onClick={() => props.ask(place.place)}>Ask in SQL</button>}
       {place.error === null && shown.length === 0 && <p>No state here has such a name.</p>}
       {shown.length > 0 && (
         <div class="scrolled" tabIndex={0} role="region" aria-label={`tables of ${place.path}`}>

@@ -3,7 +3,7 @@
 export interface View {
   place: string;
   table: string;
-  tab: "state" | "life" | "compare";
+  tab: "state" | "life" | "compare" | "sql";
   version: string; // "" is the newest
   as_of: string; // a state time as text; "" is the newest of the version
   where: string; // a JSON array of [column, operator, value]
@@ -11,17 +11,21 @@ export interface View {
   key: string; // a key as text
   at: string; // a key by its columns, as `where`
   from: string; // the version to compare with
+  sql: string; // a statement
+  order: string; // of the rows of its answer, as `sort`
+  chart: string; // a JSON object of what is drawn of its answer; "" shows its rows
 }
 
 const EMPTY: View = {
   place: "0", table: "", tab: "state", version: "", as_of: "", where: "", sort: "", key: "", at: "", from: "",
+  sql: "", order: "", chart: "",
 };
 
 export function viewOfAddress(): View {
   const given = new URLSearchParams(location.search);
   const view: Record<string, string> = { ...EMPTY };
   for (const name of Object.keys(EMPTY)) view[name] = given.get(name) ?? view[name];
-  if (!["state", "life", "compare"].includes(view.tab)) view.tab = "state";
+  if (!["state", "life", "compare", "sql"].includes(view.tab)) view.tab = "state";
   return view as unknown as View;
 }
 

@@ -1,0 +1,1 @@
+"""Questions in SQL, which read the tables of a place and nothing else."""

@@ -1,0 +1,95 @@
+"""The routes of questions in SQL. Each has the place, the statement, and a text that distinguishes one run of it from
+another, so that all requests about one run are answered from its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from statestore.connector.explorer.cells import shown_as, shown_rows
+from statestore.connector.explorer.limits import Limits
+from statestore.connector.explorer.pages import MAX_ROWS
+from statestore.connector.explorer.places import MOVED, Places
+from statestore.connector.explorer.questions import Sorting, number_of
+from statestore.connector.explorer.sql.answers import Answer, Answers
+from statestore.connector.explorer.sql.names import names_of
+from statestore.connector.explorer.sql.points import kind_of, points_of
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import InvalidInputError, StateStoreError, shown
+
+Given = Mapping[str, str]
+Answered = Callable[[Request, Callable[[Limits], Any]], Awaitable[Response]]
+"""Answers a request with what some work returns, or with its error."""
+
+
+def sql_routes(places: Places, answers: Answers, answered: Answered) -> list[Route]:
+    """Return the routes below /api/sql."""
+
+    def route(path: str, work: Callable[[Given, Limits], Any]) -> Route:
+        async def asked(request: Request) -> Response:
+            return await answered(request, lambda limits: work(request.query_params, limits))
+
+        return Route(path, asked)
+
+    def of_answer(work: Callable[[Answer, Given, Limits], Any]) -> Callable[[Given, Limits], Any]:
+        return lambda given, limits: work(_answer(places, answers, given, limits), given, limits)
+
+    return [
+        route("/api/sql", of_answer(_facts)),
+        route("/api/sql/rows", of_answer(_rows)),
+        route("/api/sql/points", of_answer(points_of)),
+        route("/api/sql/names", lambda given, limits: names_of(places.warehouse(_place(given)))),
+    ]
+
+
+def _place(given: Given) -> int:
+    return number_of(given, "place", 0) or 0
+
+
+def _answer(places: Places, answers: Answers, given: Given, limits: Limits) -> Answer:
+    """Return the answer of the pinned tables, or of the newest ones if files of the pinned ones are gone."""
+    text = given.get("sql") or ""
+    if not text.strip():
+        raise InvalidInputError(ErrorCode.INVALID_SQL, "there is no statement; type one, such as FROM and a table")
+    place = _place(given)
+    key = (place, text, given.get("run") or "")
+    try:
+        return answers.of(key, places.warehouse(place), limits)
+    except StateStoreError as error:
+        if error.code not in MOVED:
+            raise
+    places.renew(place)
+    return answers.of(key, places.warehouse(place), limits)
+
+
+def _facts(answer: Answer, given: Given, limits: Limits) -> dict[str, Any]:
+    columns = [
+        {"name": field.name, "type": shown_as(field).metadata[b"type"].decode(), "kind": kind_of(field.type)}
+        for field in answer.schema
+    ]
+    return {"rows": answer.spool.count, "cut": answer.is_cut, "seconds": answer.seconds, "columns": columns}
+
+
+def _rows(answer: Answer, given: Given, limits: Limits) -> pa.Table:
+    offset = number_of(given, "offset", 0) or 0
+    limit = min(number_of(given, "limit", MAX_ROWS) or 0, MAX_ROWS)
+    rows = answer.spool.rows(_sorting(answer, given.get("sort") or ""), offset, limit, limits)
+    facts = {"total": str(answer.spool.count), "last": "1" if offset + limit >= answer.spool.count else ""}
+    return shown_rows(rows).replace_schema_metadata(facts)
+
+
+def _sorting(answer: Answer, text: str) -> Sorting | None:
+    """Return the order of a column, or of one after a minus, the greatest first."""
+    names = answer.schema.names
+    if not text or text in names:
+        return Sorting(text, False) if text else None
+    if text.startswith("-") and text[1:] in names:
+        return Sorting(text[1:], True)
+    raise InvalidInputError(
+        ErrorCode.INVALID_OPTION, f"sort is {shown(text)}; expected one of {', '.join(names)}, or that after a minus"
+    )
