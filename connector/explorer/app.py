@@ -18,6 +18,7 @@ from starlette.routing import Route
 
 from statestore.catalog.reads.difference import Point
 from statestore.connector.explorer.cells import shown_rows
+from statestore.connector.explorer.growth.routes import growth_routes
 from statestore.connector.explorer.limits import Limits, NobodyWaits
 from statestore.connector.explorer.pages import MAX_ROWS, count_of, page_of
 from statestore.connector.explorer.places import MOVED, Places
@@ -86,6 +87,7 @@ def application(places: Places, spools: Spools) -> Starlette:
         *(Route(f"/static/{name}", _static(name, kind)) for name, kind in STATIC.items()),
         Route("/api/overview", overview),
         *(Route(f"/api/{work.__name__}", of_table(work)) for work in (rows, count, versions, life, diff)),
+        *growth_routes(places, _answered),
         *sql_routes(places, Answers(spools.folder), _answered),
     ]
     return Starlette(routes=routes)

@@ -43,7 +43,7 @@ def versions_of(table: StateTable) -> pa.Table:
     return pa.table(
         {
             "version": numbers[last],
-            "time": _milliseconds(found["timestamp"]).take(pa.array(last)),
+            "time": milliseconds_of(found["timestamp"]).take(pa.array(last)),
             "commits": (last - starts + 1).astype(np.float64),
             "changes": pa.array(np.add.reduceat(whole, starts) if len(whole) else whole, from_pandas=True),
         }
@@ -75,8 +75,8 @@ def life_of(table: StateTable, query: Query, limits: Limits) -> pa.Table:
     found = found.slice(max(0, found.num_rows - LIFE_ROWS))
     shown = shown_rows(found)
     for name, column in (
-        ("__from", _milliseconds(found["valid_from"])),
-        ("__to", _milliseconds(found["valid_to"])),
+        ("__from", milliseconds_of(found["valid_from"])),
+        ("__to", milliseconds_of(found["valid_to"])),
         ("__version", found["_commit_version"].cast(pa.float64())),
     ):
         shown = shown.append_column(name, column)
@@ -100,6 +100,7 @@ def difference_of(table: StateTable, old: Point, new: Point, limits: Limits) -> 
     return shown.replace_schema_metadata({name: str(count) for name, count in counts.items()})
 
 
-def _milliseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def milliseconds_of(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return moments as epoch milliseconds, with fractions."""
     microseconds = column.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
     return pc.divide(microseconds.cast(pa.float64(), safe=False), 1000.0)
