@@ -51,9 +51,9 @@ function Histogram({ found }: { found: Found }) {
             {rest.filter(([, rows]) => rows).map(([text, rows]) => `; ${count(rows)} ${text}`).join("")}.
           </p>
           <Chart label={`Rows by age: ${bars.filter((bar) => bar.rows).map((bar) => `${count(bar.rows)} of ${bar.name}`).join(", ")}`} inputs={[found]}
-            options={() => ({
-              height: 200, marginLeft: 64,
-              x: { type: "band", domain: bars.map((bar) => bar.short), label: "least age" }, y: { label: "rows", grid: true, ticks: 5, tickFormat: short },
+            options={(width) => ({
+              height: 210, marginLeft: 64, marginBottom: 44,
+              x: { type: "band", domain: bars.map((bar) => bar.short), label: "at least so old", tickRotate: width < 600 ? -45 : 0 }, y: { label: "rows", grid: true, ticks: 5, tickFormat: short },
               marks: [Plot.barY(bars, { x: "short", y: "rows", fill: "var(--past)", stroke: "var(--accent)", tip: true }), Plot.ruleY([0])],
             })} />
           <Numbers name="ages" columns={["Age", "Rows"]} rows={[...bars.map((bar): [string, number] => [bar.name, bar.rows]), ...rest]} />

@@ -70,6 +70,7 @@ function Runs(props: { runs: Run[]; version: number; count: (() => void) | null 
       <div class="two">
         {SERIES.map(({ name, title, text }) => {
           const known = runs.filter((run) => run[name] !== null);
+          const unit = name === "rows" ? 1 : unitOf(Math.max(0, ...known.map((run) => run.bytes as number)));
           return (
             <div key={name}>
               <h3>{title}</h3>
@@ -79,7 +80,7 @@ function Runs(props: { runs: Run[]; version: number; count: (() => void) | null 
                   options={() => ({
                     height: 180, marginLeft: 64,
                     x: { label: "version", domain: [runs[0].first, Math.max(runs[runs.length - 1].version, runs[0].first + 1)], tickFormat: wholeTick },
-                    y: { label: null, grid: true, zero: true, ticks: 5, tickFormat: (value: number) => (name === "bytes" ? bytes(Math.round(value)) : short(value)) },
+                    y: { label: name === "rows" ? null : bytes(unit).split(" ")[1], labelArrow: "none", transform: (value: number) => value / unit, grid: true, zero: true, ticks: 5, tickFormat: short },
                     marks: [
                       Plot.ruleY([0]),
                       Plot.line(runs, { x: "version", y: (run: Run) => run[name] ?? Number.NaN, stroke: "var(--accent)", strokeWidth: 2 }),
@@ -118,6 +119,11 @@ function Runs(props: { runs: Run[]; version: number; count: (() => void) | null 
         ])} />
     </>
   );
+}
+
+// The greatest power of 1024 that is not above a number of bytes.
+function unitOf(most: number): number {
+  return most < 1024 ? 1 : 1024 ** Math.min(5, Math.floor(Math.log2(most) / 10));
 }
 
 function sum(runs: Run[], name: "written" | "deleted"): number {

@@ -49,7 +49,7 @@ function Place(props: { placed: Placed }) {
             marks: [
               Plot.rect(bars, { x1: (bar: { at: number }) => bar.at - 0.45, x2: (bar: { at: number }) => bar.at + 0.45, y1: 0, y2: "rows", fill: "var(--past)", stroke: bars.length < 300 ? "var(--accent)" : undefined, tip: { channels: { [column]: "value" }, format: { x: false } } }),
               Plot.ruleY([0]), Plot.ruleY([median], { stroke: "currentColor", strokeDasharray: "4 3" }),
-              Plot.text([median], { y: (each: number) => each, frameAnchor: "right", text: () => "median", dy: -7 }),
+              Plot.text([median], { y: (each: number) => each, frameAnchor: "right", text: () => "median", dy: -7, textAnchor: "end", stroke: "var(--panel)", strokeWidth: 4, fill: "var(--text)" }),
             ],
           };
         }} />
