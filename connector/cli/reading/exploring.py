@@ -21,7 +21,7 @@ def explore(
 ) -> None:
     """Serve a page on this machine that scrubs through the past of the state at the paths, until Ctrl-C."""
     from statestore.catalog.warehouse import open_warehouse
-    from statestore.connector.explorer.serve import explorer
+    from statestore.connector.explorer.server.serve import explorer
 
     for path in paths:
         open_warehouse(path, selected)  # a wrong path is reported before a browser opens

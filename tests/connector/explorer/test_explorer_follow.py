@@ -16,8 +16,8 @@ from starlette.testclient import TestClient
 
 import statestore
 from statestore.connector.explorer import limits
-from statestore.connector.explorer.app import application
 from statestore.connector.explorer.places import Places
+from statestore.connector.explorer.server.app import application
 from statestore.connector.explorer.spools import Spools
 from statestore.formats.state_table import Query
 

@@ -9,13 +9,14 @@ import { Compare } from "./compare";
 import { Filters } from "./filters";
 import { useNews } from "./follow/follow";
 import { type Column, Grid } from "./grid";
+import { Growth } from "./growth/growth";
 import { KeyLife } from "./life/life";
 import { Overview, type TableFacts, usePlaces } from "./overview";
 import { type Axis, Scrubber } from "./scrubber";
 import { AskPlace, AskTable } from "./sql/ask";
 import { EMPTY, type View, addressOf, pointOf, viewOfAddress } from "./view";
 
-const TABS: [View["tab"], string][] = [["state", "State"], ["life", "Life of a key"], ["compare", "Compare"], ["sql", "SQL"]];
+const TABS: [View["tab"], string][] = [["state", "State"], ["life", "Life of a key"], ["compare", "Compare"], ["growth", "Growth"], ["sql", "SQL"]];
 
 function Page() {
   const { places, error, look } = usePlaces();
@@ -92,7 +93,7 @@ function TableView(props: { table: TableFacts; tables: TableFacts[]; view: View;
   const seen: Record<string, string> = view.version === "" && axis !== null ? { seen: String(axis.last) } : {};
   const version = axis === null ? 0 : view.version === "" ? axis.last : Number(view.version);
   function opened(row: Record<string, string | null>, columns: Column[]): void {
-    const conditions = keys.map((name) => {
+    const conditions = keys.filter((name) => name in row).map((name) => {
       const cell = row[name];
       const type = columns.find((each) => each.name === name)?.type ?? "";
       if (cell === null || cell === undefined) return [name, "is_null"];
@@ -137,6 +138,7 @@ function TableView(props: { table: TableFacts; tables: TableFacts[]; view: View;
       )}
       {view.tab === "life" && <KeyLife view={view} table={table} tables={props.tables} keys={keys} go={go} />}
       {view.tab === "compare" && axis && <Compare view={view} columns={table.columns} first={axis.first} version={version} go={go} />}
+      {view.tab === "growth" && axis && <Growth view={view} version={version} columns={table.columns} opened={opened} />}
       {view.tab === "sql" && axis && <AskTable table={table} version={version} view={view} go={go} />}
     </main>
   );

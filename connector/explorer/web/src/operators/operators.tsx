@@ -9,15 +9,16 @@ export function Operators(props: { tables: TableFacts[]; open: (table: string) =
   const names = [...new Set(props.tables.map((each) => each.operator).filter((each) => each !== null))] as string[];
   if (names.length < 2 && props.tables.length < 2) return null;
   if (names.length === 0) return null;
-  names.sort((one, two) => two.localeCompare(one, "en", { numeric: true }));
+  const rest = props.tables.filter((each) => each.operator === null);
+  names.sort((one, two) => one.localeCompare(two, "en", { numeric: true }));
   return (
     <details class="operators">
       <summary>Operators</summary>
       <p class="quiet">
         {count(names.length)} {names.length === 1 ? "operator keeps" : "operators keep"} these states. How operators are
-        connected is not recorded in the files.
+        connected is not recorded in the files, so the order here means nothing.
       </p>
-      <ol>
+      <ul class="boxes">
         {names.map((name) => (
           <li key={name}>
             <strong>{name}</strong>
@@ -34,7 +35,8 @@ export function Operators(props: { tables: TableFacts[]; open: (table: string) =
             </ul>
           </li>
         ))}
-      </ol>
+        {rest.length > 0 && <li><strong>Operator not recorded</strong><ul>{rest.map((each) => <li key={each.store}><button onClick={() => props.open(each.store)}>{each.store}</button></li>)}</ul></li>}
+      </ul>
     </details>
   );
 }
