@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 
 from statestore.connector.explorer.limits import Limits
 from statestore.connector.explorer.pages import batches_of
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import NotFoundError
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.state_table import Query, StateTable
 
@@ -36,7 +38,8 @@ class Ending:
 
 
 def ages_of(table: StateTable, query: Query, limits: Limits) -> dict[str, Any]:
-    """Return the rows at a moment by their age, and the rows that are past their end.
+    """Return the rows at a moment by their age, and the rows that are past their end. The numbers of ages are None for
+    a table that keeps only the rows of now, without their times.
 
     ``clock`` and ``at`` (epoch milliseconds, or None where it is unknown): the moment from which ages are counted. The
     state time of the newest change for a table whose rows have a ``valid_from``, else the time of the commit.
@@ -53,7 +56,7 @@ def ages_of(table: StateTable, query: Query, limits: Limits) -> dict[str, Any]:
         "clock": clock,
         "at": _milliseconds(now),
         "edges": [edge // SECOND for edge in EDGES],
-        **_histogram(_starts(table, replace(query, version=version), clock, limits), now),
+        **_histogram(table, replace(query, version=version), clock, now, limits),
         "endings": _endings(table, query, columns, moments, limits),
     }
 
@@ -95,7 +98,16 @@ def _starts(table: StateTable, query: Query, clock: Clock, limits: Limits) -> It
         yield valid.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
 
 
-def _histogram(starts: Iterator[pa.Array], now: int | None) -> dict[str, Any]:
+def _histogram(table: StateTable, query: Query, clock: Clock, now: int | None, limits: Limits) -> dict[str, Any]:
+    try:
+        return _counted(_starts(table, query, clock, limits), now)
+    except NotFoundError as error:
+        if error.code != ErrorCode.TIME_NOT_KEPT or query.as_of is not None:  # a moment that is not kept is an error
+            raise
+        return dict.fromkeys(("counts", "later", "unknown", "rows"))
+
+
+def _counted(starts: Iterator[pa.Array], now: int | None) -> dict[str, Any]:
     counts = np.zeros(len(EDGES) + 1, np.int64)
     unknown = rows = 0
     for moments in starts:

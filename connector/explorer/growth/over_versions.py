@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +12,10 @@ from statestore.catalog.warehouse import Warehouse
 from statestore.connector.explorer.limits import Limits
 from statestore.connector.explorer.lives import milliseconds
 from statestore.connector.explorer.pages import batches_of, count_of
+from statestore.connector.explorer.places import MOVED
 from statestore.connector.report.figures import CHANGE_COLUMNS, SAMPLED_VERSIONS, changes_by_version
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import NotFoundError
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.state_table import Query, StateTable
 
@@ -36,24 +39,30 @@ def sizes_of(warehouse: Warehouse, table: StateTable, reads: bool, limits: Limit
     first = np.concatenate(([0], last[:-1] + 1))[: len(last)]
     written, deleted = commits["rows"], commits["tombstones"]
     if reads and (written.null_count or deleted.null_count):
-        written, deleted = _counted(table, numbers, limits)
+        written, deleted = _counted(table, numbers, limits) or (written, deleted)
     versions = _readable(warehouse, table, numbers[last].tolist(), limits)
     found = {
         "first": numbers[first].astype(np.float64),
         "version": numbers[last].astype(np.float64),
         "time": milliseconds(commits["timestamp"]).take(pa.array(last)),
-        "rows": pa.array([_rows_at(table, each, reads, limits) for each in versions], pa.float64()),
-        "bytes": pa.array([_bytes_at(warehouse, table, each, limits) for each in versions], pa.float64()),
+        "rows": _at_each(versions, lambda version: _rows_at(table, version, reads, limits)),
+        "bytes": _at_each(versions, lambda version: _bytes_at(warehouse, table, version, limits)),
         "written": _sums(written, first),
         "deleted": _sums(deleted, first),
     }
     return pa.table(found)
 
 
-def _counted(table: StateTable, numbers: Ints, limits: Limits) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """Return the rows that each version wrote and deleted, from the change feed; null where it is not kept."""
+def _counted(table: StateTable, numbers: Ints, limits: Limits) -> tuple[pa.ChunkedArray, pa.ChunkedArray] | None:
+    """Return the rows that each version wrote and deleted, from the change feed; null where it is not kept, and None
+    if the table keeps no changes at all."""
     feed = batches_of(table, Query(mode="changes", columns=CHANGE_COLUMNS))
-    counts = changes_by_version(limits.watched(feed), numbers)
+    try:
+        counts = changes_by_version(limits.watched(feed), numbers)
+    except NotFoundError as error:
+        if error.code != ErrorCode.TIME_NOT_KEPT:
+            raise
+        return None
     is_unknown = numbers <= table.change_start()
     written = counts["insert"] + counts["update_postimage"]
     return (
@@ -79,18 +88,27 @@ def _readable(warehouse: Warehouse, table: StateTable, versions: Sequence[int], 
     return [version if version in readable else None for version in versions]
 
 
-def _rows_at(table: StateTable, version: int | None, reads: bool, limits: Limits) -> int | None:
+def _at_each(versions: Sequence[int | None], number: Callable[[int], int | None]) -> pa.Array:
+    """Return a number at each version; null where it is unknown, and where the state did not exist yet."""
+    found: list[int | None] = []
+    for version in versions:
+        try:
+            found.append(None if version is None else number(version))
+        except NotFoundError as error:
+            if error.code in MOVED:
+                raise
+            found.append(None)
+    return pa.array(found, pa.float64())
+
+
+def _rows_at(table: StateTable, version: int, reads: bool, limits: Limits) -> int | None:
     limits.check()
-    if version is None:
-        return None
     query = Query(version=version)
     return count_of(table, query, limits) if reads else table.count(query)
 
 
-def _bytes_at(warehouse: Warehouse, table: StateTable, version: int | None, limits: Limits) -> int | None:
+def _bytes_at(warehouse: Warehouse, table: StateTable, version: int, limits: Limits) -> int | None:
     """Return the bytes of the files that a version needs, with their indexes; None if one of them has no known size."""
-    if version is None:
-        return None
     total = 0
     query = Query(version=version, columns=("bytes", "index_bytes"))
     for batch in limits.watched(batches_of(_metadata(warehouse, table, "segments"), query)):

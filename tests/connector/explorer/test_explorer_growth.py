@@ -13,7 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from starlette.testclient import TestClient
-from support.checkpoints.spark_state_fixtures import checkpoint_path, index, truth
+from support.checkpoints.spark_state_fixtures import MORE, checkpoint_path, index, truth
+from support.kafka.unpacked import unpack
 
 import statestore
 from statestore.connector.explorer import limits
@@ -82,6 +83,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Model]:
 @pytest.fixture
 def client(made: tuple[str, Model], tmp_path: Path) -> Iterator[TestClient]:
     paths = [made[0], *(str(checkpoint_path(name)) for name in (WINDOWS, GROUPS, TTL))]
+    paths.append(str(checkpoint_path("spark4.3.0-evolved__rkav", MORE)))
     with TestClient(application(Places(paths, {}), Spools(tmp_path))) as found:
         yield found
 
@@ -155,6 +157,33 @@ def test_unknown_numbers_are_null_until_they_are_counted(client: TestClient) -> 
         before = now
     for batch, read in ((1, "op0~b1"), (3, "op0~b3"), (5, "op0~last")):
         assert counted["rows"].to_pylist()[batch] == spark_rows(GROUPS, read).num_rows
+
+
+def test_a_state_that_old_versions_lack(client: TestClient) -> None:
+    """The job got the state in its batch 4, so nothing is known of it in the batches before."""
+    given = {"place": 4, "table": "newvar"}
+    assert asked(client, "versions", **given)["bytes"].is_null().to_pylist() == [True] * 4 + [False] * 4
+    rows = asked(client, "versions", **given, read=1)["rows"].to_pylist()
+    table = statestore.inspect(str(checkpoint_path("spark4.3.0-evolved__rkav", MORE))).table("newvar")
+    assert rows == [None] * 4 + [table.scan(version=version).read_all().num_rows for version in range(4, 8)]
+
+
+def test_a_table_that_keeps_only_the_rows_of_now(tmp_path: Path) -> None:
+    """Its rows and places are counted; its changes and ages are unknown."""
+    path = str(unpack("orders", tmp_path) / "state")
+    rows = statestore.inspect(path).table("closed-windows").scan().read_all()
+    (tmp_path / "spools").mkdir()
+    with TestClient(application(Places([path], {}), Spools(tmp_path / "spools"))) as client:
+        given = {"table": "closed-windows"}
+        (sizes,) = asked(client, "versions", **given, read=1).to_pylist()
+        assert (sizes["rows"], sizes["written"], sizes["deleted"]) == (rows.num_rows, None, None)
+        ages = asked(client, "ages", **given)
+        assert (ages["counts"], ages["rows"], ages["unknown"]) == (None, None, None)
+        known = rows.num_rows - rows["window_end"].null_count
+        assert [(each["field"], each["rows"]) for each in ages["endings"]] == [("window_end", known)]
+        (skew,) = asked(client, "skew", **given)
+        assert sum(skew["rows"]) == rows.num_rows > 0
+        assert "keeps only the rows of now" in refusal(client, "busiest", **given)
 
 
 def test_a_table_without_rows(client: TestClient) -> None:

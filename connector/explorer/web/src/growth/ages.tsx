@@ -16,8 +16,8 @@ interface Found {
   edges: number[];
   counts: number[] | null;
   later: number | null;
-  unknown: number;
-  rows: number;
+  unknown: number | null;
+  rows: number | null; // null where the table keeps only the rows of now, without their times
   endings: { field: string; clock: Clock; at: number | null; rows: number; ended: number | null }[];
 }
 
@@ -43,7 +43,8 @@ function Histogram({ found }: { found: Found }) {
   const rest: [string, number | null][] = [["changed before what is kept", found.unknown], ["changed after that moment", found.later]];
   return (
     <>
-      {found.at === null && <p role="status">Ages are unknown, because the table does not say {CLOCKS[found.clock]}.</p>}
+      {found.rows === null && <p role="status">Ages are unknown, because this table keeps only the rows of now, without the times of their changes.</p>}
+      {found.rows !== null && found.at === null && <p role="status">Ages are unknown, because the table does not say {CLOCKS[found.clock]}.</p>}
       {found.at !== null && counts && (
         <>
           <p role="status">
@@ -63,7 +64,7 @@ function Histogram({ found }: { found: Found }) {
         <div class="scrolled" tabIndex={0} role="region" aria-label="rows past their end">
           <table class="facts">
             <thead>
-              <tr><th scope="col">End of a row</th><th scope="col">Compared with</th><th scope="col" class="number">Rows with an end</th><th scope="col" class="number">Past their end</th></tr>
+              <tr><th scope="col">End of a row</th><th scope="col">Compared with</th><th scope="col" class="number">Rows with a known end</th><th scope="col" class="number">Past their end</th></tr>
             </thead>
             <tbody>
               {found.endings.map((each) => (

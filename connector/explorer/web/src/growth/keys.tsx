@@ -56,7 +56,7 @@ function Keys(props: { found: Table; opened: Opened; name: string; text: (value:
   return (
     <>
       <p class="quiet" role="status">
-        {text(total)} {props.of}. {passes > 1 && `There were too many keys for one pass, so the rows were read ${passes} times; the numbers are exact.`}
+        {text(total)} {props.of}. {numbers.length > 1 && numbers[0] === numbers[numbers.length - 1] && "These keys have equal numbers, so others may have the same. "}{passes > 1 && `There were too many keys for one pass, so the rows were read ${passes} times; the numbers are exact.`}
       </p>
       <div class="scrolled" tabIndex={0} role="region" aria-label={`keys with the most ${props.name}`}>
         <table class="facts">

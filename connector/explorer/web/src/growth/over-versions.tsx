@@ -62,7 +62,7 @@ function Runs(props: { runs: Run[]; version: number; count: (() => void) | null 
         <div class="read">
           {props.count && unknown.some((name) => name !== "bytes") && <button onClick={props.count}>Count by reading</button>}
           <p class="quiet" role="status">
-            Unknown from metadata: {unknown.map((name) => `${name} of ${count(isUnknown(name))} of ${count(runs.length)} versions`).join(", ")}. They are blank, not 0.
+            Unknown{props.count ? " from metadata" : ""}: {unknown.map((name) => `${name} of ${count(isUnknown(name))} of ${count(runs.length)} versions`).join(", ")}. They are blank, not 0.
             {props.count && unknown.some((name) => name !== "bytes") && " To count them, the state of each drawn version and all changes are read."}
           </p>
         </div>
@@ -105,7 +105,7 @@ function Runs(props: { runs: Run[]; version: number; count: (() => void) | null 
               Plot.rect(changes.filter((each) => each.rows !== 0), {
                 x1: (each: { version: number }) => (runs.find((run) => run.version === each.version)?.first ?? each.version) - 0.45,
                 x2: (each: { version: number }) => each.version + 0.45, y1: 0, y2: "rows",
-                fill: (each: { kind: string }) => (each.kind === "written" ? "var(--accent)" : "none"), stroke: "var(--accent)", tip: true,
+                fill: (each: { kind: string }) => (each.kind === "written" ? "var(--past)" : "none"), stroke: "var(--accent)", tip: true,
               }),
               Plot.ruleY([0]),
               Plot.ruleX([version], { stroke: "currentColor", strokeDasharray: "4 3" }),
