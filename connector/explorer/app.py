@@ -20,6 +20,7 @@ from statestore.catalog.reads.difference import Point
 from statestore.connector.explorer.axis import commits_of, versions_of
 from statestore.connector.explorer.cells import shown_rows
 from statestore.connector.explorer.differences import difference_of
+from statestore.connector.explorer.leaving.leave_routes import leave_routes
 from statestore.connector.explorer.limits import Limits, NobodyWaits
 from statestore.connector.explorer.lives import FIRST_ROWS, beliefs_of, count_of_life, life_of
 from statestore.connector.explorer.pages import MAX_ROWS, count_of, page_of
@@ -95,6 +96,7 @@ def application(places: Places, spools: Spools) -> Starlette:
             Route(f"/api/{work.__name__}", of_table(work))
             for work in (rows, count, versions, life, life_count, beliefs, diff)
         ),
+        *leave_routes(places, spools, of_table),
         *sql_routes(places, Answers(spools.folder), _answered),
     ]
     return Starlette(routes=routes)
