@@ -33,7 +33,7 @@ def difference_of(table: StateTable, old: Point, new: Point, filters: Sequence[F
     left = DIFF_ROWS
     found: Any = difference(table, old, new, None)
     for whole in limits.watched(iter(found)):
-        batch = _matching(whole, filters)
+        batch = matching(whole, filters)
         for item in pc.value_counts(batch.column(CHANGE)).to_pylist():
             counts[item["values"]] += item["counts"]
         if place is not None:
@@ -48,7 +48,8 @@ def difference_of(table: StateTable, old: Point, new: Point, filters: Sequence[F
     return shown_rows(pa.Table.from_batches(rows, found.schema)).replace_schema_metadata(facts)
 
 
-def _matching(batch: pa.RecordBatch, filters: Sequence[Filter]) -> pa.RecordBatch:
+def matching(batch: pa.RecordBatch, filters: Sequence[Filter]) -> pa.RecordBatch:
+    """Return the rows of a difference whose row before or after meets the filters."""
     if not filters or not batch.num_rows:
         return batch
     sides = [_side(batch, name) for name in (OLD, NEW)]

@@ -28,6 +28,7 @@ class Sorting:
 
     column: str
     descending: bool
+    nulls_first: bool = False
 
 
 def query_of(table: StateTable, given: Mapping[str, str], mode: Mode = "state") -> Query:

@@ -25,6 +25,7 @@ from statestore.formats.values.comparable_values import comparable
 KEPT = 4
 MAX_BYTES = 4 << 30
 MAX_SORTED = 20_000_000
+SECONDS_BETWEEN = 0.05  # in which those who wait look whether somebody waits for them
 
 
 @dataclass
@@ -35,11 +36,16 @@ class Spool:
     starts: Ints
     count: int
     orders: dict[Sorting, Ints] = field(default_factory=dict)
+    _mapped: pa.MemoryMappedFile = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # Rows can be read as long as somebody has the spool, although the file was removed for newer ones.
+        self._mapped = pa.memory_map(str(self.path))
 
     def rows(self, sorting: Sorting | None, offset: int, limit: int, limits: Limits) -> pa.Table:
         """Return up to ``limit`` rows from ``offset`` on, in the order of the sorting."""
         stop = min(offset + limit, self.count)
-        with pa.memory_map(str(self.path)) as mapped, pa.ipc.open_file(mapped) as reader:
+        with pa.ipc.open_file(self._mapped) as reader:
             if sorting is None:
                 numbers = np.arange(offset, max(offset, stop), dtype=np.int64)
             else:
@@ -80,14 +86,17 @@ class Spool:
         try:
             if pa.types.is_nested(kind):  # Arrow would take a struct for a table
                 raise pa.ArrowNotImplementedError(kind)
-            order: Ints = pc.sort_indices(column, sort_keys=[("", direction)]).to_numpy()
+            numbers = pc.sort_indices(column, sort_keys=[("", direction)]).to_numpy()
         except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
             raise InvalidInputError(
                 ErrorCode.INVALID_OPTION,
                 f"sort is {sorting.column!r}, whose type {kind} has no order here; sort by another column",
             ) from error
-        self.orders = {sorting: order.astype(np.int64, copy=False)}
-        return self.orders[sorting]
+        order: Ints = numbers.astype(np.int64, copy=False)
+        if sorting.nulls_first:
+            order = np.roll(order, column.null_count)
+        self.orders = {sorting: order}
+        return order
 
 
 def _ordered(column: pa.Array) -> pa.Array:
@@ -99,11 +108,16 @@ def _ordered(column: pa.Array) -> pa.Array:
 
 @dataclass
 class Spools:
-    """The newest KEPT files. ``folder`` is removed by whoever made it."""
+    """The newest KEPT files. ``folder`` is removed by whoever made it.
+
+    Each file is written by the first who asks for it, while others who ask for it wait and all else goes on. If the
+    writer fails or nobody waits for its answer, one of those who wait writes the file.
+    """
 
     folder: Path
     _kept: dict[tuple[object, ...], Spool] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _writing: dict[tuple[object, ...], threading.Event] = field(default_factory=dict)
     _number: int = 0
 
     def of(self, place: int, table: StateTable, query: Query, limits: Limits) -> Spool:
@@ -112,15 +126,31 @@ class Spools:
         The number of the place is part of what distinguishes answers, because a copy of a store has its identity.
         """
         key = (place, table.identity, table.name, table.kept_versions(), repr(query))
-        with self._lock:
-            found = self._kept.pop(key, None)
-            if found is None:
-                self._number += 1
-                found = _written(self.folder / f"{self._number}.arrow", table, query, limits)
-            self._kept[key] = found
-            for old in list(self._kept)[:-KEPT]:
-                self._kept.pop(old).path.unlink(missing_ok=True)
+        while True:
+            with self._lock:
+                found = self._kept.pop(key, None)
+                if found is not None:
+                    self._kept[key] = found
+                    return found
+                written = self._writing.get(key)
+                if written is None:
+                    self._writing[key] = threading.Event()
+                    self._number += 1
+                    path = self.folder / f"{self._number}.arrow"
+                    break
+            while not written.wait(SECONDS_BETWEEN):
+                limits.check()
+            limits.check()
+        try:
+            found = _written(path, table, query, limits)
+            with self._lock:
+                self._kept[key] = found
+                for old in list(self._kept)[:-KEPT]:
+                    self._kept.pop(old).path.unlink(missing_ok=True)
             return found
+        finally:
+            with self._lock:
+                self._writing.pop(key).set()
 
 
 def _written(path: Path, table: StateTable, query: Query, limits: Limits) -> Spool:

@@ -21,6 +21,7 @@ from statestore.connector.explorer.axis import commits_of, versions_of
 from statestore.connector.explorer.cells import shown_rows
 from statestore.connector.explorer.differences import difference_of
 from statestore.connector.explorer.growth.routes import growth_routes
+from statestore.connector.explorer.leaving.leave_routes import leave_routes
 from statestore.connector.explorer.limits import Limits, NobodyWaits
 from statestore.connector.explorer.lives import FIRST_ROWS, beliefs_of, count_of_life, life_of
 from statestore.connector.explorer.pages import MAX_ROWS, count_of, page_of
@@ -104,6 +105,7 @@ def application(places: Places, spools: Spools) -> Starlette:
             for work in (rows, count, versions, life, life_count, beliefs, diff)
         ),
         *growth_routes(places, _answered),
+        *leave_routes(places, spools, of_table),
         *sql_routes(places, Answers(spools.folder), _answered),
     ]
     return Starlette(routes=routes)

@@ -30,8 +30,9 @@ HEADERS = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 )
-OPEN = ("/static/",)
-"""Paths that need no token, as the page itself: the program, which anybody can install."""
+OPEN = ("/static/", "/download/")
+"""Paths that need no token, as the page itself: the program, which anybody can install, and files whose addresses are
+tokens of their own, for one download."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import { Filters } from "./filters";
 import { useNews } from "./follow/follow";
 import { type Column, Grid } from "./grid";
 import { Growth } from "./growth/growth";
+import { Leave } from "./leave/leave";
 import { KeyLife } from "./life/life";
 import { Overview, type TableFacts, usePlaces } from "./overview";
 import { type Axis, Scrubber } from "./scrubber";
@@ -129,9 +130,10 @@ function TableView(props: { table: TableFacts; tables: TableFacts[]; view: View;
           <button>Set</button>
         </form>
       </nav>
+      {axis && <Leave view={view} first={axis.first} version={version} />}
       {view.tab === "state" && (
         <>
-          <Filters where={view.where} columns={table.columns} go={(where) => go({ where })} />
+          <Filters where={view.where} columns={table.columns} asked={{ ...pointOf(view), where: view.where, ...seen }} go={(where) => go({ where })} />
           <Grid asked={{ ...pointOf(view), where: view.where, ...seen }} sort={view.sort} keys={keys}
             onSort={(sort) => go({ sort })} onOpen={opened} />
         </>

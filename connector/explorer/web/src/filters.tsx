@@ -1,6 +1,7 @@
 // The conditions that rows must meet, one line each.
 
 import { useEffect, useState } from "preact/hooks";
+import { Reach } from "./leave/reach";
 
 type Condition = [string, string, string];
 
@@ -15,7 +16,7 @@ export function conditionsOf(where: string): Condition[] {
   }
 }
 
-export function Filters(props: { where: string; columns: string[]; go: (where: string) => void }) {
+export function Filters(props: { where: string; columns: string[]; asked?: Record<string, string>; go: (where: string) => void }) {
   const [lines, setLines] = useState<Condition[]>(conditionsOf(props.where));
   useEffect(() => setLines(conditionsOf(props.where)), [props.where]);
   const change = (at: number, part: number, text: string) =>
@@ -45,6 +46,7 @@ export function Filters(props: { where: string; columns: string[]; go: (where: s
       ))}
       <button type="button" onClick={() => setLines([...lines, [props.columns[0] ?? "", "=", ""]])}>Add a filter</button>
       {lines.length > 0 && <button>Apply</button>}
+      {props.asked && <Reach asked={props.asked} />}
     </form>
   );
 }

@@ -1,0 +1,173 @@
+"""What the page shows, whole and with its types, as a file to download.
+
+A file is written before it is offered, so an error is a sentence on the page, and what is downloaded is whole. Batches
+go from the table into the file, so the memory is that of a batch.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statestore.catalog.reads.difference import CHANGED, difference
+from statestore.connector.explorer.differences import matching
+from statestore.connector.explorer.leaving.shown_view import ShownView, view_of
+from statestore.connector.explorer.limits import Limits
+from statestore.connector.explorer.pages import batches_of
+from statestore.connector.explorer.questions import Sorting, number_of
+from statestore.connector.explorer.spools import Spools
+from statestore.connector.files.data_files import is_binary, write_file
+from statestore.connector.terminal.output import unique_names
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import InvalidInputError, UnsupportedError, shown
+from statestore.formats.state_table import Query, StateTable
+
+SECONDS = 3600.0
+MAX_BYTES = 16 << 30
+KEPT = 4  # files that are offered at a time
+CHUNK = 20_000  # sorted rows that are gathered at a time
+MEDIA = {
+    "parquet": "application/vnd.apache.parquet",
+    "csv": "text/csv; charset=utf-8",
+    "arrow": "application/vnd.apache.arrow.file",
+}
+Batches = tuple[pa.Schema, Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True)
+class Offered:
+    """A file that waits for its download, with the name that the browser gives it."""
+
+    path: Path
+    name: str
+    form: str
+
+
+@dataclass
+class Offers:
+    """The newest KEPT files, each of which is downloaded once. ``folder`` is removed by whoever made it."""
+
+    folder: Path
+    _kept: dict[str, Offered] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, offered: Offered) -> str:
+        """Return the ticket for a file, which nobody can guess."""
+        ticket = secrets.token_urlsafe(24)
+        with self._lock:
+            self._kept[ticket] = offered
+            for old in list(self._kept)[:-KEPT]:
+                self._kept.pop(old).path.unlink(missing_ok=True)
+        return ticket
+
+    def take(self, ticket: str) -> Offered | None:
+        """Return the file of a ticket, which is then used up."""
+        with self._lock:
+            return self._kept.pop(ticket, None)
+
+
+def export(
+    table: StateTable, given: Mapping[str, str], spools: Spools, offers: Offers, limits: Limits
+) -> dict[str, Any]:
+    """Write what the page shows in the ``form`` parquet, csv or arrow; return its ticket, name and number of rows.
+
+    Raises InvalidInputError for what is not understood, UnsupportedError UNSUPPORTED_TYPE for a column that the format
+    cannot hold, and EXPLORER_LIMIT.
+    """
+    form = given.get("form") or ""
+    if form not in MEDIA:
+        raise InvalidInputError(ErrorCode.INVALID_OPTION, f"form is {shown(form)}; expected one of {', '.join(MEDIA)}")
+    own = Limits(SECONDS, limits.gone)
+    view = view_of(table, given)
+    schema, batches = _rows_of(table, view, number_of(given, "place", 0) or 0, spools, own)
+    if form == "csv":
+        schema, batches = _flat(schema, batches)
+    name = f"{_safe(table.name)}{_suffix(view)}.{form}"
+    path = offers.folder / f"export-{secrets.token_hex(8)}.{form}"
+    rows = write_file(path, form, schema, own.watched(_bounded(batches)))
+    return {"ticket": offers.add(Offered(path, name, form)), "name": name, "rows": rows, "bytes": path.stat().st_size}
+
+
+def _rows_of(table: StateTable, view: ShownView, place: int, spools: Spools, limits: Limits) -> Batches:
+    if view.kind == "compare":
+        found = difference(table, view.old, view.new, None)
+        return found.schema, (matching(batch, view.filters) for batch in found)
+    if view.kind == "life":
+        query = Query(mode="history", columns=tuple(view.life_columns(table)), filters=tuple(view.filters))
+        sorting: Sorting | None = Sorting("valid_from", False, nulls_first=True)
+    else:
+        query = Query(filters=tuple(view.filters), version=view.new.version, as_of=view.new.as_of)
+        sorting = view.sorting
+    schema = table.schema(query)
+    if sorting is None:
+        return schema, batches_of(table, query)
+    spool = spools.of(place, table, query, limits)
+    chunks = (spool.rows(sorting, at, CHUNK, limits) for at in range(0, spool.count, CHUNK))
+    return schema, (batch for chunk in chunks for batch in chunk.to_batches())
+
+
+def _bounded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    written = 0
+    for batch in batches:
+        written += batch.nbytes
+        if written > MAX_BYTES:
+            raise UnsupportedError(
+                ErrorCode.EXPLORER_LIMIT,
+                f"the rows take more than {MAX_BYTES >> 30} GiB, which is the most that the explorer offers as a file; "
+                "add a filter, or take statestore export, which has no limit",
+            )
+        yield batch
+
+
+def _flat(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Batches:
+    """Return the rows with a column for each field of a struct, as CSV has them."""
+    flat = _flat_batch(pa.RecordBatch.from_pylist([], schema)).schema
+    for each in flat:
+        if pa.types.is_nested(each.type) or is_binary(each.type):
+            raise UnsupportedError(
+                ErrorCode.UNSUPPORTED_TYPE,
+                f"column {each.name} is {each.type}, which CSV cannot hold; take Parquet or Arrow",
+            )
+    return flat, map(_flat_batch, batches)
+
+
+def _flat_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    names: list[str] = []
+    columns: list[pa.Array] = []
+    for each, column in zip(batch.schema, batch.columns, strict=True):
+        if each.name == CHANGED and pa.types.is_list(each.type):
+            names.append(each.name)
+            columns.append(pc.binary_join(column, ", "))
+            continue
+        for name, part in _parts(each.name, column):
+            names.append(name)
+            columns.append(part)
+    return pa.RecordBatch.from_arrays(columns, names=unique_names(names))
+
+
+def _parts(name: str, column: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+    if not pa.types.is_struct(column.type):
+        yield name, column
+        return
+    for number, each in enumerate(column.type):
+        yield from _parts(f"{name}.{each.name}", pc.struct_field(column, [number]))
+
+
+def _safe(name: str) -> str:
+    """Return a name of a file that holds nothing that a header, a shell or a file system takes for its own."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._-")[:80] or "table"
+
+
+def _suffix(view: ShownView) -> str:
+    if view.kind == "life":
+        return "-life"
+    version = "" if view.new.version is None else f"-v{view.new.version}"
+    return f"-compared{version}" if view.kind == "compare" else version

@@ -1,0 +1,143 @@
+"""Values as literals of Python, of DuckDB's SQL and of Spark's SQL, whatever characters they hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+from statestore.connector.identifiers import quoted, spark_quoted
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import UnsupportedError
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How an engine writes names and values, and calls functions on texts."""
+
+    engine: str
+    name: Callable[[str], str]
+    text: Callable[[str], str]
+    binary: Callable[[bytes], str]
+    array: tuple[str, str]
+    naive: str
+    starts: str
+    ends: str
+
+
+def python_literal(value: Any) -> str:
+    """Return an expression of Python for a value; times and decimals are those of the modules of their names."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key!r}: {python_literal(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(python_literal, value)) + "]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"float({str(value)!r})"
+    if isinstance(value, Decimal):
+        return f"decimal.Decimal({str(value)!r})"
+    if isinstance(value, datetime):
+        zone = "" if value.tzinfo is None else "+00:00"
+        return f"datetime.datetime.fromisoformat({_time(value) + zone!r})"
+    if isinstance(value, date):
+        return f"datetime.date.fromisoformat({value.isoformat()!r})"
+    if value is None or isinstance(value, bool | int | float | str | bytes):
+        return repr(value)
+    raise _unknown("Python", value)
+
+
+def sql_literal(value: Any, dialect: Dialect) -> str:
+    """Return an expression of SQL for a value. Raises UnsupportedError UNSUPPORTED_TYPE for one that has none."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return f"CAST('{value!r}' AS DOUBLE)"
+    if isinstance(value, Decimal):
+        return f"CAST('{value:f}' AS {_decimal(value)})"
+    if isinstance(value, str):
+        return dialect.text(value)
+    if isinstance(value, bytes):
+        return dialect.binary(value)
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            return f"{dialect.naive} '{_time(value)}'"
+        return f"CAST('{_time(value)}+00:00' AS {_instant(dialect)})"
+    if isinstance(value, date):
+        return f"DATE '{value.isoformat()}'"
+    if isinstance(value, list | tuple):
+        begin, end = dialect.array
+        return begin + ", ".join(sql_literal(each, dialect) for each in value) + end
+    raise _unknown(dialect.engine, value)
+
+
+def _instant(dialect: Dialect) -> str:
+    return "TIMESTAMPTZ" if dialect.engine == "DuckDB" else "TIMESTAMP"
+
+
+def _time(value: datetime) -> str:
+    if getattr(value, "nanosecond", 0):
+        raise UnsupportedError(
+            ErrorCode.UNSUPPORTED_TYPE, f"{value} has nanoseconds, which a text of this time would lose"
+        )
+    whole = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
+    return whole.isoformat(sep=" ", timespec="microseconds")
+
+
+def _decimal(value: Decimal) -> str:
+    _, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int):
+        raise _unknown("SQL", value)
+    scale = max(0, -exponent)
+    precision = max(len(digits) + max(0, exponent), scale, 1)
+    return f"DECIMAL({precision}, {scale})" if precision <= 38 else "DOUBLE"
+
+
+def _unknown(engine: str, value: Any) -> UnsupportedError:
+    return UnsupportedError(
+        ErrorCode.UNSUPPORTED_TYPE, f"a value of type {type(value).__name__} has no literal here in {engine}"
+    )
+
+
+def duckdb_text(text: str) -> str:
+    """Return a text of DuckDB's SQL, which cannot hold the character 0."""
+    parts = ["'" + part.replace("'", "''") + "'" for part in text.split("\0")]
+    return parts[0] if len(parts) == 1 else "(" + " || chr(0) || ".join(parts) + ")"
+
+
+def spark_text(text: str) -> str:
+    """Return a text of Spark's SQL: in it a backslash escapes, and Spark would replace a variable after a dollar."""
+    return "'" + "".join(_spark_character(each) for each in text) + "'"
+
+
+def _spark_character(character: str) -> str:
+    if character in "\\'":
+        return "\\" + character
+    return f"\\u{ord(character):04x}" if character == "$" or ord(character) < 32 else character
+
+
+DUCKDB = Dialect(
+    "DuckDB",
+    quoted,
+    duckdb_text,
+    lambda value: f"from_hex('{value.hex()}')",
+    ("[", "]"),
+    "TIMESTAMP",
+    "starts_with",
+    "ends_with",
+)
+SPARK = Dialect(
+    "Spark",
+    spark_quoted,
+    spark_text,
+    lambda value: f"X'{value.hex()}'",
+    ("array(", ")"),
+    "TIMESTAMP_NTZ",
+    "startswith",
+    "endswith",
+)
