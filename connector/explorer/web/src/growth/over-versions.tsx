@@ -25,13 +25,13 @@ function runsOf(found: Table): Run[] {
     Object.fromEntries(columns.map((name) => [name, (found.getChild(name)?.get(row) ?? null) as number | null])) as unknown as Run);
 }
 
-export function OverVersions(props: { asked: Record<string, string>; version: number }) {
+export function OverVersions(props: { asked: Record<string, string>; version: number; newest: number }) {
   const [reads, setReads] = useState(false);
   const { place, table } = props.asked;
   return (
     <section aria-label="size over versions">
       <h2>Size over versions</h2>
-      <Part<Run[]> key={String(reads)} label="" cost="" isReadAtOnce asked={`${place} ${table}`}
+      <Part<Run[]> key={String(reads)} label="" cost="" isReadAtOnce of={`up to version ${props.newest}`}
         ask={async (signal) => runsOf(await askRows("growth/versions", { place, table, read: reads ? "1" : "" }, signal))}>
         {(runs) => <Runs runs={runs} version={props.version} count={reads ? null : () => setReads(true)} />}
       </Part>
