@@ -79,7 +79,7 @@ function Runs(props: { runs: Run[]; version: number; count: (() => void) | null 
                   inputs={[runs, version]}
                   options={() => ({
                     height: 180, marginLeft: 64,
-                    x: { label: "version", domain: [runs[0].first, Math.max(runs[runs.length - 1].version, runs[0].first + 1)], tickFormat: wholeTick },
+                    x: { label: "version", domain: [runs[0].first, Math.max(runs[runs.length - 1].version, version, runs[0].first + 1)], tickFormat: wholeTick },
                     y: { label: name === "rows" ? null : bytes(unit).split(" ")[1], labelArrow: "none", transform: (value: number) => value / unit, grid: true, zero: true, ticks: 5, tickFormat: short },
                     marks: [
                       Plot.ruleY([0]),
@@ -99,7 +99,7 @@ function Runs(props: { runs: Run[]; version: number; count: (() => void) | null 
           inputs={[runs, version]}
           options={() => ({
             height: 180, marginLeft: 64,
-            x: { label: "version", domain: [runs[0].first - 0.5, runs[runs.length - 1].version + 0.5], tickFormat: wholeTick },
+            x: { label: "version", domain: [runs[0].first - 0.5, Math.max(runs[runs.length - 1].version, version) + 0.5], tickFormat: wholeTick },
             y: { label: null, grid: true, ticks: 5, tickFormat: (value: number) => short(Math.abs(value)) },
             marks: [
               Plot.rect(changes.filter((each) => each.rows !== 0), {
