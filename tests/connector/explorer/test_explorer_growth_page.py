@@ -85,7 +85,7 @@ def test_why_a_store_grows(page: Page, explorer_web: Path) -> None:
     # The life of the key, opened by Enter; the way back is the way of the browser.
     busiest.get_by_role("button", name=HOSTILE).focus()
     page.keyboard.press("Enter")
-    expect(page.get_by_role("status")).to_contain_text("18 versions in 6 commits")
+    expect(page.get_by_text("18 versions in 6 commits")).to_be_visible()
     page.go_back()
     expect(page.get_by_role("region", name="size over versions")).to_be_visible()
     assert "tab=growth" in page.url and page.title().startswith("visits")
@@ -113,6 +113,41 @@ def test_unknown_numbers_of_a_checkpoint(page: Page, explorer_web: Path) -> None
     expect(page.get_by_role("region", name="rows past their end")).to_contain_text("key.window.end")
     assert violations(page, explorer_web) == []
     assert is_as_wide_as_the_window(page)
+
+
+def test_what_was_read_of_another_version_says_so(browser: Any, explorer: Explorer) -> None:
+    with opened(browser, explorer.url) as page:
+        page.get_by_role("button", name="visits").click()
+        page.get_by_role("button", name="Growth").click()
+        pressed(page, "Find the biggest keys")
+        biggest = page.get_by_role("region", name="keys with the most bytes")
+        expect(biggest.locator("tbody tr")).to_have_count(15)
+        page.get_by_role("slider").focus()
+        page.keyboard.press("Home")
+        expect(page.get_by_text("not of version 0")).to_be_visible()
+        pressed(page, "Read again")
+        expect(page.get_by_role("region", name="busiest and biggest keys")).to_contain_text("There are no keys.")
+        expect(page.get_by_text("not of version 0")).to_have_count(0)
+
+
+def test_a_key_with_a_great_number_is_opened(browser: Any, tmp_path: Path) -> None:
+    """JavaScript's numbers do not hold it."""
+    key = {"k": "struct<id:bigint,part:int>"}
+    with statestore.connect(tmp_path).create_store("great", key=key, value={"n": "int"}) as store:
+        for number in range(3):
+            store.put({"id": (1 << 53) + number, "part": 1}, number, timestamp=1_714_550_000_000)
+        store.commit()
+    explorer = statestore.explore(tmp_path)
+    try:
+        with opened(browser, explorer.url) as page:
+            page.get_by_role("button", name="great").click()
+            page.get_by_role("button", name="Growth").click()
+            pressed(page, "Find the busiest keys")
+            page.get_by_role("button", name=str((1 << 53) + 1)).click()
+            life = page.get_by_role("region", name="versions of the key")
+            expect(life.locator("tbody tr").first).to_contain_text(str((1 << 53) + 1))
+    finally:
+        explorer.stop()
 
 
 def test_a_read_can_be_stopped(browser: Any, explorer: Explorer) -> None:

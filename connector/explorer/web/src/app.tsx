@@ -97,10 +97,11 @@ function TableView(props: { table: TableFacts; tables: TableFacts[]; view: View;
     const conditions = keys.filter((name) => name in row).map((name) => {
       const cell = row[name];
       const type = columns.find((each) => each.name === name)?.type ?? "";
-      if (cell === null || cell === undefined) return [name, "is_null"];
-      return [name, "=", /^(struct|array|map)/.test(type) ? (JSON.parse(cell) as unknown) : cell];
+      if (cell === null || cell === undefined) return JSON.stringify([name, "is_null"]);
+      // A nested cell is JSON already; parsed here, its great numbers would lose their last digits.
+      return `[${JSON.stringify(name)},"=",${/^(struct|array|map)/.test(type) ? cell : JSON.stringify(cell)}]`;
     });
-    go({ tab: "life", key: "", at: JSON.stringify(conditions) });
+    go({ tab: "life", key: "", at: `[${conditions.join(",")}]` });
   }
   return (
     <main class="table">
@@ -140,7 +141,7 @@ function TableView(props: { table: TableFacts; tables: TableFacts[]; view: View;
       )}
       {view.tab === "life" && <KeyLife view={view} table={table} tables={props.tables} keys={keys} go={go} />}
       {view.tab === "compare" && axis && <Compare view={view} columns={table.columns} first={axis.first} version={version} go={go} />}
-      {view.tab === "growth" && axis && <Growth view={view} version={version} columns={table.columns} opened={opened} />}
+      {view.tab === "growth" && axis && <Growth view={view} version={version} newest={axis.last} columns={table.columns} opened={opened} />}
       {view.tab === "sql" && axis && <AskTable table={table} version={version} view={view} go={go} />}
     </main>
   );

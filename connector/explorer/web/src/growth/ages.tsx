@@ -6,7 +6,7 @@ import { Chart } from "../chart";
 import { count, moment } from "../texts";
 import { Numbers } from "./numbers";
 import { short } from "./over-versions";
-import { Part } from "./part";
+import { Part, momentOf } from "./part";
 
 type Clock = "stream_time" | "commit_time";
 
@@ -27,7 +27,7 @@ export function Ages(props: { asked: Record<string, string>; isHistory: boolean 
   return (
     <section aria-label="age">
       <h2>Age</h2>
-      <Part<Found> label="Read the ages" asked={JSON.stringify(props.asked)}
+      <Part<Found> label="Read the ages" of={momentOf(props.asked)}
         cost={props.isHistory ? "Reads the whole history." : "Reads the times of all rows of the moment shown."}
         ask={(signal) => askJson("growth/ages", props.asked, signal)}>
         {(found) => <Histogram found={found} />}

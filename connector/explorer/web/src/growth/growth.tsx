@@ -8,12 +8,13 @@ import { BusyAndBig, type Opened } from "./keys";
 import { OverVersions } from "./over-versions";
 import { Skew } from "./skew";
 
-export function Growth(props: { view: View; version: number; columns: string[]; opened: Opened }) {
-  const asked = pointOf(props.view);
+export function Growth(props: { view: View; version: number; newest: number; columns: string[]; opened: Opened }) {
+  const { view, version, newest } = props;
+  const asked = { ...pointOf(view), version: String(version) };
   return (
     <div class="growth">
-      <OverVersions asked={asked} version={props.version} />
-      <BusyAndBig asked={asked} opened={props.opened} />
+      <OverVersions asked={asked} version={version} newest={newest} />
+      <BusyAndBig asked={asked} newest={newest} opened={props.opened} />
       <Skew asked={asked} />
       <Ages asked={asked} isHistory={!props.columns.includes("valid_from")} />
     </div>

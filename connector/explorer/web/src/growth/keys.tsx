@@ -4,7 +4,7 @@ import type { Table } from "apache-arrow";
 import { askRows } from "../asking";
 import { type Column, cellsOf, columnsOf } from "../grid";
 import { bytes, count } from "../texts";
-import { Part } from "./part";
+import { Part, momentOf } from "./part";
 
 export type Opened = (row: Record<string, string | null>, columns: Column[]) => void;
 
@@ -15,7 +15,7 @@ const MEANING: Record<string, string> = {
   shown: "Bytes are the lengths of texts and binary, and 8 for each other cell, of the key and its values, at every depth and of all rows of the key. The files take less or more, because they are encoded and compressed.",
 };
 
-export function BusyAndBig(props: { asked: Record<string, string>; opened: Opened }) {
+export function BusyAndBig(props: { asked: Record<string, string>; newest: number; opened: Opened }) {
   const { place, table } = props.asked;
   return (
     <section aria-label="busiest and biggest keys">
@@ -23,14 +23,14 @@ export function BusyAndBig(props: { asked: Record<string, string>; opened: Opene
       <div class="two">
         <div>
           <h3>Busiest keys</h3>
-          <Part<Table> label="Find the busiest keys" cost="Reads the keys of the whole history." asked={`${place} ${table}`}
+          <Part<Table> label="Find the busiest keys" cost="Reads the keys of the whole history." of={`up to version ${props.newest}`}
             ask={(signal) => askRows("growth/busiest", { place, table }, signal)}>
             {(found) => <Keys found={found} opened={props.opened} name="versions" text={count} of="versions in the kept history" />}
           </Part>
         </div>
         <div>
           <h3>Biggest keys</h3>
-          <Part<Table> label="Find the biggest keys" cost="Reads all rows of the moment shown." asked={JSON.stringify(props.asked)}
+          <Part<Table> label="Find the biggest keys" cost="Reads all rows of the moment shown." of={momentOf(props.asked)}
             ask={(signal) => askRows("growth/biggest", props.asked, signal)}>
             {(found) => (
               <>

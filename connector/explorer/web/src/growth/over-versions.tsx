@@ -25,13 +25,13 @@ function runsOf(found: Table): Run[] {
     Object.fromEntries(columns.map((name) => [name, (found.getChild(name)?.get(row) ?? null) as number | null])) as unknown as Run);
 }
 
-export function OverVersions(props: { asked: Record<string, string>; version: number }) {
+export function OverVersions(props: { asked: Record<string, string>; version: number; newest: number }) {
   const [reads, setReads] = useState(false);
   const { place, table } = props.asked;
   return (
     <section aria-label="size over versions">
       <h2>Size over versions</h2>
-      <Part<Run[]> key={String(reads)} label="" cost="" isReadAtOnce asked={`${place} ${table}`}
+      <Part<Run[]> key={String(reads)} label="" cost="" isReadAtOnce of={`up to version ${props.newest}`}
         ask={async (signal) => runsOf(await askRows("growth/versions", { place, table, read: reads ? "1" : "" }, signal))}>
         {(runs) => <Runs runs={runs} version={props.version} count={reads ? null : () => setReads(true)} />}
       </Part>
@@ -79,7 +79,7 @@ function Runs(props: { runs: Run[]; version: number; count: (() => void) | null 
                   inputs={[runs, version]}
                   options={() => ({
                     height: 180, marginLeft: 64,
-                    x: { label: "version", domain: [runs[0].first, Math.max(runs[runs.length - 1].version, runs[0].first + 1)], tickFormat: wholeTick },
+                    x: { label: "version", domain: [runs[0].first, Math.max(runs[runs.length - 1].version, version, runs[0].first + 1)], tickFormat: wholeTick },
                     y: { label: name === "rows" ? null : bytes(unit).split(" ")[1], labelArrow: "none", transform: (value: number) => value / unit, grid: true, zero: true, ticks: 5, tickFormat: short },
                     marks: [
                       Plot.ruleY([0]),
@@ -99,7 +99,7 @@ function Runs(props: { runs: Run[]; version: number; count: (() => void) | null 
           inputs={[runs, version]}
           options={() => ({
             height: 180, marginLeft: 64,
-            x: { label: "version", domain: [runs[0].first - 0.5, runs[runs.length - 1].version + 0.5], tickFormat: wholeTick },
+            x: { label: "version", domain: [runs[0].first - 0.5, Math.max(runs[runs.length - 1].version, version) + 0.5], tickFormat: wholeTick },
             y: { label: null, grid: true, ticks: 5, tickFormat: (value: number) => short(Math.abs(value)) },
             marks: [
               Plot.rect(changes.filter((each) => each.rows !== 0), {

@@ -1,4 +1,5 @@
-// A part of the page that is read when somebody asks for it, with a way to stop the read.
+// A part of the page that is read when somebody asks for it, with a way to stop the read. What was read stays when
+// another moment is shown, and says then of what it is.
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
@@ -6,7 +7,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 interface Props<Found> {
   label: string; // of the button
   cost: string; // what is read
-  asked: string; // what the answer depends on; another one makes the answer go
+  of: string; // what the answer depends on, in words
   isReadAtOnce?: boolean;
   ask: (signal: AbortSignal) => Promise<Found>;
   children: (found: Found) => ComponentChildren;
@@ -16,6 +17,7 @@ export function Part<Found>(props: Props<Found>) {
   const [found, setFound] = useState<Found | null>(null);
   const [error, setError] = useState("");
   const [isRead, setRead] = useState(false);
+  const [readOf, setReadOf] = useState(props.of);
   const stop = useRef<AbortController | null>(null);
   function end(): void {
     stop.current?.abort();
@@ -28,6 +30,7 @@ export function Part<Found>(props: Props<Found>) {
     stop.current = mine;
     setError("");
     setFound(null);
+    setReadOf(props.of);
     setRead(true);
     props.ask(mine.signal).then(
       (answer) => { if (!mine.signal.aborted) { setRead(false); setFound(answer); } },
@@ -35,11 +38,9 @@ export function Part<Found>(props: Props<Found>) {
     );
   }
   useEffect(() => {
-    setFound(null);
-    setError("");
     if (props.isReadAtOnce) read();
     return end;
-  }, [props.asked]);
+  }, []);
   return (
     <>
       {!props.isReadAtOnce && (
@@ -49,8 +50,18 @@ export function Part<Found>(props: Props<Found>) {
         </div>
       )}
       {isRead && <p class="quiet" role="status">Reading…</p>}
+      {found !== null && readOf !== props.of && (
+        <div class="read">
+          <p role="status"><span class="mark">!</span> This is {readOf}, not {props.of}.</p>
+          <button onClick={read}>Read again</button>
+        </div>
+      )}
       {error && <p class="error" role="alert">{error}</p>}
       {found !== null && props.children(found)}
     </>
   );
+}
+
+export function momentOf(asked: Record<string, string>): string {
+  return `of version ${asked.version}${asked.as_of ? ` at state time ${asked.as_of}` : ""}`;
 }

@@ -6,7 +6,7 @@ import { Chart } from "../chart";
 import { count } from "../texts";
 import { Numbers } from "./numbers";
 import { short } from "./over-versions";
-import { Part } from "./part";
+import { Part, momentOf } from "./part";
 
 interface Placed {
   column: string;
@@ -21,7 +21,7 @@ export function Skew(props: { asked: Record<string, string> }) {
   return (
     <section aria-label="skew">
       <h2>Skew over partitions</h2>
-      <Part<Placed[]> label="Count by partition" cost="Reads all rows of the moment shown." asked={JSON.stringify(props.asked)}
+      <Part<Placed[]> label="Count by partition" cost="Reads all rows of the moment shown." of={momentOf(props.asked)}
         ask={(signal) => askJson("growth/skew", props.asked, signal)}>
         {(found) => found.length === 0
           ? <p role="status">Rows of this table have no partition or key group.</p>
