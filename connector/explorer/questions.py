@@ -99,7 +99,7 @@ def _typed(each: Filter, schema: pa.Schema) -> Filter:
         if not pa.types.is_struct(kind) or kind.get_field_index(name) < 0:
             return each
         kind = kind.field(name).type
-    as_json = pa.types.is_nested(kind) or pa.types.is_binary(kind) or not isinstance(each.value, str)
+    as_json = pa.types.is_binary(kind) or not isinstance(each.value, str)
     read = of_json if as_json else of_text
     try:
         value: Any = tuple(of_json(one, kind) for one in each.value) if each.op == "in" else read(each.value, kind)

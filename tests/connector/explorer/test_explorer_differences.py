@@ -98,7 +98,7 @@ def test_a_filter_holds_for_the_row_before_or_after(client: TestClient, where: A
 
 
 def test_both_points_have_state_times(client: TestClient) -> None:
-    times = {"from_as_of": "2024-05-01T07:53:20.500Z", "to_as_of": "2024-05-01T07:53:21.500Z"}
+    times: dict[str, Any] = {"from_as_of": "2024-05-01T07:53:20.500Z", "to_as_of": "2024-05-01T07:53:21.500Z"}
     found = asked(client, from_version=3, to_version=3, **times)
     assert changes(found) == expected(0, 1, lambda key, value: True)
 

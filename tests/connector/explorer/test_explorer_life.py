@@ -21,7 +21,15 @@ from statestore.connector.explorer.spools import Spools
 START = 1_714_550_000_000
 CHECKPOINTS = Path(__file__).parents[2] / "data" / "spark" / "checkpoints.tar.xz"
 # Commits of one key, as (second of state time, price or None for a delete).
-WRITES = [[(0, 1.0)], [(100, 2.0)], [(50, 1.5)], [(20, None)], [(200, 3.0), (10, 7.0)], [(100, 2.5)], [(70, 9.0)]]
+WRITES: list[list[tuple[int, float | None]]] = [
+    [(0, 1.0)],
+    [(100, 2.0)],
+    [(50, 1.5)],
+    [(20, None)],
+    [(200, 3.0), (10, 7.0)],
+    [(100, 2.5)],
+    [(70, 9.0)],
+]
 JOIN, TIMERS = "spark4.3.0-join__rkcl", "spark4.3.0-twsttl__rkcl"
 
 
@@ -139,6 +147,8 @@ def test_the_sides_of_a_join_have_one_key(client: TestClient) -> None:
     for side in ("left", "right"):
         typed = asked(client, "life", side, 1, key="key-00-*")
         assert typed.num_rows and typed.to_pylist() == asked(client, "life", side, 1, where=where).to_pylist()
+        as_text = json.dumps([["key", "=", typed["key"][0].as_py()]])  # as the page sends a cell
+        assert typed.to_pylist() == asked(client, "life", side, 1, where=as_text).to_pylist()
         assert set(typed["key"].to_pylist()) == {'{"field0": "key-00-", "field1": 0}'}
 
 

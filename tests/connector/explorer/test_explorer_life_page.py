@@ -72,6 +72,25 @@ def test_a_piece_of_what_was_believed_leads_to_that_state(page: Page, explorer: 
     expect(page.locator(".lane-names span").first).to_have_text("curry, 1")
 
 
+def test_great_numbers_keep_their_digits(browser: Any, tmp_path: Path) -> None:
+    value = {"n": "bigint", "pair": "struct<a:bigint,b:string>"}
+    with statestore.connect(tmp_path / "own").create_store("s", key={"k": "bigint"}, value=value) as store:
+        for number in (9_007_199_254_740_993, -9_007_199_254_740_995):
+            store.put(9_007_199_254_740_993, (number, {"a": number, "b": "7.50, \\"}), timestamp=START)
+            store.commit()
+    made = statestore.explore(tmp_path / "own")
+    with opened(browser, made.url) as page:
+        page.locator("button.link").wait_for()
+        show(page, made, "table=s&tab=compare&from=1")
+        row = page.locator(".compare tbody tr")
+        expect(row).to_contain_text("n 9007199254740993")
+        expect(row).to_contain_text('pair {"a":-9007199254740995,"b":"7.50, \\\\"}')
+        show(page, made, "table=s")
+        page.locator("table.rows tbody tr:not(.space)").dblclick()
+        expect(page.locator(".life tbody tr").first).to_contain_text("-9007199254740995")
+    made.stop()
+
+
 def test_both_sides_of_a_join_and_its_commits(page: Page, explorer: Explorer, explorer_web: Path) -> None:
     show(page, explorer, "place=1&table=left&tab=life&key=key-00-*")
     expect(page.locator(".lane-names span")).to_have_text(['left: {"field0": "key-00-", "field1": 0}', "right"])

@@ -74,6 +74,9 @@ def test_scrub_sort_find_compare_and_share(page: Page) -> None:
     expect(again.get_by_role("status")).to_contain_text("5 versions in 5 commits")
     again.close()
     page.get_by_role("button", name="Compare", exact=True).first.click()
+    # The filter of the state restricts the comparison, too.
+    expect(page.get_by_role("status")).to_contain_text("1 changed")
+    page.get_by_role("button", name="remove condition 1").click()
     expect(page.get_by_role("status")).to_contain_text("1,201 changed")
     assert page.title().startswith("visits")
 

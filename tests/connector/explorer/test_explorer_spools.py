@@ -54,7 +54,7 @@ def values(spool: Spool, sorting: Sorting | None = None) -> list[Any]:
 
 
 def test_one_place_does_not_wait_for_another(tmp_path: Path) -> None:
-    kept = Spools(tmp_path)
+    kept: Any = Spools(tmp_path)
     slow, quick = Held("slow"), Held("quick", rows=1)
     quick.goes_on.set()
     with ThreadPoolExecutor() as pool:
@@ -67,7 +67,8 @@ def test_one_place_does_not_wait_for_another(tmp_path: Path) -> None:
 
 
 def test_those_who_ask_the_same_wait_for_one_file(tmp_path: Path) -> None:
-    kept, table = Spools(tmp_path), Held("t")
+    kept: Any = Spools(tmp_path)
+    table = Held("t")
     with ThreadPoolExecutor() as pool:
         asked = [pool.submit(kept.of, 0, table, Query(), Limits()) for _ in range(3)]
         assert table.begun.acquire(timeout=WAIT)
@@ -77,7 +78,8 @@ def test_those_who_ask_the_same_wait_for_one_file(tmp_path: Path) -> None:
 
 
 def test_a_cancelled_writer_leaves_the_file_to_one_who_waits(tmp_path: Path) -> None:
-    kept, table = Spools(tmp_path), Held("t")
+    kept: Any = Spools(tmp_path)
+    table = Held("t")
     first, second = Limits(), Limits()
     with ThreadPoolExecutor() as pool:
         writer = pool.submit(kept.of, 0, table, Query(), first)
@@ -92,7 +94,8 @@ def test_a_cancelled_writer_leaves_the_file_to_one_who_waits(tmp_path: Path) -> 
 
 
 def test_one_who_waits_can_be_cancelled(tmp_path: Path) -> None:
-    kept, table = Spools(tmp_path), Held("t")
+    kept: Any = Spools(tmp_path)
+    table = Held("t")
     gone = Limits()
     with ThreadPoolExecutor() as pool:
         writer = pool.submit(kept.of, 0, table, Query(), Limits())
@@ -106,7 +109,7 @@ def test_one_who_waits_can_be_cancelled(tmp_path: Path) -> None:
 
 
 def test_rows_of_a_file_that_was_replaced_can_still_be_read(tmp_path: Path) -> None:
-    kept = Spools(tmp_path)
+    kept: Any = Spools(tmp_path)
     tables = [Held(str(number), rows=number) for number in range(spools.KEPT + 2)]
     for table in tables:
         table.goes_on.set()
@@ -118,6 +121,7 @@ def test_rows_of_a_file_that_was_replaced_can_still_be_read(tmp_path: Path) -> N
 def test_unknown_beginnings_come_first_if_asked(tmp_path: Path) -> None:
     table = Held("t")
     table.goes_on.set()
-    spool = Spools(tmp_path).of(0, table, Query(), Limits())
+    kept: Any = Spools(tmp_path)
+    spool = kept.of(0, table, Query(), Limits())
     assert values(spool, Sorting("n", True)) == [2, 1, 0, None]
     assert values(spool, Sorting("n", False, nulls_first=True)) == [None, 0, 1, 2]

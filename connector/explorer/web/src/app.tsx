@@ -6,6 +6,7 @@ import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { askRows, keepToken } from "./asking";
 import { Compare } from "./compare";
+import { conditionsOfKey } from "./conditions";
 import { Filters } from "./filters";
 import { useNews } from "./follow/follow";
 import { type Column, Grid } from "./grid";
@@ -94,14 +95,7 @@ function TableView(props: { table: TableFacts; tables: TableFacts[]; view: View;
   const seen: Record<string, string> = view.version === "" && axis !== null ? { seen: String(axis.last) } : {};
   const version = axis === null ? 0 : view.version === "" ? axis.last : Number(view.version);
   function opened(row: Record<string, string | null>, columns: Column[]): void {
-    const conditions = keys.filter((name) => name in row).map((name) => {
-      const cell = row[name];
-      const type = columns.find((each) => each.name === name)?.type ?? "";
-      if (cell === null || cell === undefined) return JSON.stringify([name, "is_null"]);
-      // A nested cell is JSON already; parsed here, its great numbers would lose their last digits.
-      return `[${JSON.stringify(name)},"=",${/^(struct|array|map)/.test(type) ? cell : JSON.stringify(cell)}]`;
-    });
-    go({ tab: "life", key: "", at: `[${conditions.join(",")}]` });
+    go({ tab: "life", key: "", at: conditionsOfKey(keys, columns, columns.map((each) => row[each.name])) });
   }
   return (
     <main class="table">

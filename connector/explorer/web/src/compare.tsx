@@ -3,6 +3,7 @@
 import type { Table } from "apache-arrow";
 import { useEffect, useState } from "preact/hooks";
 import { askRows } from "./asking";
+import { parsedExactly, shownExactly } from "./exact";
 import { Filters } from "./filters";
 import { cellsOf, columnsOf } from "./grid";
 import { count } from "./texts";
@@ -69,7 +70,7 @@ export function Compare(props: { view: View; columns: string[]; first: number; v
             <tbody>
               {rows.map((row, number) => {
                 const kind = row[at("_change")] ?? "";
-                const changed = parsed(row[at("_changed_columns")]) as string[] | null;
+                const changed = parsedExactly(row[at("_changed_columns")]) as string[] | null;
                 return (
                   <tr key={number} class={kind}>
                     <td>{SIGNS[kind]} {kind}</td>
@@ -88,7 +89,7 @@ export function Compare(props: { view: View; columns: string[]; first: number; v
 }
 
 function Places(props: { text: string | undefined; place: string }) {
-  const rows = (parsed(props.text) ?? []) as [unknown, number, number, number][];
+  const rows = (parsedExactly(props.text) ?? []) as string[][];
   if (rows.length === 0) return null;
   return (
     <details>
@@ -98,7 +99,7 @@ function Places(props: { text: string | undefined; place: string }) {
           <thead><tr><th scope="col" class="number">{props.place}</th><th scope="col" class="number">added</th><th scope="col" class="number">changed</th><th scope="col" class="number">removed</th></tr></thead>
           <tbody>
             {rows.map(([place, ...numbers]) => (
-              <tr key={String(place)}><th scope="row" class="number">{String(place)}</th>{numbers.map((each, at) => <td key={at} class="number">{count(each)}</td>)}</tr>
+              <tr key={place}><th scope="row" class="number">{shownExactly(place)}</th>{numbers.map((each, at) => <td key={at} class="number">{count(Number(shownExactly(each)))}</td>)}</tr>
             ))}
           </tbody>
         </table>
@@ -107,24 +108,15 @@ function Places(props: { text: string | undefined; place: string }) {
   );
 }
 
-function parsed(text: string | null | undefined): unknown {
-  if (!text) return null;
-  try {
-    return JSON.parse(text);
-  } catch {
-    return null; // a long cell is cut
-  }
-}
-
 function Values(props: { text: string | null; changed: string[] | null }) {
-  const values = parsed(props.text);
+  const values = parsedExactly(props.text);
   if (props.text === null) return null;
   if (values === null || typeof values !== "object") return <>{props.text}</>;
   return (
     <>
       {Object.entries(values).map(([name, value]) => {
         const isChanged = props.changed?.includes(name);
-        const text = typeof value === "string" ? value : JSON.stringify(value);
+        const text = shownExactly(value);
         return (
           <span key={name} class={isChanged ? "pair changed" : "pair"}>
             {isChanged && <span class="mark" title="changed">Δ</span>}{name} {text}

@@ -135,7 +135,7 @@ export function Scrubber(props: Props) {
       <div class="moment">
         <strong>version {count(version)}</strong>
         <span>{shownTime && `committed ${shownTime}`}</span>
-        <span class={props.isNewest ? "badge now" : "badge"} role="status">
+        <span class={props.isNewest ? "badge now" : "badge"}>
           {props.isNewest ? (props.isFollowed ? "● newest, followed" : "● newest") : `◷ the past, ${count(newer)} newer ${newer === 1 ? "version" : "versions"}`}
         </span>
       </div>

@@ -119,8 +119,7 @@ function conditionOf(life: Life, key: string | undefined): string | null {
   if (at < 0 || life.lines.length === 0) return null;
   const cell = life.lines[0].cells[at];
   if (cell === null || cell.endsWith("…") || life.lines.some((line) => line.cells[at] !== cell)) return null;
-  const isNested = /^(struct|array|map)/.test(life.columns[at].type);
-  return JSON.stringify([[key, "=", isNested ? (JSON.parse(cell) as unknown) : cell]]);
+  return JSON.stringify([[key, "=", cell]]);
 }
 
 // The times at which one side has a row and the other has none.

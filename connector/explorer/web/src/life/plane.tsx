@@ -2,6 +2,7 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { askRows } from "../asking";
+import { conditionsOfKey } from "../conditions";
 import { count, moment } from "../texts";
 import type { View } from "../view";
 import { type Life, type Line, lifeOf, valuesOf } from "./lives";
@@ -23,7 +24,7 @@ export function Plane(props: { view: View; life: Life; keys: string[]; go: (chan
   const names = [...new Set(props.life.lines.map((line) => line.name))];
   const [wanted, setWanted] = useState("");
   const name = names.includes(wanted) ? wanted : names[0];
-  const where = whereOf(props.life, props.life.lines.find((line) => line.name === name), props.keys);
+  const where = conditionsOfKey(props.keys, props.life.columns, props.life.lines.find((line) => line.name === name)?.cells ?? []);
   useEffect(() => {
     setFound(null);
     setError("");
@@ -137,14 +138,4 @@ function Piece(props: { beliefs: Beliefs; line: Line | undefined; keys: string[]
       )}
     </p>
   );
-}
-
-function whereOf(life: Life, line: Line | undefined, keys: string[]): string {
-  const conditions = keys.map((name) => {
-    const at = life.columns.findIndex((each) => each.name === name);
-    const cell = at < 0 || !line ? null : line.cells[at];
-    const isNested = at >= 0 && /^(struct|array|map)/.test(life.columns[at].type);
-    return cell === null ? [name, "is_null"] : [name, "=", isNested ? (JSON.parse(cell) as unknown) : cell];
-  });
-  return JSON.stringify(conditions);
 }
