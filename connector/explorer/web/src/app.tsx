@@ -114,7 +114,7 @@ function TableView(props: { table: TableFacts; tables: TableFacts[]; view: View;
       {axis && <Leave view={view} first={axis.first} version={version} />}
       {view.tab === "state" && (
         <>
-          <Filters where={view.where} columns={table.columns} asked={{ ...pointOf(view), where: view.where, ...seen }} go={(where) => go({ where })} />
+          <Filters where={view.where} columns={table.columns} asked={{ ...pointOf(view), where: view.where }} go={(where) => go({ where })} />
           <Grid asked={{ ...pointOf(view), where: view.where }} sort={view.sort} keys={keys}
             onSort={(sort) => go({ sort })} onOpen={opened} />
         </>
