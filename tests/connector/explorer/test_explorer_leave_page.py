@@ -48,7 +48,7 @@ def page(request: pytest.FixtureRequest, browser: Any, explorer: Explorer) -> It
 
 def link(page: Page, **view: str) -> None:
     """Open an address of the page, after the first one, which brought the token."""
-    expect(page.get_by_role("button", name="visits").first).to_be_visible()
+    expect(page.get_by_role("button", name="statestore explorer")).to_be_visible()
     page.goto(f"{page.url.split('?')[0]}?{urlencode({'table': 'visits', **view})}")
 
 
