@@ -112,6 +112,21 @@ def connect(
     return Catalog(location)
 
 
+def spec_of(
+    name: str,
+    kind: str = "versioned",
+    *,
+    key: Columns,
+    value: Columns | None = None,
+    serde: str = "natural",
+    key_groups: int = 128,
+    **options: Any,
+) -> StoreSpec:
+    """Return the description of a new store; arguments and errors are those of `Catalog.create_store`."""
+    check_name(name)
+    return new_spec(name, kind, (make_schema(key, "key"), value_schema(kind, value)), options, serde, key_groups)
+
+
 class Catalog(NamedItems):
     """The stores of one warehouse, by name: a directory, or a folder in an object store."""
 
@@ -245,9 +260,7 @@ class Catalog(NamedItems):
         Raises InvalidInputError (STORE_EXISTS, WRONG_SCHEMA, INVALID_NAME, UNKNOWN_OPTION, MISSING_OPTION, …) or
         UnsupportedError.
         """
-        check_name(name)
-        schemas = make_schema(key, "key"), value_schema(kind, value)
-        spec = new_spec(name, kind, schemas, options, serde, key_groups)
+        spec = spec_of(name, kind, key=key, value=value, serde=serde, key_groups=key_groups, **options)
         if not self.location.is_local:
             return self._create_objects(name, spec)
         if not (self.root / name).exists():

@@ -3,13 +3,16 @@
 In JSON, times are ISO-8601 with a zone or epoch milliseconds, binary is base64, decimals may be texts, and NaN and the
 infinities are texts. A struct must name each of its fields, so that none is null by mistake. A struct of a single field
 may also be given as the text of that field.
+
+Binary that is typed alone is the UTF-8 of its text, or ``base64:…`` (as tables show it) or ``hex:…``.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from datetime import date
+import re
+from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -23,6 +26,8 @@ from statestore.formats.values.filters import Filter
 from statestore.formats.values.times import parse_instant, to_datetime
 
 _ROLES = {ErrorCode.WRONG_KEY: "key", ErrorCode.WRONG_VALUE: "value"}
+_DURATION = re.compile(r"(?:(-?[0-9]+) days?, )?([0-9]+):([0-9]{2}):([0-9]{2})(?:\.([0-9]{6}))?")  # as tables show it
+BASE64, HEX = "base64:", "hex:"
 _NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 
 
@@ -98,7 +103,10 @@ def of_text(text: str, kind: pa.DataType) -> Any:
         return of_json(_json(text), kind)
     if pa.types.is_timestamp(kind):
         return _time(text, kind)
-    return pa.scalar(text).cast(kind).as_py()
+    if _is_binary(kind):
+        coded = _coded(text)
+        return text.encode() if coded is None else coded
+    return _scalar_of_text(text, kind)
 
 
 def of_json(value: Any, kind: pa.DataType) -> Any:
@@ -115,15 +123,47 @@ def of_json(value: Any, kind: pa.DataType) -> Any:
         return _time(str(value), kind)
     if pa.types.is_date(kind) and isinstance(value, str):
         return date.fromisoformat(value)
-    if pa.types.is_binary(kind) and isinstance(value, str):
-        return base64.b64decode(value, validate=True)
+    if _is_binary(kind) and isinstance(value, str):
+        coded = _coded(value)
+        return _bytes_of_base64(value) if coded is None else coded
     if pa.types.is_decimal(kind) and not isinstance(value, bool):
         return Decimal(str(value))
     if pa.types.is_floating(kind) and isinstance(value, str):
         return _NUMBERS[value] if value in _NUMBERS else float(value)
     if isinstance(value, str) and not pa.types.is_string(kind):
-        return pa.scalar(value).cast(kind).as_py()
+        return _scalar_of_text(value, kind)
     return value
+
+
+def _scalar_of_text(text: str, kind: pa.DataType) -> Any:
+    if pa.types.is_date(kind):
+        return date.fromisoformat(text)
+    if pa.types.is_decimal(kind):
+        return Decimal(text)
+    if pa.types.is_duration(kind) and (found := _DURATION.fullmatch(text)):
+        days, hours, minutes, seconds, us = (int(part or 0) for part in found.groups())
+        return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds, microseconds=us)
+    return pa.scalar(text).cast(kind).as_py()
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
+
+
+def _coded(text: str) -> bytes | None:
+    """The bytes of a text like base64:AP8= or hex:00ff; None for another text. Raises ValueError for a wrong code."""
+    if text.startswith(BASE64):
+        return _bytes_of_base64(text.removeprefix(BASE64))
+    if text.startswith(HEX):
+        return bytes.fromhex(text.removeprefix(HEX))
+    return None
+
+
+def _bytes_of_base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise ValueError(f"{error}; binary is base64 in JSON, or base64:… or hex:…") from error
 
 
 def _struct_of_text(text: str, kind: pa.StructType) -> Any:

@@ -14,11 +14,13 @@ class TableInfo:
     """Properties of a table: the kind of state, and how long it is kept (milliseconds; None: for ever).
 
     ``facts`` are further texts about the state: who said of which kind it is, and the evidence of a guess.
+    ``operator`` is the operator of a job that keeps the state; None: not recorded.
     """
 
     kind: str
     retention: int | None
     facts: Mapping[str, str] = field(default_factory=dict)
+    operator: str | None = None
 
 
 @dataclass(frozen=True)

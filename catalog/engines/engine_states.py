@@ -77,7 +77,7 @@ class EngineStates:
 
     def about(self, name: str) -> TableInfo:
         info = self.source.info(name)
-        return TableInfo(info.kind, None, info.facts)
+        return TableInfo(info.kind, None, info.facts, info.operator)
 
     def summary(self, name: str) -> TableSummary:
         if self.bound is not None:

@@ -152,7 +152,8 @@ class Reads(ShowsItself):
         A row is ``added`` if only ``other`` has it. A local state directory is so compared with its changelog, or a
         checkpoint with its copy. Columns that only one table has are left out. ``filter`` is on columns of both.
         """
-        return compare(self._asked(), other._asked(), columns, parse_filters(filter))
+        table = self._asked()
+        return compare(table, other._asked(), columns, _timed(table, Query(), parse_filters(filter)))
 
     def versions(self) -> pa.Table:
         """Return one row per version, oldest first: time, operation, writer, transaction, stream time, rows, bytes.
@@ -240,10 +241,7 @@ def read(table: StateTable, query: Query, columns: Iterable[str] | None, filter:
     """Plan a read, and return its rows, all splits one after the other."""
     table = table.pin()
     asked = None if columns is None else column_names(columns, "columns")
-    filters = parse_filters(filter)
-    if has_texts(filters):
-        filters = with_times(filters, table.schema(replace(query, columns=None)))
-    query = replace(query, columns=asked, filters=filters)
+    query = replace(query, columns=asked, filters=_timed(table, query, parse_filters(filter)))
     if asked == ():  # rows without columns are still counted: one column is read and dropped
         query = replace(query, columns=tuple(table.schema(replace(query, columns=None)).names[:1]))
     schema = table.schema(query)
@@ -256,6 +254,11 @@ def read(table: StateTable, query: Query, columns: Iterable[str] | None, filter:
         _pieces(table, splits, query, asked),
         _again(table, planned, splits, query, asked),
     )
+
+
+def _timed(table: StateTable, query: Query, filters: tuple[Filter, ...]) -> tuple[Filter, ...]:
+    """Return the filters with times in place of the texts that columns of times are compared with."""
+    return with_times(filters, table.schema(replace(query, columns=None))) if has_texts(filters) else filters
 
 
 def _pieces(table: StateTable, splits: Sequence[Split], query: Query, asked: tuple[str, ...] | None) -> Pieces:

@@ -21,7 +21,7 @@ from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.upkeep import compaction_rules
 from statestore.catalog.upkeep.background_compaction import compaction_lock
 from statestore.catalog.upkeep.compaction_choice import AutoCompact, compaction_of
-from statestore.catalog.upkeep.expiry import run_expiry
+from statestore.catalog.upkeep.expiry import check_horizon, run_expiry
 from statestore.catalog.upkeep.publish_compaction import run_compaction
 from statestore.catalog.upkeep.ranges.compact_ranges import compact_ranges, waiting_for_turn
 from statestore.catalog.upkeep.ranges.range_inputs import Choice, due, everything, expired
@@ -106,13 +106,16 @@ class StoreHandle(Reads):
         them.
 
         Returns the newest version. With ``spark``, a SparkSession, its tasks then write the files anew that hold such
-        rows beside others, by ranges of keys, as `compact` does.
+        rows beside others, by ranges of keys, as `compact` does. What is valid at ``before`` stays.
+
+        Raises InvalidInputError NO_RETENTION, or INVALID_OPTION for a moment in the future.
         """
         self._check_writable()
         if spark is not None:
             runs_of(spark)  # refuses what is no session before anything expires
         if before is not None:
             horizon = to_us(before, "before")
+            check_horizon(self._log_state, self.spec.name, horizon)
         elif self.spec.history_retention is None:
             raise InvalidInputError(
                 ErrorCode.NO_RETENTION,

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import time
+
 from statestore.catalog.commits.claims import claim
 from statestore.catalog.commits.new_files import NewFiles
 from statestore.catalog.commits.publish_commit import after_publish, new_entry
@@ -11,8 +13,24 @@ from statestore.catalog.log.entries import Horizon, write_entry
 from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.formats.errors import ConflictError
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import ConflictError, InvalidInputError
 from statestore.formats.segments.segment_meta import SegmentMeta
+from statestore.formats.values.times import format_time
+
+
+def check_horizon(log_state: LogState, name: str, horizon_time: int) -> None:
+    """Refuse a horizon in the future, before which nothing could be read or written any more, not even what is valid.
+
+    Raises InvalidInputError INVALID_OPTION.
+    """
+    latest = max(time.time_ns() // 1000, log_state.stream_time_us)
+    if horizon_time > latest:
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION,
+            f"before is {format_time(horizon_time)}, in the future of {name!r}: no moment until then could be read or "
+            f"written; expected {format_time(latest)} or earlier",
+        )
 
 
 def run_expiry(files: SegmentFiles, base: LogState, horizon_time: int) -> LogState:

@@ -24,10 +24,15 @@ from statestore.connector.terminal.output import say_error
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError
 
+HELP = """Time-travel tables for stream-processor state.
+
+Begin with: statestore inspect PATH. The path is that of a Spark checkpoint, a Flink savepoint, a Kafka Streams
+directory, or a warehouse of your own, which statestore create makes."""
+
 app = typer.Typer(
     name="statestore",
     cls=Group,
-    help="Time-travel tables for stream-processor state.",
+    help=HELP,
     no_args_is_help=True,
     context_settings={"help_option_names": ["--help", "-h"]},
     pretty_exceptions_enable=False,
@@ -55,7 +60,7 @@ def _options(
         bool, typer.Option("--version", "-V", help="Print the version and exit.", is_eager=True, callback=_show_version)
     ] = False,
 ) -> None:
-    """Time-travel tables for stream-processor state."""
+    """Take the options of the program."""
 
 
 @app.command()

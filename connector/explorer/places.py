@@ -21,12 +21,14 @@ MOVED = (ErrorCode.FILES_REPLACED, ErrorCode.STORE_REPLACED)
 class Places:
     """The given paths in their order; nothing else is read.
 
-    A path is pinned when it is first asked for, so that all questions have answers of one state, until `renew`.
+    A path is pinned when it is first asked for, so that all questions have answers of one state, until `renew`. A store
+    of our own is not bound by that; its questions name the version that the page has seen (`query_of`).
     """
 
     paths: Sequence[str]
     options: Mapping[str, str]
     _pinned: dict[int, Warehouse] = field(default_factory=dict)
+    _watched: dict[tuple[int, str], StateTable] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def warehouse(self, number: int) -> Warehouse:
@@ -50,6 +52,31 @@ class Places:
         with self._lock:
             self._pinned.pop(number, None)
 
+    def news(self, number: int, name: str) -> dict[str, Any]:
+        """Return the versions of a table that can be read at this moment, as ``first`` and ``last``, and its identity.
+
+        What the place is pinned to is left where it is equal to that, and renewed where it is not.
+        """
+        self.warehouse(number)  # checks the number
+        table = self._watched.get((number, name))
+        if table is None:
+            table = self._watched[number, name] = open_warehouse(self.paths[number], self.options).open(name)
+        try:
+            first, last = table.kept_versions()
+            identity = table.pin().identity
+        except (StateStoreError, OSError):
+            self._watched.pop((number, name), None)
+            self.renew(number)
+            raise
+        try:
+            pinned = self.table(number, name)
+            is_same = pinned.kept_versions() == (first, last) and pinned.identity == identity
+        except (StateStoreError, OSError):
+            is_same = False
+        if not is_same:
+            self.renew(number)
+        return {"first": first, "last": last, "identity": identity}
+
     def overview(self) -> list[dict[str, Any]]:
         """Return what is known of each place from metadata: its tables, or the error that keeps it closed."""
         return [self._overview(number) for number in range(len(self.paths))]
@@ -61,12 +88,20 @@ class Places:
             warehouse = self.warehouse(number)
             place["path"] = warehouse.path
             place["tables"] = [
-                {**summary, **_span(warehouse, summary["store"])}
+                {**summary, **_span(warehouse, summary["store"]), "operator": _operator(warehouse, summary["store"])}
                 for summary in summaries(self.paths[number], self.options)
             ]
         except (StateStoreError, OSError) as error:
             place["error"] = str(error)
         return place
+
+
+def _operator(warehouse: Warehouse, name: str) -> str | None:
+    """Return the operator of the job that keeps the state of a table; None where that is not recorded."""
+    try:
+        return warehouse.about(name).operator
+    except (StateStoreError, OSError):
+        return None
 
 
 def _span(warehouse: Warehouse, name: str) -> dict[str, Any]:

@@ -28,6 +28,8 @@ COMMIT_BARS = 120
 TIME_CELLS, GROUP_CELLS = 64, 32
 TOP = 15
 UPKEEP = ("create", "compact", "expire", "discard")  # commits that change no answer
+CHANGE_COLUMNS = ("_change_type", "_commit_version")
+CHANGE_KINDS = ("insert", "update_preimage", "update_postimage", "delete")
 PARTS = 10  # of the figures of a table, for those who watch
 GROWTH_PARTS = 5
 Done = Callable[[int], None]
@@ -40,7 +42,7 @@ class StoreFigures:
 
     name: str
     rows: int | None  # that are valid now; None if the newest version cannot be read
-    versions: int  # of rows, in the history that is kept
+    versions: int | None  # of rows, in the history that is kept; None where no history can be read
     commits: frozenset[tuple[int, int]]  # (version, time) of each that may have changed an answer
     growth: list[dict[str, Any]]  # version, time, keys, bytes
     churn: list[dict[str, Any]]  # first, last, time, change, count
@@ -93,6 +95,15 @@ def figures_of(warehouse: Warehouse, name: str, chosen: Chosen = (), done: Done 
         first,
         now,
     )
+
+
+def figures_now(warehouse: Warehouse, name: str) -> StoreFigures:
+    """Return what the newest version alone shows of a table whose versions have no known times."""
+    table = warehouse.open(name)
+    rows = table.count(Query())
+    if rows is None:
+        rows = sum(batch.num_rows for batch in read_rows(table, Query(columns=tuple(table.schema(Query()).names[:1]))))
+    return StoreFigures(name, rows, None, frozenset(), [], [], [], _biggest(table), [], {}, [], 0, 0)
 
 
 # Over versions
@@ -160,7 +171,10 @@ def _churn(table: StateTable, commits: pa.Table) -> list[dict[str, Any]]:
     versions, times = commits["version"].to_numpy(), milliseconds(commits["timestamp"].chunk(0))
     rows, closed = (commits[name] for name in ("rows", "closed"))
     if rows.null_count:
-        written, ended = _counted_changes(table, versions)
+        # versions that are no longer kept count none
+        counted = changes_by_version(read_rows(table, Query(mode="changes", columns=CHANGE_COLUMNS)), versions)
+        written = counted["insert"] + counted["update_postimage"]
+        ended = counted["update_preimage"] + counted["delete"]
     else:
         written, ended = rows.to_numpy(), closed.to_numpy()
     counts = {"written": np.add.reduceat(written, first), "ended": -np.add.reduceat(ended, first)}
@@ -178,16 +192,15 @@ def _churn(table: StateTable, commits: pa.Table) -> list[dict[str, Any]]:
     ]
 
 
-def _counted_changes(table: StateTable, versions: Ints) -> tuple[Ints, Ints]:
-    """Rows that each version wrote and ended, counted from the change feed where commits do not record them. Versions
-    that are no longer kept count none."""
-    written, ended = np.zeros(len(versions), np.int64), np.zeros(len(versions), np.int64)
-    for batch in read_rows(table, Query(mode="changes", columns=("_change_type", "_commit_version"))):
-        index = np.searchsorted(versions, batch.column(1).to_numpy())
-        new = pc.is_in(batch.column(0), pa.array(["insert", "update_postimage"])).to_numpy(zero_copy_only=False)
-        written += np.bincount(index[new], minlength=len(versions))
-        ended += np.bincount(index[~new], minlength=len(versions))
-    return written, ended
+def changes_by_version(batches: Iterator[pa.RecordBatch], versions: Ints) -> dict[str, Ints]:
+    """Count the rows of a change feed of CHANGE_COLUMNS for each of these ascending versions, by the kind of change."""
+    counts = {kind: np.zeros(len(versions), np.int64) for kind in CHANGE_KINDS}
+    for batch in batches:
+        kinds, numbers = batch.column(0), batch.column(1).to_numpy()
+        for kind, sums in counts.items():
+            mine = pc.equal(kinds, kind).to_numpy(zero_copy_only=False)
+            sums += np.bincount(np.searchsorted(versions, numbers[mine]), minlength=len(versions))
+    return counts
 
 
 # Over state time and keys

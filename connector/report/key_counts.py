@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore.connector.key_text import BASE64, HEX
 from statestore.connector.terminal.output import plain
 from statestore.formats.kernels.arrays import Hashes, Ints
 
@@ -102,11 +103,14 @@ def key_texts(columns: Sequence[pa.Array]) -> pa.Array:
 
 
 def _key_cell(cell: Any) -> str:
-    """Return the cell of a key as text; binary as the text that it holds, or in base64."""
-    try:
-        return cell.decode() if isinstance(cell, bytes) else cell_text(cell)
-    except UnicodeDecodeError:
+    """Return the cell of a key as it is typed: binary as the text that it holds, or as base64:…"""
+    if not isinstance(cell, bytes):
         return cell_text(cell)
+    try:
+        text = cell.decode()
+    except UnicodeDecodeError:
+        return f"{BASE64}{cell_text(cell)}"
+    return f"{BASE64}{cell_text(cell)}" if text.startswith((BASE64, HEX)) else text
 
 
 def cell_text(value: Any) -> str:

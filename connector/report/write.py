@@ -12,7 +12,7 @@ from statestore.catalog.summaries import summaries
 from statestore.catalog.warehouse import Warehouse, open_warehouse
 from statestore.connector.key_text import key_filters
 from statestore.connector.report.charts import charts_of, lifelines_of
-from statestore.connector.report.figures import PARTS, figures_of
+from statestore.connector.report.figures import PARTS, figures_now, figures_of
 from statestore.connector.report.history import read_rows
 from statestore.connector.report.page import page, panel, section, table
 from statestore.connector.terminal.output import human_bytes
@@ -83,6 +83,7 @@ def write_page(
         progress(name, PARTS * number, total)
         if name not in charted:
             continue
+        reason = ""
         try:
             asked = (chosen[name],) if name in chosen else ()
             done = partial(_advance, progress, name, PARTS * number, total)
@@ -90,8 +91,9 @@ def write_page(
         except NotFoundError as error:
             if store is not None or error.code != ErrorCode.TIME_NOT_KEPT:
                 raise
-            item["health"] = [*item["health"], f"no charts: {error.message}"]  # a table without a history
-            continue
+            reason = error.message  # a table without a history
+            item["health"] = [*item["health"], f"no history: {reason}"]
+            figures = figures_now(warehouse, name)
         item["keys"] = figures.rows if item["keys"] is None else item["keys"]
         item["rows"] = figures.versions
         commits |= figures.commits  # the tables of one query, job or keyed store have the same ones
@@ -106,7 +108,8 @@ def write_page(
                 "every version of a key over state time; the colour of a step is that of its commit, of a bar its value"
             )
             panels.append(panel(f"l{number}", "Lifeline of", what, chooser=True))
-        sections.append(section(f"s{number}", item["store"], _about(item), panels))
+        about = f"{_about(item)}; no history: {reason}" if reason else _about(item)
+        sections.append(section(f"s{number}", item["store"], about, panels))
     overview = table(HEADER, [_row(item) for item in described], NUMBERS, HEALTH)
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     location = warehouse.location

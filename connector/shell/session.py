@@ -101,7 +101,8 @@ class Session:
         if found.num_columns:
             show_rows(found.schema, found.to_batches(), self.mode)
         if first.total > self.limit:
-            say(f"{first.total - self.limit} more rows; .limit {first.total} shows all")
+            left = first.total - self.limit
+            say(f"{left} more row{'s' if left > 1 else ''}; .limit {first.total} shows all")
 
     def command(self, line: str) -> None:
         """Run one dot command."""

@@ -86,6 +86,8 @@ _BEFORE_READING = (
 """Errors about a statement rather than its rows, and those after which DuckDB refuses to go on."""
 _IN_EXTENSION = re.compile(r'with name "([^"]+)" is not in the catalog, but it exists in the (\w+) extension')
 
+_MACRO = re.compile(r'Table Function with name "?(?:(.+)_)?(as_of|at_version)"? does not exist')
+
 
 class _Run:
     """One statement on one DuckDB connection, which may be one to a ``shared`` instance."""
@@ -147,8 +149,8 @@ class _Run:
                 return None, True
             except duckdb.Error as refused:
                 if not error.message.startswith("line "):  # sqlglot does not say where a text or comment begins
-                    said = str(refused).partition("\nLINE ")[0].strip()
-                    error = located(InvalidInputError(ErrorCode.INVALID_SQL, said), place_of(str(refused), text))
+                    said, place = str(refused).partition("\nLINE ")[0].strip(), place_of(str(refused), text)
+                    error = InvalidInputError(ErrorCode.INVALID_SQL, f"{place}: {said}" if place else said)
             try:
                 return parse(text, SparkSQL), False
             except InvalidInputError:
@@ -249,7 +251,7 @@ class _Run:
             return UnsupportedError(ErrorCode.EXTERNAL_ACCESS_OFF, f"{said}{trusted.format('; ')}")
         if isinstance(error, duckdb.ProgrammingError | duckdb.DataError | duckdb.NotSupportedError):
             place = self._place(error, run) or position_of_quoted(said, self.text, DuckDBSQL)
-            return located(InvalidInputError(ErrorCode.INVALID_SQL, said), place)
+            return located(InvalidInputError(ErrorCode.INVALID_SQL, said + _hint_on_macros(said)), place)
         if isinstance(error, duckdb.InterruptException):
             return error
         return UnsupportedError(ErrorCode.ENGINE_FAILED, f"DuckDB cannot answer the statement: {said}")
@@ -303,3 +305,12 @@ def _value(scalar: Any, text: str) -> Value:
             f"{text} has no time zone; write a zone (TIMESTAMPTZ '2013-01-01 05:00:00+00') or AT TIME ZONE 'UTC'",
         )
     raise InvalidInputError(ErrorCode.INVALID_TIME, f"{text} is {scalar}; expected a time with a zone or an integer")
+
+
+def _hint_on_macros(said: str) -> str:
+    """Return the words of `sql` for a macro of `attach`, which somebody knows from there; "" for other errors."""
+    found = _MACRO.search(said)
+    if found is None:
+        return ""
+    clause = "VERSION AS OF 3" if found[2] == "at_version" else "TIMESTAMP AS OF '2024-05-01T09:30Z'"
+    return f" (macros are for connections of statestore.attach; here write FROM {found[1] or 'prices'} {clause})"

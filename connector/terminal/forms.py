@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
-from statestore.connector.terminal.output import cell, grid_of, json_objects, show_blocks, show_grid, show_json
+from statestore.connector.terminal.output import (
+    cell,
+    grid_of,
+    json_objects,
+    show_blocks,
+    show_grid,
+    show_json,
+    show_line,
+)
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 
@@ -36,6 +45,17 @@ def show_rows(schema: pa.Schema, batches: Iterable[pa.RecordBatch], form: str, *
             show_blocks(grid, None)
         else:
             show_grid(grid, full=full)
+
+
+def show_objects(names: Sequence[str], rows: Sequence[Mapping[str, Any]], form: str) -> bool:
+    """Print objects with these names in a form other than a table; return whether the form was one."""
+    if form == "json":
+        for row in rows:
+            show_line(row)
+    elif form in DELIMITERS:
+        cells = ([each if isinstance(each, str) else cell(each) for each in map(row.get, names)] for row in rows)
+        show_delimited(names, cells, DELIMITERS[form])
+    return form != "table"
 
 
 def _show_delimited(schema: pa.Schema, batches: Iterable[pa.RecordBatch], delimiter: str) -> None:

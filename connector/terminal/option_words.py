@@ -50,7 +50,7 @@ PHRASES = {
 """Words that only Python has, and those of the command line."""
 _CALL = re.compile(r"\b(scan|expire|vacuum|compact|diff|changes|history|get)\(([a-z_]+)=([^()]*)\)")
 _ARGUMENT = re.compile(r"(?<![\w'\"/?&.-])([a-z_]+)=(True|None)?(?=([^\s,;)]?))")
-_LIST = re.compile(r"(?<=has the options )[a-z_]+(?:(?:, | and )[a-z_]+)*")
+_LIST = re.compile(r"(?:(?<=has the options )|(?<=; did you mean ))[a-z_]+(?:(?:, | and )[a-z_]+)*")
 _SUBJECT = re.compile(r"(^|\] |, )([a-z]\w+)(?= is | selects )|(\bneeds |\boption )([a-z]\w+)(?= is |;| selects )")
 
 

@@ -154,11 +154,13 @@ def say_error(text: str) -> None:
 
 
 def cell(value: Any) -> str | None:
-    """A value in a table, None for null."""
+    """A value in a table, None for null; binary as base64:… where it is not in a struct or a list."""
     if value is None:
         return None
     if isinstance(value, str):
         return printable(value)
+    if isinstance(value, bytes):
+        return f"base64:{plain(value)}"  # as a key of binary is typed
     shown = plain(value)
     return printable(shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False))
 

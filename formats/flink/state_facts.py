@@ -20,15 +20,18 @@ from statestore.formats.values.wider_types import widest_type
 
 def state_info(state: str, found: ShownState, operator: OperatorSnapshot) -> StateInfo:
     """Facts for the seam about a state that is listed as ``state``."""
-    facts = {"operator": _operator_words(operator, found.operator), "parallelism": str(operator.parallelism)}
+    words = _operator_words(operator, found.operator)
+    facts = {"operator": words, "parallelism": str(operator.parallelism)}
     form = found.form
     if form is None:
-        return StateInfo(state, "unreadable state", UNREADABLE, (), (), facts={**facts, "error": str(found.error)})
+        facts["error"] = str(found.error)
+        return StateInfo(state, "unreadable state", UNREADABLE, (), (), facts=facts, operator=words)
     if isinstance(form, OperatorForm):
         kind = "broadcast state" if form.mode == "broadcast" else f"operator {form.mode} list"
         facts["value_type"] = shown(form.value)
         placement = tuple(name for name in (STORED_BYTES,) if name in form.schema.names)
-        return StateInfo(state, kind, form.schema, form.row_key, form.row_key, placement=placement, facts=facts)
+        columns, rows = form.schema, form.row_key
+        return StateInfo(state, kind, columns, rows, rows, placement=placement, facts=facts, operator=words)
     facts |= {"max_parallelism": str(operator.max_parallelism), "key_type": shown(form.key)}
     if form.has_namespace:
         facts["namespace_type"] = shown(form.namespace)
@@ -41,7 +44,7 @@ def state_info(state: str, found: ShownState, operator: OperatorSnapshot) -> Sta
     key = ("key", "namespace") if form.has_namespace else ("key",)
     kind = _shown_kind(form)
     lookups = (("key",), form.row_key) if form.row_key != ("key",) else (("key",),)
-    return StateInfo(state, kind, form.schema, key, form.row_key, lookups, PLACEMENT, facts=facts)
+    return StateInfo(state, kind, form.schema, key, form.row_key, lookups, PLACEMENT, facts=facts, operator=words)
 
 
 def wider_schema(schema: pa.Schema, other: pa.Schema, where: str) -> pa.Schema:

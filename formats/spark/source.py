@@ -147,7 +147,13 @@ class CheckpointSource(Source):
         state_view = self.state_view(state)
         columns = unique_fields(state_view.schema)
         return StateInfo(
-            state, self.shown[state].kind, columns, ("key",), row_key(state_view), placement=(PARTITION.name,)
+            state,
+            self.shown[state].kind,
+            columns,
+            ("key",),
+            row_key(state_view),
+            placement=(PARTITION.name,),
+            operator=f"{self.shown[state].kind} [{self.shown[state].operator_id}]",
         )
 
     def newest(self, state: str) -> int:

@@ -13,6 +13,7 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any, Literal, get_args
 
@@ -110,9 +111,10 @@ def has_texts(filters: Sequence[Filter]) -> bool:
 
 
 def with_times(filters: Sequence[Filter], schema: pa.Schema) -> tuple[Filter, ...]:
-    """Return the filters with the texts that a column of timestamps with zone is compared with as datetimes.
+    """Return the filters with the texts that a column of times or dates is compared with as datetimes or dates.
 
-    Raises InvalidInputError INVALID_FILTER for a text that is no time with a zone.
+    A text for timestamps with zone has a zone, one for timestamps without zone has none. Raises InvalidInputError
+    INVALID_FILTER for another text.
     """
     return tuple(_with_time(item, schema) for item in filters)
 
@@ -125,20 +127,44 @@ def _with_time(item: Filter, schema: pa.Schema) -> Filter:
     if item.path or schema.names.count(item.column) != 1:
         return item
     kind = schema.field(item.column).type
-    if not pa.types.is_timestamp(kind) or kind.tz is None:
+    if not pa.types.is_timestamp(kind) and not pa.types.is_date(kind):
         return item
     if item.op == "in":
-        return replace(item, value=tuple(_time(value, item) for value in item.value))
-    return replace(item, value=_time(item.value, item))
+        return replace(item, value=tuple(_time(value, item, kind) for value in item.value))
+    return replace(item, value=_time(item.value, item, kind))
 
 
-def _time(value: Any, item: Filter) -> Any:
+def _time(value: Any, item: Filter, kind: pa.DataType) -> Any:
     if not isinstance(value, str):
         return value
+    if pa.types.is_date(kind):
+        return _day(value, item)
+    if kind.tz is None:
+        return _local_time(value, item)
     try:
         return to_datetime(parse_instant(value, f"the time for column {item.column!r}"))
     except InvalidInputError as error:
         raise _invalid(error.message) from error
+
+
+def _day(text: str, item: Filter) -> date:
+    try:
+        return date.fromisoformat(text.strip())
+    except ValueError:
+        raise _invalid(f"the day for column {item.column!r} is {shown(text)}; expected one like 2024-05-01") from None
+
+
+def _local_time(text: str, item: Filter) -> datetime:
+    try:
+        found = datetime.fromisoformat(text.strip())
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is not None:
+        raise _invalid(
+            f"the time for column {item.column!r}, whose times have no zone, is {shown(text)}; expected one like "
+            "2024-05-01 09:30"
+        )
+    return found
 
 
 def check_filters(filters: Sequence[Filter], schema: pa.Schema) -> None:

@@ -8,10 +8,13 @@ import runpy
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
+from support.engines.shared_jvm import SharedJvm, shared_jvm
 from support.object_stores.s3_server import S3Server
 from support.parameters import mostly_slow
 from support.paths import ROOT
@@ -143,17 +146,33 @@ def test_every_fence_is_of_a_kind_that_is_checked() -> None:
     assert {language for _, language in kinds} <= {"python", "text", "console"}
 
 
+@pytest.fixture(scope="module")
+def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedJvm]:
+    with shared_jvm(tmp_path_factory.mktemp("jvm"), variables()) as found:
+        yield found
+
+
 @pytest.mark.parametrize("name", mostly_slow(PAGES, QUICK))
-def test_examples_print_what_the_page_says(name: str, tmp_path: Path) -> None:
+def test_examples_print_what_the_page_says(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """The ``python`` blocks run in order as one script, and each ``text`` block is what the one before it prints; then
     each ``console`` block, which holds ``$ command`` and its output, finds the files that the script has made. The
-    clone's test data is where a reader at the root of a clone has it."""
-    (tmp_path / "tests").symlink_to(ROOT / "tests")
+    clone's test data is where a reader at the root of a clone has it. The README starts Spark from nothing, and other
+    pages share a JVM."""
     mine = blocks(PAGES[name])[name == "README" :]
-    printed = run([sys.executable, "-c", joined(mine, "python")], tmp_path)
-    assert printed == joined(mine, "text")
-    for command, output in COMMAND.findall(joined(mine, "console")):
-        assert run(["bash", "-c", command], tmp_path) == output, command
+    if name == "README" or "SparkSession" not in joined(mine, "python"):
+        check_page(mine, tmp_path)
+    else:
+        jvm: SharedJvm = request.getfixturevalue("jvm")
+        with jvm.emptied() as folder:
+            check_page(mine, folder, jvm.environment())
+
+
+def check_page(parts: list[Block], folder: Path, more: Mapping[str, str] = MappingProxyType({})) -> None:
+    (folder / "tests").symlink_to(ROOT / "tests")
+    printed = run([sys.executable, "-c", joined(parts, "python")], folder, more)
+    assert printed == joined(parts, "text")
+    for command, output in COMMAND.findall(joined(parts, "console")):
+        assert run(["bash", "-c", command], folder) == output, command
 
 
 @pytest.mark.slow
@@ -259,9 +278,12 @@ def joined(parts: list[Block], language: str) -> str:
     return "".join(block.text for block in parts if block.language == language)
 
 
-def run(command: list[str], folder: Path) -> str:
+def variables() -> dict[str, str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, **ENVIRONMENT, "PATH": path, "SPARK_LOCAL_IP": "127.0.0.1"}
-    found = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    return {**os.environ, **ENVIRONMENT, "PATH": path, "SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+def run(command: list[str], folder: Path, more: Mapping[str, str] = MappingProxyType({})) -> str:
+    found = subprocess.run(command, cwd=folder, env={**variables(), **more}, capture_output=True, text=True)
     assert found.returncode == 0, found.stderr
     return found.stdout

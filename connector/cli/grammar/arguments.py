@@ -60,7 +60,8 @@ def _argument(text: str, **more: Any) -> Any:
 Path_ = Annotated[
     str,
     _argument(
-        "A warehouse, the directory of one store, or a checkpoint of Spark; also s3://…, gs://…, abfs://… or hdfs://….",
+        "A warehouse or one of its stores, a checkpoint of Spark, a savepoint or checkpoint of Flink, a directory of "
+        "Kafka Streams; also s3://…, gs://…, abfs://… or hdfs://….",
         autocompletion=complete_path,
     ),
 ]
@@ -70,12 +71,17 @@ OnlyStore = Annotated[
     _argument("The store's name; may be left out where there is one.", autocompletion=complete_store),
 ]
 AnyStore = Annotated[str | None, _argument("One store (all of them if left out).", autocompletion=complete_store)]
-Key = Annotated[str, _argument('The key: its text for one column, JSON ({"a": 1, "b": "x"}) for several.')]
+Key = Annotated[
+    str,
+    _argument(
+        'The key: its text for one column (binary also as base64:… or hex:…), JSON ({"a": 1, "b": "x"}) for several.'
+    ),
+]
 KeyOrPrefix = Annotated[
     str,
     _argument(
-        'The key: its text for one column, JSON ({"a": 1, "b": "x"}) for several; JSON with the first columns only '
-        "means all keys that begin so."
+        'The key: its text for one column (binary also as base64:… or hex:…), JSON ({"a": 1, "b": "x"}) for several; '
+        "JSON with the first columns only means all keys that begin so."
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines instead of tables.")]

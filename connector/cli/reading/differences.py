@@ -15,7 +15,7 @@ from statestore.catalog.reads.results.rows import Rows
 from statestore.connector.terminal.forms import DELIMITERS, show_delimited
 from statestore.connector.terminal.grid import Grid
 from statestore.connector.terminal.nanoseconds import python_values
-from statestore.connector.terminal.output import cell, printable, show_grid, show_line
+from statestore.connector.terminal.output import cell, plain, printable, show_grid, show_line
 
 SORTED_ROWS = 100_000  # more rows are shown in the order they are read
 ARROW = " → "
@@ -81,8 +81,9 @@ def _show_delimited(table: pa.Table, delimiter: str) -> None:
 
 
 def _whole(value: Any) -> str | None:
-    """Return a cell of CSV, in which a text stays as it is."""
-    return value if isinstance(value, str) else cell(value)
+    """Return a cell of CSV, in which a text stays as it is, and binary is base64."""
+    shown = plain(value)
+    return shown if isinstance(shown, str) else cell(shown)
 
 
 def as_grid(table: pa.Table) -> Grid:

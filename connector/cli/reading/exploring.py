@@ -20,8 +20,11 @@ def explore(
     selected: Selected = NONE,
 ) -> None:
     """Serve a page on this machine that scrubs through the past of the state at the paths, until Ctrl-C."""
-    from statestore.connector.explorer.serve import explorer
+    from statestore.catalog.warehouse import open_warehouse
+    from statestore.connector.explorer.server.serve import explorer
 
+    for path in paths:
+        open_warehouse(path, selected)  # a wrong path is reported before a browser opens
     made = explorer(paths, selected, port)
     typer.echo(made.url)
     say("Ctrl-C ends it; the address holds a token, so keep it to yourself")

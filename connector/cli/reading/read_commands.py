@@ -44,7 +44,7 @@ def inspect(
         return
     from statestore.catalog.summaries import summaries
     from statestore.catalog.warehouse import open_warehouse
-    from statestore.connector.cli.reading.summary import SHOWN, SIZES, as_grid, columns_within, whole_cells
+    from statestore.connector.cli.reading.summary import SHOWN, as_grid, columns_within, heading, whole_cells
 
     described = summaries(path, selected)
     if chosen == "json":
@@ -59,7 +59,7 @@ def inspect(
             show_blocks(as_grid(described), width, fold=True)
         else:
             show_grid(as_grid(described, shown), full=True)  # nothing is cut
-            hidden = [SIZES.get(name, name) for name in SHOWN if name not in shown]
+            hidden = [heading(name) for name in SHOWN if name not in shown]
             if hidden:
                 say(f"no room for {', '.join(hidden)}; --full shows all")
         if len(described) == 1:

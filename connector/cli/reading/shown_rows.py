@@ -31,4 +31,5 @@ def say_rest(rows: Rows) -> None:
 
 def say_more(count: int, limit: int) -> None:
     if count > limit:
-        say(f"{count - limit} more rows; --limit {count} shows all")
+        left = count - limit
+        say(f"{left} more row{'s' if left > 1 else ''}; --limit {count} shows all")

@@ -31,8 +31,13 @@ NUMBERS = ("keys", "version", *SIZES)
 def as_grid(found: list[dict[str, Any]], shown: Sequence[str] = SHOWN) -> Grid:
     """The objects of `summaries` as cells."""
     rows = [[*(_cell(name, item[name]) for name in shown), "; ".join(item["health"]) or "ok"] for item in found]
-    names = [SIZES.get(name, name.replace("_", " ")) for name in (*shown, "health")]
+    names = [heading(name) for name in (*shown, "health")]
     return Grid(names, [name in NUMBERS for name in (*shown, "health")], rows)
+
+
+def heading(name: str) -> str:
+    """Return the words above a column."""
+    return SIZES.get(name, name.replace("_", " "))
 
 
 def whole_cells(summary: dict[str, Any]) -> list[str | None]:

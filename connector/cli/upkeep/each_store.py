@@ -16,7 +16,7 @@ from typing import Any
 
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.store_upkeep import Upkeep
-from statestore.catalog.upkeep.expiry import run_expiry
+from statestore.catalog.upkeep.expiry import check_horizon, run_expiry
 from statestore.catalog.upkeep.publish_compaction import Progress, run_compaction
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.cli.grammar.argument_texts import duration
@@ -27,6 +27,25 @@ from statestore.formats.errors import InvalidInputError, StateStoreError, Unsupp
 from statestore.formats.values.times import duration_ms, format_duration, format_time
 
 Row = dict[str, Any]
+LAYOUT = ("segments", "closures", "bytes")
+COMPACTED = (
+    "store",
+    "version",
+    "compacted",
+    *(f"{n}_{when}" for when in ("before", "after") for n in LAYOUT),
+    "seconds",
+)
+EXPIRED = (
+    "store",
+    "version",
+    "retention",
+    "expired",
+    "kept_from",
+    "oldest_version",
+    "segments_dropped",
+    "bytes_dropped",
+)
+REMOVED = ("store", "file", "bytes", "removed")
 
 
 class Failures(Exception):
@@ -114,6 +133,24 @@ def expire(upkeep: Upkeep, before_us: int | None) -> list[Row]:
             "bytes_dropped": _layout(before)["bytes"] - _layout(after)["bytes"],
         }
     ]
+
+
+def all_ended_before(path: str | Path, store: str | None, horizon_us: int) -> list[tuple[str, int]]:
+    """Return the stores whose newest value begins before a horizon, with its time: only what is valid would stay.
+
+    Raises InvalidInputError INVALID_OPTION for a horizon in the future.
+    """
+    warehouse = open_warehouse(path).pin()
+    found = []
+    for name in warehouse.stores(store):
+        try:
+            log_state = warehouse.upkeep(name).files().log_state()
+        except (StateStoreError, OSError):  # the expiry reports it
+            continue
+        check_horizon(log_state, name, horizon_us)
+        if log_state.stream_time is not None and log_state.stream_time < horizon_us:
+            found.append((name, log_state.stream_time))
+    return found
 
 
 def hold(path: str | Path, command: Sequence[str]) -> int:

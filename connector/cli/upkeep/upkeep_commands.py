@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
 from statestore.connector.cli.grammar import arguments as args
 from statestore.connector.terminal.grid import Grid
-from statestore.connector.terminal.output import cell, human_bytes, say, show_grid, show_line, show_text
+from statestore.connector.terminal.output import cell, human_bytes, say, show_grid, show_text
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 
 
-def verify(path: args.Path_, store: args.AnyStore = None, as_json: args.Json = False, full: args.Full = False) -> None:
+def verify(
+    path: args.Path_,
+    store: args.AnyStore = None,
+    as_json: args.Json = False,
+    form: args.Form = None,
+    full: args.Full = False,
+) -> None:
     """Read every checksum, log entry and index, check every invariant, and report what is verified.
 
     Exit code 1 if anything is wrong. Needs no lock and writes nothing.
     """
-    from statestore.connector.cli.upkeep.verifying import as_grid, as_object, problems_grid, verifications
+    from statestore.connector.cli.upkeep.verifying import SHOWN, as_grid, as_object, problems_grid, verifications
+    from statestore.connector.terminal.forms import DELIMITERS, form_of, show_objects
 
+    chosen = form_of(form, as_json)
     found = [as_object(item) for item in verifications(path, store)]
-    if as_json:
-        for item in found:
-            show_line(item)
+    if show_objects([*SHOWN, "verified"], found, chosen):
+        for item in found if chosen in DELIMITERS else ():
+            for problem in item["problems"]:
+                say(f"{item['store']}: {problem['message']}")
     else:
         show_grid(as_grid(found), full=full)
         problems = problems_grid(found)
@@ -44,16 +54,19 @@ def compact(
     store: args.AnyStore = None,
     full: Annotated[bool, typer.Option("--full", help="Fold all that can be folded, not only what is due.")] = False,
     as_json: args.Json = False,
+    form: args.Form = None,
     everything: Annotated[bool, typer.Option("--all", hidden=True)] = False,
 ) -> None:
     """Merge small files and fold closed rows, where due; no answer changes at any version and time."""
     from statestore.connector.cli.upkeep import each_store
+    from statestore.connector.terminal.forms import form_of
 
     if everything:
         raise InvalidInputError(
             ErrorCode.UNKNOWN_OPTION, "compact has no option --all; write --full, as compact(full=True)"
         )
-    _upkeep(path, store, "compact", lambda _, of, progress: each_store.compact(of, full, progress), as_json, full=True)
+    shown = Shown(each_store.COMPACTED, form_of(form, as_json), full=True)
+    _upkeep(path, store, "compact", lambda _, of, progress: each_store.compact(of, full, progress), shown)
 
 
 def expire(
@@ -62,23 +75,37 @@ def expire(
     before: Annotated[
         str | None, typer.Option("--before", help="Expire before this state time instead of by the store's retention.")
     ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: args.Json = False,
+    form: args.Form = None,
     full: args.Full = False,
 ) -> None:
     """Make moments older than the retention unreadable, and drop files that hold nothing else.
 
-    A store without retention keeps everything, unless --before is given.
+    A store without retention keeps everything, unless --before is given. Where that is later than all values of a
+    store, its whole history would go but for what is valid, so a question is asked.
     """
     from statestore.catalog.warehouse import open_warehouse
     from statestore.connector.cli.grammar.argument_texts import moment, say_seconds
     from statestore.connector.cli.upkeep import each_store
+    from statestore.connector.terminal.forms import form_of
+    from statestore.connector.terminal.questions import agreed
+    from statestore.formats.values.times import format_time
 
     horizon = moment(before, "--before")
     if before is not None:
         warehouse = open_warehouse(path).pin()
         for name in warehouse.stores(store):
             say_seconds(warehouse, name, {"--before": before})
-    _upkeep(path, store, "expire", lambda _, of, progress: each_store.expire(of, horizon), as_json, full)
+    shown = Shown(each_store.EXPIRED, form_of(form, as_json), full)
+    if horizon is not None:
+        for name, newest in each_store.all_ended_before(path, store, horizon):
+            if not yes and not agreed(
+                f"Remove all history of {name}, whose newest value is from {format_time(newest)}, except what is valid?"
+            ):
+                say("nothing is expired")
+                raise typer.Exit(1)
+    _upkeep(path, store, "expire", lambda _, of, progress: each_store.expire(of, horizon), shown)
 
 
 def vacuum(
@@ -90,18 +117,19 @@ def vacuum(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the files.")] = False,
     as_json: args.Json = False,
+    form: args.Form = None,
     full: args.Full = False,
 ) -> None:
     """Remove files that neither the newest version nor a read under way needs, and old remains of dead writers."""
     from statestore.connector.cli.upkeep import each_store
+    from statestore.connector.terminal.forms import form_of
 
     rows = _upkeep(
         path,
         store,
         "vacuum",
         lambda name, of, progress: each_store.vacuum(name, of, older_than, dry_run),
-        as_json,
-        full,
+        Shown(each_store.REMOVED, form_of(form, as_json), full),
     )
     size = human_bytes(sum(row["bytes"] for row in rows))
     say(f"{len(rows)} files, {size} {'would be removed' if dry_run else 'removed'}")
@@ -125,26 +153,32 @@ def hold(
 COMMANDS = (verify, compact, expire, vacuum, hold)
 
 
+@dataclass(frozen=True)
+class Shown:
+    """The names of what a command reports, and the form in which it prints them."""
+
+    names: Sequence[str]
+    form: str
+    full: bool
+
+
 def _upkeep(
     path: Any,
     store: str | None,
     what: str,
     work: Callable[[str, Any, Any], list[dict[str, Any]]],
-    as_json: bool,
-    full: bool,
+    shown: Shown,
 ) -> list[dict[str, Any]]:
     from statestore.connector.cli.upkeep.each_store import Failures, each_store
+    from statestore.connector.terminal.forms import show_objects
 
     failed = False
     try:
         rows = each_store(path, store, what, work)
     except Failures as failures:
         (rows,), failed = failures.args, True
-    if as_json:
-        for row in rows:
-            show_line(row)
-    elif rows:
-        show_grid(_grid(rows), full=full)
+    if not show_objects(shown.names, rows, shown.form) and rows:
+        show_grid(_grid(rows), full=shown.full)
     if failed:
         raise typer.Exit(1)
     return rows

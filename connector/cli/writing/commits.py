@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import typer
 
-from statestore.catalog.catalog import Catalog, connect
+from statestore.catalog.catalog import Catalog, connect, spec_of
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.files.data_files import read_file, wrong_file
 from statestore.connector.key_text import cells_of
@@ -33,12 +33,20 @@ class Written:
 
 
 def create_store(path: str, store: str, kind: str, key: str, value: str | None, options: Mapping[str, Any]) -> None:
-    """Create a store. Raises InvalidInputError as `Catalog.create_store`, for --key and --value INVALID_OPTION."""
-    columns = {"key": columns_of(key, "--key")}
+    """Create a store, and the warehouse where it does not exist; neither where an option is wrong.
+
+    Raises InvalidInputError as `Catalog.create_store`, for --key and --value INVALID_OPTION, and instead of its
+    UnsupportedError.
+    """
+    columns: dict[str, Any] = {"key": columns_of(key, "--key")}
     if value is not None:
         columns["value"] = columns_of(value, "--value")
     elif kind != "keyed":
         raise InvalidInputError(ErrorCode.MISSING_OPTION, f"a {kind} store needs --value, like --value price:double")
+    try:
+        spec_of(store, kind, **columns, **options)
+    except UnsupportedError as error:
+        raise InvalidInputError(error.code, error.message) from error
     connect(path).create_store(store, kind, **columns, **options).close()
 
 

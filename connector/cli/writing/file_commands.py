@@ -63,7 +63,7 @@ def export(
         version=version,
     )
     rows = write_file(out, chosen, table.schema(query), passing(table, query, where))
-    say(f"{rows} rows in {out}")
+    say(f"{rows} row{'' if rows == 1 else 's'} in {out}")
 
 
 def load(

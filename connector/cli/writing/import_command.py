@@ -9,7 +9,7 @@ import typer
 from statestore.connector.cli.grammar import arguments as args
 from statestore.connector.cli.grammar.engine_flags import NONE, Selected
 from statestore.connector.terminal.grid import Grid
-from statestore.connector.terminal.output import cell, say, show_grid, show_line
+from statestore.connector.terminal.output import cell, say, show_grid
 from statestore.connector.terminal.progress import progress
 
 Source = Annotated[
@@ -50,6 +50,7 @@ def import_store(
     ] = None,
     version: Annotated[int | None, typer.Option("--version", help="Of several checkpoints, this one.")] = None,
     as_json: args.Json = False,
+    form: args.Form = None,
     full: args.Full = False,
     selected: Selected = NONE,
 ) -> None:
@@ -59,7 +60,9 @@ def import_store(
     """
     from statestore.connector.cli.grammar.argument_texts import names_in
     from statestore.connector.imports.import_keyed import import_states
+    from statestore.connector.terminal.forms import form_of, show_objects
 
+    shown = form_of(form, as_json)  # a wrong form is reported before the import
     chosen: Any = last_access
     with progress() as advance:
         made = import_states(
@@ -76,10 +79,7 @@ def import_store(
             progress=lambda state, rows, most: advance(f"import {state}", rows, most),
         )
     rows = [{"state": each.name, "from": each.source, "is": each.described, "rows": each.rows} for each in made.states]
-    if as_json:
-        for row in rows:
-            show_line(row)
-    else:
+    if not show_objects(list(rows[0]), rows, shown):
         show_grid(
             Grid(list(rows[0]), [False, False, False, True], [list(map(cell, row.values())) for row in rows]), full=full
         )

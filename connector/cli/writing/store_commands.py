@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
 from statestore.connector.cli.grammar import arguments as args
 from statestore.connector.terminal.output import say
+from statestore.connector.terminal.questions import agreed
 
 NewStore = Annotated[str, typer.Argument(help="The name of the new store.", show_default=False)]
 Duration = str | None
@@ -115,11 +115,9 @@ def drop(
     from statestore.connector.cli.writing.commits import drop_store, existing
 
     existing(path, store)
-    if not yes:
-        print(f"Remove {store} and all its history from {path}? [y/N] ", end="", file=sys.stderr, flush=True)
-        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            say(f"{store} stays")
-            raise typer.Exit(1)
+    if not yes and not agreed(f"Remove {store} and all its history from {path}?"):
+        say(f"{store} stays")
+        raise typer.Exit(1)
     drop_store(path, store)
     say(f"removed {store}")
 

@@ -7,6 +7,7 @@ import os
 import random
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -48,16 +49,17 @@ def words(left: Any, right: Any) -> str:
     return "-".join("null" if value is None else value for value in (left, right))
 
 
-def operator(case: dict[str, Any], folder: str) -> Emit:
-    """Ours: a function from an input to what it emits."""
+def operator(case: dict[str, Any], folder: str, opened: ExitStack) -> Emit:
+    """Ours: a function from an input to what it emits. Its stores are closed with ``opened``."""
     catalog = statestore.connect(folder)
 
     def table(name: str, versioned: bool, value: str = "string") -> Any:
         if versioned:
             columns = {"key": {"k": "string"}, "value": {"v": value}}
-            return catalog.create_store(name, kind="versioned", **columns, history_retention=RETENTION)
+            made = catalog.create_store(name, kind="versioned", **columns, history_retention=RETENTION)
+            return opened.enter_context(made)
         columns = {"key": {"k": "string"}, "value": {"v": value, "event_time": "bigint"}}
-        return catalog.create_store(name, kind="key_value", **columns)
+        return opened.enter_context(catalog.create_store(name, kind="key_value", **columns))
 
     if case["kind"] == "table-table":
         sides = [table(side, case[f"{side}_versioned"]) for side in ("left", "right")]
@@ -104,8 +106,8 @@ def test_what_is_emitted_is_what_the_engine_emits(case: dict[str, Any], oracle: 
     for number in range(EXAMPLES):
         rows = inputs(random.Random(f"{ROUND}-{number}"), case)
         theirs = oracle.answers({"join": {**case, "history_retention_ms": RETENTION}, "inputs": rows})
-        with tempfile.TemporaryDirectory() as folder:
-            emit = operator(case, folder)
+        with tempfile.TemporaryDirectory() as folder, ExitStack() as opened:
+            emit = operator(case, folder, opened)
             for row, expected in zip(rows, theirs, strict=True):
                 found = [list(record) for record in emit(row)]
                 assert found == expected, f"{row}\nengine {expected}\nours   {found}\nin {rows}"

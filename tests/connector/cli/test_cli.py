@@ -112,7 +112,7 @@ def test_history_is_oldest_first(run: Run, warehouse: Path) -> None:
     assert run("history", warehouse, "prices", "curry", "--json").rows == expected
     limited = run("history", warehouse, "prices", "curry", "--json", "--limit", "1")
     assert limited.rows == expected[:1]
-    assert limited.err == "1 more rows; --limit 2 shows all\n"
+    assert limited.err == "1 more row; --limit 2 shows all\n"
 
 
 def test_versions_are_newest_first(run: Run, warehouse: Path) -> None:

@@ -112,7 +112,7 @@ def test_diff_table_shows_old_and_new(warehouse: Path) -> None:
 def test_diff_of_chosen_columns_and_limit(warehouse: Path) -> None:
     found = run("diff", warehouse, "prices", "--from", "1", "--columns", "note", "--limit", "1", "--json")
     assert found.rows == [{**REMOVED, "old": {"note": "a\nb"}}]
-    assert found.err == "1 added, 0 changed, 1 removed (from 1 to latest)\n1 more rows; --limit 2 shows all\n"
+    assert found.err == "1 added, 0 changed, 1 removed (from 1 to latest)\n1 more row; --limit 2 shows all\n"
 
 
 def test_diff_of_a_key_value_store(warehouse: Path) -> None:
@@ -316,7 +316,7 @@ def test_scan_counts_only_rows_that_are_there(tmp_path: Path) -> None:
             for key in range(4):
                 store.put(key, version, timestamp=10 * version)
             store.commit()
-    for limit, said in ((3, "1 more rows; --limit 4 shows all\n"), (4, ""), (5, "")):
+    for limit, said in ((3, "1 more row; --limit 4 shows all\n"), (4, ""), (5, "")):
         found = run("scan", tmp_path, "s", "--limit", str(limit), "--json")
         assert (len(found.rows), found.err) == (min(limit, 4), said)
     assert run("changes", tmp_path, "s", "--limit", "3", "--json").err == "more rows; a greater --limit shows them\n"
@@ -338,7 +338,7 @@ def test_inspect_always_shows_keys_and_values(warehouse: Path, width: int) -> No
     texts = {text for line in body for text in line}
     assert {"counts", "many", "prices", "item string", "price double, note string"} <= texts
     hidden = {"writer", "last commit", "retention", "from", "kind", "version", "to", "live"} - set(header)
-    said = found.err.removeprefix("no room for ").split(";")[0].replace("_", " ")
+    said = found.err.removeprefix("no room for ").split(";")[0]
     assert set(said.split(", ") if said else ()) == hidden
 
 

@@ -14,8 +14,8 @@ from starlette.testclient import TestClient
 
 import statestore
 from statestore.connector.explorer import limits, pages, spools
-from statestore.connector.explorer.app import application
 from statestore.connector.explorer.places import Places
+from statestore.connector.explorer.server.app import application
 from statestore.connector.explorer.spools import Spools
 
 ITEMS = 700

@@ -15,8 +15,8 @@ from starlette.testclient import TestClient
 
 import statestore
 from statestore.connector.explorer import differences
-from statestore.connector.explorer.app import application
 from statestore.connector.explorer.places import Places
+from statestore.connector.explorer.server.app import application
 from statestore.connector.explorer.spools import Spools
 
 START = 1_714_550_000_000

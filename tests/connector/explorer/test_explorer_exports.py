@@ -16,10 +16,10 @@ import pytest
 from starlette.testclient import TestClient
 
 import statestore
-from statestore.connector.explorer.app import application
-from statestore.connector.explorer.guard import Guard
 from statestore.connector.explorer.leaving import exports
 from statestore.connector.explorer.places import Places
+from statestore.connector.explorer.server.app import application
+from statestore.connector.explorer.server.guard import Guard
 from statestore.connector.explorer.spools import Spools
 
 START = 1_714_550_000_000

@@ -14,7 +14,7 @@ import httpx2 as httpx
 import pytest
 
 import statestore
-from statestore.connector.explorer.serve import Explorer
+from statestore.connector.explorer.server.serve import Explorer
 
 
 @pytest.fixture

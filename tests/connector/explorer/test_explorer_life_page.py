@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 from support.explorer.browsers import SIZES, opened, violations
 
 import statestore
-from statestore.connector.explorer.serve import Explorer
+from statestore.connector.explorer.server.serve import Explorer
 
 pytestmark = pytest.mark.slow
 CHECKPOINTS = Path(__file__).parents[2] / "data" / "spark" / "checkpoints.tar.xz"

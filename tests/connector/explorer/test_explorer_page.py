@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 from support.explorer.browsers import SIZES, opened, violations
 
 import statestore
-from statestore.connector.explorer.serve import Explorer
+from statestore.connector.explorer.server.serve import Explorer
 
 pytestmark = pytest.mark.slow
 HOSTILE = '<img src=x onerror="document.title=1">'

@@ -18,9 +18,9 @@ from starlette.testclient import TestClient
 
 import statestore
 from statestore.connector.explorer import limits, sql_answers, sql_points
-from statestore.connector.explorer.app import application
 from statestore.connector.explorer.limits import Limits, NobodyWaits
 from statestore.connector.explorer.places import Places
+from statestore.connector.explorer.server.app import application
 from statestore.connector.explorer.spools import Spools
 from statestore.connector.sql import limited_statement
 from statestore.connector.sql.sql_duckdb import read_on_duckdb

@@ -314,12 +314,14 @@ def test_keys_have_the_text_that_get_takes_and_a_bar_each(tmp_path: Path) -> Non
         store.commit()
     found = open_warehouse(tmp_path)
     binary, texts = (figures_of(found, name) for name in ("bytes", "texts"))
-    assert {row["key"] for row in binary.busiest} == {"/wA=", "abc"}
-    assert run("get", tmp_path, "bytes", "abc").code == 0
+    assert {row["key"] for row in binary.busiest} == {"base64:/wA=", "abc"}
+    for typed in ("abc", "base64:/wA=", "hex:ff00"):
+        assert run("get", tmp_path, "bytes", typed).code == 0
+        assert run("report", tmp_path, "--out", tmp_path / "page.html", "--store", "bytes", "--key", typed).code == 0
     assert [row["versions"] for row in texts.busiest] == [4, 3, 2, 1]
     assert len({row["key"] for row in texts.busiest}) == 4 == len(texts.lifelines)
     assert {len(lines) for lines in texts.lifelines.values()} == {1, 2, 3, 4}
-    assert lifelines_of(binary)["/wA="]["vconcat"][0]["data"]["values"][0]["text"] == "true"
+    assert lifelines_of(binary)["base64:/wA="]["vconcat"][0]["data"]["values"][0]["text"] == "true"
     assert lifelines_of(texts)["x, y, z"]["vconcat"][0]["data"]["values"][-1]["text"] == "[1, null]"
 
 

@@ -15,7 +15,7 @@ from statestore.connector.report.write import write_page
 def test_stores_without_a_history_do_not_stop_the_report(tmp_path: Path) -> None:
     folder = unpack("bookings", tmp_path) / "state" / "bookings"
     page = write_page(folder, tmp_path / "report.html", {}).read_text()
-    assert "no charts: store rooms of" in page
+    assert "no history: store rooms of" in page
     assert 'id="s' in page
     assert "tariffs" in page
     with pytest.raises(statestore.NotFoundError, match="TIME_NOT_KEPT"):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
+import tempfile
 from types import TracebackType
 from typing import Any
 
+from support.kafka.running.java_process import OPTIONS
 from support.paths import TESTS
 
 PROJECT = TESTS / "engines" / "kafka" / "semantics"
@@ -16,7 +18,8 @@ class Oracle:
     """A running program. Each history is answered by stores or a topology of its own."""
 
     def __init__(self, class_path: str) -> None:
-        command = ["java", "-Xmx512m", "-cp", class_path, "Oracle"]
+        # Java takes its folder of temporary files from no variable; its stores lie in memory with those of other tests.
+        command = ["java", *OPTIONS, f"-Djava.io.tmpdir={tempfile.gettempdir()}", "-cp", class_path, "Oracle"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def __enter__(self) -> Oracle:

@@ -7,18 +7,20 @@ import { useEffect, useState } from "preact/hooks";
 import { askRows, keepToken } from "./asking";
 import { Compare } from "./compare";
 import { Filters } from "./filters";
+import { useNews } from "./follow/follow";
 import { type Column, Grid } from "./grid";
 import { Leave } from "./leave/leave";
+import { Growth } from "./growth/growth";
 import { KeyLife } from "./life/life";
 import { Overview, type TableFacts, usePlaces } from "./overview";
 import { type Axis, Scrubber } from "./scrubber";
 import { AskPlace, AskTable } from "./sql/ask";
 import { EMPTY, type View, addressOf, pointOf, viewOfAddress } from "./view";
 
-const TABS: [View["tab"], string][] = [["state", "State"], ["life", "Life of a key"], ["compare", "Compare"], ["sql", "SQL"]];
+const TABS: [View["tab"], string][] = [["state", "State"], ["life", "Life of a key"], ["compare", "Compare"], ["growth", "Growth"], ["sql", "SQL"]];
 
 function Page() {
-  const { places, error } = usePlaces();
+  const { places, error, look } = usePlaces();
   const [view, setView] = useState<View>(viewOfAddress());
   useEffect(() => {
     const back = () => setView(viewOfAddress());
@@ -43,15 +45,18 @@ function Page() {
         <button class="brand" onClick={home}><img src="/static/icon.svg" alt="" width={22} height={22} /> statestore explorer</button>
         {view.table && <span class="crumb" title={place?.path}>{view.table}</span>}
       </header>
-      {error && <main><p class="error" role="alert">{error}</p></main>}
+      {error && <main><p class="error" role="alert">{error}</p><button onClick={look}>Try again</button></main>}
       {!places && !error && <main><p class="quiet" role="status">Reading…</p></main>}
       {places && !view.table && view.tab === "sql" && <AskPlace places={places} view={view} go={go} />}
       {places && !view.table && view.tab !== "sql" && (
         <Overview places={places} open={(number, name) => go({ place: String(number), table: name })}
-          ask={(number) => go({ place: String(number), tab: "sql" })} />
+          ask={(number) => go({ place: String(number), tab: "sql" })} look={look} />
       )}
       {places && view.table && !table && (
-        <main><p class="error" role="alert">{place?.error ?? `There is no table ${view.table} here; go back to the overview.`}</p></main>
+        <main>
+          <p class="error" role="alert">{place?.error ?? `There is no table ${view.table} here; go back to the overview.`}</p>
+          <button onClick={look}>Try again</button>
+        </main>
       )}
       {table && <TableView key={`${view.place} ${view.table}`} table={table} tables={place?.tables ?? []} view={view} go={go} />}
     </>
@@ -63,8 +68,14 @@ function TableView(props: { table: TableFacts; tables: TableFacts[]; view: View;
   const [axis, setAxis] = useState<Axis | null>(null);
   const [error, setError] = useState("");
   const [known, setKnown] = useState(view.as_of);
+  const [attempt, setAttempt] = useState(0);
+  const following = useNews(view.place, view.table);
+  const { news } = following;
+  const isStale = news !== null && axis !== null && (news.first !== axis.first || news.last !== axis.last);
   useEffect(() => {
+    if (axis !== null && !isStale && attempt === 0) return;
     const stop = new AbortController();
+    setError("");
     askRows("versions", { place: view.place, table: view.table }, stop.signal).then(
       (found) => {
         const list = (name: string) => Array.from({ length: found.numRows }, (_, row) => found.getChild(name)?.get(row) as number | null);
@@ -76,12 +87,14 @@ function TableView(props: { table: TableFacts; tables: TableFacts[]; view: View;
       (reason: Error) => { if (!stop.signal.aborted) setError(reason.message); },
     );
     return () => stop.abort();
-  }, [view.place, view.table]);
+  }, [view.place, view.table, news, attempt]);
   useEffect(() => setKnown(view.as_of), [view.as_of]);
   const keys = Object.keys(table.key ?? {});
+  // A question about the newest version is another one when there is a newer version; the server does not read this.
+  const seen: Record<string, string> = view.version === "" && axis !== null ? { seen: String(axis.last) } : {};
   const version = axis === null ? 0 : view.version === "" ? axis.last : Number(view.version);
   function opened(row: Record<string, string | null>, columns: Column[]): void {
-    const conditions = keys.map((name) => {
+    const conditions = keys.filter((name) => name in row).map((name) => {
       const cell = row[name];
       const type = columns.find((each) => each.name === name)?.type ?? "";
       if (cell === null || cell === undefined) return [name, "is_null"];
@@ -95,9 +108,15 @@ function TableView(props: { table: TableFacts; tables: TableFacts[]; view: View;
         <h1>{table.store}</h1>
         <p class="quiet">{table.kind}{table.health.length > 0 && ` · ⚠ ${table.health.join("; ")}`}</p>
       </div>
-      {error && <p class="error" role="alert">{error}</p>}
+      {error && <p class="error" role="alert">{error} <button onClick={() => setAttempt(attempt + 1)}>Try again</button></p>}
+      {!error && following.problem && <p class="error" role="alert">What is shown cannot be followed: {following.problem}</p>}
+      {following.isReplaced && (
+        <p class="error" role="alert">
+          The table was replaced by another one of this name. <button onClick={() => location.reload()}>Show the new one</button>
+        </p>
+      )}
       {axis && axis.versions.length > 0 && (
-        <Scrubber axis={axis} version={version} isNewest={view.version === ""}
+        <Scrubber axis={axis} version={version} isNewest={view.version === ""} isFollowed={following.isOn} follow={following.turn}
           go={(wanted) => go({ version: wanted === null || wanted === axis.last ? "" : String(wanted) }, true)} />
       )}
       <nav class="tabs" aria-label="views">
@@ -114,13 +133,14 @@ function TableView(props: { table: TableFacts; tables: TableFacts[]; view: View;
       {axis && <Leave view={view} first={axis.first} version={version} />}
       {view.tab === "state" && (
         <>
-          <Filters where={view.where} columns={table.columns} asked={{ ...pointOf(view), where: view.where }} go={(where) => go({ where })} />
-          <Grid asked={{ ...pointOf(view), where: view.where }} sort={view.sort} keys={keys}
+          <Filters where={view.where} columns={table.columns} asked={{ ...pointOf(view), where: view.where, ...seen }} go={(where) => go({ where })} />
+          <Grid asked={{ ...pointOf(view), where: view.where, ...seen }} sort={view.sort} keys={keys}
             onSort={(sort) => go({ sort })} onOpen={opened} />
         </>
       )}
       {view.tab === "life" && <KeyLife view={view} table={table} tables={props.tables} keys={keys} go={go} />}
       {view.tab === "compare" && axis && <Compare view={view} columns={table.columns} first={axis.first} version={version} go={go} />}
+      {view.tab === "growth" && axis && <Growth view={view} version={version} columns={table.columns} opened={opened} />}
       {view.tab === "sql" && axis && <AskTable table={table} version={version} view={view} go={go} />}
     </main>
   );

@@ -26,6 +26,7 @@ async function fetched(path: string, given: Record<string, string>, signal?: Abo
     throw new Refused("The explorer does not answer. Its process has ended; start statestore explore again.");
   }
   if (response.ok) return response;
+  if (response.status === 403) throw new Refused("The explorer was started again; open the address that it printed.");
   const text = await response.text();
   let said = text;
   try {

@@ -2,6 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { askJson } from "./asking";
+import { Operators } from "./operators/operators";
 import { bytes, count } from "./texts";
 
 export interface TableFacts {
@@ -18,6 +19,7 @@ export interface TableFacts {
   first: number | null;
   last: number | null;
   columns: string[];
+  operator: string | null;
 }
 
 export interface PlaceFacts {
@@ -27,18 +29,23 @@ export interface PlaceFacts {
   error: string | null;
 }
 
-export function usePlaces(): { places: PlaceFacts[] | null; error: string } {
+export function usePlaces(): { places: PlaceFacts[] | null; error: string; look: () => void } {
   const [places, setPlaces] = useState<PlaceFacts[] | null>(null);
   const [error, setError] = useState("");
+  const [looks, setLooks] = useState(0);
   useEffect(() => {
-    askJson<PlaceFacts[]>("overview", {}).then(setPlaces, (reason: Error) => setError(reason.message));
-  }, []);
-  return { places, error };
+    askJson<PlaceFacts[]>("overview", {}).then(
+      (found) => { setError(""); setPlaces(found); },
+      (reason: Error) => setError(reason.message),
+    );
+  }, [looks]);
+  return { places, error, look: () => setLooks((old) => old + 1) };
 }
 
 interface Ways {
   open: (place: number, table: string) => void;
   ask: (place: number) => void;
+  look?: () => void;
 }
 
 export function Overview(props: { places: PlaceFacts[] } & Ways) {
@@ -50,7 +57,8 @@ export function Overview(props: { places: PlaceFacts[] } & Ways) {
       <label class="search">
         <span>Find by name</span>
         <input type="search" value={search} onInput={(event) => setSearch(event.currentTarget.value)} />
-      </label>
+      </label>{" "}
+      <button onClick={props.look}>Look again</button>
       {props.places.map((place) => (
         <PlaceTables key={place.place} place={place} search={search.toLowerCase()} open={props.open} ask={props.ask} />
       ))}
@@ -66,6 +74,7 @@ function PlaceTables(props: { place: PlaceFacts; search: string } & Ways) {
       <h2>{place.path}</h2>
       {place.error !== null && <p class="error" role="alert">{place.error}</p>}
       {place.error === null && <button class="asking" onClick={() => props.ask(place.place)}>Ask in SQL</button>}
+      {place.error === null && <Operators tables={place.tables} open={(table) => props.open(place.place, table)} />}
       {place.error === null && shown.length === 0 && <p>No state here has such a name.</p>}
       {shown.length > 0 && (
         <div class="scrolled" tabIndex={0} role="region" aria-label={`tables of ${place.path}`}>

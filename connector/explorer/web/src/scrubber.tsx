@@ -1,6 +1,7 @@
 // The scrubber: the versions on an axis of their commit times, with the density of changes.
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useKeys } from "./follow/follow";
 import { count, moment } from "./texts";
 
 export interface Axis {
@@ -31,7 +32,16 @@ export function timeOf(axis: Axis, version: number): number | null {
   return at < 0 ? null : axis.times[at];
 }
 
-export function Scrubber(props: { axis: Axis; version: number; isNewest: boolean; go: (version: number | null) => void }) {
+interface Props {
+  axis: Axis;
+  version: number;
+  isNewest: boolean;
+  isFollowed: boolean;
+  follow: (on: boolean) => void;
+  go: (version: number | null) => void;
+}
+
+export function Scrubber(props: Props) {
   const { axis, version, go } = props;
   const places = useMemo(() => placesOf(axis), [axis]);
   const frame = useRef<HTMLDivElement>(null);
@@ -60,6 +70,19 @@ export function Scrubber(props: { axis: Axis; version: number; isNewest: boolean
   const at = axis.versions.findIndex((each) => each >= version);
   const cursor = (at < 0 ? 1 : places[at]) * width;
   const shownTime = moment(timeOf(axis, version));
+
+  const newer = axis.last - version;
+  useKeys((key) => {
+    if (key === "ArrowLeft") step(reached.current - 1);
+    else if (key === "ArrowRight") step(reached.current + 1);
+    else if (key === "l" || key === "L") live();
+    else return false;
+    return true;
+  });
+  function live(): void {
+    props.follow(true);
+    go(null);
+  }
 
   function pointed(event: PointerEvent): void {
     const box = (event.currentTarget as Element).getBoundingClientRect();
@@ -112,7 +135,9 @@ export function Scrubber(props: { axis: Axis; version: number; isNewest: boolean
       <div class="moment">
         <strong>version {count(version)}</strong>
         <span>{shownTime && `committed ${shownTime}`}</span>
-        <span class={props.isNewest ? "badge now" : "badge"}>{props.isNewest ? "● newest" : "◷ the past"}</span>
+        <span class={props.isNewest ? "badge now" : "badge"} role="status">
+          {props.isNewest ? (props.isFollowed ? "● newest, followed" : "● newest") : `◷ the past, ${count(newer)} newer ${newer === 1 ? "version" : "versions"}`}
+        </span>
       </div>
       <div
         ref={frame} class="axis" role="slider" tabIndex={0} aria-label="version"
@@ -139,6 +164,10 @@ export function Scrubber(props: { axis: Axis; version: number; isNewest: boolean
         <button onClick={() => setPlaying(!isPlaying)} aria-pressed={isPlaying}>{isPlaying ? "Pause" : "Play"}</button>
         <button onClick={() => step(reached.current + 1)} aria-label="one version on" title="on (→)">▶</button>
         <button onClick={() => go(null)} aria-label="newest version" title="newest (End)">▶|</button>
+        <button onClick={live} disabled={props.isNewest && props.isFollowed} title="the newest version, and newer ones as they come (L)">Go live</button>
+        <button onClick={() => props.follow(!props.isFollowed)} aria-pressed={!props.isFollowed} title="look for newer versions, or not">
+          {props.isFollowed ? "Stop following" : "Not followed"}
+        </button>
         <form onSubmit={jump}>
           <label>
             <span>Go to</span>

@@ -3,7 +3,7 @@
 export interface View {
   place: string;
   table: string;
-  tab: "state" | "life" | "compare" | "sql";
+  tab: "state" | "life" | "compare" | "growth" | "sql";
   version: string; // "" is the newest
   as_of: string; // a state time as text; "" is the newest of the version
   where: string; // a JSON array of [column, operator, value]
@@ -26,7 +26,7 @@ export function viewOfAddress(): View {
   const given = new URLSearchParams(location.search);
   const view: Record<string, string> = { ...EMPTY };
   for (const name of Object.keys(EMPTY)) view[name] = given.get(name) ?? view[name];
-  if (!["state", "life", "compare", "sql"].includes(view.tab)) view.tab = "state";
+  if (!["state", "life", "compare", "growth", "sql"].includes(view.tab)) view.tab = "state";
   return view as unknown as View;
 }
 

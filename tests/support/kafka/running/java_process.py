@@ -18,7 +18,7 @@ from support.paths import TESTS
 PROJECT = TESTS / "engines" / "kafka" / "application"
 PATIENCE_S = 120
 # A quick start counts for more than the code of the best compiler.
-OPTIONS = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 LOGGING = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
 
 

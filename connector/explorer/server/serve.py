@@ -91,9 +91,9 @@ def explorer(paths: Sequence[str], options: Mapping[str, str], port: int) -> Exp
         )
     import uvicorn
 
-    from statestore.connector.explorer.app import application
-    from statestore.connector.explorer.guard import Guard
     from statestore.connector.explorer.places import Places
+    from statestore.connector.explorer.server.app import application
+    from statestore.connector.explorer.server.guard import Guard
     from statestore.connector.explorer.spools import Spools
 
     listening = _listening(port)

@@ -20,6 +20,7 @@ from statestore.catalog.reads.difference import Point
 from statestore.connector.explorer.axis import commits_of, versions_of
 from statestore.connector.explorer.cells import shown_rows
 from statestore.connector.explorer.differences import difference_of
+from statestore.connector.explorer.growth.routes import growth_routes
 from statestore.connector.explorer.leaving.leave_routes import leave_routes
 from statestore.connector.explorer.limits import Limits, NobodyWaits
 from statestore.connector.explorer.lives import FIRST_ROWS, beliefs_of, count_of_life, life_of
@@ -88,15 +89,23 @@ def application(places: Places, spools: Spools) -> Starlette:
         old, new = (_point(given, name) for name in ("from_", "to_"))
         return difference_of(table, old, new, query_of(table, {"where": given.get("where", "")}).filters, limits)
 
+    async def news(request: Request) -> Response:
+        given = request.query_params
+        return await _answered(
+            request, lambda limits: places.news(number_of(given, "place", 0) or 0, given.get("table", ""))
+        )
+
     routes = [
         Route("/", _static("index.html", "text/html")),
         *(Route(f"/static/{name}", _static(name, kind)) for name, kind in STATIC.items()),
         Route("/api/overview", overview),
+        Route("/api/news", news),
         *(
             Route(f"/api/{work.__name__}", of_table(work))
             for work in (rows, count, versions, life, life_count, beliefs, diff)
         ),
         *leave_routes(places, spools, of_table),
+        *growth_routes(places, _answered),
         *sql_routes(places, Answers(spools.folder), _answered),
     ]
     return Starlette(routes=routes)

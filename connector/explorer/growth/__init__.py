@@ -1,0 +1,1 @@
+"""Why the state of a table grows: its size over versions, its keys, its places and its ages."""

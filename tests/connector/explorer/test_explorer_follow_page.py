@@ -1,0 +1,111 @@
+"""A page that follows what is written, goes back and live again, and says what went wrong, in a real browser."""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+from support.explorer.browsers import SIZES, opened, violations
+
+import statestore
+
+pytestmark = pytest.mark.slow
+DATA = Path(__file__).parents[2] / "data"
+NAME = "spark4.3.0-chain__rkcl"
+LATER = 15_000  # milliseconds
+
+
+def badge(page: Page) -> Any:
+    return page.locator(".badge")
+
+
+@pytest.mark.parametrize(("width", "scheme"), SIZES)
+def test_new_versions_appear_and_the_past_stays(
+    browser: Any, tmp_path: Path, explorer_web: Path, width: int, scheme: str
+) -> None:
+    catalog = statestore.connect(tmp_path / "own")
+    store = catalog.create_store("prices", key={"item": "string"}, value={"price": "double"})
+
+    def write(price: float) -> None:
+        store.put("a", price, timestamp=1_714_550_000_000 + int(price))
+        store.commit()
+
+    write(1.0)
+    made = statestore.explore(tmp_path / "own")
+    with opened(browser, made.url, width, scheme) as page:
+        page.get_by_role("button", name="prices", exact=True).click()
+        cells = page.locator("table.rows tbody tr:not(.space)")
+        expect(cells).to_contain_text("1.0")
+        write(2.0)
+        expect(badge(page)).to_have_text("● newest, followed")
+        expect(cells).to_contain_text("2.0", timeout=LATER)
+        expect(page.get_by_role("slider")).to_have_attribute("aria-valuenow", "2")
+        # By the keyboard, from anywhere on the page: back, while newer versions come, and live again.
+        page.get_by_role("heading", name="prices").click()
+        page.keyboard.press("ArrowLeft")
+        expect(badge(page)).to_have_text("◷ the past, 1 newer version")
+        write(3.0)
+        expect(badge(page)).to_have_text("◷ the past, 2 newer versions", timeout=LATER)
+        expect(cells).to_contain_text("1.0")
+        page.keyboard.press("l")
+        expect(cells).to_contain_text("3.0")
+        # Paused, the page stays where it is.
+        page.get_by_role("button", name="Stop following").click()
+        expect(badge(page)).to_have_text("● newest")
+        assert violations(page, explorer_web) == []
+        store.close()
+        page.get_by_role("button", name="Go live").click()
+        catalog.drop_store("prices")
+        expect(page.get_by_role("alert").first).to_contain_text("cannot be followed", timeout=LATER)
+    made.stop()
+
+
+@pytest.mark.parametrize(("width", "scheme"), SIZES)
+def test_operators_lead_to_states_and_a_deleted_checkpoint_is_a_sentence(
+    browser: Any, tmp_path: Path, explorer_web: Path, width: int, scheme: str
+) -> None:
+    with tarfile.open(DATA / "spark" / "checkpoints.tar.xz") as archive:
+        archive.extractall(tmp_path, [each for each in archive if NAME in each.name], filter="data")
+    checkpoint = tmp_path / "checkpoints" / NAME
+    made = statestore.explore(checkpoint)
+    with opened(browser, made.url, width, scheme) as page:
+        page.get_by_text("Operators", exact=True).focus()
+        page.keyboard.press("Enter")
+        expect(page.locator(".operators .boxes strong")).to_have_text(["stateStoreSave [0]", "stateStoreSave [1]"])
+        expect(page.locator(".operators .boxes button")).to_have_text(["state_0", "state_1"])
+        assert violations(page, explorer_web) == []
+        page.get_by_role("button", name="state_1").first.focus()
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", name="state_1")).to_be_visible()
+        expect(page.locator("table.rows tbody tr:not(.space)").first).to_be_visible()
+        shutil.rmtree(checkpoint)
+        expect(page.get_by_role("alert").first).to_contain_text(str(checkpoint), timeout=LATER)
+        page.get_by_role("heading", name="state_1").click()
+        page.keyboard.press("ArrowLeft")
+        expect(page.get_by_role("alert").last).to_contain_text(str(checkpoint))
+    made.stop()
+
+
+def test_a_server_that_is_not_reached_can_be_tried_again(browser: Any, tmp_path: Path) -> None:
+    with statestore.connect(tmp_path / "own").create_store("s", key={"k": "string"}, value={"n": "bigint"}) as store:
+        store.put("a", 1, timestamp=1)
+        store.commit()
+    made = statestore.explore(tmp_path / "own")
+    with opened(browser, made.url, allowed="ERR_") as page:
+        page.locator("button.link").wait_for()
+        page.route("**/api/overview*", lambda route: route.abort())
+        page.get_by_role("button", name="Look again").click()
+        expect(page.get_by_role("alert")).to_contain_text("does not answer")
+        page.unroute("**/api/overview*")
+        page.get_by_role("button", name="Try again").click()
+        expect(page.get_by_role("alert")).to_have_count(0)
+        # Another start has another token, which the page cannot know.
+        made.stop()
+        again = statestore.explore(tmp_path / "own", port=int(made.url.split(":")[2].split("/")[0]))
+        page.get_by_role("button", name="Look again").click()
+        expect(page.get_by_role("alert")).to_contain_text("started again; open the address that it printed")
+        again.stop()
