@@ -59,7 +59,7 @@ def shown_text(page: Page, language: str) -> Any:
 def test_copy_by_mouse_and_by_keyboard(page: Page, folder: Path) -> None:
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     link(page, version="2", where=json.dumps([["user", "=", HOSTILE]]))
-    expect(page.get_by_role("status")).to_contain_text("1 row")
+    expect(page.locator(".answers [role=status]")).to_contain_text("1 row")
     expect(page.get_by_text("A look-up by key.")).to_be_visible()
     page.get_by_text("Copy as…").click()
     expect(shown_text(page, "SQL of DuckDB")).to_have_value(
@@ -130,18 +130,18 @@ def test_a_question_that_takes_long_can_be_cancelled(page: Page, monkeypatch: py
         link(page)
         expect(page.get_by_text("Reading… 1 s")).to_be_visible()
         page.get_by_role("button", name="Cancel").press("Enter")
-        expect(page.get_by_role("status")).to_have_text("Cancelled.")
+        expect(page.locator(".answers [role=status]")).to_have_text("Cancelled.")
         assert ended.wait(WAIT)
     finally:
         goes_on.set()
     page.get_by_role("button", name="Read again").click()
-    expect(page.get_by_role("status")).to_contain_text("3 rows")
+    expect(page.locator(".answers [role=status]")).to_contain_text("3 rows")
     expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
 
 
 def test_nothing_is_wrong_for_those_who_hear_the_page(page: Page, explorer_web: Path) -> None:
     link(page, where='[["n",">","1"]]')
-    expect(page.get_by_text("A scan of all rows")).to_be_visible()
+    expect(page.get_by_text("A scan: all rows are read.")).to_be_visible()
     page.get_by_text("Copy as…").click()
     page.get_by_text("Export…").click()
     expect(shown_text(page, "Spark")).to_be_visible()
