@@ -69,7 +69,7 @@ def _python(source: Source, view: ShownView) -> str:
     read = f"table = statestore.inspect({arguments}).table({name})\nrows = table."
     if view.kind == "compare":
         if view.filters:
-            statement = python_literal(_statement(source.table, view, DUCKDB))
+            statement = _python_lines(_statement(source.table, view, DUCKDB))
             path, *options = [python_literal(source.path), *_options(source)]
             return f"import statestore\n\nrows = statestore.sql({', '.join([path, statement, *options])})\n"
         given = [*_python_point(view.old, "start_"), *_python_point(view.new, "end_")]
@@ -90,6 +90,12 @@ def _python(source: Source, view: ShownView) -> str:
     imports += ["import decimal\n"] if "decimal." in text else []
     imports += ["import pyarrow.compute as pc\n"] if "pc." in text else []
     return "".join(imports) + f"import statestore\n\n{text}"
+
+
+def _python_lines(text: str) -> str:
+    """Return a literal of Python with a line for each line of a text."""
+    lines = "".join(f"    {python_literal(line)}\n" for line in text.splitlines(keepends=True))
+    return f"(\n{lines})"
 
 
 def _with_options(source: Source, first: str) -> str:
@@ -132,7 +138,7 @@ def _spark(source: Source, view: ShownView) -> str:
             ErrorCode.UNSUPPORTED_TYPE, "Spark would replace the ${ in the name of a table or column by a variable"
         )
     register = f"statestore.register(spark, {_with_options(source, python_literal(source.path))})"
-    return f"import statestore\n\n{register}\nrows = spark.sql({python_literal(statement)})\n"
+    return f"import statestore\n\n{register}\nrows = spark.sql({_python_lines(statement)})\n"
 
 
 def _command(source: Source, view: ShownView) -> str:

@@ -3,6 +3,7 @@
 import type { Table } from "apache-arrow";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { Refused, askJson, askRows } from "./asking";
+import { Waiting } from "./leave/waiting";
 import { count } from "./texts";
 
 const ROW = 28;
@@ -54,6 +55,9 @@ export function Grid(props: Props) {
   const [top, setTop] = useState(0);
   const [height, setHeight] = useState(400);
   const [active, setActive] = useState(0);
+  const [since, setSince] = useState<number | null>(null); // when the oldest question without an answer was asked
+  const [isCancelled, setCancelled] = useState(false);
+  const [attempt, setAttempt] = useState(0);
   const [counted, setCounted] = useState<number | null>(null);
   const frame = useRef<HTMLDivElement>(null);
   const pending = useRef<Set<number>>(new Set());
@@ -70,12 +74,13 @@ export function Grid(props: Props) {
   const stop = Math.min(total, first + seen + 2 * MORE);
 
   function fetchLot(number: number, keepsOld: boolean, stopped: AbortSignal): void {
-    if (pending.current.has(number)) return;
+    if (pending.current.has(number) || stopped.aborted) return;
+    if (pending.current.size === 0) setSince(Date.now());
     pending.current.add(number);
     askRows(props.route ?? "rows", { ...props.asked, sort: props.sort, offset: String(number * LOT), limit: String(LOT) }, stopped).then(
       (rows) => {
         if (stopped.aborted) return;
-        pending.current.delete(number);
+        answered(number);
         const facts = rows.schema.metadata;
         const given = facts.get("total") ?? "";
         const cells = cellsOf(rows);
@@ -89,10 +94,21 @@ export function Grid(props: Props) {
         });
       },
       (reason: Error) => {
-        pending.current.delete(number);
-        if (!stopped.aborted) setError(reason instanceof Refused ? reason.message : String(reason));
+        if (stopped.aborted) return; // what is pending now belongs to another question
+        answered(number);
+        setError(reason instanceof Refused ? reason.message : String(reason));
       },
     );
+  }
+
+  function answered(number: number): void {
+    pending.current.delete(number);
+    if (pending.current.size === 0) setSince(null);
+  }
+  function cancel(): void {
+    stopped.current.abort();
+    setSince(null);
+    setCancelled(true);
   }
 
   const stopped = useRef(new AbortController());
@@ -100,6 +116,7 @@ export function Grid(props: Props) {
     stopped.current.abort();
     stopped.current = new AbortController();
     pending.current = new Set();
+    setCancelled(false);
     const { signal } = stopped.current;
     if (lots !== null && current.current !== question) {
       const at = props.keys.map((name) => lots.columns.findIndex((each) => each.name === name));
@@ -118,7 +135,7 @@ export function Grid(props: Props) {
       askJson<{ rows: number }>("count", props.asked, signal).then((found) => setCounted(found.rows), () => undefined);
     }, 250);
     return () => clearTimeout(timer);
-  }, [question]);
+  }, [question, attempt]);
   useEffect(() => {
     if (lots === null) return;
     for (let lot = Math.floor(first / LOT); lot * LOT < stop; lot += 1) {
@@ -134,7 +151,16 @@ export function Grid(props: Props) {
   }, [lots === null]);
 
   if (error) return <p class="error" role="alert">{error}</p>;
-  if (lots === null) return <p class="quiet" role="status">Reading…</p>;
+  if (isCancelled) {
+    return (
+      <div class="answers">
+        <p class="quiet" role="status">Cancelled.</p>
+        <button onClick={() => setAttempt(attempt + 1)}>Read again</button>
+      </div>
+    );
+  }
+  const waiting = since !== null && <Waiting key={since} since={since} doing="Reading" cancel={cancel} />;
+  if (lots === null) return <div class="answers"><p class="quiet" role="status">Reading…</p>{waiting}</div>;
   const keyAt = props.keys.map((name) => lots.columns.findIndex((each) => each.name === name));
   const isKey = new Set(props.keys);
 
@@ -187,10 +213,10 @@ export function Grid(props: Props) {
   }
   return (
     <>
-      <p class="quiet" role="status">
+      <div class="answers"><p class="quiet" role="status">
         {known === null ? "counting the rows…" : `${count(known)} ${known === 1 ? "row" : "rows"}`}
         {props.onOpen && <span class="hint"> · Enter or a double click opens the life of a key</span>}
-      </p>
+      </p>{waiting}</div>
       <div ref={frame} class="grid" onScroll={(event) => setTop(event.currentTarget.scrollTop)} onKeyDown={move}
         tabIndex={0} role="grid" aria-label={props.label ?? "rows of the state"} aria-activedescendant={`row-${active}`}
         aria-rowcount={known === null ? -1 : known + 1}

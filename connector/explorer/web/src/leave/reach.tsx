@@ -26,6 +26,6 @@ export function Reach(props: { asked: Record<string, string> }) {
 function reached(found: Found): string {
   if (found.lookup) return "A look-up by key.";
   if (found.read === null) return "A scan: rows are read to find those that match.";
-  if (found.all !== null && found.read < found.all) return `A scan of at most ${count(found.read)} of ${count(found.all)} rows.`;
-  return `A scan of all rows${found.read ? `, at most ${count(found.read)}` : ""}.`;
+  if (found.all !== null && found.read < found.all) return `A scan: up to ${count(found.read)} of ${count(found.all)} rows are read.`;
+  return "A scan: all rows are read.";
 }
