@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 from support.checkpoints.spark_state_fixtures import checkpoint_path
-from support.explorer.browsers import SIZES, opened, violations
+from support.explorer.browsers import opened, violations
 
 import statestore
 from statestore.connector.explorer.server.serve import Explorer
@@ -34,12 +34,6 @@ def explorer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Explorer]:
     made = statestore.explore(folder, checkpoint_path("spark4.3.0-win__rkcl"))
     yield made
     made.stop()
-
-
-@pytest.fixture(params=SIZES, ids=lambda size: f"{size[0]}-{size[1]}")
-def page(request: pytest.FixtureRequest, browser: Any, explorer: Explorer) -> Iterator[Page]:
-    with opened(browser, explorer.url, *request.param) as found:
-        yield found
 
 
 def pressed(page: Page, name: str) -> None:

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import pyarrow.parquet as pq
 import pytest
 from playwright.sync_api import Page, expect
-from support.explorer.browsers import SIZES, opened, violations
+from support.explorer.browsers import violations
 
 import statestore
 from statestore.connector.explorer import pages
@@ -38,12 +38,6 @@ def explorer(folder: Path) -> Iterator[Explorer]:
     made = statestore.explore(folder)
     yield made
     made.stop()
-
-
-@pytest.fixture(params=SIZES, ids=lambda size: f"{size[0]}-{size[1]}")
-def page(request: pytest.FixtureRequest, browser: Any, explorer: Explorer) -> Iterator[Page]:
-    with opened(browser, explorer.url, *request.param) as found:
-        yield found
 
 
 def link(page: Page, **view: str) -> None:

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import pytest
 from playwright.sync_api import Page, expect
-from support.explorer.browsers import SIZES, opened, violations
+from support.explorer.browsers import violations
 
 import statestore
 from statestore.connector.explorer.server.serve import Explorer
@@ -34,12 +34,6 @@ def explorer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Explorer]:
     made = statestore.explore(folder / "one", folder / "two", folder / "none")
     yield made
     made.stop()
-
-
-@pytest.fixture(params=SIZES, ids=lambda size: f"{size[0]}-{size[1]}")
-def page(request: pytest.FixtureRequest, browser: Any, explorer: Explorer) -> Iterator[Page]:
-    with opened(browser, explorer.url, *request.param) as found:
-        yield found
 
 
 def link(page: Page, **view: str) -> None:

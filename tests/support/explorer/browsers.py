@@ -45,6 +45,13 @@ def opened(
     assert [each for each in problems if allowed not in each and "status of 4" not in each] == []
 
 
+@pytest.fixture(params=SIZES, ids=lambda size: f"{size[0]}-{size[1]}")
+def page(request: pytest.FixtureRequest, browser: Browser) -> Iterator[Page]:
+    """A page of the module's fixture ``explorer``, in each size."""
+    with opened(browser, request.getfixturevalue("explorer").url, *request.param) as found:
+        yield found
+
+
 def violations(page: Page, web: Path) -> list[tuple[str, list[str]]]:
     """Return the rules of WCAG A and AA that the page breaks, as axe-core finds them, and the elements."""
     page.evaluate((web / "node_modules" / "axe-core" / "axe.min.js").read_text())
