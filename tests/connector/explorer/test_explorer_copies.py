@@ -283,6 +283,9 @@ def test_in_a_session_of_spark(client: TestClient, spark: Any, place: str) -> No
             expected = sorted(shown(client, "diff", **given)["_change"].to_pylist())
             rows = by_python(texts(client, kind="compare", **given)["spark"]["text"], spark).toArrow()
             assert sorted(rows["_change"].to_pylist()) == expected
+        # Another path takes the name in the session, and then the first one again.
+        for table in client.get("/api/overview").json()[1]["tables"]:
+            check(client, spark, place="1", table=table["store"], version=str(table["first"]))
         rows = by_python(texts(client, kind="life", key="$*")["spark"]["text"], spark).toArrow()
         assert len(rows) == len(shown(client, "life", key="$*"))
     finally:

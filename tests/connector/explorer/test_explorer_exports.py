@@ -159,9 +159,9 @@ def test_names_of_files_are_safe(name: str, safe: str) -> None:
 def test_a_download_needs_its_ticket_and_an_export_the_token(warehouse: str, tmp_path: Path) -> None:
     guarded = Guard(application(Places([warehouse], {}), Spools(tmp_path)), "secret", PORT)
     with TestClient(guarded, base_url=f"http://127.0.0.1:{PORT}") as client:
-        asked: Any = {"params": {"table": TABLE, "form": "csv"}}
-        assert client.get("/api/export", **asked).status_code == 403
-        ticket = client.get("/api/export", headers={"x-statestore-token": "secret"}, **asked).json()["ticket"]
+        asked = {"table": TABLE, "form": "csv"}
+        assert client.get("/api/export", params=asked).status_code == 403
+        ticket = client.get("/api/export", headers={"x-statestore-token": "secret"}, params=asked).json()["ticket"]
         assert client.get("/download/guess").status_code == 404
         assert client.get(f"/download/{ticket}", headers={"host": "evil.example"}).status_code == 421
         found = client.get(f"/download/{ticket}")

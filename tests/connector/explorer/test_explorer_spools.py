@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -16,7 +16,7 @@ from statestore.connector.explorer import spools
 from statestore.connector.explorer.limits import Limits, NobodyWaits
 from statestore.connector.explorer.questions import Sorting
 from statestore.connector.explorer.spools import Spool, Spools
-from statestore.formats.state_table import Query
+from statestore.formats.state_table import Query, StateTable
 
 WAIT = 30
 
@@ -49,28 +49,31 @@ class Held:
         yield pa.record_batch({"n": pa.nulls(1, pa.int64())})
 
 
+def as_table(held: Held) -> StateTable:
+    return cast("StateTable", held)  # the part of a table that spools ask
+
+
 def values(spool: Spool, sorting: Sorting | None = None) -> list[Any]:
     return list(spool.rows(sorting, 0, 100, Limits())["n"].to_pylist())
 
 
 def test_one_place_does_not_wait_for_another(tmp_path: Path) -> None:
-    kept: Any = Spools(tmp_path)
+    kept = Spools(tmp_path)
     slow, quick = Held("slow"), Held("quick", rows=1)
     quick.goes_on.set()
     with ThreadPoolExecutor() as pool:
-        waiting = pool.submit(kept.of, 0, slow, Query(), Limits())
+        waiting = pool.submit(kept.of, 0, as_table(slow), Query(), Limits())
         assert slow.begun.acquire(timeout=WAIT)
-        assert values(pool.submit(kept.of, 1, quick, Query(), Limits()).result(WAIT)) == [0, None]
+        assert values(pool.submit(kept.of, 1, as_table(quick), Query(), Limits()).result(WAIT)) == [0, None]
         assert not waiting.done()
         slow.goes_on.set()
         assert values(waiting.result(WAIT)) == [0, 1, 2, None]
 
 
 def test_those_who_ask_the_same_wait_for_one_file(tmp_path: Path) -> None:
-    kept: Any = Spools(tmp_path)
-    table = Held("t")
+    kept, table = Spools(tmp_path), Held("t")
     with ThreadPoolExecutor() as pool:
-        asked = [pool.submit(kept.of, 0, table, Query(), Limits()) for _ in range(3)]
+        asked = [pool.submit(kept.of, 0, as_table(table), Query(), Limits()) for _ in range(3)]
         assert table.begun.acquire(timeout=WAIT)
         table.goes_on.set()
         found = [each.result(WAIT) for each in asked]
@@ -78,13 +81,12 @@ def test_those_who_ask_the_same_wait_for_one_file(tmp_path: Path) -> None:
 
 
 def test_a_cancelled_writer_leaves_the_file_to_one_who_waits(tmp_path: Path) -> None:
-    kept: Any = Spools(tmp_path)
-    table = Held("t")
+    kept, table = Spools(tmp_path), Held("t")
     first, second = Limits(), Limits()
     with ThreadPoolExecutor() as pool:
-        writer = pool.submit(kept.of, 0, table, Query(), first)
+        writer = pool.submit(kept.of, 0, as_table(table), Query(), first)
         assert table.begun.acquire(timeout=WAIT)
-        waiter = pool.submit(kept.of, 0, table, Query(), second)
+        waiter = pool.submit(kept.of, 0, as_table(table), Query(), second)
         first.gone.set()
         table.goes_on.set()
         with pytest.raises(NobodyWaits):
@@ -94,13 +96,12 @@ def test_a_cancelled_writer_leaves_the_file_to_one_who_waits(tmp_path: Path) -> 
 
 
 def test_one_who_waits_can_be_cancelled(tmp_path: Path) -> None:
-    kept: Any = Spools(tmp_path)
-    table = Held("t")
+    kept, table = Spools(tmp_path), Held("t")
     gone = Limits()
     with ThreadPoolExecutor() as pool:
-        writer = pool.submit(kept.of, 0, table, Query(), Limits())
+        writer = pool.submit(kept.of, 0, as_table(table), Query(), Limits())
         assert table.begun.acquire(timeout=WAIT)
-        waiter = pool.submit(kept.of, 0, table, Query(), gone)
+        waiter = pool.submit(kept.of, 0, as_table(table), Query(), gone)
         gone.gone.set()
         with pytest.raises(NobodyWaits):
             waiter.result(WAIT)
@@ -109,11 +110,11 @@ def test_one_who_waits_can_be_cancelled(tmp_path: Path) -> None:
 
 
 def test_rows_of_a_file_that_was_replaced_can_still_be_read(tmp_path: Path) -> None:
-    kept: Any = Spools(tmp_path)
+    kept = Spools(tmp_path)
     tables = [Held(str(number), rows=number) for number in range(spools.KEPT + 2)]
     for table in tables:
         table.goes_on.set()
-    found = [kept.of(0, table, Query(), Limits()) for table in tables]
+    found = [kept.of(0, as_table(table), Query(), Limits()) for table in tables]
     assert len(list(tmp_path.iterdir())) == spools.KEPT
     assert values(found[1]) == [0, None]
 
@@ -121,7 +122,6 @@ def test_rows_of_a_file_that_was_replaced_can_still_be_read(tmp_path: Path) -> N
 def test_unknown_beginnings_come_first_if_asked(tmp_path: Path) -> None:
     table = Held("t")
     table.goes_on.set()
-    kept: Any = Spools(tmp_path)
-    spool = kept.of(0, table, Query(), Limits())
+    spool = Spools(tmp_path).of(0, as_table(table), Query(), Limits())
     assert values(spool, Sorting("n", True)) == [2, 1, 0, None]
     assert values(spool, Sorting("n", False, nulls_first=True)) == [None, 0, 1, 2]
