@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
@@ -19,6 +20,10 @@ class NobodyWaits(Exception):
     """The page went on to another question, so the answer is not needed."""
 
 
+ASKED: WeakValueDictionary[str, Limits] = WeakValueDictionary()
+"""Questions that are being answered, by the names that pages gave them."""
+
+
 @dataclass
 class Limits:
     """The limits of one question. ``gone`` is set, by another thread, when nobody waits any more."""
@@ -26,6 +31,7 @@ class Limits:
     seconds: float = field(default_factory=lambda: SECONDS)
     gone: threading.Event = field(default_factory=threading.Event)
     begun: float = field(default_factory=time.monotonic)
+    rows: int = 0  # that were read so far
 
     def check(self) -> None:
         """Raise NobodyWaits, or UnsupportedError EXPLORER_LIMIT if the time is over."""
@@ -46,5 +52,6 @@ class Limits:
         """Yield the batches as long as the limits hold."""
         self.check()
         for batch in batches:
+            self.rows += batch.num_rows
             yield batch
             self.check()

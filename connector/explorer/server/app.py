@@ -22,8 +22,9 @@ from statestore.connector.explorer.cells import shown_rows
 from statestore.connector.explorer.differences import difference_of
 from statestore.connector.explorer.growth.routes import growth_routes
 from statestore.connector.explorer.leaving.leave_routes import leave_routes
-from statestore.connector.explorer.limits import Limits, NobodyWaits
+from statestore.connector.explorer.limits import ASKED, Limits, NobodyWaits
 from statestore.connector.explorer.lives import FIRST_ROWS, beliefs_of, count_of_life, life_of
+from statestore.connector.explorer.moments import moment_of
 from statestore.connector.explorer.pages import MAX_ROWS, count_of, page_of
 from statestore.connector.explorer.places import MOVED, Places
 from statestore.connector.explorer.questions import number_of, query_of, sorting_of
@@ -95,14 +96,22 @@ def application(places: Places, spools: Spools) -> Starlette:
             request, lambda limits: places.news(number_of(given, "place", 0) or 0, given.get("table", ""))
         )
 
+    async def progress(request: Request) -> Response:
+        known = ASKED.get(request.query_params.get("ask", ""))
+        return JSONResponse({"rows": None if known is None else known.rows})
+
+    def moment(table: StateTable, given: Given, limits: Limits) -> dict[str, Any]:
+        return moment_of(table, given.get("text", ""))
+
     routes = [
         Route("/", _static("index.html", "text/html")),
         *(Route(f"/static/{name}", _static(name, kind)) for name, kind in STATIC.items()),
         Route("/api/overview", overview),
         Route("/api/news", news),
+        Route("/api/progress", progress),
         *(
             Route(f"/api/{work.__name__}", of_table(work))
-            for work in (rows, count, versions, life, life_count, beliefs, diff)
+            for work in (rows, count, versions, moment, life, life_count, beliefs, diff)
         ),
         *growth_routes(places, _answered),
         *leave_routes(places, spools, of_table),
@@ -139,6 +148,8 @@ def _point(given: Given, prefix: str) -> Point:
 async def _answered(request: Request, work: Callable[[Limits], Any]) -> Response:
     """Return the answer of a thread, or its error as a sentence; the work ends when the page asks no longer."""
     limits = Limits()
+    if name := request.query_params.get("ask"):
+        ASKED[name] = limits
 
     async def watch() -> None:
         while not await request.is_disconnected():

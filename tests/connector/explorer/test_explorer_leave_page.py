@@ -15,7 +15,7 @@ from playwright.sync_api import Page, expect
 from support.explorer.browsers import violations
 
 import statestore
-from statestore.connector.explorer import pages
+from statestore.connector.explorer.limits import Limits
 from statestore.connector.explorer.server.serve import Explorer
 
 pytestmark = pytest.mark.slow
@@ -107,22 +107,24 @@ def test_exports_are_downloaded_without_a_cookie(page: Page, tmp_path: Path) -> 
 
 def test_a_question_that_takes_long_can_be_cancelled(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     goes_on = threading.Event()
-    batches_of = pages.batches_of
+    watched = Limits.watched
     ended = threading.Event()
 
-    def held(*given: Any) -> Iterator[Any]:
+    def held(limits: Limits, batches: Iterator[Any]) -> Iterator[Any]:
         try:
-            for batch in batches_of(*given):
+            for batch in watched(limits, batches):
                 yield batch
                 while not goes_on.wait(0.05):
-                    yield batch.slice(0, 0)  # a question nobody waits for ends between two batches
+                    limits.check()  # a question nobody waits for ends between two batches
         finally:
             ended.set()
 
-    monkeypatch.setattr(pages, "batches_of", held)
+    monkeypatch.setattr(Limits, "watched", held)
     try:
-        link(page)
-        expect(page.get_by_text("Reading… 1 s")).to_be_visible()
+        assert page.viewport_size is not None
+        where = [["n", ">", f"-{page.viewport_size['width']}"]]  # a question that was not answered before
+        link(page, where=json.dumps(where))
+        expect(page.get_by_text("Reading… 1 s, 3 rows so far")).to_be_visible()
         page.get_by_role("button", name="Cancel").press("Enter")
         expect(page.locator(".answers [role=status]")).to_have_text("Cancelled.")
         assert ended.wait(WAIT)

@@ -20,6 +20,8 @@ import { EMPTY, type View, addressOf, pointOf, viewOfAddress } from "./view";
 
 const TABS: [View["tab"], string][] = [["state", "State"], ["life", "Life of a key"], ["compare", "Compare"], ["growth", "Growth"], ["sql", "SQL"]];
 
+const MOST_ORDERED = 50_000;
+
 function Page() {
   const { places, error, look } = usePlaces();
   const [view, setView] = useState<View>(viewOfAddress());
@@ -93,6 +95,9 @@ function TableView(props: { table: TableFacts; tables: TableFacts[]; view: View;
   const keys = Object.keys(table.key ?? {});
   // A question about the newest version is another one when there is a newer version; the server does not read this.
   const seen: Record<string, string> = view.version === "" && axis !== null ? { seen: String(axis.last) } : {};
+  // A small state comes in the order of its key, so that rows stay where they are while one scrubs.
+  const isOrdered = keys.length > 0 && !/^(struct|array|map|binary)/.test(table.key?.[keys[0]] ?? "");
+  const usual = isOrdered && table.keys !== null && table.keys <= MOST_ORDERED ? keys[0] : "";
   const version = axis === null ? 0 : view.version === "" ? axis.last : Number(view.version);
   function opened(row: Record<string, string | null>, columns: Column[]): void {
     go({ tab: "life", key: "", at: conditionsOfKey(keys, columns, columns.map((each) => row[each.name])) });
@@ -112,6 +117,8 @@ function TableView(props: { table: TableFacts; tables: TableFacts[]; view: View;
       )}
       {axis && axis.versions.length > 0 && (
         <Scrubber axis={axis} version={version} isNewest={view.version === ""} isFollowed={following.isOn} follow={following.turn}
+          place={view.place} table={view.table}
+          jump={(wanted, as_of) => go({ version: wanted === axis.last ? "" : String(wanted), ...(as_of && { as_of }) })}
           go={(wanted) => go({ version: wanted === null || wanted === axis.last ? "" : String(wanted) }, true)} />
       )}
       <nav class="tabs" aria-label="views">
@@ -129,7 +136,7 @@ function TableView(props: { table: TableFacts; tables: TableFacts[]; view: View;
       {view.tab === "state" && (
         <>
           <Filters where={view.where} columns={table.columns} asked={{ ...pointOf(view), where: view.where, ...seen }} go={(where) => go({ where })} />
-          <Grid asked={{ ...pointOf(view), where: view.where, ...seen }} sort={view.sort} keys={keys}
+          <Grid asked={{ ...pointOf(view), where: view.where, ...seen }} sort={view.sort || usual} keys={keys}
             onSort={(sort) => go({ sort })} onOpen={opened} />
         </>
       )}

@@ -61,6 +61,7 @@ export function Grid(props: Props) {
   const [counted, setCounted] = useState<number | null>(null);
   const frame = useRef<HTMLDivElement>(null);
   const pending = useRef<Set<number>>(new Set());
+  const ask = useRef(""); // the name of the newest question, by which its progress is asked for
   const current = useRef(question);
 
   const known = lots === null ? null : (counted ?? lots.total);
@@ -76,8 +77,9 @@ export function Grid(props: Props) {
   function fetchLot(number: number, keepsOld: boolean, stopped: AbortSignal): void {
     if (pending.current.has(number) || stopped.aborted) return;
     if (pending.current.size === 0) setSince(Date.now());
+    ask.current = `${Date.now()}-${Math.random()}`;
     pending.current.add(number);
-    askRows(props.route ?? "rows", { ...props.asked, sort: props.sort, offset: String(number * LOT), limit: String(LOT) }, stopped).then(
+    askRows(props.route ?? "rows", { ...props.asked, ask: ask.current, sort: props.sort, offset: String(number * LOT), limit: String(LOT) }, stopped).then(
       (rows) => {
         if (stopped.aborted) return;
         answered(number);
@@ -159,7 +161,7 @@ export function Grid(props: Props) {
       </div>
     );
   }
-  const waiting = since !== null && <Waiting key={since} since={since} doing="Reading" cancel={cancel} />;
+  const waiting = since !== null && <Waiting key={since} since={since} doing="Reading" ask={ask.current} cancel={cancel} />;
   if (lots === null) return <div class="answers"><p class="quiet" role="status">Reading…</p>{waiting}</div>;
   const keyAt = props.keys.map((name) => lots.columns.findIndex((each) => each.name === name));
   const isKey = new Set(props.keys);

@@ -2,6 +2,7 @@
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { useKeys } from "./follow/follow";
+import { askJson } from "./asking";
 import { count, moment } from "./texts";
 
 export interface Axis {
@@ -39,6 +40,9 @@ interface Props {
   isFollowed: boolean;
   follow: (on: boolean) => void;
   go: (version: number | null) => void;
+  place: string;
+  table: string;
+  jump: (version: number, as_of: string) => void; // to a version, and to a state time where one was given
 }
 
 export function Scrubber(props: Props) {
@@ -112,22 +116,14 @@ export function Scrubber(props: Props) {
   function jump(event: Event): void {
     event.preventDefault();
     const given = text.trim();
-    const number = /^\d{1,15}$/.test(given) ? Number(given) : null;
-    if (number !== null && number >= axis.first && number <= axis.last) {
-      setProblem("");
-      go(number);
-      return;
-    }
-    const time = /^\d{4}-\d\d-\d\d/.test(given) ? Date.parse(withZone(given)) : Number.NaN;
-    if (Number.isNaN(time)) {
-      setProblem(`expected a version from ${axis.first} to ${axis.last}, or a time like 2024-05-01T09:30Z`);
-      return;
-    }
-    let found = -1;
-    axis.times.forEach((each, index) => { if (each !== null && each <= time) found = index; });
-    const version = found < 0 ? axis.first : axis.versions[found];
-    setProblem(found < 0 || version < axis.first ? `nothing is kept of that time; this is the oldest version` : "");
-    go(clamped(version));
+    if (!given) return;
+    askJson<{ version: number; as_of: string; note: string }>("moment", { place: props.place, table: props.table, text: given }).then(
+      (found) => {
+        setProblem(found.note);
+        props.jump(found.version, found.as_of);
+      },
+      (reason: Error) => setProblem(reason.message),
+    );
   }
 
   return (
@@ -171,7 +167,7 @@ export function Scrubber(props: Props) {
         <form onSubmit={jump}>
           <label>
             <span>Go to</span>
-            <input value={text} placeholder="version or time" onInput={(event) => setText(event.currentTarget.value)} />
+            <input value={text} placeholder="version, time, or both as 12@TIME" onInput={(event) => setText(event.currentTarget.value)} />
           </label>
           <button>Go</button>
         </form>
@@ -179,12 +175,6 @@ export function Scrubber(props: Props) {
       </div>
     </section>
   );
-}
-
-// A time without a zone is one of UTC here, as all times on this page are.
-function withZone(text: string): string {
-  const joined = text.replace(" ", "T").replace(/\s*UTC$/, "Z");
-  return /T.*(Z|[+-]\d\d:?\d\d)$/.test(joined) || joined.length === 10 ? joined : `${joined}Z`;
 }
 
 function barsOf(axis: Axis, places: number[], width: number): { x: number; height: number }[] {
