@@ -83,15 +83,16 @@ class Spool:
         kind = reader.schema.field(at).type
         column = pa.chunked_array(parts) if parts else pa.chunked_array([], kind)
         direction = "descending" if sorting.descending else "ascending"
+        no_order = InvalidInputError(
+            ErrorCode.INVALID_OPTION,
+            f"sort is {sorting.column!r}, whose type {kind} has no order here; sort by another column",
+        )
+        if pa.types.is_nested(kind):  # Arrow would take a struct for a table
+            raise no_order
         try:
-            if pa.types.is_nested(kind):  # Arrow would take a struct for a table
-                raise pa.ArrowNotImplementedError(kind)
             numbers = pc.sort_indices(column, sort_keys=[("", direction)]).to_numpy()
         except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-            raise InvalidInputError(
-                ErrorCode.INVALID_OPTION,
-                f"sort is {sorting.column!r}, whose type {kind} has no order here; sort by another column",
-            ) from error
+            raise no_order from error
         order: Ints = numbers.astype(np.int64, copy=False)
         if sorting.nulls_first:
             order = np.roll(order, column.null_count)

@@ -1,4 +1,4 @@
-"""What the page shows, as a program: the same question in Python, DuckDB's SQL, Spark's SQL and on a command line."""
+"""Programs that ask what the page shows: in Python, DuckDB's SQL, Spark's SQL and on a command line."""
 
 from __future__ import annotations
 

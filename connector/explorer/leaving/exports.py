@@ -1,4 +1,4 @@
-"""What the page shows, whole and with its types, as a file to download.
+"""Files to download: all that the page shows, with its types.
 
 A file is written before it is offered, so an error is a sentence on the page, and what is downloaded is whole. Batches
 go from the table into the file, so the memory is that of a batch.

@@ -1,4 +1,4 @@
-"""What the page shows: a state, the life of a key, or the comparison of two moments."""
+"""The view that the page shows: a state, the life of a key, or the comparison of two moments."""
 
 from __future__ import annotations
 

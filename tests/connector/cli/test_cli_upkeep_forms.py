@@ -1,4 +1,4 @@
-"""What upkeep prints as CSV, TSV and JSON, and the question before all history of a store goes."""
+"""Upkeep prints CSV, TSV and JSON, and asks before all history of a store goes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page shows leaves it by mouse and by keyboard: texts to copy, files to download, and a Cancel."""
+"""Texts to copy, files to download and a Cancel, by mouse and by keyboard."""
 
 from __future__ import annotations
 
