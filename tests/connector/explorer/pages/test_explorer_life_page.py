@@ -15,7 +15,7 @@ import statestore
 from statestore.connector.explorer.server.serve import Explorer
 
 pytestmark = pytest.mark.slow
-CHECKPOINTS = Path(__file__).parents[2] / "data" / "spark" / "checkpoints.tar.xz"
+CHECKPOINTS = Path(__file__).parents[3] / "data" / "spark" / "checkpoints.tar.xz"
 NAMES = ("spark4.3.0-join__rkcl", "spark4.3.0-twsttl__rkcl")
 START = 1_714_550_000_000
 

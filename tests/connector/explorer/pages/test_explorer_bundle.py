@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.slow
-STATIC = Path(__file__).parents[3] / "connector" / "explorer" / "static"
+STATIC = Path(__file__).parents[4] / "connector" / "explorer" / "static"
 
 
 def test_the_bundle_is_made_of_its_sources(explorer_web: Path) -> None:

@@ -14,7 +14,7 @@ from support.explorer.browsers import SIZES, opened, violations
 import statestore
 
 pytestmark = pytest.mark.slow
-DATA = Path(__file__).parents[2] / "data"
+DATA = Path(__file__).parents[3] / "data"
 NAME = "spark4.3.0-chain__rkcl"
 LATER = 15_000  # milliseconds
 

@@ -19,7 +19,7 @@ import statestore
 from statestore.catalog.commits import publish_commit
 
 pytestmark = pytest.mark.slow
-PICTURE = Path(__file__).parents[3] / "docs" / "pictures" / "explorer.png"
+PICTURE = Path(__file__).parents[4] / "docs" / "pictures" / "explorer.png"
 BEGIN_MS = 1_714_540_200_000  # 2024-05-01 05:10 UTC
 FONT = "DejaVu Sans"  # of the kept picture
 MOST, MOST_OTHERWISE = 3.0, 12.0  # of 255, with this font and with another one, whose lines have other heights
