@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -219,6 +219,26 @@ class RepeatsQueries(Protocol):
 
     def expired_to(self) -> tuple[int, int] | None:
         """The version and the state time (epoch microseconds) up to which an expiry has removed changes."""
+
+
+class NewestBatch(NamedTuple):
+    """Rows of a history, and in ``rest`` the latest start (epoch microseconds) that later rows may have; None: no more
+    come.
+    """
+
+    rows: pa.RecordBatch
+    rest: int | None
+
+
+@runtime_checkable
+class FindsNewest(Protocol):
+    """A table that reads the newest versions of a key without the older ones."""
+
+    def newest_first(self, query: Query, rows: int) -> Iterator[NewestBatch] | None:
+        """All rows of a history, roughly the newest ones first, for a reader of some ``rows`` of them.
+
+        None where the rows can only be read in another order.
+        """
 
 
 @runtime_checkable

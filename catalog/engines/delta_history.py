@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore.catalog.engines.history_columns import HISTORY_COLUMNS, valid_rows
 from statestore.catalog.reads.changes import CHANGE_COLUMNS, CHANGE_TYPES
-from statestore.catalog.reads.history_columns import HISTORY_COLUMNS, valid_rows
 from statestore.formats.engine import DeltaPart, Version
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.state_table import Query

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from statestore.catalog.engines.compared_versions import ComparedSplit, read_compared, slices_of
 from statestore.catalog.engines.delta_history import DeltaSplit, delta_splits, read_deltas
+from statestore.catalog.engines.history_columns import HISTORY_COLUMNS
 from statestore.catalog.engines.past_rows import PastSplit, past_columns, past_of, past_splits, read_past
 from statestore.catalog.engines.version_rules import (
     change_start,
@@ -24,7 +25,6 @@ from statestore.catalog.engines.version_rules import (
     version_asked,
 )
 from statestore.catalog.reads.changes import CHANGE_COLUMNS
-from statestore.catalog.reads.history_columns import HISTORY_COLUMNS
 from statestore.catalog.reads.version_rows import VERSIONS_SCHEMA, rows_table
 from statestore.formats.engine import (
     ChecksResumption,

@@ -29,7 +29,9 @@ from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.errors import StateStoreError
 from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.kernels.compiled_use import copies_pay
+from statestore.formats.segments.segment_meta import SegmentMeta
 from statestore.formats.segments.segment_write import end_column
+from statestore.formats.values.arrow_numbers import int64_values
 from statestore.formats.values.filters import Filter, key_lookups, mask
 from statestore.formats.values.key_codec import KeyCodec
 
@@ -66,7 +68,7 @@ def read_split(
             return
         pieces = [piece for piece in pieces if piece.rows >= GATHERED_ROWS]
     names = list(dict.fromkeys([*columns, *(f.column for f in filters)]))
-    lookups = _lookup_hashes(files, filters) if filters and split.hashes is None else None
+    lookups = lookup_hashes(files, filters) if filters and split.hashes is None else None
     batches = (
         batch for piece in pieces for batch in _read_piece(files, piece, split, names, list(columns), filters, lookups)
     )
@@ -226,7 +228,7 @@ def _read_piece(
         yield from [shown] if keep is None else live_batches(shown, keep)
 
 
-def _lookup_hashes(files: SegmentFiles, filters: tuple[Filter, ...]) -> list[int] | None:
+def lookup_hashes(files: SegmentFiles, filters: tuple[Filter, ...]) -> list[int] | None:
     """Return the hashes of the keys that the filters pin.
 
     None if the filters pin no keys, or pin a key that no key of this type can be.
@@ -286,22 +288,35 @@ def _looked_up(
     files: SegmentFiles, piece: Piece, window: TimeRange, names: list[str], lookups: list[int]
 ) -> Iterator[tuple[int, pa.RecordBatch, Bools | None]]:
     """Yield only the rows that have a requested key hash; the caller's filters drop other keys of the same hash."""
-    meta = piece.segment.meta
-    probes = np.array(lookups, np.uint64)
-    _, matches = files.match(meta, np.unique(probes))
-    rows = np.sort(matches[(matches >= piece.start) & (matches < piece.stop)])
-    if not len(rows):
-        return
-    ends = _chosen_ends(files, piece, window, rows, "valid_to" in names)
+    rows = matched_rows(files, piece.segment.meta, lookups)
+    rows = rows[slice(*rows.searchsorted((piece.start, piece.stop)).tolist())]
+    if len(rows):
+        yield piece.start, *taken_rows(files, piece, window, names, rows)
+
+
+def matched_rows(files: SegmentFiles, meta: SegmentMeta, lookups: list[int]) -> Ints:
+    """Return the rows of a segment that have one of these key hashes, ascending."""
+    _, matches = files.match(meta, np.unique(np.array(lookups, np.uint64)))
+    return np.sort(matches)
+
+
+def taken_rows(
+    files: SegmentFiles, piece: Piece, window: TimeRange, names: list[str], rows: Ints
+) -> tuple[pa.RecordBatch, Bools | None]:
+    """Return the columns of these rows of a piece, and a mask of those that belong to the window or None for all."""
+    ends = _chosen_ends(files, piece, window, rows, END in names)
+    physical = list(dict.fromkeys([*(_physical(name) for name in names if ends is None or name != END), "valid_from"]))
+    taken = files.open_segment(piece.segment.meta).take_columns(physical, rows)
+    arrays = dict(zip(physical, taken, strict=True))
     live = None
-    file = files.open_segment(meta)
-    if ends is not None and piece.cut:
-        live = ends > window.low
-        if window.low < window.high:
-            live &= ends > file.int64("valid_from")[rows]
-    arrays = [file.take(_physical(name), rows) for name in names]
-    stored = pa.RecordBatch.from_arrays(arrays, names=[_physical(n) for n in names])
-    yield piece.start, _with_ends(stored, names, ends), live
+    if ends is not None:
+        arrays[END] = end_column(ends)
+        if piece.cut:
+            live = ends > window.low
+            if window.low < window.high:
+                live &= ends > int64_values(arrays["valid_from"])
+    columns = [arrays[_physical(name)] for name in names]
+    return pa.RecordBatch.from_arrays(columns, names=names), live
 
 
 def _chosen_ends(files: SegmentFiles, piece: Piece, window: TimeRange, rows: Ints, shows_ends: bool) -> Ints | None:

@@ -16,6 +16,7 @@ from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.changes import CHANGE_COLUMNS, ChangeSplit, plan_changes, read_changes
 from statestore.catalog.reads.extremes import extremes
 from statestore.catalog.reads.masked_rows import masked
+from statestore.catalog.reads.newest_first import newest_first
 from statestore.catalog.reads.scan import (
     BEGINNING,
     NOW,
@@ -28,11 +29,11 @@ from statestore.catalog.reads.scan import (
     splits_of,
 )
 from statestore.catalog.reads.segment_files import SegmentFiles, shared_files
-from statestore.catalog.reads.split_reading import read_split
+from statestore.catalog.reads.split_reading import lookup_hashes, read_split
 from statestore.catalog.reads.version_rows import versions_table
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError, shown
-from statestore.formats.state_table import MaskedSplit, Query
+from statestore.formats.state_table import MaskedSplit, NewestBatch, Query
 from statestore.formats.table_columns import check_filter_columns, chosen_columns, narrowed
 from statestore.formats.values.times import format_time
 from statestore.formats.values.types import TIME
@@ -140,15 +141,28 @@ class VersionedTable:
 
     def splits(self, query: Query) -> Sequence[StoreSplit | ChangeSplit]:
         """Return the splits. Raises NotFoundError or InvalidInputError for a version or time outside the kept range."""
-        self.schema(query)
-        fields = pa.schema([field for part in self._fields(query) for field in part])
-        check_filter_columns(query.filters, fields, query, f"store {self.name!r}")
+        self._checked(query)
         files = self.files()
         log_state, lease = self.leased()
         if query.mode == "changes":
             return [replace(split, lease=lease) for split in plan_changes(files, log_state, query)]
         window = window_of(self.name, log_state, query)
         return splits_of(plan(files, log_state, window, query.filters), window, lease=lease)
+
+    def newest_first(self, query: Query, rows: int) -> Iterator[NewestBatch] | None:
+        """Return the history of keys that the filters name, as `newest_first` does.
+
+        None for other queries, and in an object store, where a read of all parts at once takes fewer rounds.
+        """
+        files = self.files()
+        schema = self._checked(query)
+        hashes = lookup_hashes(files, query.filters) if query.mode == "history" and files.is_local else None
+        if hashes is None or query.fields:
+            return None
+        log_state, lease = self.leased()
+        window = window_of(self.name, log_state, query)
+        pieces = plan(files, log_state, window, query.filters)
+        return _leased(newest_first(files, pieces, window, schema, query.filters, hashes, rows), lease)
 
     def count(self, query: Query) -> int | None:
         """Return the number of rows of a state or history without filters, from statistics and ends of rows."""
@@ -279,6 +293,13 @@ class VersionedTable:
         horizon = self._log_state().horizon
         return None if horizon is None else (horizon.version, horizon.time)
 
+    def _checked(self, query: Query) -> pa.Schema:
+        """Return the schema of a query whose columns and filters the table has."""
+        schema = self.schema(query)
+        fields = pa.schema([field for part in self._fields(query) for field in part])
+        check_filter_columns(query.filters, fields, query, f"store {self.name!r}")
+        return schema
+
     def _log_state(self) -> LogState:
         return self.files().log_state() if self._seen is None else self._seen[0]
 
@@ -292,6 +313,12 @@ class VersionedTable:
         if query.mode == "history":
             return [*rows, *interval, version], []
         return [*rows, *interval], [version]
+
+
+def _leased(batches: Iterator[NewestBatch], lease: Lease | None) -> Iterator[NewestBatch]:
+    """Yield the batches, and hold the lease until there are no more or nobody wants them."""
+    yield from batches
+    del lease
 
 
 def window_of(name: str, log_state: LogState, query: Query) -> TimeRange:

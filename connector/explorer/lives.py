@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.catalog.reads.history_columns import oldest_first
+from statestore.catalog.engines.history_columns import oldest_first
 from statestore.connector.explorer.cells import shown_rows
 from statestore.connector.explorer.limits import Limits
 from statestore.connector.explorer.pages import batches_of
-from statestore.formats.state_table import Query, StateTable
+from statestore.formats.state_table import FindsNewest, NewestBatch, Query, StateTable
 
 LIFE_ROWS = 2_000
 FIRST_ROWS = 200
@@ -34,6 +34,9 @@ def life_of(table: StateTable, query: Query, limit: int, limits: Limits) -> pa.T
     names = dict.fromkeys((*table.schema(query).names, *TIMES))
     wanted = Query(mode="history", columns=tuple(names), filters=query.filters, version=query.version)
     schema = table.schema(wanted)
+    by_key = table.newest_first(wanted, limit) if isinstance(table, FindsNewest) else None
+    if by_key is not None:
+        return _shown_life(*_newest_of_key(by_key, schema, limit, limits))
     for start in _starts(table, wanted):
         rows, total = _newest(batches_of(table, replace(wanted, start_time=start)), schema, limit, limits)
         known = rows["valid_from"].cast(pa.int64())
@@ -98,6 +101,26 @@ def _newest(batches: Iterator[pa.RecordBatch], schema: pa.Schema, limit: int, li
             kept = limit
     found = oldest_first(pa.Table.from_batches(rows, schema))
     return found.slice(max(0, found.num_rows - limit)), total
+
+
+def _newest_of_key(
+    batches: Iterator[NewestBatch], schema: pa.Schema, limit: int, limits: Limits
+) -> tuple[pa.Table, str]:
+    """Return the newest ``limit`` rows, oldest first, and the number of all where no row was left unread."""
+    rows: list[pa.RecordBatch] = []
+    starts = np.empty(0, np.int64)
+    limits.check()
+    for batch, rest in batches:
+        rows.append(batch)
+        starts = np.sort(np.append(starts, batch["valid_from"].cast(pa.int64())))[-limit:]
+        limits.rows += batch.num_rows
+        if rest is not None and len(starts) == limit and starts[0] >= rest:
+            break
+        limits.check()
+    else:
+        rest = None
+    found = oldest_first(pa.Table.from_batches(rows, schema))
+    return found.slice(max(0, found.num_rows - limit)), str(found.num_rows) if rest is None else ""
 
 
 def _shown_life(rows: pa.Table, total: str) -> pa.Table:

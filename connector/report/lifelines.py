@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.catalog.reads.history_columns import oldest_first
+from statestore.catalog.engines.history_columns import oldest_first
 from statestore.connector.report.history import History
 from statestore.connector.report.key_counts import cell_text, greatest, key_texts, shortened, unlike
 from statestore.formats.kernels.arrays import Hashes, Ints

@@ -14,6 +14,7 @@ from itertools import count
 from typing import Any
 
 DECODED_BYTES = 256 << 20
+ONCE = 1 << 12  # keys of arrays that were needed once
 
 _numbers = count()
 
@@ -29,6 +30,7 @@ class DecodedColumns:
         self.bytes = 0
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[int, ...], tuple[Any, int]] = OrderedDict()
+        self._once: OrderedDict[tuple[int, ...], None] = OrderedDict()
         self._gone: deque[int] = deque()
 
     def keep_for(self, owner: object) -> int:
@@ -38,10 +40,12 @@ class DecodedColumns:
         weakref.finalize(owner, self._gone.append, number).atexit = False
         return number
 
-    def get(self, key: tuple[int, ...], make: Callable[[], tuple[Any, int]]) -> Any:
+    def get(self, key: tuple[int, ...], make: Callable[[], tuple[Any, int]], for_few: bool = False) -> Any:
         """Return the array of ``key``, and make it if it is not kept; ``make`` returns it and its size in bytes.
 
-        An array of no bytes of its own is not kept. Two threads may make the same array at the same time.
+        An array of no bytes of its own is not kept, nor one that is needed ``for_few`` of its cells the first time:
+        memory that is used again at once costs less than memory that grows. Two threads may make the same array at the
+        same time.
         """
         with self._lock:
             found = self._kept.get(key)
@@ -52,6 +56,8 @@ class DecodedColumns:
         with self._lock:
             while self._gone:
                 self._drop(self._gone.popleft())
+            if for_few and not self._was_needed(key):
+                return array
             if size and key not in self._kept:
                 self._kept[key] = array, size
                 self.bytes += size
@@ -59,6 +65,15 @@ class DecodedColumns:
                     _, (_, dropped) = self._kept.popitem(last=False)
                     self.bytes -= dropped
         return array
+
+    def _was_needed(self, key: tuple[int, ...]) -> bool:
+        """Return whether an array was needed before, and note that it is needed now."""
+        if key in self._once:
+            return True
+        self._once[key] = None
+        if len(self._once) > ONCE:
+            self._once.popitem(last=False)
+        return False
 
     def get_kept(self, keys: Sequence[tuple[int, ...]]) -> list[Any]:
         """Return the arrays of these keys, None for those that are not kept."""

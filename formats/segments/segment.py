@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -39,8 +40,9 @@ from statestore.formats.segments.segment_write import (
 from statestore.formats.segments.stored_batch import StoredBatch
 from statestore.formats.segments.stored_column import StoredColumn, stored_column
 from statestore.formats.table_columns import unknown_column
-from statestore.formats.values.arrow_numbers import arrow_numbers
+from statestore.formats.values.arrow_numbers import arrow_numbers, int64_values
 
+FEW = 32  # cells of a batch are few if it has more than so many times as many
 _AS_ARRAY, _AS_NUMPY = -1, -2  # in place of the number of a batch: all batches as one array
 _VERSIONS = ("_added", "_closed", "_dropped")
 
@@ -135,17 +137,38 @@ class Segment:
 
     def take(self, name: str, rows: Ints) -> pa.Array:
         """The cells of a column at ``rows``, in their order. Only the batches of these rows are touched."""
-        if len(self._batches) == 1 or name in self._whole:
-            return self.column_array(name).take(arrow_numbers(rows))
+        return self.take_columns([name], rows)[0]
+
+    def take_columns(self, names: Sequence[str], rows: Ints) -> list[pa.Array]:
+        """The cells of columns at ``rows``, in their order. Only the batches of these rows are touched."""
+        if len(self._batches) == 1:
+            chosen = arrow_numbers(rows)
+            return [self._array(0, name).take(chosen) for name in names]
         batch = np.searchsorted(self._starts, rows, "right") - 1
-        in_order = bool(np.all(batch[1:] >= batch[:-1]))
-        order = np.arange(len(rows)) if in_order else np.argsort(batch, kind="stable")
-        numbers, first = np.unique(batch[order], return_index=True)
-        found = [self._array(0, name).slice(0, 0)] if not len(rows) else []
-        for number, positions in zip(numbers.tolist(), np.split(order, first[1:]), strict=False):
-            found.append(self._array(number, name).take(arrow_numbers(rows[positions] - self._starts[number])))
-        cells = pa.concat_arrays(found)
-        return cells if in_order else cells.take(arrow_numbers(np.argsort(order)))
+        in_order = bool((batch[1:] >= batch[:-1]).all())
+        order = None if in_order else np.argsort(batch, kind="stable")
+        ordered, of_rows = (batch, rows) if order is None else (batch[order], rows[order])
+        bounds = [0, *(np.flatnonzero(ordered[1:] != ordered[:-1]) + 1).tolist(), len(rows)]
+        parts = [
+            (number := int(ordered[first]), arrow_numbers(of_rows[first:stop] - self._starts[number]))
+            for first, stop in pairwise(bounds)
+            if first < stop
+        ]
+        back = None if order is None else arrow_numbers(np.argsort(order))
+        columns = []
+        for name in names:
+            whole = self._whole.get(name)
+            if whole is not None:
+                columns.append(whole.take(arrow_numbers(rows)))
+                continue
+            position = self._position(name)
+            found = [
+                self._column(number, position, FEW * len(chosen) < self._batches[number].num_rows).array.take(chosen)
+                for number, chosen in parts
+            ]
+            cells = pa.concat_arrays(found or [self._array(0, name).slice(0, 0)])
+            columns.append(cells if back is None else cells.take(back))
+        return columns
 
     def int64(self, name: str) -> Ints:
         """``valid_from``, ``valid_to`` (``OPEN`` for null), ``_added``, ``_closed`` or ``_dropped`` as read-only numpy.
@@ -160,7 +183,7 @@ class Segment:
         if start >= stop:
             self._position(name)
             return _frozen(np.empty(0, np.int64))  # type: ignore[return-value]
-        parts = [_int64_view(self._array(number, name))[low:high] for number, low, high in self._parts(start, stop)]
+        parts = [int64_values(self._array(number, name))[low:high] for number, low, high in self._parts(start, stop)]
         found = parts[0] if len(parts) == 1 else np.concatenate(parts)
         return _frozen(found)  # type: ignore[return-value]
 
@@ -292,7 +315,7 @@ class Segment:
             ):
                 raise corrupt(self.meta.file, f"its page table has another first valid_from of record batch {number}")
             ends = self._array(number, "valid_to")
-            if not np.array_equal(ends.is_null().to_numpy(False), _int64_view(ends) == OPEN):
+            if not np.array_equal(ends.is_null().to_numpy(False), int64_values(ends) == OPEN):
                 raise corrupt(self.meta.file, "the null slots of valid_to do not hold the open end")
 
     def _check_versions(self, name: str, versions: Ints) -> None:
@@ -338,14 +361,14 @@ class Segment:
     def _array(self, number: int, name: str) -> pa.Array:
         return self._column(number, self._position(name)).array
 
-    def _column(self, number: int, position: int) -> StoredColumn:
+    def _column(self, number: int, position: int, for_few: bool = False) -> StoredColumn:
         found = self._columns[position][number]
         if found is not None:
             return found
         batch = self._batches[number]
         if isinstance(batch, StoredBatch):
             column: StoredColumn = self._kept.get(
-                (self._owner, number, position), partial(self._stored, number, position)
+                (self._owner, number, position), partial(self._stored, number, position), for_few
             )
             return column
         column = stored_column(verify_column(self._verified, batch, position))
@@ -357,7 +380,7 @@ class Segment:
         """Return a column of times of a batch; a view of the file is kept, because plans ask for it again and again."""
         times = self._views.get((number, position))
         if times is None:
-            times = _int64_view(self._column(number, position).array)
+            times = int64_values(self._column(number, position).array)
             if self._columns[position][number] is not None:
                 self._views[(number, position)] = times
         return times
@@ -376,7 +399,7 @@ class Segment:
     def _check_batch(self, position: int, column: StoredColumn) -> None:
         name = self.schema.names[position]
         if name in _VERSIONS:
-            self._check_versions(name, _int64_view(column.array))
+            self._check_versions(name, int64_values(column.array))
 
     def _kept_numpy(self, name: str, read: Callable[[str, int, int], npt.NDArray[Any]]) -> npt.NDArray[Any]:
         """Return a whole column as numpy. It is kept with a segment of one block, else within a bound in bytes."""
@@ -392,13 +415,6 @@ class Segment:
         if numbers is None:
             numbers = self._numpy[name] = read(name, 0, self.rows)
         return numbers
-
-
-def _int64_view(array: pa.Array) -> Ints:
-    data = array.buffers()[1]
-    if not len(array):
-        return np.empty(0, np.int64)
-    return np.frombuffer(data, dtype=np.int64, count=len(array), offset=array.offset * 8)
 
 
 def _bits(array: pa.Array) -> Bools:

@@ -20,3 +20,10 @@ def arrow_numbers(values: npt.NDArray[Any]) -> pa.Array:
     values = np.ascontiguousarray(values)
     kind = pa.from_numpy_dtype(values.dtype)
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)], null_count=0)
+
+
+def int64_values(column: pa.Array) -> npt.NDArray[np.int64]:
+    """Return times or numbers of 64 bits as numbers, whatever they are where the column is null."""
+    if not len(column):
+        return np.empty(0, np.int64)
+    return np.frombuffer(column.buffers()[1], np.int64, len(column), column.offset * 8)

@@ -177,7 +177,7 @@ def history(
     selected: Selected = NONE,
 ) -> None:
     """Print every version of one key with its interval, oldest first."""
-    from statestore.catalog.reads.history_columns import oldest_first
+    from statestore.catalog.engines.history_columns import oldest_first
     from statestore.connector.cli.reading.queries import read_key
     from statestore.connector.terminal.forms import form_of
 

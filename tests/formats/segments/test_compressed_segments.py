@@ -239,6 +239,21 @@ def test_memory_of_decoded_columns_is_bounded(monkeypatch: pytest.MonkeyPatch) -
     assert kept.bytes == 8 * EACH
 
 
+def test_columns_that_few_cells_are_needed_of_are_kept_the_second_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most are needed once, and memory that is used again at once costs less than memory that grows."""
+    kept = DecodedColumns()
+    monkeypatch.setattr(segment, "decoded", kept)
+    table = random_table(2 * EACH)
+    found = opened_blocks([table], ANY_SAVING)
+    few, many = np.array([5, EACH + 7]), np.arange(0, 2 * EACH, 2)
+    expected = table.column("_added").to_pylist()
+    for bytes_kept in (0, 16 * EACH, 16 * EACH):
+        assert found.take("_added", few).to_pylist() == [expected[row] for row in few.tolist()]
+        assert kept.bytes == bytes_kept
+    assert found.take("_closed", many).to_pylist() == table.column("_closed").take(many).to_pylist()
+    assert kept.bytes == 32 * EACH
+
+
 def test_the_columns_of_a_segment_are_dropped_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the next use, because the collector may find the segment while the arrays are being looked up."""
     kept = DecodedColumns()

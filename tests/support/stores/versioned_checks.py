@@ -8,6 +8,8 @@ import pyarrow as pa
 
 import statestore
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
+from statestore.formats.state_table import FindsNewest, Query
+from statestore.formats.values.filters import Filter
 from support.stores.layout_invariants import (
     layout_violations,
     pruning_violations,
@@ -39,7 +41,11 @@ def as_table(rows: Sequence[Put]) -> pa.Table:
 
 def rows_of(reader: pa.RecordBatchReader, *columns: str) -> list[Row]:
     """The answer's rows, times in epoch milliseconds."""
-    table = reader.read_all()
+    return table_rows(reader.read_all(), *columns)
+
+
+def table_rows(table: pa.Table, *columns: str) -> list[Row]:
+    """The rows of a table, times in epoch milliseconds."""
     table = table.cast(
         pa.schema([f.with_type(pa.int64()) if pa.types.is_timestamp(f.type) else f for f in table.schema])
     )
@@ -89,7 +95,27 @@ def check_everything(store: VersionedStore, model: Model, step: int = 3) -> None
         assert uniqueness_violations(store._files, log_state, version) == []
         for time in times:
             assert pruning_violations(store._files, log_state, time * 1000, version) == []
+        check_newest_first(store, model, version)
     check_changes(store, model)
+
+
+def check_newest_first(store: VersionedStore, model: Model, version: int) -> None:
+    """Check that the histories of keys are whole, and that the newest rows can be known before all are read."""
+    assert isinstance(store.table, FindsNewest)
+    for key in "abcd":
+        query = Query(mode="history", version=version, filters=(Filter("k", "=", key),))
+        expected = model.history(version, key)
+        newest = sorted((row[2] for row in expected), reverse=True)
+        for some in (1, 2):
+            batches = store.table.newest_first(query, some)
+            assert batches is not None
+            read: list[Row] = []
+            for rows, rest in batches:
+                read += table_rows(pa.Table.from_batches([rows]), *INTERVAL, "_commit_version")
+                starts = sorted((row[2] for row in read), reverse=True)
+                if rest is None or (len(starts) >= some and starts[some - 1] * 1000 >= rest):
+                    assert starts[:some] == newest[:some], f"newest of {key} at {version}"
+            assert len(read) == len(set(read)) and set(read) == expected, f"newest first of {key} at {version}"
 
 
 def check_points(store: VersionedStore, model: Model) -> None:
