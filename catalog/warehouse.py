@@ -15,6 +15,7 @@ from statestore.catalog.describe.table_summary import TableInfo, TableSummary
 from statestore.catalog.engines.engine_states import EngineStates
 from statestore.catalog.engines.engine_table import EngineTable
 from statestore.catalog.engines.located_states import one_state, selected_states, served_states, states_at, states_in
+from statestore.catalog.engines.places_below import hint_of, places_below
 from statestore.catalog.keyed.tables.keyed_source import KeyedOpening
 from statestore.catalog.log.storage_places import names_a_store
 from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec
@@ -269,7 +270,8 @@ def open_warehouse(path: str | os.PathLike[str], options: Mapping[str, str] | No
     if not stores:
         raise NotFoundError(
             ErrorCode.NOTHING_HERE,
-            f"{root} holds no store; expected a warehouse made with statestore.connect, or {expected()}",
+            f"{root} holds no store; expected a warehouse made with statestore.connect, or {expected()}"
+            + hint_of(places_below(root)),
         )
     return Warehouse(location, _Stores(location, stores))
 

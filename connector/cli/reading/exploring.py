@@ -19,13 +19,17 @@ def explore(
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address and open no browser.")] = False,
     selected: Selected = NONE,
 ) -> None:
-    """Serve a page on this machine that scrubs through the past of the state at the paths, until Ctrl-C."""
-    from statestore.catalog.warehouse import open_warehouse
-    from statestore.connector.explorer.server.serve import explorer
+    """Serve a page on this machine that scrubs through the past of the state at the paths, until Ctrl-C.
 
-    for path in paths:
+    A folder of several of them, such as the checkpoints of several queries, stands for all that it holds now.
+    """
+    from statestore.catalog.warehouse import open_warehouse
+    from statestore.connector.explorer.server.serve import explorer, opened_paths
+
+    places = opened_paths(paths, selected)
+    for path in places:
         open_warehouse(path, selected)  # a wrong path is reported before a browser opens
-    made = explorer(paths, selected, port)
+    made = explorer(places, selected, port)
     typer.echo(made.url)
     say("Ctrl-C ends it; the address holds a token, so keep it to yourself")
     if not no_browser:

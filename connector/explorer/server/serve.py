@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from statestore.formats.engine_arguments import engine_options_of
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, NotFoundError
+from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError
 
 if TYPE_CHECKING:
     import uvicorn
@@ -70,14 +70,33 @@ def explore(*paths: str | os.PathLike[str], port: int = 0, **options: Any) -> Ex
     """Serve a page on this machine that scrubs through the past of the state at ``paths``, and return its handle.
 
     A notebook shows the page; ``url`` is its address, which holds the token that the server asks for. ``port`` 0 takes
-    a free one. Only the given paths are read, and nothing is written into them. ``options`` are those of engines that
+    a free one. Only the given paths are read, and nothing is written into them. A local folder that holds several
+    warehouses, checkpoints or other states stands for those that it holds now. ``options`` are those of engines that
     select state.
 
     Raises InvalidInputError MISSING_OPTION without a path, and NotFoundError EXPLORER_NOT_INSTALLED without the extra.
     """
-    made = explorer([os.fspath(path) for path in paths], engine_options_of("explore", options), port)
+    selected = engine_options_of("explore", options)
+    made = explorer(opened_paths([os.fspath(path) for path in paths], selected), selected, port)
     made.start()
     return made
+
+
+def opened_paths(paths: Sequence[str], options: Mapping[str, str]) -> list[str]:
+    """Return the paths, and in place of a local folder that is no place itself the places directly in it, if any."""
+    from statestore.catalog.engines.places_below import places_below
+    from statestore.catalog.warehouse import open_warehouse
+
+    found: list[str] = []
+    for path in paths:
+        below: list[str] = []
+        try:
+            open_warehouse(path, options)
+        except StateStoreError as error:
+            if error.code == ErrorCode.NOTHING_HERE:
+                below = places_below(Path(path))
+        found += below or [path]
+    return found
 
 
 def explorer(paths: Sequence[str], options: Mapping[str, str], port: int) -> Explorer:
