@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import pyarrow as pa
 
 from statestore.catalog.summaries import summaries
 from statestore.catalog.warehouse import Warehouse, open_warehouse
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, StateStoreError
 from statestore.formats.state_table import Query, StateTable
+from statestore.formats.values.filters import Filter, resolved
 
 MOVED = (ErrorCode.FILES_REPLACED, ErrorCode.STORE_REPLACED)
 """Errors of a pinned table whose files are gone, because it was compacted, expired or dropped since."""
@@ -109,7 +112,24 @@ def _span(warehouse: Warehouse, name: str) -> dict[str, Any]:
     try:
         table = warehouse.open(name)
         first, last = table.kept_versions()
-        columns = table.schema(Query()).names
+        schema = table.schema(Query())
     except (StateStoreError, OSError):
-        return {"first": None, "last": None, "columns": []}
-    return {"first": first, "last": last, "columns": columns}
+        return {"first": None, "last": None, "columns": [], "fields": []}
+    return {"first": first, "last": last, "columns": schema.names, "fields": fields_of(schema)}
+
+
+def fields_of(schema: pa.Schema) -> list[str]:
+    """Return the columns, each before the fields of its struct, by the names that filters have for them."""
+    found = []
+    for path in _paths(schema, ()):
+        meant = resolved((Filter(".".join(path), "is_null"),), schema.names)[0]
+        if (meant.column, *meant.path) == path:
+            found.append(meant.name)
+    return found
+
+
+def _paths(fields: Iterable[pa.Field], within: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    for each in fields:
+        yield (*within, each.name)
+        if pa.types.is_struct(each.type):
+            yield from _paths(each.type, (*within, each.name))

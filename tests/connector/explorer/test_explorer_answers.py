@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 import statestore
 from statestore.connector.explorer import limits, pages, spools
-from statestore.connector.explorer.places import Places
+from statestore.connector.explorer.places import Places, fields_of
 from statestore.connector.explorer.server.app import application
 from statestore.connector.explorer.spools import Spools
 
@@ -192,3 +192,11 @@ def test_the_overview_lists_what_can_be_read_and_what_cannot(client: TestClient,
         assert place["tables"] == [] and "PATH_NOT_FOUND" in place["error"]
     assert "expected 0 to 0" in refused(client, "rows", place=3)
     assert "expected a whole number" in refused(client, "rows", offset="-1")
+
+
+def test_filters_can_name_the_columns_and_the_fields_of_structs() -> None:
+    inner = pa.struct([("a.b", pa.int64()), ("c", pa.struct([("d", pa.string())]))])
+    schema = pa.schema([("k", inner), ("v", pa.list_(inner))])
+    assert fields_of(schema) == ["k", "k.c", "k.c.d", "v"]
+    # A column of that name is meant instead.
+    assert fields_of(schema.append(pa.field("k.c", pa.int64()))) == ["k", "v", "k.c"]

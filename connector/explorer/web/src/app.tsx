@@ -135,13 +135,13 @@ function TableView(props: { table: TableFacts; tables: TableFacts[]; view: View;
       {axis && <Leave view={view} first={axis.first} version={version} />}
       {view.tab === "state" && (
         <>
-          <Filters where={view.where} columns={table.columns} asked={{ ...pointOf(view), where: view.where, ...seen }} go={(where) => go({ where })} />
+          <Filters where={view.where} columns={table.fields} asked={{ ...pointOf(view), where: view.where, ...seen }} go={(where) => go({ where })} />
           <Grid asked={{ ...pointOf(view), where: view.where, ...seen }} sort={view.sort || usual} keys={keys}
             onSort={(sort) => go({ sort })} onOpen={opened} />
         </>
       )}
       {view.tab === "life" && <KeyLife view={view} table={table} tables={props.tables} keys={keys} go={go} />}
-      {view.tab === "compare" && axis && <Compare view={view} columns={table.columns} first={axis.first} version={version} go={go} />}
+      {view.tab === "compare" && axis && <Compare view={view} columns={table.fields} first={axis.first} version={version} go={go} />}
       {view.tab === "growth" && axis && <Growth view={view} version={version} newest={axis.last} columns={table.columns} opened={opened} />}
       {view.tab === "sql" && axis && <AskTable table={table} version={version} view={view} go={go} />}
     </main>

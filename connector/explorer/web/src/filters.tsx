@@ -44,9 +44,14 @@ export function Filters(props: { where: string; columns: string[]; asked?: Recor
             onClick={() => apply(lines.filter((_, number) => number !== at))}>✕</button>
         </fieldset>
       ))}
-      <button type="button" onClick={() => setLines([...lines, [props.columns[0] ?? "", "=", ""]])}>Add a filter</button>
+      <button type="button" onClick={() => setLines([...lines, [firstOf(props.columns), "=", ""]])}>Add a filter</button>
       {lines.length > 0 && <button>Apply</button>}
       {props.asked && <Reach asked={props.asked} />}
     </form>
   );
+}
+
+/** Returns the first column, or in place of a struct the first of its fields. */
+function firstOf(columns: string[]): string {
+  return columns.find((each, at) => !columns[at + 1]?.startsWith(`${each}.`)) ?? "";
 }

@@ -2,6 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { askJson } from "./asking";
+import { Counted, type Counts, useCounts } from "./counted";
 import { Operators } from "./operators/operators";
 import { bytes, count } from "./texts";
 
@@ -19,6 +20,7 @@ export interface TableFacts {
   first: number | null;
   last: number | null;
   columns: string[];
+  fields: string[]; // the columns, each before the fields of its struct
   operator: string | null;
 }
 
@@ -50,6 +52,7 @@ interface Ways {
 
 export function Overview(props: { places: PlaceFacts[] } & Ways) {
   const [search, setSearch] = useState("");
+  const counts = useCounts(props.places);
   const all = props.places.reduce((sum, place) => sum + place.tables.length, 0);
   return (
     <main class="overview">
@@ -60,13 +63,15 @@ export function Overview(props: { places: PlaceFacts[] } & Ways) {
       </label>{" "}
       <button onClick={props.look}>Look again</button>
       {props.places.map((place) => (
-        <PlaceTables key={place.place} place={place} search={search.toLowerCase()} open={props.open} ask={props.ask} />
+        <PlaceTables
+          key={place.place} place={place} search={search.toLowerCase()} counts={counts} open={props.open} ask={props.ask}
+        />
       ))}
     </main>
   );
 }
 
-function PlaceTables(props: { place: PlaceFacts; search: string } & Ways) {
+function PlaceTables(props: { place: PlaceFacts; search: string; counts: Counts } & Ways) {
   const { place } = props;
   const shown = place.tables.filter((each) => each.store.toLowerCase().includes(props.search));
   return (
@@ -96,7 +101,7 @@ function PlaceTables(props: { place: PlaceFacts; search: string } & Ways) {
                   </th>
                   <td>{each.kind}</td>
                   <td>{Object.entries(each.key ?? {}).map(([name, type]) => `${name} ${type}`).join(", ")}</td>
-                  <td class="number">{count(each.keys)}</td>
+                  <td class="number"><Counted place={place.place} table={each} counts={props.counts} /></td>
                   <td class="number">{bytes(each.bytes)}</td>
                   <td class="number">{each.last === null ? "" : `${each.first} to ${each.last}`}</td>
                   <td>{(each.last_commit ?? "").replace("T", " ").slice(0, 16)}</td>

@@ -167,7 +167,7 @@ export function Scrubber(props: Props) {
         <form onSubmit={jump}>
           <label>
             <span>Go to</span>
-            <input value={text} placeholder="version, time, or both as 12@TIME" onInput={(event) => setText(event.currentTarget.value)} />
+            <input value={text} placeholder="12, a time, or 12@time" onInput={(event) => setText(event.currentTarget.value)} />
           </label>
           <button>Go</button>
         </form>
