@@ -8,6 +8,7 @@ import { askRows, keepToken } from "./asking";
 import { Compare } from "./compare";
 import { conditionsOfKey } from "./conditions";
 import { Filters } from "./filters";
+import { keepFocus } from "./focus";
 import { useNews } from "./follow/follow";
 import { type Column, Grid } from "./grid";
 import { Growth } from "./growth/growth";
@@ -149,4 +150,5 @@ function TableView(props: { table: TableFacts; tables: TableFacts[]; view: View;
 }
 
 keepToken();
+keepFocus();
 render(<Page />, document.getElementById("app") as HTMLElement);
