@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.catalog.reads.difference import CHANGE, KINDS, NEW, OLD, Point, difference
+from statestore.connector.explorer.bounded import bounded
 from statestore.connector.explorer.cells import shown_rows
 from statestore.connector.explorer.limits import Limits
 from statestore.formats.state_table import StateTable
@@ -31,7 +32,7 @@ def difference_of(table: StateTable, old: Point, new: Point, filters: Sequence[F
     place = table.placement_columns[0] if table.placement_columns else None
     rows: list[pa.RecordBatch] = []
     left = DIFF_ROWS
-    found: Any = difference(table, old, new, None)
+    found: Any = difference(bounded(table, limits), old, new, None)
     for whole in limits.watched(iter(found)):
         batch = matching(whole, filters)
         for item in pc.value_counts(batch.column(CHANGE)).to_pylist():

@@ -24,8 +24,9 @@ MOVED = (ErrorCode.FILES_REPLACED, ErrorCode.STORE_REPLACED)
 class Places:
     """The given paths in their order; nothing else is read.
 
-    A path is pinned when it is first asked for, so that all questions have answers of one state, until `renew`. A store
-    of our own is not bound by that; its questions name the version that the page has seen (`query_of`).
+    A path is pinned when it is first asked for, so that all questions have answers of one state, until `renew`, which
+    also other pages cause. A store of our own is not bound by that. Questions therefore name the version that the page
+    has seen (`query_of`).
     """
 
     paths: Sequence[str]

@@ -14,7 +14,7 @@ from statestore.connector.explorer.typed_keys import typed_key
 from statestore.connector.key_text import of_json, of_text
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
-from statestore.formats.state_table import Mode, Query, RepeatsQueries, StateTable
+from statestore.formats.state_table import Mode, Query, StateTable
 from statestore.formats.values.filters import NULL_TESTS, Filter, parse_filters, resolved
 from statestore.formats.values.times import parse_time
 
@@ -34,12 +34,12 @@ class Sorting:
 def query_of(table: StateTable, given: Mapping[str, str], mode: Mode = "state") -> Query:
     """Return the query of the parameters of an address.
 
-    They are ``as_of``; ``version``, without which it is the newest one, of a store of our own the newest that the page
-    has ``seen``; ``key`` (see `typed_key`); and ``where`` (a JSON array of [column, operator, value]).
-    Raises InvalidInputError for what is not understood.
+    They are ``as_of``; ``version``, without which it is the newest one that the page has ``seen``, so that the rows are
+    those of the version that it names, whoever renews the place; ``key`` (see `typed_key`); and ``where`` (a JSON array
+    of [column, operator, value]). Raises InvalidInputError for what is not understood.
     """
     version = number_of(given, "version", None)
-    if version is None and isinstance(table, RepeatsQueries):
+    if version is None:
         version = number_of(given, "seen", None)
     as_of = given.get("as_of") or None
     query = Query(

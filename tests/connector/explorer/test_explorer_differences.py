@@ -14,7 +14,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import statestore
-from statestore.connector.explorer import differences
+from statestore.connector.explorer import bounded, differences, limits
 from statestore.connector.explorer.places import Places
 from statestore.connector.explorer.server.app import application
 from statestore.connector.explorer.spools import Spools
@@ -118,3 +118,18 @@ def test_partitions_are_counted(client: TestClient, folder: Path) -> None:
     for place, *numbers in json.loads(found.schema.metadata[b"places"]):
         assert numbers == [counted.pop((place, kind), 0) for kind in ("added", "changed", "removed")]
     assert whole and not counted
+
+
+def test_what_memory_would_not_hold_is_not_compared(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both moments of a checkpoint are read whole; of a store of our own only what differs."""
+    monkeypatch.setattr(bounded, "MAX_BYTES", 1_000)
+    response = client.get("/api/diff", params={"table": "state", "place": 1, "from_version": 1, "to_version": 5})
+    assert response.status_code == 409 and response.json()["code"] == "EXPLORER_LIMIT"
+    assert "statestore diff" in response.json()["error"]
+    assert changes(asked(client, from_version=1, to_version=3)) == expected(0, 2, lambda key, value: True)
+
+
+def test_a_comparison_ends_with_its_time(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SECONDS", -1.0)
+    response = client.get("/api/diff", params={"table": "state", "place": 1, "from_version": 1, "to_version": 5})
+    assert response.status_code == 409 and "narrow the question" in response.json()["error"]

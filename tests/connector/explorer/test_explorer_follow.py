@@ -84,6 +84,7 @@ def test_a_batch_is_news_when_it_is_committed(tmp_path: Path) -> None:
         (later / str(batch)).rename(checkpoint / "commits" / str(batch))
         assert shown(client, "state") == truth
         assert news(client, "state")["last"] == batch
+        assert shown(client, "state", seen=batch - 1) == truth  # of a page that has no news yet
     whole = statestore.inspect(checkpoint).table("state").scan().read_all()
     assert len(shown(client, "state")) == min(len(whole), 500)
     shutil.rmtree(checkpoint)

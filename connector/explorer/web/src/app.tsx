@@ -8,6 +8,7 @@ import { askRows, keepToken } from "./asking";
 import { Compare } from "./compare";
 import { conditionsOfKey } from "./conditions";
 import { Filters } from "./filters";
+import { keepFocus } from "./focus";
 import { useNews } from "./follow/follow";
 import { type Column, Grid } from "./grid";
 import { Growth } from "./growth/growth";
@@ -93,7 +94,7 @@ function TableView(props: { table: TableFacts; tables: TableFacts[]; view: View;
   }, [view.place, view.table, news, attempt]);
   useEffect(() => setKnown(view.as_of), [view.as_of]);
   const keys = Object.keys(table.key ?? {});
-  // A question about the newest version is another one when there is a newer version; the server does not read this.
+  // A question about the newest version is one about the newest that is named here, until the axis has a newer one.
   const seen: Record<string, string> = view.version === "" && axis !== null ? { seen: String(axis.last) } : {};
   // A small state comes in the order of its key, so that rows stay where they are while one scrubs.
   const isOrdered = keys.length > 0 && !/^(struct|array|map|binary)/.test(table.key?.[keys[0]] ?? "");
@@ -140,7 +141,7 @@ function TableView(props: { table: TableFacts; tables: TableFacts[]; view: View;
             onSort={(sort) => go({ sort })} onOpen={opened} />
         </>
       )}
-      {view.tab === "life" && <KeyLife view={view} table={table} tables={props.tables} keys={keys} go={go} />}
+      {view.tab === "life" && axis && <KeyLife view={view} table={table} tables={props.tables} keys={keys} newest={axis.last} go={go} />}
       {view.tab === "compare" && axis && <Compare view={view} columns={table.fields} first={axis.first} version={version} go={go} />}
       {view.tab === "growth" && axis && <Growth view={view} version={version} newest={axis.last} columns={table.columns} opened={opened} />}
       {view.tab === "sql" && axis && <AskTable table={table} version={version} view={view} go={go} />}
@@ -149,4 +150,5 @@ function TableView(props: { table: TableFacts; tables: TableFacts[]; view: View;
 }
 
 keepToken();
+keepFocus();
 render(<Page />, document.getElementById("app") as HTMLElement);

@@ -1,6 +1,6 @@
 // The conditions that rows must meet, one line each.
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Reach } from "./leave/reach";
 
 type Condition = [string, string, string];
@@ -21,12 +21,22 @@ export function Filters(props: { where: string; columns: string[]; asked?: Recor
   useEffect(() => setLines(conditionsOf(props.where)), [props.where]);
   const change = (at: number, part: number, text: string) =>
     setLines(lines.map((line, number) => (number === at ? (line.map((each, index) => (index === part ? text : each)) as Condition) : line)));
+  const form = useRef<HTMLFormElement>(null);
+  const [isAdded, setAdded] = useState(false);
+  useLayoutEffect(() => { // at once, for those who type fast
+    if (isAdded) form.current?.querySelector<HTMLElement>("fieldset:last-of-type select")?.focus();
+    setAdded(false);
+  }, [isAdded]);
+  function add(): void {
+    setLines([...lines, [firstOf(props.columns), "=", ""]]);
+    setAdded(true);
+  }
   function apply(next: Condition[]): void {
     const kept = next.filter(([column]) => column).map((line) => (line[1].endsWith("null") ? line.slice(0, 2) : line));
     props.go(kept.length ? JSON.stringify(kept) : "");
   }
   return (
-    <form class="filters" onSubmit={(event) => { event.preventDefault(); apply(lines); }}>
+    <form ref={form} class="filters" onSubmit={(event) => { event.preventDefault(); apply(lines); }}>
       {lines.map(([column, operator, value], at) => (
         <fieldset key={at}>
           <legend class="unseen">condition {at + 1}</legend>
@@ -44,7 +54,7 @@ export function Filters(props: { where: string; columns: string[]; asked?: Recor
             onClick={() => apply(lines.filter((_, number) => number !== at))}>✕</button>
         </fieldset>
       ))}
-      <button type="button" onClick={() => setLines([...lines, [firstOf(props.columns), "=", ""]])}>Add a filter</button>
+      <button type="button" onClick={add}>Add a filter</button>
       {lines.length > 0 && <button>Apply</button>}
       {props.asked && <Reach asked={props.asked} />}
     </form>

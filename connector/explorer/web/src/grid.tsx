@@ -59,6 +59,7 @@ export function Grid(props: Props) {
   const [isCancelled, setCancelled] = useState(false);
   const [attempt, setAttempt] = useState(0);
   const [counted, setCounted] = useState<number | null>(null);
+  const [uncounted, setUncounted] = useState(""); // why the rows were not counted
   const frame = useRef<HTMLDivElement>(null);
   const pending = useRef<Set<number>>(new Set());
   const ask = useRef(""); // the name of the newest question, by which its progress is asked for
@@ -99,6 +100,9 @@ export function Grid(props: Props) {
         if (stopped.aborted) return; // what is pending now belongs to another question
         answered(number);
         setError(reason instanceof Refused ? reason.message : String(reason));
+        setLots(null); // and from the top again, because rows far down may be what takes too long
+        setTop(0);
+        setActive(0);
       },
     );
   }
@@ -131,10 +135,14 @@ export function Grid(props: Props) {
     }
     current.current = question;
     setCounted(null);
+    setUncounted("");
     fetchLot(Math.floor(Math.max(0, first) / LOT), false, signal);
     if (props.route) return;
     const timer = setTimeout(() => {
-      askJson<{ rows: number }>("count", props.asked, signal).then((found) => setCounted(found.rows), () => undefined);
+      askJson<{ rows: number }>("count", props.asked, signal).then(
+        (found) => setCounted(found.rows),
+        (reason: Error) => { if (!signal.aborted) setUncounted(reason.message); },
+      );
     }, 250);
     return () => clearTimeout(timer);
   }, [question, attempt]);
@@ -152,21 +160,34 @@ export function Grid(props: Props) {
     return () => observer.disconnect();
   }, [lots === null]);
 
-  if (error) return <p class="error" role="alert">{error}</p>;
+  // The line of answers is one element in each of these, so that the focus stays there when its button goes away.
+  if (error) {
+    return (
+      <>
+        <div class="answers">
+          <p class="error" role="alert">{error}</p>
+          <button onClick={() => { setError(""); setAttempt(attempt + 1); }}>Read again</button>
+        </div>
+      </>
+    );
+  }
   if (isCancelled) {
     return (
-      <div class="answers">
-        <p class="quiet" role="status">Cancelled.</p>
-        <button onClick={() => setAttempt(attempt + 1)}>Read again</button>
-      </div>
+      <>
+        <div class="answers">
+          <p class="quiet" role="status">Cancelled.</p>
+          <button onClick={() => setAttempt(attempt + 1)}>Read again</button>
+        </div>
+      </>
     );
   }
   const waiting = since !== null && <Waiting key={since} since={since} doing="Reading" ask={ask.current} cancel={cancel} />;
-  if (lots === null) return <div class="answers"><p class="quiet" role="status">Reading…</p>{waiting}</div>;
+  if (lots === null) return <><div class="answers"><p class="quiet" role="status">Reading…</p>{waiting}</div></>;
   const keyAt = props.keys.map((name) => lots.columns.findIndex((each) => each.name === name));
   const isKey = new Set(props.keys);
 
   function move(event: KeyboardEvent): void {
+    if (event.target !== event.currentTarget) return; // a heading, which sorts
     const moves: Record<string, number> = {
       ArrowDown: active + 1, ArrowUp: active - 1, PageDown: active + seen - 2, PageUp: active - seen + 2,
       Home: 0, End: total - 1,
@@ -216,11 +237,11 @@ export function Grid(props: Props) {
   return (
     <>
       <div class="answers"><p class="quiet" role="status">
-        {known === null ? "counting the rows…" : `${count(known)} ${known === 1 ? "row" : "rows"}`}
+        {known !== null ? `${count(known)} ${known === 1 ? "row" : "rows"}` : uncounted ? `The number of rows is unknown: ${uncounted}` : "counting the rows…"}
         {props.onOpen && <span class="hint"> · Enter or a double click opens the life of a key</span>}
       </p>{waiting}</div>
       <div ref={frame} class="grid" onScroll={(event) => setTop(event.currentTarget.scrollTop)} onKeyDown={move}
-        tabIndex={0} role="grid" aria-label={props.label ?? "rows of the state"} aria-activedescendant={`row-${active}`}
+        tabIndex={0} role="grid" aria-label={props.label ?? "rows of the state"} aria-activedescendant={first <= active && active < stop ? `row-${active}` : undefined}
         aria-rowcount={known === null ? -1 : known + 1}
         aria-busy={JSON.stringify(lots.asked) !== JSON.stringify(props.asked)}>
         <table role="presentation" class="rows">

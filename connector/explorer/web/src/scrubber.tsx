@@ -160,7 +160,7 @@ export function Scrubber(props: Props) {
         <button onClick={() => setPlaying(!isPlaying)} aria-pressed={isPlaying}>{isPlaying ? "Pause" : "Play"}</button>
         <button onClick={() => step(reached.current + 1)} aria-label="one version on" title="on (→)">▶</button>
         <button onClick={() => go(null)} aria-label="newest version" title="newest (End)">▶|</button>
-        <button onClick={live} disabled={props.isNewest && props.isFollowed} title="the newest version, and newer ones as they come (L)">Go live</button>
+        <button onClick={live} aria-disabled={props.isNewest && props.isFollowed} title="the newest version, and newer ones as they come (L)">Go live</button>
         <button onClick={() => props.follow(!props.isFollowed)} aria-pressed={!props.isFollowed} title="look for newer versions, or not">
           {props.isFollowed ? "Stop following" : "Not followed"}
         </button>

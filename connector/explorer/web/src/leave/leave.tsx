@@ -146,7 +146,7 @@ function Export(props: { asked: Asked }) {
     <details>
       <summary>Export…</summary>
       <div class="forms">
-        {FORMS.map(([form, title]) => <button key={form} disabled={since !== null} onClick={() => write(form)}>{title}</button>)}
+        {FORMS.map(([form, title]) => <button key={form} aria-disabled={since !== null} onClick={() => { if (since === null) write(form); }}>{title}</button>)}
         {since !== null && <Waiting since={since} doing="Writing" cancel={cancel} />}
         <p aria-live="polite" class="quiet">{said}</p>
         {error && <p class="error" role="alert">{error}</p>}

@@ -37,7 +37,7 @@ export function Lanes(props: { life: Life; table: TableFacts; tables: TableFacts
       );
     }
     return () => stop.abort();
-  }, [where, props.view.place, props.view.version, table.store]);
+  }, [where, life, props.view.place, props.view.version, table.store]);
 
   const isPair = siblings.length === 1 && dueColumn(table) === null && dueColumn(siblings[0]) === null;
   const mine = [...new Set(life.lines.map((line) => line.name))].slice(-MOST);

@@ -2,7 +2,7 @@
 
 import "./life.css";
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { askJson, askRows } from "../asking";
 import { Cell } from "../grid";
 import type { TableFacts } from "../overview";
@@ -20,6 +20,7 @@ interface Props {
   table: TableFacts;
   tables: TableFacts[];
   keys: string[];
+  newest: number; // the newest version that the page knows
   go: (change: Partial<View>) => void;
 }
 
@@ -31,29 +32,42 @@ export function KeyLife(props: Props) {
   const [error, setError] = useState("");
   const [isAsked, setAsked] = useState(false);
   const [limit, setLimit] = useState("");
+  const [uncounted, setUncounted] = useState(""); // why the versions were not counted
   const asked = { place: view.place, table: view.table, key: view.key, where: view.key ? "" : view.at };
   const question = JSON.stringify(asked);
+  const answered = useRef(""); // the question whose answer is shown, which stays until that of a newer version comes
   useEffect(() => setLimit(""), [question]);
   useEffect(() => {
-    setText(view.key);
-    setLife(null);
-    setTotal(null);
+    if (answered.current !== question + limit) {
+      answered.current = "";
+      setText(view.key);
+      setLife(null);
+      setTotal(null);
+      setAsked(view.key !== "" || view.at !== "");
+    }
+    setUncounted("");
     setError("");
     if (!view.key && !view.at) return;
     const stop = new AbortController();
-    setAsked(true);
-    askRows("life", { ...asked, limit }, stop.signal).then(
+    const now = { ...asked, seen: String(props.newest) };
+    askRows("life", { ...now, limit }, stop.signal).then(
       (found) => {
         const next = lifeOf(found, props.keys);
+        answered.current = question + limit;
         setAsked(false);
         setLife(next);
         setTotal(next.total);
-        if (next.total === null) askJson<{ rows: number }>("life_count", asked, stop.signal).then((all) => setTotal(all.rows), () => undefined);
+        if (next.total === null) {
+          askJson<{ rows: number }>("life_count", now, stop.signal).then(
+            (all) => setTotal(all.rows),
+            (reason: Error) => { if (!stop.signal.aborted) setUncounted(reason.message); },
+          );
+        }
       },
       (reason: Error) => { if (!stop.signal.aborted) { setAsked(false); setError(reason.message); } },
     );
     return () => stop.abort();
-  }, [question, limit]);
+  }, [question, limit, props.newest]);
   return (
     <section class="life" aria-label="life of a key">
       <form class="finder" onSubmit={(event) => { event.preventDefault(); go({ key: text, at: "" }); }}>
@@ -69,7 +83,7 @@ export function KeyLife(props: Props) {
         <>
           <Lanes life={life} table={props.table} tables={props.tables} keys={props.keys} view={view} />
           <Plane view={view} life={life} keys={props.keys} go={go} />
-          <Versions life={life} total={total} keys={props.keys} view={view} go={go} more={() => setLimit(String(MOST))} />
+          <Versions life={life} total={total} uncounted={uncounted} keys={props.keys} view={view} go={go} more={() => setLimit(String(MOST))} />
         </>
       )}
       {!life && !isAsked && !error && <p class="quiet">Type a key, or open one from the rows of the state.</p>}
@@ -86,6 +100,7 @@ function exampleOf(keys: string[]): string {
 interface Shown {
   life: Life;
   total: number | null;
+  uncounted: string;
   view: View;
   keys: string[];
   go: (change: Partial<View>) => void;
@@ -106,7 +121,7 @@ function Versions(props: Shown) {
   return (
     <>
       <p class="quiet" role="status">
-        {total === null ? "Counting the versions…" : `${count(total)} ${total === 1 ? "version" : "versions"}`}
+        {total === null ? (props.uncounted ? `The number of versions is unknown: ${props.uncounted}` : "Counting the versions…") : `${count(total)} ${total === 1 ? "version" : "versions"}`}
         {isCut && `; the newest ${count(life.lines.length)} are shown`} in {count(commits.length)}{" "}
         {commits.length === 1 ? "commit" : "commits"}{" "}
         {isCut && life.lines.length < MOST && <button onClick={props.more}>Show up to {count(MOST)}</button>}
