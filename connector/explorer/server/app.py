@@ -50,6 +50,10 @@ def application(places: Places, spools: Spools) -> Starlette:
     async def overview(request: Request) -> Response:
         return await _answered(request, lambda limits: places.overview())
 
+    async def job(request: Request) -> Response:
+        number = number_of(request.query_params, "place", 0) or 0
+        return await _answered(request, lambda limits: places.job(number))
+
     def of_table(work: Work) -> Callable[[Request], Awaitable[Response]]:
         async def asked(request: Request) -> Response:
             given = request.query_params
@@ -107,6 +111,7 @@ def application(places: Places, spools: Spools) -> Starlette:
         Route("/", _static("index.html", "text/html")),
         *(Route(f"/static/{name}", _static(name, kind)) for name, kind in STATIC.items()),
         Route("/api/overview", overview),
+        Route("/api/job", job),
         Route("/api/news", news),
         Route("/api/progress", progress),
         *(
