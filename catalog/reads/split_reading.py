@@ -66,7 +66,7 @@ def read_split(
             return
         pieces = [piece for piece in pieces if piece.rows >= GATHERED_ROWS]
     names = list(dict.fromkeys([*columns, *(f.column for f in filters)]))
-    lookups = _lookup_hashes(files, filters) if filters and split.hashes is None else None
+    lookups = lookup_hashes(files, filters) if filters and split.hashes is None else None
     batches = (
         batch for piece in pieces for batch in _read_piece(files, piece, split, names, list(columns), filters, lookups)
     )
@@ -226,7 +226,7 @@ def _read_piece(
         yield from [shown] if keep is None else live_batches(shown, keep)
 
 
-def _lookup_hashes(files: SegmentFiles, filters: tuple[Filter, ...]) -> list[int] | None:
+def lookup_hashes(files: SegmentFiles, filters: tuple[Filter, ...]) -> list[int] | None:
     """Return the hashes of the keys that the filters pin.
 
     None if the filters pin no keys, or pin a key that no key of this type can be.

@@ -15,6 +15,7 @@ from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.changes import CHANGE_COLUMNS, ChangeSplit, plan_changes, read_changes
 from statestore.catalog.reads.extremes import extremes
+from statestore.catalog.reads.key_writers import key_writers
 from statestore.catalog.reads.masked_rows import masked
 from statestore.catalog.reads.scan import (
     BEGINNING,
@@ -28,7 +29,7 @@ from statestore.catalog.reads.scan import (
     splits_of,
 )
 from statestore.catalog.reads.segment_files import SegmentFiles, shared_files
-from statestore.catalog.reads.split_reading import read_split
+from statestore.catalog.reads.split_reading import lookup_hashes, read_split
 from statestore.catalog.reads.version_rows import versions_table
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError, shown
@@ -149,6 +150,18 @@ class VersionedTable:
             return [replace(split, lease=lease) for split in plan_changes(files, log_state, query)]
         window = window_of(self.name, log_state, query)
         return splits_of(plan(files, log_state, window, query.filters), window, lease=lease)
+
+    def writers(self, query: Query) -> Sequence[int] | None:
+        """Return the kept versions that wrote or deleted the keys that the filters name; None unless they are keys."""
+        self.splits(query)  # checks version and filters
+        files = self.files()
+        hashes = lookup_hashes(files, query.filters)
+        if hashes is None:
+            return None
+        log_state, _lease = self.leased()
+        last = log_state.version if query.version is None else query.version
+        found = key_writers(files, log_state, query.filters, hashes)
+        return [each for each in found.tolist() if oldest_version(log_state) <= each <= last]
 
     def count(self, query: Query) -> int | None:
         """Return the number of rows of a state or history without filters, from statistics and ends of rows."""

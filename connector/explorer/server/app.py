@@ -18,12 +18,13 @@ from starlette.routing import Route
 
 from statestore.catalog.reads.difference import Point
 from statestore.connector.explorer.axis import commits_of, versions_of
+from statestore.connector.explorer.beliefs import beliefs_of
 from statestore.connector.explorer.cells import shown_rows
 from statestore.connector.explorer.differences import difference_of
 from statestore.connector.explorer.growth.routes import growth_routes
 from statestore.connector.explorer.leaving.leave_routes import leave_routes
 from statestore.connector.explorer.limits import ASKED, Limits, NobodyWaits
-from statestore.connector.explorer.lives import FIRST_ROWS, beliefs_of, count_of_life, life_of
+from statestore.connector.explorer.lives import FIRST_ROWS, count_of_life, life_of
 from statestore.connector.explorer.moments import moment_of
 from statestore.connector.explorer.pages import MAX_ROWS, count_of, page_of
 from statestore.connector.explorer.places import MOVED, Places
