@@ -103,7 +103,9 @@ def application(places: Places, spools: Spools) -> Starlette:
 
     async def progress(request: Request) -> Response:
         known = ASKED.get(request.query_params.get("ask", ""))
-        return JSONResponse({"rows": None if known is None else known.rows})
+        if known is None:
+            return JSONResponse({"rows": None, "looked": None, "of": None})
+        return JSONResponse({"rows": known.rows, "looked": known.looked, "of": known.of})
 
     def moment(table: StateTable, given: Given, limits: Limits) -> dict[str, Any]:
         return moment_of(table, given.get("text", ""))
