@@ -42,6 +42,7 @@ from statestore.formats.engine_arguments import engine_options_of
 from statestore.formats.engines import describe_only, engine_options, expected
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError, UnsupportedError, shown
+from statestore.formats.jobs import Job, KnowsJob
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.locations import Location, is_object_store, parse_location
@@ -167,6 +168,11 @@ class Warehouse(NamedItems):
                 "shows them",
             )
         return source.described()
+
+    def job(self) -> Job | None:
+        """Return what is recorded of the job that keeps the states; None where they are of no job."""
+        source = self.held.source if isinstance(self.held, EngineStates) else None
+        return source.job_info() if isinstance(source, KnowsJob) else None
 
     def summary(self, name: str) -> TableSummary:
         """Return the summary of a table, from metadata. Raises CorruptError or NotFoundError for a damaged table."""

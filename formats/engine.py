@@ -52,8 +52,8 @@ class StateInfo:
     can be looked up, the smallest first; by default the key and the row key. ``placement`` are columns that say where
     the engine stores a row and are no part of the row. ``roles`` are the roles of columns in ``$schema``, by default
     key or value. ``has_past``: the state of each version is a `HoldsPast`. ``facts`` are shown by ``inspect``: the
-    evidence of a guess, an operator's parallelism. ``operator`` is the operator of the job that keeps the state; None:
-    not recorded.
+    evidence of a guess, an operator's parallelism. ``operator`` is the operator of the job that keeps the state, or
+    what the engine groups operators by (`statestore.formats.jobs`); None: not recorded.
     """
 
     name: str

@@ -242,6 +242,17 @@ class FindsNewest(Protocol):
 
 
 @runtime_checkable
+class FindsWriters(Protocol):
+    """A table that finds the versions that wrote a key without reading the changes of all keys."""
+
+    def writers(self, query: Query) -> Sequence[int] | None:
+        """The kept versions, ascending, up to that of the query, that wrote or deleted the keys that its filters name.
+
+        Among them are those whose rows were replaced since. None where only the change feed finds them.
+        """
+
+
+@runtime_checkable
 class SplitsByHash(Protocol):
     """A table whose rows can be read by ranges of key hashes (docs/key-hash.md).
 

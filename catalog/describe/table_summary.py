@@ -14,7 +14,7 @@ class TableInfo:
     """Properties of a table: the kind of state, and how long it is kept (milliseconds; None: for ever).
 
     ``facts`` are further texts about the state: who said of which kind it is, and the evidence of a guess.
-    ``operator`` is the operator of a job that keeps the state; None: not recorded.
+    ``operator`` is the operator of a job that keeps the state, or what operators are grouped by; None: not recorded.
     """
 
     kind: str

@@ -77,7 +77,7 @@ def chosen_ends(files: SegmentFiles, segment: SegmentWithClosures, rows: Ints) -
     """Return what `newest_ends` has for these rows, in their order."""
     if len(rows) > segment.meta.rows // DENSE_SHARE:
         return newest_ends(files, segment)[rows]
-    ends = _cells(files.open_segment(segment.meta), "valid_to", rows)
+    ends = cells_of(files.open_segment(segment.meta), "valid_to", rows)
     if segment.closures:
         files.pending(segment.meta, segment.closures).update(ends, rows, len(segment.closures))
     return ends
@@ -129,23 +129,23 @@ def ends_at(
 def pair_ends(files: SegmentFiles, segment: SegmentWithClosures, rows: Ints, versions: Ints) -> Ints:
     """Return ends like `ends_at`, for chosen rows, each at its own version."""
     file = files.open_segment(segment.meta)
-    ends = _cells(file, "valid_to", rows)
+    ends = cells_of(file, "valid_to", rows)
     if not len(rows):
         return ends
-    later = np.flatnonzero(_cells(file, "_closed", rows) > versions)
+    later = np.flatnonzero(cells_of(file, "_closed", rows) > versions)
     if len(later):
-        ends[later] = np.where(_cells(file, "_split", rows[later]) != 0, ABSENT, OPEN)
+        ends[later] = np.where(cells_of(file, "_split", rows[later]) != 0, ABSENT, OPEN)
     if segment.closures:
         pending = files.pending(segment.meta, segment.closures)
         numbers = np.minimum(pending.numbers_at(versions), len(segment.closures))
         pending.update(ends, rows, numbers)
-    ends[_cells(file, "_added", rows) > versions] = ABSENT
+    ends[cells_of(file, "_added", rows) > versions] = ABSENT
     if segment.meta.role == "belief":
-        ends[_cells(file, "_dropped", rows) <= versions] = ABSENT
+        ends[cells_of(file, "_dropped", rows) <= versions] = ABSENT
     return ends
 
 
-def _cells(file: Segment, name: str, rows: Ints) -> Ints:
+def cells_of(file: Segment, name: str, rows: Ints) -> Ints:
     """Return the numbers of a column at these rows. Of a segment with blocks only their batches are read."""
     if not file.meta.blocks:
         return file.bools(name)[rows].astype(np.int64) if name == "_split" else file.int64(name)[rows]

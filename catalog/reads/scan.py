@@ -104,7 +104,7 @@ def plan(files: SegmentFiles, log_state: LogState, window: TimeRange, filters: t
     for number, first, rows, *bounds in blocks:
         if number != last:
             meta, last, file = log_state.segments[number], number, None
-            wanted = _keys_may_match(files, meta, filters)
+            wanted = keys_may_match(files, meta, filters)
             segment = SegmentWithClosures(meta, log_state.closures.get(meta.name, ())).until(window.version)
         if not wanted or segment is None:
             continue
@@ -165,7 +165,8 @@ def _closes(files: SegmentFiles, segment: SegmentWithClosures, first: int, rows:
     return files.pending(segment.meta, closures).touches(first, first + rows, len(closures), latest)
 
 
-def _keys_may_match(files: SegmentFiles, meta: SegmentMeta, filters: tuple[Filter, ...]) -> bool:
+def keys_may_match(files: SegmentFiles, meta: SegmentMeta, filters: tuple[Filter, ...]) -> bool:
+    """Return whether a segment may have rows of the keys that the filters name, by its bounds of keys."""
     if not filters or meta.key_min is None or meta.key_max is None:
         return True
     names = files.spec.key_names

@@ -15,6 +15,7 @@ from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.changes import CHANGE_COLUMNS, ChangeSplit, plan_changes, read_changes
 from statestore.catalog.reads.extremes import extremes
+from statestore.catalog.reads.key_writers import key_writers
 from statestore.catalog.reads.masked_rows import masked
 from statestore.catalog.reads.newest_first import newest_first
 from statestore.catalog.reads.scan import (
@@ -163,6 +164,18 @@ class VersionedTable:
         window = window_of(self.name, log_state, query)
         pieces = plan(files, log_state, window, query.filters)
         return _leased(newest_first(files, pieces, window, schema, query.filters, hashes, rows), lease)
+
+    def writers(self, query: Query) -> Sequence[int] | None:
+        """Return the kept versions that wrote or deleted the keys that the filters name; None unless they are keys."""
+        self.splits(query)  # checks version and filters
+        files = self.files()
+        hashes = lookup_hashes(files, query.filters)
+        if hashes is None:
+            return None
+        log_state, _lease = self.leased()
+        last = log_state.version if query.version is None else query.version
+        found = key_writers(files, log_state, query.filters, hashes)
+        return [each for each in found.tolist() if oldest_version(log_state) <= each <= last]
 
     def count(self, query: Query) -> int | None:
         """Return the number of rows of a state or history without filters, from statistics and ends of rows."""

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
+from statestore.formats.state_table import Query, StateTable
 
 SECONDS = 60.0
 
@@ -32,6 +33,8 @@ class Limits:
     gone: threading.Event = field(default_factory=threading.Event)
     begun: float = field(default_factory=time.monotonic)
     rows: int = 0  # that were read so far
+    looked: int = 0  # rows that were looked at so far, of all of the read
+    of: int | None = None  # all rows that the read looks at; None: unknown, or there are several reads
 
     def check(self) -> None:
         """Raise NobodyWaits, or UnsupportedError EXPLORER_LIMIT if the time is over."""
@@ -55,3 +58,25 @@ class Limits:
             self.rows += batch.num_rows
             yield batch
             self.check()
+
+    def read(self, table: StateTable, query: Query) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of a query as long as the limits hold, for a question that reads nothing else.
+
+        ``looked`` and ``of`` are then its progress. Rows that filters leave out count when their split has been read.
+        """
+        return self.watched(self._looked_at(table, query))
+
+    def _looked_at(self, table: StateTable, query: Query) -> Iterator[pa.RecordBatch]:
+        splits = table.splits(query)
+        bounds = [split.rows for split in splits]
+        known = [each for each in bounds if each is not None]
+        self.of = sum(known) if len(known) == len(bounds) else None
+        before = 0
+        for split, bound in zip(splits, bounds, strict=True):
+            seen = 0
+            for batch in table.read(split, query):
+                seen += batch.num_rows
+                self.looked = before + min(seen, bound or 0)
+                yield batch
+            before += bound or 0
+            self.looked = before

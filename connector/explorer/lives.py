@@ -1,4 +1,4 @@
-"""The life of a key: its versions, and what was believed of it when."""
+"""The life of a key: its versions."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from statestore.formats.state_table import FindsNewest, NewestBatch, Query, Stat
 
 LIFE_ROWS = 2_000
 FIRST_ROWS = 200
-BELIEFS = 24
-BELIEF_ROWS = 400
 FEW = 50_000  # rows that may have to be looked at, of which all are read at once
 WINDOWS = (512, 64, 8)  # parts of the state time, the newest of which are tried first
 TIMES = ("valid_from", "valid_to", "_commit_version")
@@ -51,29 +49,6 @@ def count_of_life(table: StateTable, query: Query, limits: Limits) -> int:
     """Return the number of versions of a key."""
     wanted = Query(mode="history", columns=TIMES[:1], filters=query.filters, version=query.version)
     return sum(batch.num_rows for batch in limits.watched(batches_of(table, wanted)))
-
-
-def beliefs_of(table: StateTable, query: Query, limits: Limits) -> pa.Table:
-    """Return what the newest BELIEFS commits that wrote the key said about it, each as of its own version.
-
-    A row is an interval of state time in the belief of ``__belief``, a version: ``__from`` and ``__to`` in epoch
-    milliseconds, and the columns as texts. Of each belief the newest BELIEF_ROWS // BELIEFS intervals are returned. The
-    metadata lists the versions as ``beliefs``, also one that has no interval, and the number of commits that wrote the
-    intervals which are now known as ``commits``.
-    """
-    now = life_of(table, query, LIFE_ROWS, limits)
-    writers = sorted({int(each) for each in now["__version"].to_pylist() if each is not None})
-    first, last = table.kept_versions()
-    chosen = [each for each in writers if first <= each <= last][-BELIEFS:]
-    parts = []
-    for version in chosen:
-        limits.check()
-        rows = life_of(table, replace(query, version=version), BELIEF_ROWS // BELIEFS, limits)
-        belief = pa.array(np.full(rows.num_rows, float(version)))
-        parts.append(rows.replace_schema_metadata(None).append_column("__belief", belief))
-    empty = now.replace_schema_metadata(None).slice(0, 0).append_column("__belief", pa.array([], pa.float64()))
-    facts = {"beliefs": ",".join(map(str, chosen)), "commits": str(len(writers))}
-    return pa.concat_tables([empty, *parts], promote_options="default").replace_schema_metadata(facts)
 
 
 def _starts(table: StateTable, query: Query) -> Iterator[int]:

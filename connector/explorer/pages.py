@@ -41,7 +41,7 @@ def page_of(
         spool = spool_of()
         rows = spool.rows(sorting, offset, limit, limits)
         return Page(rows, spool.count, offset + limit >= spool.count)
-    rows = _taken(limits.watched(batches_of(table, query)), table.schema(query), offset, limit + 1)
+    rows = _taken(limits.read(table, query), table.schema(query), offset, limit + 1)
     is_last = rows.num_rows <= limit
     total = offset + rows.num_rows if is_last and (rows.num_rows or not offset) else counted(table, query)
     return Page(rows.slice(0, limit), total, is_last)
@@ -58,7 +58,7 @@ def count_of(table: StateTable, query: Query, limits: Limits) -> int:
     if known is not None:
         return known
     narrow = replace(query, columns=table.key_columns[:1] or table.schema(query).names[:1])
-    return sum(batch.num_rows for batch in limits.watched(batches_of(table, narrow)))
+    return sum(batch.num_rows for batch in limits.read(table, narrow))
 
 
 def batches_of(table: StateTable, query: Query) -> Iterator[pa.RecordBatch]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -80,6 +80,11 @@ class Places:
         if not is_same:
             self.renew(number)
         return {"first": first, "last": last, "identity": identity}
+
+    def job(self, number: int) -> dict[str, Any] | None:
+        """Return what is recorded of the job that keeps the states of a place; None where they are of no job."""
+        found = self.warehouse(number).job()
+        return None if found is None else asdict(found)
 
     def overview(self) -> list[dict[str, Any]]:
         """Return what is known of each place from metadata: its tables, or the error that keeps it closed."""

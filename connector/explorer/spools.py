@@ -160,12 +160,11 @@ def _written(path: Path, table: StateTable, query: Query, limits: Limits) -> Spo
     written = 0
     try:
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
-            for split in table.splits(query):
-                for batch in limits.watched(table.read(split, query)):
-                    writer.write_batch(batch)
-                    sizes.append(batch.num_rows)
-                    written += batch.nbytes
-                    _check_size(written)
+            for batch in limits.read(table, query):
+                writer.write_batch(batch)
+                sizes.append(batch.num_rows)
+                written += batch.nbytes
+                _check_size(written)
     except BaseException:
         path.unlink(missing_ok=True)
         raise

@@ -29,10 +29,11 @@ from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot
 from statestore.formats.flink.snapshot_states import OpenedSnapshot, ShownState, open_snapshot, shown_name
 from statestore.formats.flink.state_at import ElementsAt, KeyedAt, Origin, UnreadableAt
-from statestore.formats.flink.state_facts import keyed_kind, state_info, wider_schema
+from statestore.formats.flink.state_facts import keyed_kind, operator_words, state_info, wider_schema
 from statestore.formats.flink.stored_parts import asked_groups, parts_of
 from statestore.formats.flink.streams.operator_rows import OperatorForm
 from statestore.formats.flink.streams.state_form import MAP_VALUE, VALUE, KeyedForm
+from statestore.formats.jobs import Job, KnowsJob
 from statestore.formats.keyed_operators import HoldsKeyedStates, KeyedOperator, OperatorState
 from statestore.formats.places.locations import Location
 from statestore.formats.restore_findings import ChecksRestore, RestoreFinding
@@ -55,7 +56,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRestore):
+class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRestore, KnowsJob):
     """The snapshots of a job that were there when it was opened; ``refs`` are by checkpoint id, ascending."""
 
     location: Location
@@ -227,6 +228,17 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
 
     def described(self) -> str:
         return describe_job(self._job())
+
+    def job_info(self) -> Job:
+        """The job as of its newest snapshot, which also records operators without state."""
+        snapshot, keeping = self._snapshot(self.refs[-1][0]), {each.identity[0] for each in self._states().values()}
+        labels = snapshot.labels
+        stateless = (each for each in snapshot.metadata.operators if each.id not in keeping)
+        return Job(
+            f"job {self.job}",
+            "Which operator feeds which is not recorded in a snapshot.",
+            stateless=tuple(sorted(operator_words(each, labels[each.id]) for each in stateless)),
+        )
 
     def restored_by(self, job: Source) -> Sequence[RestoreFinding]:
         if not isinstance(job, FlinkSource):

@@ -20,7 +20,7 @@ from statestore.formats.values.wider_types import widest_type
 
 def state_info(state: str, found: ShownState, operator: OperatorSnapshot) -> StateInfo:
     """Facts for the seam about a state that is listed as ``state``."""
-    words = _operator_words(operator, found.operator)
+    words = operator_words(operator, found.operator)
     facts = {"operator": words, "parallelism": str(operator.parallelism)}
     form = found.form
     if form is None:
@@ -67,7 +67,8 @@ def wider_schema(schema: pa.Schema, other: pa.Schema, where: str) -> pa.Schema:
     return pa.schema([*fields, *(each for each in other if each.name not in schema.names)])
 
 
-def _operator_words(operator: OperatorSnapshot, label: str) -> str:
+def operator_words(operator: OperatorSnapshot, label: str) -> str:
+    """Return an operator as users see it: its label, and its other names."""
     more = [each for each in (operator.name, operator.id) if each and each != label]
     return f"{label} ({', '.join(more)})" if more else label
 

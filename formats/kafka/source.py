@@ -12,11 +12,13 @@ from dataclasses import dataclass, field, replace
 from statestore.formats.engine import DescribesStates, Source, StateAt, StateInfo, StateSize, Version
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
+from statestore.formats.jobs import Job, KnowsJob
 from statestore.formats.kafka.description import describe_stores
 from statestore.formats.kafka.directory.applications import Application, find_applications
 from statestore.formats.kafka.directory.store_facts import StoreFacts, store_facts
 from statestore.formats.kafka.key_filters import PARTITION, placement_of
 from statestore.formats.kafka.known_store import KnownStore, know_store
+from statestore.formats.kafka.parts_of_job import application_job, part_of
 from statestore.formats.kafka.store_at import VERSION, state_schema, store_at
 from statestore.formats.kafka.store_settings import StoreSettings
 from statestore.formats.places.folder import folder_at
@@ -25,7 +27,7 @@ from statestore.formats.values.times import format_time
 
 
 @dataclass(frozen=True)
-class ApplicationSource(Source, DescribesStates):
+class ApplicationSource(Source, DescribesStates, KnowsJob):
     """An application as it stood when it was opened. ``known`` is a cache of what is known of its stores."""
 
     location: Location
@@ -99,6 +101,7 @@ class ApplicationSource(Source, DescribesStates):
             placement=placement_of(kind),
             has_past=kind.has_past,
             facts=store.facts,
+            operator=part_of(store.partitions),
         )
 
     def versions(self, state: str, numbers: Sequence[int] | None = None) -> Sequence[Version]:
@@ -112,6 +115,9 @@ class ApplicationSource(Source, DescribesStates):
             allow_unflushed=given.allow_unflushed,
             hide_expired=given.hide_expired,
         )
+
+    def job_info(self) -> Job:
+        return application_job(self.application, self.settings.topology)
 
     def described(self) -> str:
         return describe_stores(self.application.name, map(self.store, self.states()), self.settings.topology)

@@ -18,12 +18,14 @@ import pyarrow as pa
 from statestore.formats.engine import Part, Source, StateAt, StateFile, StateInfo, StateSize, Version
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, UnsupportedError
+from statestore.formats.jobs import Job, KnowsJob
 from statestore.formats.places.locations import Location
 from statestore.formats.places.reading_threads import processors, reading_threads
 from statestore.formats.spark.batch_parts import BatchesPart, batches_parts
 from statestore.formats.spark.checkpoint.checkpoint import DEFAULT_STORE, Checkpoint, Operator, Store
 from statestore.formats.spark.checkpoint.checkpoint_files import data_files
 from statestore.formats.spark.checkpoint.opened_checkpoints import open_now
+from statestore.formats.spark.checkpoint.query_job import operator_words, query_job
 from statestore.formats.spark.checkpoint.query_metadata import Batch
 from statestore.formats.spark.checkpoint.state_errors import missing
 from statestore.formats.spark.checkpoint.state_views import (
@@ -110,7 +112,7 @@ def state_name(checkpoint: Checkpoint, operator: Operator, shown: StateView) -> 
 
 
 @dataclass(frozen=True)
-class CheckpointSource(Source):
+class CheckpointSource(Source, KnowsJob):
     """A checkpoint as of the newest batch that was committed when it was opened."""
 
     location: Location
@@ -153,8 +155,11 @@ class CheckpointSource(Source):
             ("key",),
             row_key(state_view),
             placement=(PARTITION.name,),
-            operator=f"{self.shown[state].kind} [{self.shown[state].operator_id}]",
+            operator=operator_words(self.shown[state].kind, self.shown[state].operator_id),
         )
+
+    def job_info(self) -> Job:
+        return query_job(self.checkpoint)
 
     def newest(self, state: str) -> int:
         return self.checkpoint.batches[-1]

@@ -113,6 +113,16 @@ class PendingClosures:
                 found, at = found[same], at[same]
             ends[found] = run.ends[at]
 
+    def versions_of(self, rows: Ints, count: int) -> Ints:
+        """Return the commits of all closures of these rows, in no order."""
+        numbers = [np.empty(0, np.int64)]
+        for run in self.runs:
+            for row in rows.tolist():
+                low, high = run.span(row, row + 1)
+                numbers.append(run.number[low:high].astype(np.int64))
+        found = np.concatenate(numbers)
+        return self.versions[found[found < count]]
+
     def numbers_at(self, versions: Ints) -> Ints:
         """Return, for each version, the number of first slices of commits up to it."""
         return self.versions.searchsorted(versions, "right")

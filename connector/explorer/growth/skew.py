@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 
 from statestore.connector.explorer.growth.keys import STORED_BYTES
 from statestore.connector.explorer.limits import Limits
-from statestore.connector.explorer.pages import batches_of
 from statestore.connector.terminal.nanoseconds import python_values
 from statestore.formats.state_table import Query, StateTable
 
@@ -26,7 +25,7 @@ def skew_of(table: StateTable, query: Query, limits: Limits) -> list[dict[str, A
     if not names:
         return []
     counts: list[list[pa.Table]] = [[] for _ in names]
-    for batch in limits.watched(batches_of(table, replace(query, columns=names))):
+    for batch in limits.read(table, replace(query, columns=names)):
         for parts, column in zip(counts, batch.columns, strict=True):
             found = pc.value_counts(column)
             parts.append(pa.table({"value": found.field("values"), "rows": found.field("counts")}))

@@ -22,7 +22,6 @@ from statestore.connector.explorer.bounded import bounded
 from statestore.connector.explorer.differences import matching
 from statestore.connector.explorer.leaving.shown_view import ShownView, view_of
 from statestore.connector.explorer.limits import Limits
-from statestore.connector.explorer.pages import batches_of
 from statestore.connector.explorer.questions import Sorting, number_of
 from statestore.connector.explorer.spools import Spools
 from statestore.connector.files.data_files import is_binary, write_file
@@ -86,21 +85,21 @@ def export(
     form = given.get("form") or ""
     if form not in MEDIA:
         raise InvalidInputError(ErrorCode.INVALID_OPTION, f"form is {shown(form)}; expected one of {', '.join(MEDIA)}")
-    own = Limits(SECONDS, limits.gone)
+    limits.seconds = SECONDS
     view = view_of(table, given)
-    schema, batches = _rows_of(table, view, number_of(given, "place", 0) or 0, spools, own)
+    schema, batches = _rows_of(table, view, number_of(given, "place", 0) or 0, spools, limits)
     if form == "csv":
         schema, batches = _flat(schema, batches)
     name = f"{_safe(table.name)}{_suffix(view)}.{form}"
     path = offers.folder / f"export-{secrets.token_hex(8)}.{form}"
-    rows = write_file(path, form, schema, own.watched(_bounded(batches)))
+    rows = write_file(path, form, schema, _bounded(batches, limits))
     return {"ticket": offers.add(Offered(path, name, form)), "name": name, "rows": rows, "bytes": path.stat().st_size}
 
 
 def _rows_of(table: StateTable, view: ShownView, place: int, spools: Spools, limits: Limits) -> Batches:
     if view.kind == "compare":
         found = difference(bounded(table, limits), view.old, view.new, None)
-        return found.schema, (matching(batch, view.filters) for batch in found)
+        return found.schema, (matching(batch, view.filters) for batch in limits.watched(iter(found)))
     if view.kind == "life":
         query = Query(mode="history", columns=tuple(view.life_columns(table)), filters=tuple(view.filters))
         sorting: Sorting | None = Sorting("valid_from", False, nulls_first=True)
@@ -109,14 +108,15 @@ def _rows_of(table: StateTable, view: ShownView, place: int, spools: Spools, lim
         sorting = view.sorting
     schema = table.schema(query)
     if sorting is None:
-        return schema, batches_of(table, query)
+        return schema, limits.read(table, query)
     spool = spools.of(place, table, query, limits)
     chunks = (spool.rows(sorting, at, CHUNK, limits) for at in range(0, spool.count, CHUNK))
     return schema, (batch for chunk in chunks for batch in chunk.to_batches())
 
 
-def _bounded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _bounded(batches: Iterator[pa.RecordBatch], limits: Limits) -> Iterator[pa.RecordBatch]:
     written = 0
+    limits.check()
     for batch in batches:
         written += batch.nbytes
         if written > MAX_BYTES:
@@ -126,6 +126,7 @@ def _bounded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 "add a filter, or take statestore export, which has no limit",
             )
         yield batch
+        limits.check()
 
 
 def _flat(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Batches:

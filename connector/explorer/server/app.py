@@ -18,12 +18,13 @@ from starlette.routing import Route
 
 from statestore.catalog.reads.difference import Point
 from statestore.connector.explorer.axis import commits_of, versions_of
+from statestore.connector.explorer.beliefs import beliefs_of
 from statestore.connector.explorer.cells import shown_rows
 from statestore.connector.explorer.differences import difference_of
 from statestore.connector.explorer.growth.routes import growth_routes
 from statestore.connector.explorer.leaving.leave_routes import leave_routes
 from statestore.connector.explorer.limits import ASKED, Limits, NobodyWaits
-from statestore.connector.explorer.lives import FIRST_ROWS, beliefs_of, count_of_life, life_of
+from statestore.connector.explorer.lives import FIRST_ROWS, count_of_life, life_of
 from statestore.connector.explorer.moments import moment_of
 from statestore.connector.explorer.pages import MAX_ROWS, count_of, page_of
 from statestore.connector.explorer.places import MOVED, Places
@@ -49,6 +50,10 @@ def application(places: Places, spools: Spools) -> Starlette:
 
     async def overview(request: Request) -> Response:
         return await _answered(request, lambda limits: places.overview())
+
+    async def job(request: Request) -> Response:
+        number = number_of(request.query_params, "place", 0) or 0
+        return await _answered(request, lambda limits: places.job(number))
 
     def of_table(work: Work) -> Callable[[Request], Awaitable[Response]]:
         async def asked(request: Request) -> Response:
@@ -98,7 +103,9 @@ def application(places: Places, spools: Spools) -> Starlette:
 
     async def progress(request: Request) -> Response:
         known = ASKED.get(request.query_params.get("ask", ""))
-        return JSONResponse({"rows": None if known is None else known.rows})
+        if known is None:
+            return JSONResponse({"rows": None, "looked": None, "of": None})
+        return JSONResponse({"rows": known.rows, "looked": known.looked, "of": known.of})
 
     def moment(table: StateTable, given: Given, limits: Limits) -> dict[str, Any]:
         return moment_of(table, given.get("text", ""))
@@ -107,6 +114,7 @@ def application(places: Places, spools: Spools) -> Starlette:
         Route("/", _static("index.html", "text/html")),
         *(Route(f"/static/{name}", _static(name, kind)) for name, kind in STATIC.items()),
         Route("/api/overview", overview),
+        Route("/api/job", job),
         Route("/api/news", news),
         Route("/api/progress", progress),
         *(

@@ -13,10 +13,14 @@ import pytest
 from starlette.testclient import TestClient
 
 import statestore
+from statestore.catalog.engines.engine_table import EngineTable
 from statestore.connector.explorer import lives
 from statestore.connector.explorer.places import Places
 from statestore.connector.explorer.server.app import application
 from statestore.connector.explorer.spools import Spools
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import NotFoundError
+from statestore.formats.state_table import Query
 
 START = 1_714_550_000_000
 CHECKPOINTS = Path(__file__).parents[2] / "data" / "spark" / "checkpoints.tar.xz"
@@ -134,12 +138,62 @@ def test_the_newest_versions_come_first_and_alone(
 
 def test_beliefs_are_those_of_the_model(client: TestClient) -> None:
     found = asked(client, "beliefs", key="curry, 1")
-    versions = [int(each) for each in found.schema.metadata[b"beliefs"].decode().split(",")]
-    # A commit whose every row was replaced since is not known from what is known now.
-    assert versions == [1, 3, 5, 6, 7]
-    for version in versions:
+    # The row of commit 2 was replaced, and commit 4 only deleted.
+    assert found.schema.metadata[b"beliefs"] == b"1,2,3,4,5,6,7"
+    assert (found.schema.metadata[b"commits"], found.schema.metadata[b"all"]) == (b"7", b"1")
+    for version in range(1, len(WRITES) + 1):
         rows = found.filter(pa.compute.equal(found["__belief"], float(version)))
         assert intervals(rows) == believed(WRITES[:version]), version
+
+
+def test_a_key_without_versions_was_believed_once(client: TestClient, tmp_path: Path) -> None:
+    with statestore.connect(tmp_path / "own").create_store("s", key={"k": "string"}, value={"n": "bigint"}) as store:
+        store.put("a", 1, timestamp=START)
+        store.put("b", 1, timestamp=START)
+        store.commit()
+        store.delete("a", timestamp=START)
+        store.commit()
+    own = TestClient(application(Places([str(tmp_path / "own")], {}), Spools(tmp_path)))
+    assert asked(own, "life", "s", key="a").num_rows == 0
+    found = asked(own, "beliefs", "s", key="a")
+    assert found.schema.metadata[b"beliefs"] == b"1,2" and found["__belief"].to_pylist() == [1.0]
+    # The first part of a key is no look-up, and the change feed answers.
+    assert asked(own, "beliefs", "s", key="a*").schema.metadata[b"beliefs"] == b"1,2"
+
+
+@pytest.mark.parametrize(("place", "name", "deletes"), [(1, "left", True), (2, "val", False)])
+def test_beliefs_of_an_engine_are_all_batches_that_changed_the_key(
+    client: TestClient, place: int, name: str, deletes: bool
+) -> None:
+    table = statestore.inspect(Path(client.get("/api/overview").json()[place]["path"])).open(name)
+    first, last = table.kept_versions()
+    states: dict[str, dict[int, list[str]]] = {}
+    for version in range(first, last + 1):
+        query = Query(version=version)
+        for split in table.splits(query):
+            for row in (row for batch in table.read(split, query) for row in batch.to_pylist()):
+                states.setdefault(json.dumps(row["key"]), {}).setdefault(version, []).append(repr(row))
+    found_deletes = False
+    for key, of_key in list(states.items())[:12]:
+        lists = {version: sorted(of_key.get(version, [])) for version in range(first - 1, last + 1)}
+        expected = [version for version in range(first, last + 1) if lists[version] != lists[version - 1]]
+        found = asked(client, "beliefs", name, place, where=json.dumps([["key", "=", json.loads(key)]]))
+        assert found.schema.metadata[b"beliefs"] == ",".join(map(str, expected)).encode(), key
+        found_deletes |= any(len(lists[version]) < len(lists[version - 1]) for version in expected)
+    assert found_deletes == deletes
+
+
+def test_where_changes_cannot_be_asked_the_answer_says_so(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(table: Any, query: Query) -> Any:
+        if query.mode == "changes":
+            raise NotFoundError(ErrorCode.VERSION_NOT_FOUND, "changes are not kept")
+        return real(table, query)
+
+    real = EngineTable.splits
+    monkeypatch.setattr(EngineTable, "splits", refuse)
+    key = json.dumps([["key", "=", {"field0": "key-00-", "field1": 0}]])
+    found = asked(client, "beliefs", "left", 1, where=key)
+    assert found.schema.metadata[b"all"] == b"" and found.schema.metadata[b"beliefs"] == b"0,2,3,5"
 
 
 def test_the_sides_of_a_join_have_one_key(client: TestClient) -> None:

@@ -16,6 +16,7 @@ from statestore.connector.explorer import spools
 from statestore.connector.explorer.limits import Limits, NobodyWaits
 from statestore.connector.explorer.questions import Sorting
 from statestore.connector.explorer.spools import Spool, Spools
+from statestore.formats.engine import WholePart
 from statestore.formats.state_table import Query, StateTable
 
 WAIT = 30
@@ -38,10 +39,10 @@ class Held:
     def schema(self, query: Query) -> pa.Schema:
         return pa.schema([("n", pa.int64())])
 
-    def splits(self, query: Query) -> list[int]:
-        return [0]
+    def splits(self, query: Query) -> list[WholePart]:
+        return [WholePart()]
 
-    def read(self, split: int, query: Query) -> Iterator[pa.RecordBatch]:
+    def read(self, split: WholePart, query: Query) -> Iterator[pa.RecordBatch]:
         self.reads += 1
         self.begun.release()
         yield pa.record_batch({"n": pa.array(range(self.rows), pa.int64())})

@@ -79,7 +79,7 @@ function PlaceTables(props: { place: PlaceFacts; search: string; counts: Counts 
       <h2>{place.path}</h2>
       {place.error !== null && <p class="error" role="alert">{place.error}</p>}
       {place.error === null && <button class="asking" onClick={() => props.ask(place.place)}>Ask in SQL</button>}
-      {place.error === null && <Operators tables={place.tables} open={(table) => props.open(place.place, table)} />}
+      {place.error === null && <Operators place={place.place} tables={place.tables} open={(table) => props.open(place.place, table)} />}
       {place.error === null && shown.length === 0 && <p>No state here has such a name.</p>}
       {shown.length > 0 && (
         <div class="scrolled" tabIndex={0} role="region" aria-label={`tables of ${place.path}`}>

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tarfile
 from pathlib import Path
@@ -17,6 +18,25 @@ pytestmark = pytest.mark.slow
 DATA = Path(__file__).parents[3] / "data"
 NAME = "spark4.3.0-chain__rkcl"
 LATER = 15_000  # milliseconds
+
+
+# The nodes at both ends of each line that is drawn.
+EDGES = """() => {
+  const graph = document.querySelector('.graph');
+  const whole = graph.getBoundingClientRect();
+  const nodes = [...graph.querySelectorAll('[data-node]')];
+  const at = ({x, y}) => nodes.find((each) => {
+    const box = each.getBoundingClientRect();
+    const [left, top] = [x + whole.left, y + whole.top];
+    return left >= box.left - 2 && left <= box.right + 2 && top >= box.top - 2 && top <= box.bottom + 2;
+  })?.dataset.node;
+  return [...graph.querySelectorAll('path.edge')].map(
+    (path) => [at(path.getPointAtLength(0)), at(path.getPointAtLength(path.getTotalLength()))]);
+}"""
+
+
+def edges_of(page: Page) -> set[tuple[str, str]]:
+    return {(start, end) for start, end in page.evaluate(EDGES)}
 
 
 def badge(page: Page) -> Any:
@@ -75,8 +95,17 @@ def test_operators_lead_to_states_and_a_deleted_checkpoint_is_a_sentence(
     with opened(browser, made.url, width, scheme) as page:
         page.get_by_text("Operators", exact=True).focus()
         page.keyboard.press("Enter")
-        expect(page.locator(".operators .boxes strong")).to_have_text(["stateStoreSave [0]", "stateStoreSave [1]"])
-        expect(page.locator(".operators .boxes button")).to_have_text(["state_0", "state_1"])
+        expect(page.locator(".operators .part strong")).to_have_text(["stateStoreSave [0]", "stateStoreSave [1]"])
+        expect(page.locator(".operators .states button")).to_have_text(["state_0", "state_1"])
+        expect(page.locator(".operators")).to_contain_text("Which operator feeds which is not recorded")
+        read = page.get_by_role("list", name=re.compile("^read by query "))
+        expect(read.get_by_role("listitem")).to_have_text('source 0 read up to {"logOffset":5}')
+        inner = page.get_by_role("list", name="states of stateStoreSave [1]", exact=True)
+        expect(inner.get_by_role("listitem")).to_contain_text("state_1")
+        assert edges_of(page) == {
+            ("input source 0", "job"), ("job", "part 0"), ("job", "part 1"), ("part 0", "state state_0"),
+            ("part 1", "state state_1"),
+        }  # fmt: skip
         assert violations(page, explorer_web) == []
         page.get_by_role("button", name="state_1").first.focus()
         page.keyboard.press("Enter")

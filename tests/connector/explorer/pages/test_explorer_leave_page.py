@@ -105,7 +105,9 @@ def test_exports_are_downloaded_without_a_cookie(page: Page, tmp_path: Path) -> 
     assert (tmp_path / "csv").read_text().splitlines()[1].startswith('"<img src=x onerror=""document')
 
 
-def test_a_question_that_takes_long_can_be_cancelled(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_that_takes_long_can_be_cancelled(
+    page: Page, monkeypatch: pytest.MonkeyPatch, explorer_web: Path
+) -> None:
     goes_on = threading.Event()
     watched = Limits.watched
     ended = threading.Event()
@@ -124,7 +126,9 @@ def test_a_question_that_takes_long_can_be_cancelled(page: Page, monkeypatch: py
         assert page.viewport_size is not None
         where = [["n", ">", f"-{page.viewport_size['width']}"]]  # a question that was not answered before
         link(page, where=json.dumps(where))
-        expect(page.get_by_text("Reading… 1 s, 3 rows so far")).to_be_visible()
+        expect(page.get_by_text("Reading… 1 s, 3 of 9 rows looked at")).to_be_visible()
+        expect(page.get_by_role("progressbar", name="share of the rows")).to_have_attribute("max", "9")
+        assert violations(page, explorer_web) == []
         page.get_by_role("button", name="Cancel").press("Enter")
         expect(page.locator(".answers [role=status]")).to_have_text("Cancelled.")
         assert ended.wait(WAIT)

@@ -29,6 +29,15 @@ def explorer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Explorer]:
             store.put(("curry", 1), float(number), timestamp=START + second * 1000)
             store.put(("curry", 2), 5.0 if number < 2 else 6.0, timestamp=START + number * 1000)
             store.commit()
+        # What is known now tells nothing of the first three of these: a row that was replaced, deletes, and nothing.
+        store.put(("naan", 1), 1.0, timestamp=START)
+        store.put(("rice", 1), 1.0, timestamp=START)
+        store.commit()
+        store.put(("naan", 1), 2.0, timestamp=START)
+        store.delete(("rice", 1), timestamp=START)
+        store.commit()
+        store.delete(("naan", 1), timestamp=START + 1000)
+        store.commit()
     with tarfile.open(CHECKPOINTS) as archive:
         kept = [each for each in archive if any(name in each.name for name in NAMES)]
         archive.extractall(folder, kept, filter="data")
@@ -70,6 +79,31 @@ def test_a_piece_of_what_was_believed_leads_to_that_state(page: Page, explorer: 
     expect(page.get_by_role("slider")).to_have_attribute("aria-valuenow", "2")
     page.go_back()
     expect(page.locator(".lane-names span").first).to_have_text("curry, 1")
+
+
+def test_versions_that_left_nothing_have_lines_too(page: Page, explorer: Explorer, explorer_web: Path) -> None:
+    show(page, explorer, "table=prices&tab=life&key=naan,1")
+    page.get_by_text("What was believed when", exact=True).click()
+    expect(page.locator(".believed")).to_contain_text("all 3 versions that wrote it or deleted it")
+    expect(page.locator(".believed .lane-names span")).to_have_text(["7", "6", "5"])
+    expect(page.locator("#piece")).to_contain_text("As of version 7, naan, 1: 2024-05-01 07:53:20 UTC to 2024")
+    page.get_by_role("application").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("#piece strong")).to_have_text("price 1.0")
+    # A key of which nothing is known now.
+    show(page, explorer, "table=prices&tab=life&key=rice,1")
+    expect(page.get_by_text("This key has no version in what is known now.")).to_be_visible()
+    page.get_by_text("What was believed when", exact=True).click()
+    expect(page.locator("#piece")).to_have_text("As of version 6, it had no value at any time that is kept.")
+    expect(page.locator("line.none")).to_have_count(1)
+    assert violations(page, explorer_web) == []
+    page.get_by_role("application").focus()
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("#piece strong")).to_have_text("price 1.0")
+    page.keyboard.press("Enter")
+    expect(page.locator("table.rows tbody tr:not(.space)")).to_contain_text("rice")
+    expect(page.get_by_role("slider")).to_have_attribute("aria-valuenow", "5")
 
 
 def test_great_numbers_keep_their_digits(browser: Any, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ export function Ages(props: { asked: Record<string, string>; isHistory: boolean 
       <h2>Age</h2>
       <Part<Found> label="Read the ages" of={momentOf(props.asked)}
         cost={props.isHistory ? "Reads the whole history." : "Reads the times of all rows of the moment shown."}
-        ask={(signal) => askJson("growth/ages", props.asked, signal)}>
+        ask={(signal, ask) => askJson("growth/ages", { ...props.asked, ask }, signal)}>
         {(found) => <Histogram found={found} />}
       </Part>
     </section>

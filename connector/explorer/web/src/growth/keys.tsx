@@ -24,14 +24,14 @@ export function BusyAndBig(props: { asked: Record<string, string>; newest: numbe
         <div>
           <h3>Busiest keys</h3>
           <Part<Table> label="Find the busiest keys" cost="Reads the keys of the whole history." of={`up to version ${props.newest}`}
-            ask={(signal) => askRows("growth/busiest", { place, table }, signal)}>
+            ask={(signal, ask) => askRows("growth/busiest", { place, table, ask }, signal)}>
             {(found) => <Keys found={found} opened={props.opened} name="versions" text={count} of="versions in the kept history" />}
           </Part>
         </div>
         <div>
           <h3>Biggest keys</h3>
           <Part<Table> label="Find the biggest keys" cost="Reads all rows of the moment shown." of={momentOf(props.asked)}
-            ask={(signal) => askRows("growth/biggest", props.asked, signal)}>
+            ask={(signal, ask) => askRows("growth/biggest", { ...props.asked, ask }, signal)}>
             {(found) => (
               <>
                 <Keys found={found} opened={props.opened} name="bytes" text={bytes} of="of all keys at the moment shown" />

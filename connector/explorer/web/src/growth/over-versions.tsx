@@ -32,7 +32,7 @@ export function OverVersions(props: { asked: Record<string, string>; version: nu
     <section aria-label="size over versions">
       <h2>Size over versions</h2>
       <Part<Run[]> key={String(reads)} label="" cost="" isReadAtOnce of={`up to version ${props.newest}`}
-        ask={async (signal) => runsOf(await askRows("growth/versions", { place, table, read: reads ? "1" : "" }, signal))}>
+        ask={async (signal, ask) => runsOf(await askRows("growth/versions", { place, table, read: reads ? "1" : "", ask }, signal))}>
         {(runs) => <Runs runs={runs} version={props.version} count={reads ? null : () => setReads(true)} />}
       </Part>
     </section>

@@ -3,57 +3,60 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
+import { Waiting } from "../leave/waiting";
 
 interface Props<Found> {
   label: string; // of the button
   cost: string; // what is read
   of: string; // what the answer depends on, in words
   isReadAtOnce?: boolean;
-  ask: (signal: AbortSignal) => Promise<Found>;
+  ask: (signal: AbortSignal, name: string) => Promise<Found>; // the name is the one by which its progress is asked for
   children: (found: Found) => ComponentChildren;
 }
 
 export function Part<Found>(props: Props<Found>) {
   const [found, setFound] = useState<Found | null>(null);
   const [error, setError] = useState("");
-  const [isRead, setRead] = useState(false);
+  const [read, setRead] = useState<{ since: number; name: string } | null>(null);
   const [readOf, setReadOf] = useState(props.of);
   const stop = useRef<AbortController | null>(null);
   function end(): void {
     stop.current?.abort();
     stop.current = null;
-    setRead(false);
+    setRead(null);
   }
-  function read(): void {
+  function begin(): void {
     end();
     const mine = new AbortController();
     stop.current = mine;
     setError("");
     setFound(null);
     setReadOf(props.of);
-    setRead(true);
-    props.ask(mine.signal).then(
-      (answer) => { if (!mine.signal.aborted) { setRead(false); setFound(answer); } },
-      (reason: Error) => { if (!mine.signal.aborted) { setRead(false); setError(reason.message); } },
+    const name = `${Date.now()}-${Math.random()}`;
+    setRead({ since: Date.now(), name });
+    props.ask(mine.signal, name).then(
+      (answer) => { if (!mine.signal.aborted) { setRead(null); setFound(answer); } },
+      (reason: Error) => { if (!mine.signal.aborted) { setRead(null); setError(reason.message); } },
     );
   }
   useEffect(() => {
-    if (props.isReadAtOnce) read();
+    if (props.isReadAtOnce) begin();
     return end;
   }, []);
   return (
     <>
       {!props.isReadAtOnce && (
         <div class="read">
-          {isRead ? <button onClick={end}>Stop</button> : <button onClick={read}>{props.label}</button>}
+          {read ? <button onClick={end}>Stop</button> : <button onClick={begin}>{props.label}</button>}
           <p class="quiet">{props.cost}</p>
         </div>
       )}
-      {isRead && <p class="quiet" role="status">Reading…</p>}
+      {read && <p class="unseen" role="status">Reading…</p>}
+      {read && <Waiting since={read.since} doing="Reading" ask={read.name} />}
       {found !== null && readOf !== props.of && (
         <div class="read">
           <p role="status"><span class="mark">!</span> This is {readOf}, not {props.of}.</p>
-          <button onClick={read}>Read again</button>
+          <button onClick={begin}>Read again</button>
         </div>
       )}
       {error && <p class="error" role="alert">{error}</p>}

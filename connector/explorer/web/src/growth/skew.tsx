@@ -22,7 +22,7 @@ export function Skew(props: { asked: Record<string, string> }) {
     <section aria-label="skew">
       <h2>Skew over partitions</h2>
       <Part<Placed[]> label="Count by partition" cost="Reads all rows of the moment shown." of={momentOf(props.asked)}
-        ask={(signal) => askJson("growth/skew", props.asked, signal)}>
+        ask={(signal, ask) => askJson("growth/skew", { ...props.asked, ask }, signal)}>
         {(found) => found.length === 0
           ? <p role="status">Rows of this table have no partition or key group.</p>
           : found.map((each) => <Place key={each.column} placed={each} />)}

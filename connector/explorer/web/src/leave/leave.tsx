@@ -107,6 +107,7 @@ interface Exported {
 
 function Export(props: { asked: Asked }) {
   const [since, setSince] = useState<number | null>(null);
+  const [ask, setAsk] = useState("");
   const [said, setSaid] = useState("");
   const [error, setError] = useState("");
   const stopped = useRef(new AbortController());
@@ -120,10 +121,12 @@ function Export(props: { asked: Asked }) {
     stopped.current.abort();
     stopped.current = new AbortController();
     const { signal } = stopped.current;
+    const name = `${Date.now()}-${Math.random()}`;
     setSince(Date.now());
+    setAsk(name);
     setSaid("");
     setError("");
-    askJson<Exported>("export", { ...props.asked, form }, signal).then(
+    askJson<Exported>("export", { ...props.asked, form, ask: name }, signal).then(
       (found) => {
         if (signal.aborted) return;
         setSince(null);
@@ -147,7 +150,7 @@ function Export(props: { asked: Asked }) {
       <summary>Export…</summary>
       <div class="forms">
         {FORMS.map(([form, title]) => <button key={form} aria-disabled={since !== null} onClick={() => { if (since === null) write(form); }}>{title}</button>)}
-        {since !== null && <Waiting since={since} doing="Writing" cancel={cancel} />}
+        {since !== null && <Waiting since={since} doing="Writing" ask={ask} cancel={cancel} />}
         <p aria-live="polite" class="quiet">{said}</p>
         {error && <p class="error" role="alert">{error}</p>}
       </div>

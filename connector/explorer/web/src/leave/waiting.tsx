@@ -6,8 +6,14 @@ import { count } from "../texts";
 
 const PATIENCE = 300; // milliseconds
 
-export function Waiting(props: { since: number; doing: string; ask?: string; cancel: () => void }) {
-  const [rows, setRows] = useState<number | null>(null);
+interface Progress {
+  rows: number | null; // of the answer so far
+  looked: number | null;
+  of: number | null; // rows that are looked at in all; null where that is not known
+}
+
+export function Waiting(props: { since: number; doing: string; ask?: string; cancel?: () => void }) {
+  const [known, setKnown] = useState<Progress>({ rows: null, looked: null, of: null });
   const [now, setNow] = useState(props.since);
   useEffect(() => {
     const timer = setInterval(() => setNow(Date.now()), PATIENCE);
@@ -17,14 +23,20 @@ export function Waiting(props: { since: number; doing: string; ask?: string; can
   useEffect(() => {
     if (!props.ask || waited < PATIENCE) return;
     const stop = new AbortController();
-    askJson<{ rows: number | null }>("progress", { ask: props.ask }, stop.signal).then((found) => setRows(found.rows), () => undefined);
+    askJson<Progress>("progress", { ask: props.ask }, stop.signal).then(setKnown, () => undefined);
     return () => stop.abort();
   }, [now]);
   if (waited < PATIENCE) return null;
+  const { rows, looked, of } = known;
+  const hasShare = looked !== null && of !== null && of > 0;
   return (
     <span class="waiting">
-      <span class="quiet">{props.doing}… {Math.floor(waited / 1000)} s{rows !== null && `, ${count(rows)} rows so far`}</span>
-      <button type="button" onClick={props.cancel}>Cancel</button>
+      <span class="quiet">
+        {props.doing}… {Math.floor(waited / 1000)} s
+        {hasShare ? `, ${count(looked)} of ${count(of)} rows looked at` : rows !== null && `, ${count(rows)} rows so far`}
+      </span>
+      {hasShare && <progress value={looked} max={of} aria-label="share of the rows that were looked at" />}
+      {props.cancel && <button type="button" onClick={props.cancel}>Cancel</button>}
     </span>
   );
 }

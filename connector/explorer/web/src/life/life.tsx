@@ -78,7 +78,12 @@ export function KeyLife(props: Props) {
       </form>
       {error && <p class="error" role="alert">{error}</p>}
       {isAsked && <p class="quiet" role="status">Reading…</p>}
-      {life && life.lines.length === 0 && <p role="status">This key never had a value in what is kept.</p>}
+      {life && life.lines.length === 0 && (
+        <>
+          <p role="status">This key has no version in what is known now.</p>
+          <Plane view={view} life={life} keys={props.keys} go={go} />
+        </>
+      )}
       {life && life.lines.length > 0 && (
         <>
           <Lanes life={life} table={props.table} tables={props.tables} keys={props.keys} view={view} />

@@ -1,8 +1,9 @@
-// What was believed when: state time across, the versions that wrote the key upwards. Each piece can be chosen.
+// What was believed when: state time across, the versions that wrote or deleted the key upwards. Each piece can be chosen.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { askRows } from "../asking";
 import { conditionsOfKey } from "../conditions";
+import { Waiting } from "../leave/waiting";
 import { count, moment } from "../texts";
 import type { View } from "../view";
 import { type Life, type Line, lifeOf, valuesOf } from "./lives";
@@ -13,6 +14,7 @@ interface Beliefs {
   life: Life;
   versions: number[];
   commits: number;
+  isAll: boolean; // else those are missing that only deleted something
 }
 
 export function Plane(props: { view: View; life: Life; keys: string[]; go: (change: Partial<View>) => void }) {
@@ -20,30 +22,38 @@ export function Plane(props: { view: View; life: Life; keys: string[]; go: (chan
   const [found, setFound] = useState<Beliefs | null>(null);
   const [error, setError] = useState("");
   const [active, setActive] = useState<[number, number]>([0, 0]);
+  const [reading, setReading] = useState<{ since: number; ask: string; cancel: () => void } | null>(null);
   const frame = useRef<HTMLDivElement>(null);
   const names = [...new Set(props.life.lines.map((line) => line.name))];
   const [wanted, setWanted] = useState("");
   const name = names.includes(wanted) ? wanted : names[0];
-  const where = conditionsOfKey(props.keys, props.life.columns, props.life.lines.find((line) => line.name === name)?.cells ?? []);
+  const line = props.life.lines.find((each) => each.name === name);
+  // Nothing may be known now of a key that was written: then it is asked for as it was typed or opened.
+  const asked: Record<string, string> = line ? { where: conditionsOfKey(props.keys, props.life.columns, line.cells) }
+    : { key: props.view.key, where: props.view.key ? "" : props.view.at };
+  const question = JSON.stringify(asked);
   useEffect(() => {
     setFound(null);
     setError("");
     if (!isOpen) return;
     const stop = new AbortController();
-    askRows("beliefs", { place: props.view.place, table: props.view.table, where }, stop.signal).then(
+    const ask = `${Date.now()}-${Math.random()}`;
+    setReading({ since: Date.now(), ask, cancel: () => { stop.abort(); setReading(null); } });
+    askRows("beliefs", { place: props.view.place, table: props.view.table, ...asked, ask }, stop.signal).then(
       (table) => {
         const facts = table.schema.metadata;
         const versions = (facts.get("beliefs") ?? "").split(",").filter(Boolean).map(Number);
         setActive([versions.length - 1, 0]);
-        setFound({ life: lifeOf(table, props.keys), versions, commits: Number(facts.get("commits") ?? 0) });
+        setFound({ life: lifeOf(table, props.keys), versions, commits: Number(facts.get("commits") ?? 0), isAll: facts.get("all") === "1" });
       },
       (reason: Error) => { if (!stop.signal.aborted) setError(reason.message); },
     );
     return () => stop.abort();
-  }, [isOpen, where, props.view.place, props.view.table]);
+  }, [isOpen, question, props.view.place, props.view.table]);
 
   const rows = found ? found.versions.map((version) => found.life.lines.filter((line) => line.belief === version)) : [];
   function choose(line: Line): void {
+    const where = conditionsOfKey(props.keys, (found as Beliefs).life.columns, line.cells);
     props.go({ tab: "state", version: String(line.belief), as_of: line.from === null ? "" : new Date(line.from).toISOString(), where });
   }
   function pressed(event: KeyboardEvent): void {
@@ -70,18 +80,22 @@ export function Plane(props: { view: View; life: Life; keys: string[]; go: (chan
         </label>
       )}
       {error && <p class="error" role="alert">{error}</p>}
-      {isOpen && !found && !error && <p class="quiet" role="status">Reading…</p>}
-      {found && rows.every((row) => row.length === 0) && <p class="quiet">None of the versions that wrote it can be read any more.</p>}
-      {found && rows.some((row) => row.length > 0) && (
+      {isOpen && !found && !error && <p class="quiet" role="status">{reading ? "Reading…" : "Cancelled; close it and open it to read it again."}</p>}
+      {isOpen && !found && !error && reading && <Waiting {...reading} doing="Reading" />}
+      {found && rows.length === 0 && (
+        <p class="quiet">{found.isAll ? "No version that can still be read wrote it or deleted it." : "None of the versions that wrote what is known now can still be read."}</p>
+      )}
+      {found && rows.length > 0 && (
         <>
           <p class="quiet">
             State time across; each line is the history as one version recorded it, the newest on top:{" "}
-            {found.commits > found.versions.length ? `the last ${count(found.versions.length)} of ${count(found.commits)}` : `all ${count(found.commits)}`}{" "}
-            that wrote what is known now. Arrow keys choose a piece, Enter shows the state there.
+            {found.commits > found.versions.length ? `the last ${count(found.versions.length)} of ${count(found.commits)} versions` : found.commits === 1 ? "the only version" : `all ${count(found.commits)} versions`}{" "}
+            {found.isAll ? "that wrote it or deleted it and can still be read. " : "that wrote what is known now; those that only deleted it, or whose rows were all replaced, are not known. "}
+            Arrow keys choose a piece, Enter shows the state there.
           </p>
           <Drawn rows={rows} versions={found.versions} active={active} frame={frame} pressed={pressed}
             chosen={(row, at) => { setActive([row, at]); frame.current?.focus(); }} choose={choose} />
-          <Piece beliefs={found} line={rows[active[0]]?.[active[1]]} keys={props.keys} choose={choose} />
+          <Piece beliefs={found} version={found.versions[active[0]]} line={rows[active[0]]?.[active[1]]} keys={props.keys} choose={choose} />
         </>
       )}
     </details>
@@ -93,8 +107,7 @@ function Drawn(props: {
   pressed: (event: KeyboardEvent) => void; chosen: (row: number, at: number) => void; choose: (line: Line) => void;
 }) {
   const times = props.rows.flat().flatMap((line) => [line.from, line.to]).filter((each) => each !== null) as number[];
-  const start = Math.min(...times);
-  const end = Math.max(...times);
+  const [start, end] = times.length ? [Math.min(...times), Math.max(...times)] : [0, 0];
   const place = (time: number) => 4 + ((time - start) / (end - start || 1)) * 980;
   const height = props.rows.length * ROW;
   const [row, at] = props.active;
@@ -106,6 +119,9 @@ function Drawn(props: {
         <svg viewBox={`0 0 1000 ${height}`} height={height} preserveAspectRatio="none" aria-hidden="true">
           {props.rows.map((lines, number) => (
             <g key={number} transform={`translate(0 ${(props.rows.length - 1 - number) * ROW})`}>
+              {lines.length === 0 && (
+                <line class={number === row ? "none chosen" : "none"} x1={4} x2={996} y1={ROW / 2} y2={ROW / 2} />
+              )}
               {lines.map((line, index) => {
                 const from = line.from === null ? 0 : place(line.from);
                 const to = line.to === null ? 1000 : place(line.to);
@@ -124,11 +140,11 @@ function Drawn(props: {
   );
 }
 
-function Piece(props: { beliefs: Beliefs; line: Line | undefined; keys: string[]; choose: (line: Line) => void }) {
+function Piece(props: { beliefs: Beliefs; version: number | undefined; line: Line | undefined; keys: string[]; choose: (line: Line) => void }) {
   const { line, beliefs } = props;
   return (
     <p id="piece" class="piece" role="status">
-      {!line && "Nothing was believed here."}
+      {!line && `As of version ${count(props.version)}, it had no value at any time that is kept.`}
       {line && (
         <>
           As of version {count(line.belief)}, {line.name}: {moment(line.from) || "before what is kept"} to {moment(line.to) || "now"}:{" "}
