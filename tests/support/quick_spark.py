@@ -25,11 +25,14 @@ FILE_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
 )
 """A setting: the default one runs `readlink` twenty times a batch."""
-EXECUTOR_SETTINGS = {"spark.executor.extraJavaOptions": " ".join(JVM)}
-"""A setting for executors that are processes of their own."""
-
 CLASSES = Path(sys.prefix) / "spark-classes.jsa"
 """An archive of the classes of Spark, where .ci/spark_classes.py has written one: a third of a start less."""
+
+
+# Of an archive that does not fit, as for jars that were installed later, the JVM would warn on the standard output.
+_MAPPED = (f"-XX:SharedArchiveFile={CLASSES}", "-Xlog:disable") if CLASSES.exists() else ()
+EXECUTOR_SETTINGS = {"spark.executor.extraJavaOptions": " ".join((*JVM, *_MAPPED))}
+"""A setting for executors that are processes of their own."""
 
 
 def submit_options(*more: str) -> str:
@@ -37,8 +40,6 @@ def submit_options(*more: str) -> str:
     return " ".join([*JVM, f"-D{'='.join(FILE_MANAGER)}", *more])
 
 
-# Of an archive that does not fit, as for jars that were installed later, the JVM would warn on the standard output.
-_MAPPED = (f"-XX:SharedArchiveFile={CLASSES}", "-Xlog:disable") if CLASSES.exists() else ()
 _INHERITED = filter(None, [os.environ.get("PYTHONPATH")])
 ENVIRONMENT = {
     "SPARK_SUBMIT_OPTS": submit_options(*_MAPPED),

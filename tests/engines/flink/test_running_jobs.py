@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -38,8 +40,14 @@ def version(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def programs(version: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    return class_path("jobs", version, tmp_path_factory.mktemp("programs"))
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    """The class path of a version, compiled once: the versions take turns, with one job after the other."""
+    return cache(lambda version: class_path("jobs", version, tmp_path_factory.mktemp("programs")))
+
+
+@pytest.fixture(scope="module")
+def programs(version: str, compiled: Callable[[str], str]) -> str:
+    return compiled(version)
 
 
 @pytest.fixture(scope="module", params=JOBS, ids=lambda job: str(job.name))
