@@ -28,7 +28,7 @@ from statestore.connector.explorer.lives import FIRST_ROWS, count_of_life, life_
 from statestore.connector.explorer.moments import moment_of
 from statestore.connector.explorer.pages import MAX_ROWS, count_of, page_of
 from statestore.connector.explorer.places import MOVED, Places
-from statestore.connector.explorer.questions import number_of, query_of, sorting_of
+from statestore.connector.explorer.questions import names_of, number_of, query_of, sorting_of
 from statestore.connector.explorer.spools import Spool, Spools
 from statestore.connector.explorer.sql_answers import Answers
 from statestore.connector.explorer.sql_routes import sql_routes
@@ -50,6 +50,15 @@ def application(places: Places, spools: Spools) -> Starlette:
 
     async def overview(request: Request) -> Response:
         return await _answered(request, lambda limits: places.overview())
+
+    async def marks(request: Request) -> Response:
+        return await _answered(request, lambda limits: places.marks())
+
+    async def tables(request: Request) -> Response:
+        given = request.query_params
+        return await _answered(
+            request, lambda limits: places.tables(number_of(given, "place", 0) or 0, names_of(given, "names"))
+        )
 
     async def job(request: Request) -> Response:
         number = number_of(request.query_params, "place", 0) or 0
@@ -129,6 +138,8 @@ def application(places: Places, spools: Spools) -> Starlette:
         Route("/", _static("index.html", "text/html")),
         *(Route(f"/static/{name}", _static(name, kind)) for name, kind in STATIC.items()),
         Route("/api/overview", overview),
+        Route("/api/marks", marks),
+        Route("/api/tables", tables),
         Route("/api/job", job),
         Route("/api/news", news),
         Route("/api/progress", progress),

@@ -23,8 +23,8 @@ const TABS: [View["tab"], string][] = [["state", "State"], ["life", "Life of a k
 const MOST_ORDERED = 50_000;
 
 function Page() {
-  const { places, error, look } = usePlaces();
   const [view, setView] = useState<View>(viewOfAddress());
+  const { places, error, look, following } = usePlaces(!view.table && view.tab !== "sql");
   useEffect(() => {
     const back = () => setView(viewOfAddress());
     addEventListener("popstate", back);
@@ -53,7 +53,7 @@ function Page() {
       {places && !view.table && view.tab === "sql" && <AskPlace places={places} view={view} go={go} />}
       {places && !view.table && view.tab !== "sql" && (
         <Overview places={places} open={(number, name) => go({ place: String(number), table: name })}
-          ask={(number) => go({ place: String(number), tab: "sql" })} look={look} />
+          ask={(number) => go({ place: String(number), tab: "sql" })} look={look} following={following} />
       )}
       {places && view.table && !table && (
         <main>
