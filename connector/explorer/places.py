@@ -109,7 +109,8 @@ class Places:
         """Return what is known now from metadata of some tables of a place; those that are gone are left out."""
         self.renew(number)
         warehouse = self.warehouse(number)
-        return [_facts(warehouse, name) for name in names if name in warehouse.tables()]
+        known = set(warehouse.tables())
+        return [_facts(warehouse, name) for name in names if name in known]
 
     def job(self, number: int) -> dict[str, Any] | None:
         """Return what is recorded of the job that keeps the states of a place; None where they are of no job."""

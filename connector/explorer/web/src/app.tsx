@@ -16,6 +16,7 @@ import { KeyLife } from "./life/life";
 import { Overview, type TableFacts, usePlaces } from "./overview";
 import { type Axis, Scrubber } from "./scrubber";
 import { AskPlace, AskTable } from "./sql/ask";
+import { count } from "./texts";
 import { EMPTY, type View, addressOf, pointOf, viewOfAddress } from "./view";
 
 const TABS: [View["tab"], string][] = [["state", "State"], ["life", "Life of a key"], ["compare", "Compare"], ["growth", "Growth"], ["sql", "SQL"]];
@@ -115,6 +116,7 @@ function TableView(props: { table: TableFacts; tables: TableFacts[]; view: View;
           The table was replaced by another one of this name. <button onClick={() => location.reload()}>Show the new one</button>
         </p>
       )}
+      {axis && (version < axis.first || version > axis.last) && <Unreadable version={version} axis={axis} go={go} />}
       {axis && axis.versions.length > 0 && (
         <Scrubber axis={axis} version={version} isNewest={view.version === ""} isFollowed={following.isOn} follow={following.turn}
           place={view.place} table={view.table}
@@ -145,6 +147,20 @@ function TableView(props: { table: TableFacts; tables: TableFacts[]; view: View;
       {view.tab === "growth" && axis && <Growth view={view} version={version} newest={axis.last} columns={table.columns} opened={opened} />}
       {view.tab === "sql" && axis && <AskTable table={table} version={version} view={view} go={go} />}
     </main>
+  );
+}
+
+// The version of the address is not kept: it was removed while somebody looked at it, or it was never there.
+function Unreadable(props: { version: number; axis: Axis; go: (change: Partial<View>) => void }) {
+  const { version, axis } = props;
+  const isRemoved = version < axis.first;
+  const kept = axis.first === axis.last ? `only version ${count(axis.last)} can be read` : `versions ${count(axis.first)} to ${count(axis.last)} can be read`;
+  return (
+    <p class="error" role="alert">
+      {isRemoved ? `Version ${count(version)} can no longer be read: ${kept}. What is still shown of it was read before.` : `There is no version ${count(version)}: ${kept}.`}{" "}
+      <button onClick={() => props.go({ version: String(axis.first) })}>Show version {count(axis.first)}, the oldest</button>{" "}
+      <button onClick={() => props.go({ version: "" })}>Show the newest</button>
+    </p>
   );
 }
 

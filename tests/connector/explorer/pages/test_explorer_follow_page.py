@@ -179,3 +179,39 @@ def test_the_overview_follows_all_tables(
         expect(page.get_by_role("heading", level=1)).to_have_text("1 state to look into", timeout=LATER)
         made.stop()
         expect(page.get_by_role("alert")).to_contain_text("cannot be followed", timeout=LATER)
+
+
+@pytest.mark.parametrize(("width", "scheme"), SIZES)
+def test_a_version_that_is_removed_while_it_is_shown_is_a_sentence(
+    browser: Any, tmp_path: Path, explorer_web: Path, width: int, scheme: str
+) -> None:
+    catalog = statestore.connect(tmp_path / "own")
+    store = catalog.create_store("prices", key={"item": "string"}, value={"price": "double"})
+    for number in range(6):
+        store.put("a", float(number), timestamp=1_714_550_000_000 + 1000 * number)
+        store.commit()
+    made = statestore.explore(tmp_path / "own")
+    with opened(browser, made.url, width, scheme) as page:
+        page.goto(f"{made.url}&table=prices&version=2")
+        cells = page.locator("table.rows tbody tr:not(.space)")
+        expect(cells).to_contain_text("1.0")
+        expect(badge(page)).to_have_text("◷ the past, 4 newer versions")
+        store.expire(before=1_714_550_000_000 + 4000)
+        store.vacuum()
+        first, last = statestore.inspect(tmp_path / "own").open("prices").kept_versions()
+        assert first > 2
+        said = page.get_by_role("alert").first
+        kept = f"versions {first} to {last} can be read" if first < last else f"only version {last} can be read"
+        expect(said).to_contain_text(f"Version 2 can no longer be read: {kept}.", timeout=LATER)
+        expect(badge(page)).to_have_text("⚠ cannot be read")
+        assert violations(page, explorer_web) == []
+        said.get_by_role("button", name="the oldest").click()
+        expect(page.get_by_role("alert")).to_have_count(0)
+        (oldest,) = statestore.inspect(tmp_path / "own").table("prices").scan(version=first).read_all().to_pylist()
+        expect(cells).to_contain_text(str(oldest["price"]))
+        page.goto(f"{made.url}&table=prices&version=99")
+        expect(page.get_by_role("alert").first).to_contain_text(f"There is no version 99: {kept}.")
+        page.get_by_role("button", name="Show the newest").click()
+        expect(cells).to_contain_text("5.0")
+    store.close()
+    made.stop()
