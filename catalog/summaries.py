@@ -1,4 +1,4 @@
-"""Summaries of the tables at a path, from metadata, as `inspect` and the report show them."""
+"""Summaries of the tables at a path, from metadata, as `inspect` and the report show them; and newest versions."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from statestore.catalog.describe.table_summary import TableSummary
+from statestore.catalog.engines.engine_table import EngineTable
 from statestore.catalog.warehouse import Warehouse, open_warehouse
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
@@ -23,10 +24,11 @@ def summaries(path: str | os.PathLike[str], options: Mapping[str, str] | None = 
     A damaged table is listed with its damage, and the others are listed, too.
     """
     warehouse = open_warehouse(path, options).pin()
-    return [_summary(warehouse, name) for name in warehouse.tables()]
+    return [summary_of(warehouse, name) for name in warehouse.tables()]
 
 
-def _summary(warehouse: Warehouse, name: str) -> dict[str, Any]:
+def summary_of(warehouse: Warehouse, name: str) -> dict[str, Any]:
+    """Return the object of one table, as `summaries` has it."""
     item: dict[str, Any] = {"store": name, "kind": None, "key": None, "value": None}
     item |= {"retention": None, "retention_ms": None, **UNKNOWN}
     try:
@@ -55,3 +57,23 @@ def _columns(table: StateTable) -> dict[str, Any]:
     keys = [name for name in table.row_key or table.key_columns if name not in table.placement_columns]
     values = [name for name in shown if name not in (*keys, "valid_from", "valid_to")]
     return {"key": {name: shown[name] for name in keys}, "value": {name: shown[name] for name in values}}
+
+
+def newest_versions(warehouse: Warehouse) -> dict[str, tuple[str, int] | None]:
+    """Return the identity and the newest version of each table; None for a damaged one.
+
+    Neither says that the version can be read. An engine's directory is looked at once if the warehouse is pinned.
+    """
+    return {name: _newest(warehouse, name) for name in warehouse.tables()}
+
+
+def _newest(warehouse: Warehouse, name: str) -> tuple[str, int] | None:
+    try:
+        table = warehouse.open(name)
+        return table.identity, _version(table)
+    except StateStoreError:
+        return None
+
+
+def _version(table: StateTable) -> int:
+    return table.source.newest(table.state) if isinstance(table, EngineTable) else table.kept_versions()[1]

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.catalog.reads.difference import CHANGE, KINDS, NEW, OLD, Point, difference
+from statestore.connector.explorer import spools
 from statestore.connector.explorer.bounded import bounded
 from statestore.connector.explorer.cells import shown_rows
 from statestore.connector.explorer.limits import Limits
+from statestore.connector.explorer.spools import Spool, rows_file
 from statestore.formats.state_table import StateTable
 from statestore.formats.values.filters import Filter, mask
 
@@ -20,33 +23,45 @@ DIFF_ROWS = 500
 PLACES = 1_000
 
 
-def difference_of(table: StateTable, old: Point, new: Point, filters: Sequence[Filter], limits: Limits) -> pa.Table:
-    """Return the first DIFF_ROWS rows that differ between two points, as texts, in the columns of `Table.diff`.
+def difference_of(
+    path: Path, table: StateTable, old: Point, new: Point, filters: Sequence[Filter], limits: Limits
+) -> Spool:
+    """Write the rows that differ between two points, in the columns of `Table.diff`, into a file to page through.
 
-    With ``filters`` those whose row before or after meets them. The metadata has the number of ``added``, ``changed``
-    and ``removed`` rows, and as ``places`` the numbers of each partition, a JSON array of [partition, added, changed,
-    removed]; it is missing where rows lie in no partitions.
+    With ``filters`` those whose row before or after meets them. The facts have the number of ``added``, ``changed`` and
+    ``removed`` rows, and as ``places`` the numbers of each partition, a JSON array of [partition, added, changed,
+    removed]; it is missing where rows lie in no partitions. Rows beyond the size of a file are counted and not kept.
     """
     counts = dict.fromkeys(KINDS, 0)
     places: dict[Any, list[int]] = {}
     place = table.placement_columns[0] if table.placement_columns else None
-    rows: list[pa.RecordBatch] = []
-    left = DIFF_ROWS
     found: Any = difference(bounded(table, limits), old, new, None)
-    for whole in limits.watched(iter(found)):
-        batch = matching(whole, filters)
-        for item in pc.value_counts(batch.column(CHANGE)).to_pylist():
-            counts[item["values"]] += item["counts"]
-        if place is not None:
-            _count_places(places, batch, place)
-        if left and batch.num_rows:
-            rows.append(batch.slice(0, left))
-            left -= rows[-1].num_rows
+    with rows_file(path, found.schema) as file:
+        for whole in limits.watched(iter(found)):
+            batch = matching(whole, filters)
+            for item in pc.value_counts(batch.column(CHANGE)).to_pylist():
+                counts[item["values"]] += item["counts"]
+            if place is not None:
+                _count_places(places, batch, place)
+            if batch.num_rows and file.bytes < spools.MAX_BYTES:
+                file.add(batch)
     facts = {name: str(count) for name, count in counts.items()}
     if place is not None and len(places) <= PLACES:
         facts["places"] = json.dumps([[key, *each] for key, each in sorted(places.items(), key=lambda item: str(item))])
         facts["place"] = place
-    return shown_rows(pa.Table.from_batches(rows, found.schema)).replace_schema_metadata(facts)
+    return file.spool(facts)
+
+
+def by_column(rows: pa.Table) -> pa.Table:
+    """Return rows of a difference as texts, with two columns for each value: ``_old.name`` and ``_new.name``."""
+    sides = [name for name in (OLD, NEW) if name in rows.column_names]
+    flat = rows.select([name for name in rows.column_names if name not in sides])
+    names = [field.name for field in rows.schema.field(NEW).type]
+    for number, name in enumerate(names):
+        for side in sides:
+            column = pc.struct_field(rows[side], [number])
+            flat = flat.append_column(pa.field(f"{side}.{name}", column.type), column)
+    return shown_rows(flat)
 
 
 def matching(batch: pa.RecordBatch, filters: Sequence[Filter]) -> pa.RecordBatch:

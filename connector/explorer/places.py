@@ -9,13 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.catalog.summaries import summaries
+from statestore.catalog.summaries import newest_versions, summary_of
 from statestore.catalog.warehouse import Warehouse, open_warehouse
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, StateStoreError
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.filters import Filter, resolved
 
+FOLLOWED = 8  # tables that are kept open to see their news
 MOVED = (ErrorCode.FILES_REPLACED, ErrorCode.STORE_REPLACED)
 """Errors of a pinned table whose files are gone, because it was compacted, expired or dropped since."""
 
@@ -62,14 +63,13 @@ class Places:
         What the place is pinned to is left where it is equal to that, and renewed where it is not.
         """
         self.warehouse(number)  # checks the number
-        table = self._watched.get((number, name))
-        if table is None:
-            table = self._watched[number, name] = open_warehouse(self.paths[number], self.options).open(name)
+        table = self._followed(number, name)
         try:
             first, last = table.kept_versions()
             identity = table.pin().identity
         except (StateStoreError, OSError):
-            self._watched.pop((number, name), None)
+            with self._lock:
+                self._watched.pop((number, name), None)
             self.renew(number)
             raise
         try:
@@ -80,6 +80,41 @@ class Places:
         if not is_same:
             self.renew(number)
         return {"first": first, "last": last, "identity": identity}
+
+    def _followed(self, number: int, name: str) -> StateTable:
+        """Return a table that sees its newest version at each question; the FOLLOWED that were asked last are kept."""
+        key = number, name
+        with self._lock:
+            table = self._watched.pop(key, None)
+        if table is None:
+            table = open_warehouse(self.paths[number], self.options).open(name)
+        with self._lock:
+            self._watched[key] = table
+            for old in list(self._watched)[:-FOLLOWED]:
+                del self._watched[old]
+        return table
+
+    def marks(self) -> list[dict[str, Any]]:
+        """Return for each place a text of every table that is another one when it has a newer version.
+
+        Only logs are looked at, and folders are listed; what the place is pinned to is left.
+        """
+        return [self._marks(number) for number in range(len(self.paths))]
+
+    def _marks(self, number: int) -> dict[str, Any]:
+        try:
+            found = newest_versions(open_warehouse(self.paths[number], self.options).pin())
+        except (StateStoreError, OSError) as error:
+            return {"place": number, "error": str(error), "tables": {}}
+        marks = {name: "" if each is None else f"{each[1]} of {each[0]}" for name, each in found.items()}
+        return {"place": number, "error": None, "tables": marks}
+
+    def tables(self, number: int, names: Sequence[str]) -> list[dict[str, Any]]:
+        """Return what is known now from metadata of some tables of a place; those that are gone are left out."""
+        self.renew(number)
+        warehouse = self.warehouse(number)
+        known = set(warehouse.tables())
+        return [_facts(warehouse, name) for name in names if name in known]
 
     def job(self, number: int) -> dict[str, Any] | None:
         """Return what is recorded of the job that keeps the states of a place; None where they are of no job."""
@@ -92,17 +127,20 @@ class Places:
 
     def _overview(self, number: int) -> dict[str, Any]:
         place: dict[str, Any] = {"place": number, "path": self.paths[number], "tables": [], "error": None}
+        marks = self._marks(number)  # before the tables, so that no change after them is missed
+        place["marks"] = marks["tables"] if marks["error"] is None else None
         try:
             self.renew(number)
             warehouse = self.warehouse(number)
             place["path"] = warehouse.path
-            place["tables"] = [
-                {**summary, **_span(warehouse, summary["store"]), "operator": _operator(warehouse, summary["store"])}
-                for summary in summaries(self.paths[number], self.options)
-            ]
+            place["tables"] = [_facts(warehouse, name) for name in warehouse.tables()]
         except (StateStoreError, OSError) as error:
             place["error"] = str(error)
         return place
+
+
+def _facts(warehouse: Warehouse, name: str) -> dict[str, Any]:
+    return {**summary_of(warehouse, name), **_span(warehouse, name), "operator": _operator(warehouse, name)}
 
 
 def _operator(warehouse: Warehouse, name: str) -> str | None:

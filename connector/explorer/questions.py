@@ -61,6 +61,18 @@ def number_of(given: Mapping[str, str], name: str, default: int | None) -> int |
     return int(text)
 
 
+def names_of(given: Mapping[str, str], name: str) -> list[str]:
+    """Return the texts of a JSON array. Raises InvalidInputError INVALID_OPTION for anything else."""
+    text = given.get(name) or "[]"
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise InvalidInputError(ErrorCode.INVALID_OPTION, f"{name} is {shown(text)}; expected a JSON array of texts")
+    return found
+
+
 def sorting_of(table: StateTable, given: Mapping[str, str]) -> Sorting | None:
     """Return the column of ``sort``; one that begins with a minus sorts the greatest first."""
     text = given.get("sort") or ""

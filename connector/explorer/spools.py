@@ -1,4 +1,4 @@
-"""Files of all rows of a state at a moment, from which any page is read in any order.
+"""Files of all rows of a state at a moment, or of a comparison, from which any page is read in any order.
 
 A file lies in a temporary folder of the explorer and is mapped, so a page costs the memory of the page. The order of a
 sort is kept as row numbers.
@@ -7,6 +7,8 @@ sort is kept as row numbers.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,15 +28,17 @@ KEPT = 4
 MAX_BYTES = 4 << 30
 MAX_SORTED = 20_000_000
 SECONDS_BETWEEN = 0.05  # in which those who wait look whether somebody waits for them
+Key = tuple[object, ...]
 
 
 @dataclass
 class Spool:
-    """All rows of one answer. ``starts`` are the numbers of the first rows of the batches."""
+    """All rows of one answer. ``starts`` are the numbers of the first rows of the batches, ``facts`` are about all."""
 
     path: Path
     starts: Ints
     count: int
+    facts: Mapping[str, str] = field(default_factory=dict)
     orders: dict[Sorting, Ints] = field(default_factory=dict)
     _mapped: pa.MemoryMappedFile = field(init=False, repr=False)
 
@@ -116,9 +120,9 @@ class Spools:
     """
 
     folder: Path
-    _kept: dict[tuple[object, ...], Spool] = field(default_factory=dict)
+    _kept: dict[Key, Spool] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _writing: dict[tuple[object, ...], threading.Event] = field(default_factory=dict)
+    _writing: dict[Key, threading.Event] = field(default_factory=dict)
     _number: int = 0
 
     def of(self, place: int, table: StateTable, query: Query, limits: Limits) -> Spool:
@@ -127,6 +131,10 @@ class Spools:
         The number of the place is part of what distinguishes answers, because a copy of a store has its identity.
         """
         key = (place, table.identity, table.name, table.kept_versions(), repr(query))
+        return self.kept(key, lambda path: _written(path, table, query, limits), limits)
+
+    def kept(self, key: Key, write: Callable[[Path], Spool], limits: Limits) -> Spool:
+        """Return the file of a key, which ``write`` writes when it is first asked for."""
         while True:
             with self._lock:
                 found = self._kept.pop(key, None)
@@ -143,7 +151,7 @@ class Spools:
                 limits.check()
             limits.check()
         try:
-            found = _written(path, table, query, limits)
+            found = write(path)
             with self._lock:
                 self._kept[key] = found
                 for old in list(self._kept)[:-KEPT]:
@@ -155,21 +163,42 @@ class Spools:
 
 
 def _written(path: Path, table: StateTable, query: Query, limits: Limits) -> Spool:
-    schema = table.schema(query)
-    sizes: list[int] = []
-    written = 0
+    with rows_file(path, table.schema(query)) as file:
+        for batch in limits.read(table, query):
+            file.add(batch)
+            _check_size(file.bytes)
+    return file.spool()
+
+
+@dataclass
+class RowsFile:
+    """A file while it is written. ``bytes`` are those of the rows in it."""
+
+    path: Path
+    writer: pa.RecordBatchFileWriter
+    bytes: int = 0
+    sizes: list[int] = field(default_factory=list)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self.writer.write_batch(batch)
+        self.sizes.append(batch.num_rows)
+        self.bytes += batch.nbytes
+
+    def spool(self, facts: Mapping[str, str] | None = None) -> Spool:
+        """Return the rows, when all are written."""
+        starts = np.cumsum(np.array([0, *self.sizes], np.int64))
+        return Spool(self.path, starts[:-1], int(starts[-1]), facts or {})
+
+
+@contextmanager
+def rows_file(path: Path, schema: pa.Schema) -> Iterator[RowsFile]:
+    """Open a file to write rows into; it is removed if that fails."""
     try:
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
-            for batch in limits.read(table, query):
-                writer.write_batch(batch)
-                sizes.append(batch.num_rows)
-                written += batch.nbytes
-                _check_size(written)
+            yield RowsFile(path, writer)
     except BaseException:
         path.unlink(missing_ok=True)
         raise
-    starts = np.cumsum(np.array([0, *sizes], np.int64))
-    return Spool(path, starts[:-1], int(starts[-1]))
 
 
 def _check_size(written: int) -> None:

@@ -53,18 +53,19 @@ def show_objects(names: Sequence[str], rows: Sequence[Mapping[str, Any]], form: 
         for row in rows:
             show_line(row)
     elif form in DELIMITERS:
-        cells = ([each if isinstance(each, str) else cell(each) for each in map(row.get, names)] for row in rows)
+        cells = ([delimited_cell(each) for each in map(row.get, names)] for row in rows)
         show_delimited(names, cells, DELIMITERS[form])
     return form != "table"
 
 
 def _show_delimited(schema: pa.Schema, batches: Iterable[pa.RecordBatch], delimiter: str) -> None:
-    rows = (
-        [each if isinstance(each, str) else cell(each) for each in value.values()]
-        for batch in batches
-        for value in json_objects(batch)
-    )
+    rows = ([delimited_cell(each) for each in value.values()] for batch in batches for value in json_objects(batch))
     show_delimited(schema.names, rows, delimiter)
+
+
+def delimited_cell(value: Any) -> str | None:
+    """Return the text of a value in terms of JSON, as CSV has it: a text as it is, a nested value as JSON."""
+    return value if isinstance(value, str) else cell(value)
 
 
 def show_delimited(names: Sequence[str], rows: Iterable[Sequence[str | None]], delimiter: str) -> None:

@@ -114,6 +114,11 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
             found.append(Version(number, times.get(number), facts=facts))
         return found
 
+    def newest(self, state: str) -> int:
+        """The newest snapshot, whose states are those that are listed."""
+        self._shown(state)
+        return self.refs[-1][0]
+
     def at(self, state: str, version: int) -> StateAt:
         if (state, version) not in self.found.at:
             self.found.at[state, version] = self._at(self._shown(state), version)

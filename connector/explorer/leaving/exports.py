@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.catalog.reads.difference import CHANGED, difference
+from statestore.catalog.reads.difference import difference
 from statestore.connector.explorer.bounded import bounded
 from statestore.connector.explorer.differences import matching
 from statestore.connector.explorer.leaving.shown_view import ShownView, view_of
@@ -25,7 +25,9 @@ from statestore.connector.explorer.limits import Limits
 from statestore.connector.explorer.questions import Sorting, number_of
 from statestore.connector.explorer.spools import Spools
 from statestore.connector.files.data_files import is_binary, write_file
-from statestore.connector.terminal.output import unique_names
+from statestore.connector.terminal.forms import delimited_cell
+from statestore.connector.terminal.nanoseconds import python_values
+from statestore.connector.terminal.output import plain, unique_names
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError, shown
 from statestore.formats.state_table import Query, StateTable
@@ -79,8 +81,8 @@ def export(
 ) -> dict[str, Any]:
     """Write what the page shows in the ``form`` parquet, csv or arrow; return its ticket, name and number of rows.
 
-    Raises InvalidInputError for what is not understood, UnsupportedError UNSUPPORTED_TYPE for a column that the format
-    cannot hold, and EXPLORER_LIMIT.
+    CSV has a column for each field of a struct, and lists, maps and binary as texts. Raises InvalidInputError for what
+    is not understood, UnsupportedError UNSUPPORTED_TYPE for a column that the format cannot hold, and EXPLORER_LIMIT.
     """
     form = given.get("form") or ""
     if form not in MEDIA:
@@ -130,29 +132,23 @@ def _bounded(batches: Iterator[pa.RecordBatch], limits: Limits) -> Iterator[pa.R
 
 
 def _flat(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Batches:
-    """Return the rows with a column for each field of a struct, as CSV has them."""
-    flat = _flat_batch(pa.RecordBatch.from_pylist([], schema)).schema
-    for each in flat:
-        if pa.types.is_nested(each.type) or is_binary(each.type):
-            raise UnsupportedError(
-                ErrorCode.UNSUPPORTED_TYPE,
-                f"column {each.name} is {each.type}, which CSV cannot hold; take Parquet or Arrow",
-            )
-    return flat, map(_flat_batch, batches)
+    """Return the rows with a column for each field of a struct, and with texts for what CSV cannot hold."""
+    return _flat_batch(pa.RecordBatch.from_pylist([], schema)).schema, map(_flat_batch, batches)
 
 
 def _flat_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    names: list[str] = []
-    columns: list[pa.Array] = []
-    for each, column in zip(batch.schema, batch.columns, strict=True):
-        if each.name == CHANGED and pa.types.is_list(each.type):
-            names.append(each.name)
-            columns.append(pc.binary_join(column, ", "))
-            continue
-        for name, part in _parts(each.name, column):
-            names.append(name)
-            columns.append(part)
-    return pa.RecordBatch.from_arrays(columns, names=unique_names(names))
+    pairs = zip(batch.schema.names, batch.columns, strict=True)
+    parts = [part for name, column in pairs for part in _parts(name, column)]
+    return pa.RecordBatch.from_arrays(
+        [_texts(column) for _, column in parts], names=unique_names([n for n, _ in parts])
+    )
+
+
+def _texts(column: pa.Array) -> pa.Array:
+    """Return lists, maps and binary as the command line prints them into CSV; other columns as they are."""
+    if not pa.types.is_nested(column.type) and not is_binary(column.type):
+        return column
+    return pa.array([delimited_cell(plain(value)) for value in python_values(column)], pa.string())
 
 
 def _parts(name: str, column: pa.Array) -> Iterator[tuple[str, pa.Array]]:

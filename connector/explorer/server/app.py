@@ -20,7 +20,7 @@ from statestore.catalog.reads.difference import Point
 from statestore.connector.explorer.axis import commits_of, versions_of
 from statestore.connector.explorer.beliefs import beliefs_of
 from statestore.connector.explorer.cells import shown_rows
-from statestore.connector.explorer.differences import difference_of
+from statestore.connector.explorer.differences import DIFF_ROWS, by_column, difference_of
 from statestore.connector.explorer.growth.routes import growth_routes
 from statestore.connector.explorer.leaving.leave_routes import leave_routes
 from statestore.connector.explorer.limits import ASKED, Limits, NobodyWaits
@@ -28,8 +28,8 @@ from statestore.connector.explorer.lives import FIRST_ROWS, count_of_life, life_
 from statestore.connector.explorer.moments import moment_of
 from statestore.connector.explorer.pages import MAX_ROWS, count_of, page_of
 from statestore.connector.explorer.places import MOVED, Places
-from statestore.connector.explorer.questions import number_of, query_of, sorting_of
-from statestore.connector.explorer.spools import Spools
+from statestore.connector.explorer.questions import names_of, number_of, query_of, sorting_of
+from statestore.connector.explorer.spools import Spool, Spools
 from statestore.connector.explorer.sql_answers import Answers
 from statestore.connector.explorer.sql_routes import sql_routes
 from statestore.formats.error_codes import ErrorCode
@@ -50,6 +50,15 @@ def application(places: Places, spools: Spools) -> Starlette:
 
     async def overview(request: Request) -> Response:
         return await _answered(request, lambda limits: places.overview())
+
+    async def marks(request: Request) -> Response:
+        return await _answered(request, lambda limits: places.marks())
+
+    async def tables(request: Request) -> Response:
+        given = request.query_params
+        return await _answered(
+            request, lambda limits: places.tables(number_of(given, "place", 0) or 0, names_of(given, "names"))
+        )
 
     async def job(request: Request) -> Response:
         number = number_of(request.query_params, "place", 0) or 0
@@ -91,9 +100,24 @@ def application(places: Places, spools: Spools) -> Starlette:
     def beliefs(table: StateTable, given: Given, limits: Limits) -> pa.Table:
         return beliefs_of(table, _of_key(table, given), limits)
 
-    def diff(table: StateTable, given: Given, limits: Limits) -> pa.Table:
+    def difference(table: StateTable, given: Given, limits: Limits) -> Spool:
         old, new = (_point(given, name) for name in ("from_", "to_"))
-        return difference_of(table, old, new, query_of(table, {"where": given.get("where", "")}).filters, limits)
+        filters = query_of(table, {"where": given.get("where", "")}).filters
+        place = number_of(given, "place", 0) or 0
+        key = ("diff", place, table.identity, table.name, table.kept_versions(), old, new, repr(filters))
+        return spools.kept(key, lambda path: difference_of(path, table, old, new, filters, limits), limits)
+
+    def diff(table: StateTable, given: Given, limits: Limits) -> pa.Table:
+        found = difference(table, given, limits)
+        rows = found.rows(None, 0, min(number_of(given, "limit", DIFF_ROWS) or 0, DIFF_ROWS), limits)
+        return shown_rows(rows).replace_schema_metadata({**found.facts, "kept": str(found.count)})
+
+    def diff_rows(table: StateTable, given: Given, limits: Limits) -> pa.Table:
+        found = difference(table, given, limits)
+        offset, limit = number_of(given, "offset", 0) or 0, min(number_of(given, "limit", MAX_ROWS) or 0, MAX_ROWS)
+        rows = by_column(found.rows(None, offset, limit, limits))
+        last = "1" if offset + limit >= found.count else ""
+        return rows.replace_schema_metadata({"total": str(found.count), "last": last})
 
     async def news(request: Request) -> Response:
         given = request.query_params
@@ -114,12 +138,14 @@ def application(places: Places, spools: Spools) -> Starlette:
         Route("/", _static("index.html", "text/html")),
         *(Route(f"/static/{name}", _static(name, kind)) for name, kind in STATIC.items()),
         Route("/api/overview", overview),
+        Route("/api/marks", marks),
+        Route("/api/tables", tables),
         Route("/api/job", job),
         Route("/api/news", news),
         Route("/api/progress", progress),
         *(
             Route(f"/api/{work.__name__}", of_table(work))
-            for work in (rows, count, versions, moment, life, life_count, beliefs, diff)
+            for work in (rows, count, versions, moment, life, life_count, beliefs, diff, diff_rows)
         ),
         *growth_routes(places, _answered),
         *leave_routes(places, spools, of_table),

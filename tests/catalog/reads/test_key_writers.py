@@ -15,8 +15,8 @@ KEYS = ["a", "b", "c", "", "é"]
 START = 1_714_550_000_000
 
 
-def of_key(key: str, shop: int) -> tuple[Filter, ...]:
-    return parse_filters([("item", "=", key), ("shop", "=", shop)])
+def of_key(item: str, shop: int) -> tuple[Filter, ...]:
+    return parse_filters([("item", "=", item), ("shop", "=", shop)])
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -46,11 +46,11 @@ def test_writers_are_all_commits_that_put_or_deleted_the_key(tmp_path: Path, see
         assert isinstance(table, FindsWriters)
         first, _ = table.kept_versions()
         half = (first + version) // 2
-        for (key, shop), versions in wrote.items():
-            found = table.writers(Query(mode="history", filters=of_key(key, shop)))
-            assert found == sorted(each for each in versions if each >= first), (number, key, shop)
-            found = table.writers(Query(mode="history", filters=of_key(key, shop), version=half))
-            assert found == sorted(each for each in versions if first <= each <= half), (number, key, shop)
+        for (name, shop), versions in wrote.items():
+            found = table.writers(Query(mode="history", filters=of_key(name, shop)))
+            assert found == sorted(each for each in versions if each >= first), (number, name, shop)
+            found = table.writers(Query(mode="history", filters=of_key(name, shop), version=half))
+            assert found == sorted(each for each in versions if first <= each <= half), (number, name, shop)
     store.close()
 
 

@@ -14,7 +14,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import statestore
-from statestore.connector.explorer import bounded, differences, limits
+from statestore.connector.explorer import bounded, limits, spools
 from statestore.connector.explorer.places import Places
 from statestore.connector.explorer.server.app import application
 from statestore.connector.explorer.spools import Spools
@@ -56,8 +56,8 @@ def client(folder: Path, tmp_path: Path) -> Iterator[TestClient]:
         yield found
 
 
-def asked(client: TestClient, table: str = "prices", place: int = 0, **given: Any) -> pa.Table:
-    response = client.get("/api/diff", params={"table": table, "place": place, **given})
+def asked(client: TestClient, table: str = "prices", place: int = 0, route: str = "diff", **given: Any) -> pa.Table:
+    response = client.get(f"/api/{route}", params={"table": table, "place": place, **given})
     assert response.status_code == 200, response.text
     return pa.ipc.open_stream(response.content).read_all()
 
@@ -103,11 +103,32 @@ def test_both_points_have_state_times(client: TestClient) -> None:
     assert changes(found) == expected(0, 1, lambda key, value: True)
 
 
-def test_what_is_beyond_the_limit_is_counted(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(differences, "DIFF_ROWS", 4)
-    found = asked(client, from_version=1, to_version=3)
+def test_all_rows_are_paged_through(client: TestClient) -> None:
+    wanted = expected(0, 2, lambda key, value: True)
+    found = asked(client, from_version=1, to_version=3, limit=4)
     counts = sum(int(found.schema.metadata[kind]) for kind in (b"added", b"changed", b"removed"))
-    assert found.num_rows == 4 and counts == len(expected(0, 2, lambda key, value: True))
+    assert found.num_rows == 4 and counts == len(wanted) == int(found.schema.metadata[b"kept"])
+    shown: dict[str, dict[str, Any]] = {}
+    for offset in range(0, len(wanted) + 7, 7):
+        page = asked(client, route="diff_rows", from_version=1, to_version=3, offset=offset, limit=7)
+        assert page.schema.metadata[b"total"] == str(len(wanted)).encode()
+        assert (page.schema.metadata[b"last"] == b"1") == (offset + 7 >= len(wanted))
+        shown |= {row["item"]: row for row in page.to_pylist()}
+    assert {item: row["_change"] for item, row in shown.items()} == wanted
+    for item, row in shown.items():
+        before, after = (price(int(item[1:]), commit) for commit in (0, 2))
+        sides = (row["_old.price"], row["_new.price"])
+        assert sides == tuple(None if each is None else json.dumps(each) for each in (before, after))
+        assert row["_changed_columns"] == ('["price"]' if row["_change"] == "changed" else None)
+
+
+def test_rows_beyond_the_size_of_a_file_are_counted(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spools, "MAX_BYTES", 0)
+    found = asked(client, from_version=1, to_version=3)
+    wanted = Counter(expected(0, 2, lambda key, value: True).values())
+    assert {kind: int(found.schema.metadata[kind.encode()]) for kind in wanted} == wanted
+    assert found.num_rows == 0 and found.schema.metadata[b"kept"] == b"0"
+    assert asked(client, route="diff_rows", from_version=1, to_version=3).schema.metadata[b"total"] == b"0"
 
 
 def test_partitions_are_counted(client: TestClient, folder: Path) -> None:

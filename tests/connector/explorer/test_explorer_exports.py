@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 from starlette.testclient import TestClient
+from support.command_line import run
 
 import statestore
 from statestore.connector.explorer.leaving import exports
@@ -42,7 +44,17 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> str:
                     number, {"price": price, "at": at, "name": "" if number % 2 else None}, timestamp=START + commit
                 )
             store.commit()
-    catalog.create_store("blobs", key={"id": "binary"}, value={"n": "bigint"}).close()
+    nested = {
+        "tags": "array<string>",
+        "marks": "map<string,bigint>",
+        "pair": "struct<bytes:binary,times:array<struct<at:timestamp>>>",
+    }
+    with catalog.create_store("blobs", key={"id": "binary"}, value=nested) as store:
+        pair = {"bytes": b"\x01", "times": [{"at": datetime(2024, 5, 1, tzinfo=UTC)}]}
+        store.put(b"\xff\x00", {"tags": ["a", 'é,"x"'], "marks": {"k": 1}, "pair": pair}, timestamp=START)
+        store.put(b"\x00", {"tags": [], "marks": {}, "pair": {"bytes": b"", "times": []}}, timestamp=START)
+        store.put(b"", {"tags": None, "marks": None, "pair": None}, timestamp=START)
+        store.commit()
     return str(folder)
 
 
@@ -104,8 +116,26 @@ def test_sorted_rows_come_in_order(client: TestClient, warehouse: str, monkeypat
 def test_csv_keeps_null_and_empty_text_apart(client: TestClient, warehouse: str) -> None:
     found = read("csv", exported(client, "csv")[1]).select(["id", "price", "name"])
     assert in_order(found) == in_order(truth(warehouse).select(["id", "price", "name"]))
-    response = client.get("/api/export", params={"table": "blobs", "form": "csv"})
-    assert response.status_code == 409 and "column id is binary, which CSV cannot hold" in response.json()["error"]
+
+
+def test_csv_has_lists_maps_and_binary_as_the_command_line_prints_them(client: TestClient, warehouse: str) -> None:
+    rows = list(csv.DictReader(io.StringIO(exported(client, "csv", table="blobs")[1].decode())))
+    printed = run("scan", warehouse, "blobs", "--format", "csv")
+    wanted = list(csv.DictReader(io.StringIO(printed.out)))
+    assert len(rows) == len(wanted) == 3
+    for name in ("id", "tags", "marks"):
+        assert sorted(row[name] for row in rows) == sorted(row[name] for row in wanted)
+    texts = {row["id"]: (row["tags"], row["marks"], row["pair.bytes"], row["pair.times"]) for row in rows}
+    assert texts["/wA="] == ('["a", "é,\\"x\\""]', '[["k", 1]]', "AQ==", '[{"at": "2024-05-01T00:00:00.000Z"}]')
+    assert texts["AA=="] == ("[]", "[]", "", "[]") and texts[""] == ("", "", "", "")
+    structs = {row["id"]: json.loads(row["pair"]) for row in wanted if row["pair"]}
+    assert structs["/wA="] == {"bytes": "AQ==", "times": json.loads(texts["/wA="][3])}
+
+
+def test_csv_of_a_comparison_has_the_changed_columns_as_json(client: TestClient) -> None:
+    points = {"kind": "compare", "from_version": "1", "to_version": "2", "where": '[["id", "=", 1]]'}
+    (row,) = csv.DictReader(io.StringIO(exported(client, "csv", **points)[1].decode()))
+    assert row["_changed_columns"] == '["price"]'
 
 
 def test_a_life_is_oldest_first(client: TestClient, warehouse: str) -> None:

@@ -17,6 +17,7 @@ import { KeyLife } from "./life/life";
 import { Overview, type TableFacts, usePlaces } from "./overview";
 import { type Axis, Scrubber } from "./scrubber";
 import { AskPlace, AskTable } from "./sql/ask";
+import { count } from "./texts";
 import { EMPTY, type View, addressOf, pointOf, viewOfAddress } from "./view";
 
 const TABS: [View["tab"], string][] = [["state", "State"], ["life", "Life of a key"], ["compare", "Compare"], ["growth", "Growth"], ["sql", "SQL"]];
@@ -24,8 +25,8 @@ const TABS: [View["tab"], string][] = [["state", "State"], ["life", "Life of a k
 const MOST_ORDERED = 50_000;
 
 function Page() {
-  const { places, error, look } = usePlaces();
   const [view, setView] = useState<View>(viewOfAddress());
+  const { places, error, look, following } = usePlaces(!view.table && view.tab !== "sql");
   useEffect(() => {
     const back = () => setView(viewOfAddress());
     addEventListener("popstate", back);
@@ -54,7 +55,7 @@ function Page() {
       {places && !view.table && view.tab === "sql" && <AskPlace places={places} view={view} go={go} />}
       {places && !view.table && view.tab !== "sql" && (
         <Overview places={places} open={(number, name) => go({ place: String(number), table: name })}
-          ask={(number) => go({ place: String(number), tab: "sql" })} look={look} />
+          ask={(number) => go({ place: String(number), tab: "sql" })} look={look} following={following} />
       )}
       {places && view.table && !table && (
         <main>
@@ -116,6 +117,7 @@ function TableView(props: { table: TableFacts; tables: TableFacts[]; view: View;
           The table was replaced by another one of this name. <button onClick={() => location.reload()}>Show the new one</button>
         </p>
       )}
+      {axis && (version < axis.first || version > axis.last) && <Unreadable version={version} axis={axis} go={go} />}
       {axis && axis.versions.length > 0 && (
         <Scrubber axis={axis} version={version} isNewest={view.version === ""} isFollowed={following.isOn} follow={following.turn}
           place={view.place} table={view.table}
@@ -146,6 +148,20 @@ function TableView(props: { table: TableFacts; tables: TableFacts[]; view: View;
       {view.tab === "growth" && axis && <Growth view={view} version={version} newest={axis.last} columns={table.columns} opened={opened} />}
       {view.tab === "sql" && axis && <AskTable table={table} version={version} view={view} go={go} />}
     </main>
+  );
+}
+
+// The version of the address is not kept: it was removed while somebody looked at it, or it was never there.
+function Unreadable(props: { version: number; axis: Axis; go: (change: Partial<View>) => void }) {
+  const { version, axis } = props;
+  const isRemoved = version < axis.first;
+  const kept = axis.first === axis.last ? `only version ${count(axis.last)} can be read` : `versions ${count(axis.first)} to ${count(axis.last)} can be read`;
+  return (
+    <p class="error" role="alert">
+      {isRemoved ? `Version ${count(version)} can no longer be read: ${kept}. What is still shown of it was read before.` : `There is no version ${count(version)}: ${kept}.`}{" "}
+      <button onClick={() => props.go({ version: String(axis.first) })}>Show version {count(axis.first)}, the oldest</button>{" "}
+      <button onClick={() => props.go({ version: "" })}>Show the newest</button>
+    </p>
   );
 }
 

@@ -5,10 +5,14 @@ import { useEffect, useState } from "preact/hooks";
 import { askRows } from "./asking";
 import { parsedExactly, shownExactly } from "./exact";
 import { Filters } from "./filters";
-import { cellsOf, columnsOf } from "./grid";
+import { type Cells, type Column, Grid, type Shape, cellsOf, columnsOf } from "./grid";
+import { Waiting } from "./leave/waiting";
 import { count } from "./texts";
 import type { View } from "./view";
 
+const KINDS = ["added", "changed", "removed"];
+const [OLD, NEW] = ["_old.", "_new."];
+const NO_KEYS: string[] = [];
 const SIGNS: Record<string, string> = { added: "+", changed: "Δ", removed: "−" };
 
 export function Compare(props: { view: View; columns: string[]; first: number; version: number; go: (change: Partial<View>) => void }) {
@@ -16,29 +20,30 @@ export function Compare(props: { view: View; columns: string[]; first: number; v
   const from = view.from || String(Math.max(props.first, props.version - 1));
   const [text, setText] = useState(from);
   const [time, setTime] = useState(view.from_as_of);
-  const [found, setFound] = useState<Table | null>(null);
+  const [facts, setFacts] = useState<Map<string, string> | null>(null);
   const [error, setError] = useState("");
+  const [reading, setReading] = useState<{ since: number; ask: string; cancel: () => void } | null>(null);
+  const [attempt, setAttempt] = useState(0);
+  const asked = {
+    place: view.place, table: view.table, where: view.where,
+    from_version: from, from_as_of: view.from_as_of, to_version: String(props.version), to_as_of: view.as_of,
+  };
+  const question = JSON.stringify(asked);
   useEffect(() => {
     const stop = new AbortController();
     setText(from);
     setTime(view.from_as_of);
-    setFound(null);
+    setFacts(null);
     setError("");
-    const asked = {
-      place: view.place, table: view.table, where: view.where,
-      from_version: from, from_as_of: view.from_as_of, to_version: String(props.version), to_as_of: view.as_of,
-    };
-    askRows("diff", asked, stop.signal).then(setFound, (reason: Error) => {
+    const ask = `${Date.now()}-${Math.random()}`;
+    setReading({ since: Date.now(), ask, cancel: () => { stop.abort(); setReading(null); } });
+    askRows("diff", { ...asked, limit: "0", ask }, stop.signal).then((found) => setFacts(found.schema.metadata), (reason: Error) => {
       if (!stop.signal.aborted) setError(reason.message);
     });
     return () => stop.abort();
-  }, [view.place, view.table, from, view.from_as_of, props.version, view.as_of, view.where]);
-  const facts = found?.schema.metadata;
-  const columns = found ? columnsOf(found) : [];
-  const rows = found ? cellsOf(found) : [];
-  const at = (name: string) => columns.findIndex((each) => each.name === name);
-  const differing = ["added", "changed", "removed"].reduce((sum, kind) => sum + Number(facts?.get(kind) ?? 0), 0);
-  const keys = columns.filter((each) => !each.name.startsWith("_"));
+  }, [question, attempt]);
+  const number = (name: string) => Number(facts?.get(name) ?? 0);
+  const differing = KINDS.reduce((sum, kind) => sum + number(kind), 0);
   return (
     <section class="compare" aria-label="two moments">
       <form class="finder" onSubmit={(event) => { event.preventDefault(); props.go({ from: text, from_as_of: time }); }}>
@@ -49,41 +54,21 @@ export function Compare(props: { view: View; columns: string[]; first: number; v
       </form>
       <Filters where={view.where} columns={props.columns} go={(where) => props.go({ where })} />
       {error && <p class="error" role="alert">{error}</p>}
-      {!found && !error && <p class="quiet" role="status">Reading…</p>}
-      {found && (
+      {!facts && !error && reading && <div class="answers"><p class="quiet" role="status">Reading…</p><Waiting {...reading} doing="Comparing" /></div>}
+      {!facts && !error && !reading && (
+        <div class="answers"><p class="quiet" role="status">Cancelled.</p><button onClick={() => setAttempt(attempt + 1)}>Compare again</button></div>
+      )}
+      {facts && (
         <p role="status" class="sums">
-          {["added", "changed", "removed"].map((kind) => (
-            <span key={kind} class={kind}>{SIGNS[kind]} {count(Number(facts?.get(kind) ?? 0))} {kind}</span>
-          ))}
+          {KINDS.map((kind) => <span key={kind} class={kind}>{SIGNS[kind]} {count(number(kind))} {kind}</span>)}
         </p>
       )}
-      {found && view.where && <p class="quiet">Rows that meet the filters before or after.</p>}
-      {found && differing > rows.length && <p class="quiet">The first {count(rows.length)} of {count(differing)} rows that differ.</p>}
-      {found && <Places text={facts?.get("places")} place={facts?.get("place") ?? ""} />}
-      {rows.length > 0 && (
-        <div class="scrolled" tabIndex={0} role="region" aria-label="rows that differ">
-          <table class="facts">
-            <thead>
-              <tr><th scope="col">Change</th>{keys.map((each) => <th key={each.name} scope="col">{each.name}</th>)}
-                <th scope="col">Before</th><th scope="col">After</th></tr>
-            </thead>
-            <tbody>
-              {rows.map((row, number) => {
-                const kind = row[at("_change")] ?? "";
-                const changed = parsedExactly(row[at("_changed_columns")]) as string[] | null;
-                return (
-                  <tr key={number} class={kind}>
-                    <td>{SIGNS[kind]} {kind}</td>
-                    {keys.map((each) => <td key={each.name}>{row[at(each.name)] ?? <span class="null">null</span>}</td>)}
-                    <td><Values text={row[at("_old")]} changed={changed} /></td>
-                    <td><Values text={row[at("_new")]} changed={changed} /></td>
-                  </tr>
-                );
-              })}
-            </tbody>
-          </table>
-        </div>
+      {facts && view.where && <p class="quiet">Rows that meet the filters before or after.</p>}
+      {facts && differing > number("kept") && (
+        <p class="quiet">{count(number("kept"))} of {count(differing)} rows that differ fit into the explorer's file, and are shown; Export… has all.</p>
       )}
+      {facts && <Places text={facts.get("places")} place={facts.get("place") ?? ""} />}
+      {facts && differing > 0 && <Grid route="diff_rows" label="rows that differ" isCounted asked={asked} sort="" keys={NO_KEYS} shape={shapeOf} kindOf={kindOf} />}
     </section>
   );
 }
@@ -108,21 +93,29 @@ function Places(props: { text: string | undefined; place: string }) {
   );
 }
 
-function Values(props: { text: string | null; changed: string[] | null }) {
-  const values = parsedExactly(props.text);
-  if (props.text === null) return null;
-  if (values === null || typeof values !== "object") return <>{props.text}</>;
-  return (
-    <>
-      {Object.entries(values).map(([name, value]) => {
-        const isChanged = props.changed?.includes(name);
-        const text = shownExactly(value);
-        return (
-          <span key={name} class={isChanged ? "pair changed" : "pair"}>
-            {isChanged && <span class="mark" title="changed">Δ</span>}{name} {text}
-          </span>
-        );
-      })}
-    </>
-  );
+// A column for the change, the keys and each value: as it was and is where it changed, else as it is or was.
+function shapeOf(found: Table): Shape {
+  const columns = columnsOf(found);
+  const at = new Map(columns.map((each, index) => [each.name, index]));
+  const values = columns.filter((each) => each.name.startsWith(NEW)).map((each) => ({ ...each, name: each.name.slice(NEW.length) }));
+  const keys = columns.filter((each) => !each.name.startsWith("_"));
+  const rows = cellsOf(found).map((cells) => {
+    const cell = (name: string) => cells[at.get(name) as number];
+    const kind = cell("_change") ?? "";
+    const changed = parsedExactly(cell("_changed_columns")) as string[] | null;
+    const valueOf = ({ name }: Column) => {
+      if (changed?.includes(name)) return `${textOf(cell(OLD + name))} → ${textOf(cell(NEW + name))}`;
+      return cell((kind === "removed" ? OLD : NEW) + name);
+    };
+    return [`${SIGNS[kind]} ${kind}`, ...keys.map((each) => cell(each.name)), ...values.map(valueOf), JSON.stringify(changed?.map((name) => 1 + keys.length + values.findIndex((each) => each.name === name)) ?? [])];
+  });
+  return { columns: [{ name: "change", type: "", isNumber: false }, ...keys, ...values], rows };
+}
+
+function kindOf(cells: Cells, at: number): "changed" | "" {
+  return (JSON.parse(cells[cells.length - 1] ?? "[]") as number[]).includes(at) ? "changed" : "";
+}
+
+function textOf(cell: string | null): string {
+  return cell === null ? "null" : cell === "" ? "empty text" : cell;
 }

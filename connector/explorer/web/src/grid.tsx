@@ -17,7 +17,7 @@ export interface Column {
   isNumber: boolean;
 }
 
-type Cells = (string | null)[];
+export type Cells = (string | null)[];
 
 interface Lots {
   asked: Record<string, string>;
@@ -37,13 +37,21 @@ export function cellsOf(rows: Table): Cells[] {
   return Array.from({ length: rows.numRows }, (_, row) => columns.map((column) => column?.get(row) as string | null));
 }
 
+export interface Shape {
+  columns: Column[];
+  rows: Cells[]; // may have more cells than there are columns, for `kindOf`
+}
+
 interface Props {
   route?: string; // answers `asked` with all numbers of rows known; "rows" if left out
   label?: string;
+  isCounted?: boolean; // the page says elsewhere how many rows there are
+  shape?: (rows: Table) => Shape; // the columns and cells as they are shown; by default those of the answer
+  kindOf?: (cells: Cells, at: number) => "changed" | ""; // the mark of a cell; by default by the view before
   asked: Record<string, string>; // the question without its order and its page
   sort: string;
   keys: string[];
-  onSort: (sort: string) => void;
+  onSort?: (sort: string) => void;
   onOpen?: (row: Record<string, string | null>, columns: Column[]) => void;
 }
 
@@ -86,14 +94,14 @@ export function Grid(props: Props) {
         answered(number);
         const facts = rows.schema.metadata;
         const given = facts.get("total") ?? "";
-        const cells = cellsOf(rows);
+        const { columns, rows: cells } = props.shape ? props.shape(rows) : { columns: columnsOf(rows), rows: cellsOf(rows) };
         setError("");
         setLots((old) => {
           const same = keepsOld && old !== null && JSON.stringify(old.asked) === JSON.stringify(props.asked);
           const all = new Map(same ? old.rows : []);
           cells.forEach((each, at) => all.set(number * LOT + at, each));
           const total = given === "" ? (facts.get("last") ? number * LOT + cells.length : null) : Number(given);
-          return { asked: props.asked, columns: columnsOf(rows), total, rows: all };
+          return { asked: props.asked, columns, total, rows: all };
         });
       },
       (reason: Error) => {
@@ -182,7 +190,7 @@ export function Grid(props: Props) {
     );
   }
   const waiting = since !== null && <Waiting key={since} since={since} doing="Reading" ask={ask.current} cancel={cancel} />;
-  if (lots === null) return <><div class="answers"><p class="quiet" role="status">Reading…</p>{waiting}</div></>;
+  if (lots === null) return <div class="answers">{!props.isCounted && <p class="quiet" role="status">Reading…</p>}{waiting}</div>;
   const keyAt = props.keys.map((name) => lots.columns.findIndex((each) => each.name === name));
   const isKey = new Set(props.keys);
 
@@ -217,7 +225,7 @@ export function Grid(props: Props) {
     const cells = lots.rows.get(row);
     if (cells && before.has(nameOf(cells))) met += 1;
   }
-  const hasMarks = props.keys.length > 0 && met > 0 && 2 * met >= before.size; // else these are other rows, and all of them would be marked
+  const hasMarks = !props.kindOf && props.keys.length > 0 && met > 0 && 2 * met >= before.size; // else these are other rows, and all of them would be marked
   const rows = [];
   for (let row = first; row < stop; row += 1) {
     const cells = lots.rows.get(row);
@@ -228,7 +236,8 @@ export function Grid(props: Props) {
         onClick={() => setActive(row)} onDblClick={() => open(row)}>
         {lots.columns.map((column, at) => {
           const isChanged = cells && old && old[at] !== cells[at] && !isKey.has(column.name);
-          const kind = [column.isNumber ? "number" : "", isChanged ? "changed" : "", isNew && at === 0 ? "new" : ""];
+          const own = cells ? props.kindOf?.(cells, at) : "";
+          const kind = [own, column.isNumber ? "number" : "", isChanged ? "changed" : "", isNew && at === 0 ? "new" : ""];
           return <Cell key={column.name} text={cells ? cells[at] : undefined} kind={kind.join(" ").trim()} role="gridcell" />;
         })}
       </tr>,
@@ -236,10 +245,10 @@ export function Grid(props: Props) {
   }
   return (
     <>
-      <div class="answers"><p class="quiet" role="status">
+      <div class="answers">{!props.isCounted && <p class="quiet" role="status">
         {known !== null ? `${count(known)} ${known === 1 ? "row" : "rows"}` : uncounted ? `The number of rows is unknown: ${uncounted}` : "counting the rows…"}
         {props.onOpen && <span class="hint"> · Enter or a double click opens the life of a key</span>}
-      </p>{waiting}</div>
+      </p>}{waiting}</div>
       <div ref={frame} class="grid" onScroll={(event) => setTop(event.currentTarget.scrollTop)} onKeyDown={move}
         tabIndex={0} role="grid" aria-label={props.label ?? "rows of the state"} aria-activedescendant={first <= active && active < stop ? `row-${active}` : undefined}
         aria-rowcount={known === null ? -1 : known + 1}
@@ -261,14 +270,17 @@ export function Grid(props: Props) {
   );
 }
 
-function Heading(props: { column: Column; sort: string; isKey: boolean; onSort: (sort: string) => void }) {
+function Heading(props: { column: Column; sort: string; isKey: boolean; onSort?: (sort: string) => void }) {
   const { name, type, isNumber } = props.column;
+  const { onSort } = props;
+  const shown = <>{name}{props.isKey && <span class="keymark">key</span>}</>;
+  if (!onSort) return <th role="columnheader" class={isNumber ? "plain number" : "plain"} title={type}>{shown}</th>;
   const way = props.sort === name ? "ascending" : props.sort === `-${name}` ? "descending" : "none";
   const next = way === "none" ? name : way === "ascending" ? `-${name}` : "";
   return (
     <th role="columnheader" aria-sort={way} class={isNumber ? "number" : undefined} title={type}>
-      <button onClick={() => props.onSort(next)}>
-        {name}{props.isKey && <span class="keymark">key</span>}{way === "ascending" ? " ↑" : way === "descending" ? " ↓" : ""}
+      <button onClick={() => onSort(next)}>
+        {shown}{way === "ascending" ? " ↑" : way === "descending" ? " ↓" : ""}
       </button>
     </th>
   );

@@ -3,6 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { askJson } from "./asking";
 import { Counted, type Counts, useCounts } from "./counted";
+import { type FollowedPlaces, useMarks } from "./follow/marks";
 import { Operators } from "./operators/operators";
 import { bytes, count } from "./texts";
 
@@ -29,9 +30,10 @@ export interface PlaceFacts {
   path: string;
   tables: TableFacts[];
   error: string | null;
+  marks: Record<string, string> | null; // of each table, another one when it has a newer version; null if the place is closed
 }
 
-export function usePlaces(): { places: PlaceFacts[] | null; error: string; look: () => void } {
+export function usePlaces(isShown: boolean): { places: PlaceFacts[] | null; error: string; look: () => void; following: FollowedPlaces } {
   const [places, setPlaces] = useState<PlaceFacts[] | null>(null);
   const [error, setError] = useState("");
   const [looks, setLooks] = useState(0);
@@ -41,13 +43,16 @@ export function usePlaces(): { places: PlaceFacts[] | null; error: string; look:
       (reason: Error) => setError(reason.message),
     );
   }, [looks]);
-  return { places, error, look: () => setLooks((old) => old + 1) };
+  const look = () => setLooks((old) => old + 1);
+  const following = useMarks(places, isShown && error === "", setPlaces, look);
+  return { places, error, look, following };
 }
 
 interface Ways {
   open: (place: number, table: string) => void;
   ask: (place: number) => void;
   look?: () => void;
+  following?: FollowedPlaces;
 }
 
 export function Overview(props: { places: PlaceFacts[] } & Ways) {
@@ -61,7 +66,13 @@ export function Overview(props: { places: PlaceFacts[] } & Ways) {
         <span>Find by name</span>
         <input type="search" value={search} onInput={(event) => setSearch(event.currentTarget.value)} />
       </label>{" "}
-      <button onClick={props.look}>Look again</button>
+      <button onClick={props.look}>Look again</button>{" "}
+      {props.following && (
+        <button onClick={() => props.following?.turn(!props.following.isOn)} aria-pressed={!props.following.isOn} title="look for newer versions, or not">
+          {props.following.isOn ? "Stop following" : "Not followed"}
+        </button>
+      )}
+      {props.following?.problem && <p class="error" role="alert">What is shown cannot be followed: {props.following.problem}</p>}
       {props.places.map((place) => (
         <PlaceTables
           key={place.place} place={place} search={search.toLowerCase()} counts={counts} open={props.open} ask={props.ask}

@@ -132,12 +132,12 @@ export function Scrubber(props: Props) {
         <strong>version {count(version)}</strong>
         <span>{shownTime && `committed ${shownTime}`}</span>
         <span class={props.isNewest ? "badge now" : "badge"}>
-          {props.isNewest ? (props.isFollowed ? "● newest, followed" : "● newest") : `◷ the past, ${count(newer)} newer ${newer === 1 ? "version" : "versions"}`}
+          {props.isNewest ? (props.isFollowed ? "● newest, followed" : "● newest") : version !== clamped(version) ? "⚠ cannot be read" : `◷ the past, ${count(newer)} newer ${newer === 1 ? "version" : "versions"}`}
         </span>
       </div>
       <div
         ref={frame} class="axis" role="slider" tabIndex={0} aria-label="version"
-        aria-valuemin={axis.first} aria-valuemax={axis.last} aria-valuenow={version}
+        aria-valuemin={axis.first} aria-valuemax={axis.last} aria-valuenow={clamped(version)}
         aria-valuetext={`version ${version}${shownTime && `, committed ${shownTime}`}`}
         onKeyDown={pressed}
         onPointerDown={(event) => { event.currentTarget.setPointerCapture(event.pointerId); pointed(event); }}

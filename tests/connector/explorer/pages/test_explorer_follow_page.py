@@ -138,3 +138,80 @@ def test_a_server_that_is_not_reached_can_be_tried_again(browser: Any, tmp_path:
         page.get_by_role("button", name="Look again").click()
         expect(page.get_by_role("alert")).to_contain_text("started again; open the address that it printed")
         again.stop()
+
+
+@pytest.mark.parametrize(("width", "scheme"), SIZES)
+def test_the_overview_follows_all_tables(
+    browser: Any, tmp_path: Path, explorer_web: Path, width: int, scheme: str
+) -> None:
+    catalog = statestore.connect(tmp_path / "own")
+
+    def write(name: str, version: int) -> None:
+        key: dict[str, Any] = {"item": "string"}
+        store = catalog.open_store(name) if version > 1 else catalog.create_store(name, key=key, value={"n": "bigint"})
+        with store:
+            store.put(f"i{version}", version, timestamp=1_714_550_000_000)
+            store.commit()
+
+    write("prices", 1)
+    made = statestore.explore(tmp_path / "own")
+    with opened(browser, made.url, width, scheme, allowed="ERR_") as page:
+        row = page.get_by_role("row").filter(has_text="prices")
+        expect(row.get_by_role("cell").nth(2)).to_have_text("1")
+        write("prices", 2)
+        expect(row.get_by_role("cell").nth(2)).to_have_text("2", timeout=LATER)
+        expect(row).to_contain_text("0 to 2")
+        write("visits", 1)
+        expect(page.get_by_role("heading", level=1)).to_have_text("2 states to look into", timeout=LATER)
+        expect(page.get_by_role("button", name="visits", exact=True)).to_be_visible()
+        assert violations(page, explorer_web) == []
+        # Back from a table, the overview shows what came meanwhile. Paused, it stays as it is.
+        page.get_by_role("button", name="visits", exact=True).click()
+        expect(page.get_by_role("heading", name="visits")).to_be_visible()
+        write("prices", 3)
+        page.get_by_role("button", name="statestore explorer").click()
+        expect(row.get_by_role("cell").nth(2)).to_have_text("3", timeout=LATER)
+        page.get_by_role("button", name="Stop following").click()
+        with page.expect_response("**/api/overview*"):
+            page.get_by_role("button", name="Look again").click()
+        catalog.drop_store("visits")
+        page.get_by_role("button", name="Not followed").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("1 state to look into", timeout=LATER)
+        made.stop()
+        expect(page.get_by_role("alert")).to_contain_text("cannot be followed", timeout=LATER)
+
+
+@pytest.mark.parametrize(("width", "scheme"), SIZES)
+def test_a_version_that_is_removed_while_it_is_shown_is_a_sentence(
+    browser: Any, tmp_path: Path, explorer_web: Path, width: int, scheme: str
+) -> None:
+    catalog = statestore.connect(tmp_path / "own")
+    store = catalog.create_store("prices", key={"item": "string"}, value={"price": "double"})
+    for number in range(6):
+        store.put("a", float(number), timestamp=1_714_550_000_000 + 1000 * number)
+        store.commit()
+    made = statestore.explore(tmp_path / "own")
+    with opened(browser, made.url, width, scheme) as page:
+        page.goto(f"{made.url}&table=prices&version=2")
+        cells = page.locator("table.rows tbody tr:not(.space)")
+        expect(cells).to_contain_text("1.0")
+        expect(badge(page)).to_have_text("◷ the past, 4 newer versions")
+        store.expire(before=1_714_550_000_000 + 4000)
+        store.vacuum()
+        first, last = statestore.inspect(tmp_path / "own").open("prices").kept_versions()
+        assert first > 2
+        said = page.get_by_role("alert").first
+        kept = f"versions {first} to {last} can be read" if first < last else f"only version {last} can be read"
+        expect(said).to_contain_text(f"Version 2 can no longer be read: {kept}.", timeout=LATER)
+        expect(badge(page)).to_have_text("⚠ cannot be read")
+        assert violations(page, explorer_web) == []
+        said.get_by_role("button", name="the oldest").click()
+        expect(page.get_by_role("alert")).to_have_count(0)
+        (oldest,) = statestore.inspect(tmp_path / "own").table("prices").scan(version=first).read_all().to_pylist()
+        expect(cells).to_contain_text(str(oldest["price"]))
+        page.goto(f"{made.url}&table=prices&version=99")
+        expect(page.get_by_role("alert").first).to_contain_text(f"There is no version 99: {kept}.")
+        page.get_by_role("button", name="Show the newest").click()
+        expect(cells).to_contain_text("5.0")
+    store.close()
+    made.stop()

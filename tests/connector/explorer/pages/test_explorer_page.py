@@ -81,6 +81,13 @@ def test_scrub_sort_find_compare_and_share(page: Page) -> None:
     expect(page.get_by_role("status")).to_contain_text("1 changed")
     page.get_by_role("button", name="remove condition 1").click()
     expect(page.get_by_role("status")).to_contain_text("1,201 changed")
+    differing = page.get_by_role("grid", name="rows that differ")
+    expect(differing).to_have_attribute("aria-rowcount", "1202")
+    expect(differing.locator("td.changed").first).to_contain_text("→")
+    differing.focus()
+    page.keyboard.press("End")
+    expect(page.locator("tr.active")).to_contain_text("Δ changed")
+    assert differing.locator("tbody tr").count() < 120
     assert page.title().startswith("visits")
 
 
