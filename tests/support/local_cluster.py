@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pyspark
 
-from support.quick_spark import EXECUTOR_SETTINGS
-
 MASTER = "local-cluster[2,1,1024]"
 
 
@@ -28,5 +26,4 @@ def executor_settings() -> dict[str, str]:
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(sys.path),
         "spark.pyspark.python": sys.executable,
         "spark.executor.memory": "1g",
-        **EXECUTOR_SETTINGS,
     }

@@ -31,8 +31,6 @@ CLASSES = Path(sys.prefix) / "spark-classes.jsa"
 
 # Of an archive that does not fit, as for jars that were installed later, the JVM would warn on the standard output.
 _MAPPED = (f"-XX:SharedArchiveFile={CLASSES}", "-Xlog:disable") if CLASSES.exists() else ()
-EXECUTOR_SETTINGS = {"spark.executor.extraJavaOptions": " ".join((*JVM, *_MAPPED))}
-"""A setting for executors that are processes of their own."""
 
 
 def submit_options(*more: str) -> str:
@@ -42,7 +40,8 @@ def submit_options(*more: str) -> str:
 
 _INHERITED = filter(None, [os.environ.get("PYTHONPATH")])
 ENVIRONMENT = {
-    "SPARK_SUBMIT_OPTS": submit_options(*_MAPPED),
+    # Executors that are processes of their own get the same by a setting, which is one option with spaces.
+    "SPARK_SUBMIT_OPTS": submit_options(*_MAPPED, f'"-Dspark.executor.extraJavaOptions={" ".join((*JVM, *_MAPPED))}"'),
     # For Spark's Python workers: see the file there.
     "PYTHONPATH": os.pathsep.join([str(TESTS / "support" / "workers"), *_INHERITED]),
 }

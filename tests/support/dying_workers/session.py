@@ -8,7 +8,6 @@ from pyspark.sql import SparkSession
 
 import statestore
 from support.dying_workers.deaths import FOLDER
-from support.quick_spark import EXECUTOR_SETTINGS
 
 
 def dying_session(master: str) -> SparkSession:
@@ -21,7 +20,6 @@ def dying_session(master: str) -> SparkSession:
         "spark.executor.memory": "1g",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
-        **EXECUTOR_SETTINGS,
     }
     builder = SparkSession.builder.master(master)
     for name, value in settings.items():

@@ -104,8 +104,6 @@ def main(master: str, who: str, folder: Path, warehouse: str, hidden: str) -> No
     local_rows.MOST_READ = local_rows.MOST_SUMMED = -1  # all reads by tasks
     builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false").config("spark.log.level", "OFF")
     builder = builder.config("spark.executorEnv.PYTHONPATH", os.pathsep.join(sys.path))
-    quick = [option for option in os.environ.get("SPARK_SUBMIT_OPTS", "").split() if not option.startswith("-Dspark.")]
-    builder = builder.config("spark.executor.extraJavaOptions", " ".join(quick))
     for name, value in _hiding(hidden).items():
         builder = builder.config(f"spark.executorEnv.{name}", value)
     spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
