@@ -275,6 +275,17 @@ def test_partitions_of_a_comparison(page: Page, keys: Keyboard) -> None:
     expect(page.get_by_role("region", name="differences by partition_id").locator("tbody tr")).to_have_count(2)
 
 
+def test_a_wide_table_is_scrolled_and_not_the_time(browser: Any, explorer: Explorer) -> None:
+    with opened(browser, f"{explorer.url}&table=prices&tab=life&key=curry", 360) as page:
+        expect(page.get_by_role("region", name="versions of the key")).to_be_visible()
+        Keyboard(page).to("region", "versions of the key")
+        page.keyboard.press("ArrowRight")
+        page.wait_for_function("() => document.activeElement.scrollLeft > 0")
+        page.keyboard.press("ArrowLeft")
+        page.wait_for_function("() => document.activeElement.scrollLeft === 0")
+        expect(page.locator(".badge")).to_have_text("● newest, followed")
+
+
 def test_back_and_forward(page: Page, keys: Keyboard) -> None:
     """A page that is left and shown again has the focus somewhere. The browser's keys for it are not the page's."""
     keys.open("button", "visits")
