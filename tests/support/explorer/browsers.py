@@ -14,6 +14,7 @@ from support.chromium import find
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
+PATIENCE = 20_000  # milliseconds until a page shows what a test expects, however busy the machine is
 SIZES = [(360, "light"), (1280, "dark"), (2560, "light")]
 RULES = ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa"]
 
@@ -21,8 +22,9 @@ RULES = ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa"]
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """A Chromium that the tests of a module share."""
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
         found = playwright.chromium.launch(executable_path=find(), args=["--no-sandbox"])
         yield found

@@ -18,8 +18,11 @@ const SIGNS: Record<string, string> = { added: "+", changed: "Δ", removed: "−
 export function Compare(props: { view: View; columns: string[]; first: number; version: number; go: (change: Partial<View>) => void }) {
   const { view } = props;
   const from = view.from || String(Math.max(props.first, props.version - 1));
-  const [text, setText] = useState(from);
-  const [time, setTime] = useState(view.from_as_of);
+  const given = JSON.stringify([view.from, view.from_as_of]);
+  const [typed, setTyped] = useState({ given, from, time: view.from_as_of, isTyped: false });
+  // What is typed stays while newer versions come, until it is another comparison.
+  const { from: text, time } = typed.isTyped && typed.given === given ? typed : { from, time: view.from_as_of };
+  const type = (part: { from?: string; time?: string }) => setTyped({ given, from: text, time, isTyped: true, ...part });
   const [facts, setFacts] = useState<Map<string, string> | null>(null);
   const [error, setError] = useState("");
   const [reading, setReading] = useState<{ since: number; ask: string; cancel: () => void } | null>(null);
@@ -31,8 +34,6 @@ export function Compare(props: { view: View; columns: string[]; first: number; v
   const question = JSON.stringify(asked);
   useEffect(() => {
     const stop = new AbortController();
-    setText(from);
-    setTime(view.from_as_of);
     setFacts(null);
     setError("");
     const ask = `${Date.now()}-${Math.random()}`;
@@ -47,8 +48,8 @@ export function Compare(props: { view: View; columns: string[]; first: number; v
   return (
     <section class="compare" aria-label="two moments">
       <form class="finder" onSubmit={(event) => { event.preventDefault(); props.go({ from: text, from_as_of: time }); }}>
-        <label><span>From version</span><input value={text} inputMode="numeric" onInput={(event) => setText(event.currentTarget.value)} /></label>
-        <label><span>at state time</span><input class="time" value={time} placeholder="the newest" onInput={(event) => setTime(event.currentTarget.value)} /></label>
+        <label><span>From version</span><input value={text} inputMode="numeric" onInput={(event) => type({ from: event.currentTarget.value })} /></label>
+        <label><span>at state time</span><input class="time" value={time} placeholder="the newest" onInput={(event) => type({ time: event.currentTarget.value })} /></label>
         <span>to version {count(props.version)}{view.as_of && ` at ${view.as_of}`}</span>
         <button>Compare</button>
       </form>

@@ -18,7 +18,11 @@ export function conditionsOf(where: string): Condition[] {
 
 export function Filters(props: { where: string; columns: string[]; asked?: Record<string, string>; go: (where: string) => void }) {
   const [lines, setLines] = useState<Condition[]>(conditionsOf(props.where));
-  useEffect(() => setLines(conditionsOf(props.where)), [props.where]);
+  const shown = useRef(props.where);
+  useEffect(() => {
+    if (shown.current !== props.where) setLines(conditionsOf(props.where)); // not at first: a line may have been added
+    shown.current = props.where;
+  }, [props.where]);
   const change = (at: number, part: number, text: string) =>
     setLines(lines.map((line, number) => (number === at ? (line.map((each, index) => (index === part ? text : each)) as Condition) : line)));
   const form = useRef<HTMLFormElement>(null);

@@ -172,7 +172,7 @@ def test_a_checkpoint_that_is_deleted(browser: Any, checkpoint: Path, tmp_path: 
             ask(page, view, 2)
             expect(page.locator(ALERTS[view]).first).to_contain_text(str(copy))
             expect(page.get_by_text("Reading…")).to_have_count(0)
-            assert violations(page, explorer_web) == []
+        assert violations(pages["state"], explorer_web) == []
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from playwright.sync_api import Locator, Page, expect
 from support.explorer.browsers import opened, violations
-from support.explorer.keyboard import Keyboard, tab_order
+from support.explorer.keyboard import Keyboard, TabOrder, tab_order
 
 import statestore
 from statestore.connector.explorer.server.serve import Explorer
@@ -232,12 +232,15 @@ def test_what_is_shown_leaves_by_the_keyboard(page: Page, keys: Keyboard, tmp_pa
     expect(page.get_by_role("button", name="Parquet")).to_be_focused()
 
 
-@pytest.mark.parametrize("tab", ["overview", "state", "life", "compare", "growth", "sql"])
-def test_tab_reaches_all_in_the_order_of_the_page(page: Page, keys: Keyboard, tab: str) -> None:
-    if tab != "overview":
-        page.goto(f"{page.url}?table=visits&tab={tab}&key=bob&where=%5B%5B%22user%22%2C%22%3D%22%2C%22bob%22%5D%5D")
-        expect(page.get_by_role("slider")).to_be_visible()
-        expect(page.get_by_text("Reading…")).to_have_count(0)
-    order = tab_order(page)
-    assert order.not_reached == []
-    assert order.upwards == []
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1280, "light")])
+def test_tab_reaches_all_in_the_order_of_the_page(browser: Any, explorer: Explorer, width: int, scheme: str) -> None:
+    with opened(browser, explorer.url, width, scheme) as page:
+        expect(page.get_by_role("button", name="visits", exact=True)).to_be_visible()
+        assert tab_order(page) == TabOrder([], [])
+        for tab in ("state", "life", "compare", "growth", "sql"):
+            page.goto(
+                f"{explorer.url}&table=visits&tab={tab}&key=bob&where=%5B%5B%22user%22%2C%22%3D%22%2C%22bob%22%5D%5D"
+            )
+            expect(page.get_by_role("slider")).to_be_visible()
+            expect(page.get_by_text("Reading…")).to_have_count(0)
+            assert tab_order(page) == TabOrder([], []), tab

@@ -63,6 +63,11 @@ export function useNews(place: string, table: string): Following {
   return { news, problem, isReplaced, isOn, turn };
 }
 
+// Whether arrow keys scroll a table sideways, which is wider than its place.
+function isScrolled(each: Element): boolean {
+  return each.matches(".scrolled") && each.scrollWidth > each.clientWidth;
+}
+
 // Keys that work on the whole page, unless what has the focus takes them itself.
 export function useKeys(pressed: (key: string) => boolean): void {
   const latest = useRef(pressed);
@@ -70,7 +75,7 @@ export function useKeys(pressed: (key: string) => boolean): void {
   useEffect(() => {
     const taken = "input, textarea, select, [contenteditable], [role=slider], [role=application], [role=textbox]";
     function press(event: KeyboardEvent): void {
-      const isTaken = event.composedPath().some((each) => each instanceof Element && each.matches(taken));
+      const isTaken = event.composedPath().some((each) => each instanceof Element && (each.matches(taken) || isScrolled(each)));
       if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isTaken) return;
       if (latest.current(event.key)) event.preventDefault();
     }

@@ -26,7 +26,6 @@ interface Props {
 
 export function KeyLife(props: Props) {
   const { view, go } = props;
-  const [text, setText] = useState(view.key);
   const [life, setLife] = useState<Life | null>(null);
   const [total, setTotal] = useState<number | null>(null);
   const [error, setError] = useState("");
@@ -35,12 +34,13 @@ export function KeyLife(props: Props) {
   const [uncounted, setUncounted] = useState(""); // why the versions were not counted
   const asked = { place: view.place, table: view.table, key: view.key, where: view.key ? "" : view.at };
   const question = JSON.stringify(asked);
+  const [typed, setTyped] = useState({ question, text: view.key }); // for this question; a newer version takes nothing away
+  const text = typed.question === question ? typed.text : view.key;
   const answered = useRef(""); // the question whose answer is shown, which stays until that of a newer version comes
   useEffect(() => setLimit(""), [question]);
   useEffect(() => {
     if (answered.current !== question + limit) {
       answered.current = "";
-      setText(view.key);
       setLife(null);
       setTotal(null);
       setAsked(view.key !== "" || view.at !== "");
@@ -72,7 +72,7 @@ export function KeyLife(props: Props) {
     <section class="life" aria-label="life of a key">
       <form class="finder" onSubmit={(event) => { event.preventDefault(); go({ key: text, at: "" }); }}>
         <label><span>Key</span>
-          <input value={text} placeholder={exampleOf(props.keys)} onInput={(event) => setText(event.currentTarget.value)} />
+          <input value={text} placeholder={exampleOf(props.keys)} onInput={(event) => setTyped({ question, text: event.currentTarget.value })} />
         </label>
         <button>Show its life</button>
       </form>
