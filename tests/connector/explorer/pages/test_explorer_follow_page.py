@@ -102,6 +102,7 @@ def test_operators_lead_to_states_and_a_deleted_checkpoint_is_a_sentence(
         expect(read.get_by_role("listitem")).to_have_text('source 0 read up to {"logOffset":5}')
         inner = page.get_by_role("list", name="states of stateStoreSave [1]", exact=True)
         expect(inner.get_by_role("listitem")).to_contain_text("state_1")
+        expect(page.locator(".operators path.edge")).to_have_count(5)
         assert edges_of(page) == {
             ("input source 0", "job"), ("job", "part 0"), ("job", "part 1"), ("part 0", "state state_0"),
             ("part 1", "state state_1"),
