@@ -15,6 +15,8 @@ import { Plane } from "./plane";
 
 const MOST = 2_000;
 
+const PAUSE = 300; // milliseconds before all versions are counted, which would delay the life of the next key
+
 interface Props {
   view: View;
   table: TableFacts;
@@ -58,10 +60,12 @@ export function KeyLife(props: Props) {
         setLife(next);
         setTotal(next.total);
         if (next.total === null) {
-          askJson<{ rows: number }>("life_count", now, stop.signal).then(
+          const ask = () => askJson<{ rows: number }>("life_count", now, stop.signal).then(
             (all) => setTotal(all.rows),
             (reason: Error) => { if (!stop.signal.aborted) setUncounted(reason.message); },
           );
+          const waiting = setTimeout(ask, PAUSE);
+          stop.signal.addEventListener("abort", () => clearTimeout(waiting));
         }
       },
       (reason: Error) => { if (!stop.signal.aborted) { setAsked(false); setError(reason.message); } },
