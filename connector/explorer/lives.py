@@ -16,7 +16,7 @@ from statestore.connector.explorer.pages import batches_of
 from statestore.formats.state_table import FindsNewest, NewestBatch, Query, StateTable
 
 LIFE_ROWS = 2_000
-FIRST_ROWS = 200
+FIRST_ROWS = 100
 FEW = 50_000  # rows that may have to be looked at, of which all are read at once
 WINDOWS = (512, 64, 8)  # parts of the state time, the newest of which are tried first
 TIMES = ("valid_from", "valid_to", "_commit_version")
