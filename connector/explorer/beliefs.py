@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 
 from statestore.connector.explorer.limits import Limits
 from statestore.connector.explorer.lives import LIFE_ROWS, life_of
-from statestore.connector.explorer.pages import batches_of
 from statestore.formats.errors import StateStoreError
 from statestore.formats.state_table import FindsWriters, Query, StateTable
 
@@ -65,6 +64,6 @@ def _writers(table: StateTable, query: Query, limits: Limits) -> set[int] | None
 
 def _versions(table: StateTable, query: Query, limits: Limits) -> set[int]:
     found: set[int] = set()
-    for batch in limits.watched(batches_of(table, query)):
+    for batch in limits.batches(table, query):
         found.update(pc.unique(batch.column(0).drop_null()).to_pylist())
     return found

@@ -59,6 +59,11 @@ class Limits:
             yield batch
             self.check()
 
+    def batches(self, table: StateTable, query: Query) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of a query as long as the limits hold, also where the splits before had no rows."""
+        for split in table.splits(query):
+            yield from self.watched(iter(table.read(split, query)))
+
     def read(self, table: StateTable, query: Query) -> Iterator[pa.RecordBatch]:
         """Yield the batches of a query as long as the limits hold, for a question that reads nothing else.
 
@@ -73,6 +78,7 @@ class Limits:
         self.of = sum(known) if len(known) == len(bounds) else None
         before = 0
         for split, bound in zip(splits, bounds, strict=True):
+            self.check()
             seen = 0
             for batch in table.read(split, query):
                 seen += batch.num_rows

@@ -48,7 +48,7 @@ def life_of(table: StateTable, query: Query, limit: int, limits: Limits) -> pa.T
 def count_of_life(table: StateTable, query: Query, limits: Limits) -> int:
     """Return the number of versions of a key."""
     wanted = Query(mode="history", columns=TIMES[:1], filters=query.filters, version=query.version)
-    return sum(batch.num_rows for batch in limits.watched(batches_of(table, wanted)))
+    return sum(batch.num_rows for batch in limits.batches(table, wanted))
 
 
 def _starts(table: StateTable, query: Query) -> Iterator[int]:

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.connector.explorer.limits import Limits
-from statestore.connector.explorer.pages import batches_of
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError
 from statestore.formats.kernels.arrays import Ints
@@ -88,12 +87,12 @@ def _milliseconds(moment: int | None) -> float | None:
 def _starts(table: StateTable, query: Query, clock: Clock, limits: Limits) -> Iterator[pa.Array]:
     """Yield the moments of the last change of the valid rows, in microseconds, null where it is not kept."""
     if clock == "stream_time":
-        for batch in limits.watched(batches_of(table, replace(query, columns=("valid_from",)))):
+        for batch in limits.batches(table, replace(query, columns=("valid_from",))):
             yield batch.column(0).cast(pa.timestamp("us", "UTC")).cast(pa.int64())
         return
     names, moment = ("valid_from", "valid_to"), query.as_of
     history = replace(query, mode="history", as_of=None, start_time=moment, end_time=moment, columns=names)
-    for batch in limits.watched(batches_of(table, history)):
+    for batch in limits.batches(table, history):
         valid = batch.column(0) if moment is not None else batch.column(0).filter(batch.column(1).is_null())
         yield valid.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
 
@@ -148,7 +147,7 @@ def _endings(
         return []
     rows, ended = np.zeros(len(endings), np.int64), np.zeros(len(endings), np.int64)
     names = tuple(dict.fromkeys(ending.path[0] for ending in endings))
-    for batch in limits.watched(batches_of(table, replace(query, columns=names))):
+    for batch in limits.batches(table, replace(query, columns=names)):
         for number, ending in enumerate(endings):
             ends = _ends(batch, ending)
             rows[number] += len(ends)

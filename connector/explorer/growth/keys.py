@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from statestore.connector.explorer.cells import shown_rows
 from statestore.connector.explorer.limits import Limits
-from statestore.connector.explorer.pages import batches_of
 from statestore.connector.report.figures import TOP
 from statestore.connector.report.key_counts import Weighed, greatest, row_bytes
 from statestore.connector.report.lifelines import hashes_of
@@ -77,7 +76,7 @@ def _top(
 
     def read() -> Iterator[Weighed]:
         passes.append(0)
-        for batch in limits.watched(batches_of(table, query)):
+        for batch in limits.batches(table, query):
             hashes, weights = weigh(batch)
             passes[-1] += batch.num_rows if weights is None else int(weights.sum())
             yield hashes, weights
@@ -96,7 +95,7 @@ def _rows_of(table: StateTable, queries: Sequence[Query], hashes: Hashes, limits
     parts = [table.schema(queries[0]).empty_table()]
     found: list[Hashes] = []
     for query in queries:
-        for batch in limits.watched(batches_of(table, query)) if len(missing) else ():
+        for batch in limits.batches(table, query) if len(missing) else ():
             own, at = np.unique(hashes_of(batch.columns), return_index=True)
             mine = np.isin(own, missing)
             if mine.any():

@@ -83,7 +83,7 @@ def _sums(column: pa.ChunkedArray, first: Ints) -> pa.Array:
 def _readable(warehouse: Warehouse, table: StateTable, versions: Sequence[int], limits: Limits) -> list[int | None]:
     """Return the versions, with None instead of those whose state cannot be read."""
     query = Query(columns=("version", "readable"))
-    snapshots = pa.Table.from_batches(list(limits.watched(batches_of(_metadata(warehouse, table, "snapshots"), query))))
+    snapshots = pa.Table.from_batches(list(limits.batches(_metadata(warehouse, table, "snapshots"), query)))
     readable = set(snapshots.filter(snapshots["readable"])["version"].to_pylist()) if snapshots.num_rows else set()
     return [version if version in readable else None for version in versions]
 
@@ -111,7 +111,7 @@ def _bytes_at(warehouse: Warehouse, table: StateTable, version: int, limits: Lim
     """Return the bytes of the files that a version needs, with their indexes; None if one of them has no known size."""
     total = 0
     query = Query(version=version, columns=("bytes", "index_bytes"))
-    for batch in limits.watched(batches_of(_metadata(warehouse, table, "segments"), query)):
+    for batch in limits.batches(_metadata(warehouse, table, "segments"), query):
         files, indexes = batch.columns
         if files.null_count:
             return None

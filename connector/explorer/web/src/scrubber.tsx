@@ -79,10 +79,15 @@ export function Scrubber(props: Props) {
   useKeys((key) => {
     if (key === "ArrowLeft") step(reached.current - 1);
     else if (key === "ArrowRight") step(reached.current + 1);
-    else if (key === "l" || key === "L") live();
     else return false;
     return true;
   });
+  // A letter is a key of the scrubber alone, because those who dictate may say it anywhere.
+  function lettered(event: KeyboardEvent): void {
+    if (event.key.toLowerCase() !== "l" || event.ctrlKey || event.metaKey || event.altKey || event.target instanceof HTMLInputElement) return;
+    event.preventDefault();
+    live();
+  }
   function live(): void {
     props.follow(true);
     go(null);
@@ -127,7 +132,7 @@ export function Scrubber(props: Props) {
   }
 
   return (
-    <section class="scrubber" aria-label="time">
+    <section class="scrubber" aria-label="time" onKeyDown={lettered}>
       <div class="moment">
         <strong>version {count(version)}</strong>
         <span>{shownTime && `committed ${shownTime}`}</span>

@@ -237,7 +237,7 @@ def test_the_life_of_a_key(page: Page, keys: Keyboard, explorer_web: Path) -> No
     keys.open("button", "Life of a key")
     keys.to("textbox", "Key")
     keys.write("naan*", "Enter")
-    expect(page.locator(".life [role=status]").first).to_contain_text("250 versions; the newest 200 are shown")
+    expect(page.locator(".life [role=status]").first).to_contain_text("250 versions; the newest 100 are shown")
     keys.open("button", "Show up to 2,000")
     expect(page.locator(".life [role=status]").first).to_contain_text("250 versions in 1 commit")
     keys.is_seen()
