@@ -14,6 +14,8 @@ from support.chromium import find
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
+    from support.explorer.keyboard import Keyboard
+
 PATIENCE = 20_000  # milliseconds until a page shows what a test expects, however busy the machine is
 SIZES = [(360, "light"), (1280, "dark"), (2560, "light")]
 RULES = ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa"]
@@ -59,3 +61,14 @@ def violations(page: Page, web: Path) -> list[tuple[str, list[str]]]:
     page.evaluate((web / "node_modules" / "axe-core" / "axe.min.js").read_text())
     found = page.evaluate("rules => axe.run({runOnly: rules})", RULES)
     return [(each["id"], [node["html"] for node in each["nodes"]][:3]) for each in found["violations"]]
+
+
+@pytest.fixture
+def keys(page: Page) -> Keyboard:
+    """A keyboard for the page, which is shown."""
+    from playwright.sync_api import expect
+
+    from support.explorer.keyboard import Keyboard
+
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    return Keyboard(page)

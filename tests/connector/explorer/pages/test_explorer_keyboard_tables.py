@@ -58,12 +58,6 @@ def page(browser: Any, explorer: Explorer) -> Iterator[Page]:
         yield found
 
 
-@pytest.fixture
-def keys(page: Page) -> Keyboard:
-    expect(page.get_by_role("heading", level=1)).to_be_visible()
-    return Keyboard(page)
-
-
 def slider(page: Page) -> Locator:
     return page.get_by_role("slider")
 
