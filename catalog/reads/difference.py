@@ -8,7 +8,7 @@ so the cost follows the size of the difference; of other tables both states are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -71,7 +71,13 @@ class Columns:
         return np.array([name not in self.placement for name in self.values], bool)
 
 
-def difference(table: StateTable, old: Point, new: Point, columns: Iterable[str] | None = None) -> Rows:
+def difference(
+    table: StateTable,
+    old: Point,
+    new: Point,
+    columns: Iterable[str] | None = None,
+    found: Callable[[int], None] = lambda rows: None,
+) -> Rows:
     """Return the rows that differ between ``old`` and ``new``, in no particular order.
 
     Columns: ``_change`` (``added``, ``changed``, ``removed``), the key, ``_old`` and ``_new`` (structs of the value
@@ -81,7 +87,12 @@ def difference(table: StateTable, old: Point, new: Point, columns: Iterable[str]
 
     If no columns identify the rows of a table (a list, a side of a join), whole rows are added and removed, as often as
     there are more or fewer of them. A column that got a wider type between the points has the wider type, whichever
-    point comes first. Raises NotFoundError for a version or time outside the kept range and for an unknown column,
+    point comes first.
+
+    What differs in a store is found before the first row is returned, segment by segment. ``found`` is called with the
+    number of rows that each may add, which take 16 bytes each, and may raise an error.
+
+    Raises NotFoundError for a version or time outside the kept range and for an unknown column,
     InvalidInputError INCOMPATIBLE_STATE for a column whose two types have no common one.
     """
     table = table.pin()
@@ -89,11 +100,11 @@ def difference(table: StateTable, old: Point, new: Point, columns: Iterable[str]
         names = _chosen(table.name, table.spec.key_names, table.spec.value_names, columns)
         schema = _schema(table.schema(Query()), names)
         log_state, lease = table.leased()
-        first = _of_store(table.files(), log_state, lease, (old, new), names, schema)
+        first = _of_store(table.files(), log_state, lease, (old, new), names, schema, found)
         points = tuple(p if p.version is not None else replace(p, version=log_state.version) for p in (old, new))
 
         def again() -> Pieces:
-            return iter([_of_store(table.files(), *table.leased(), points, names, schema)])
+            return iter([_of_store(table.files(), *table.leased(), points, names, schema, found)])
 
         return Rows(_title(table, old, new), schema, iter([first]), again)
     queries = [_query_at(table, point) for point in (old, new)]
@@ -192,10 +203,11 @@ def _of_store(
     points: Sequence[Point],
     names: Columns,
     schema: pa.Schema,
+    found: Callable[[int], None],
 ) -> Iterator[pa.RecordBatch]:
     """Check the points at once, and return an iterator that reads lazily."""
     windows = [window_of(files.spec.name, log_state, Query(version=p.version, as_of=p.as_of)) for p in points]
-    before, after = _only(files, log_state, windows)
+    before, after = _only(files, log_state, windows, found)
     total = sum(len(item.rows) for item in (*before, *after))
     bits = max(-(-total // PART_ROWS) - 1, 0).bit_length()
     batches = (
@@ -208,7 +220,9 @@ def _of_store(
     return holding(lease, batches)
 
 
-def _only(files: SegmentFiles, log_state: LogState, windows: list[TimeRange]) -> tuple[list[_Rows], list[_Rows]]:
+def _only(
+    files: SegmentFiles, log_state: LogState, windows: list[TimeRange], found: Callable[[int], None]
+) -> tuple[list[_Rows], list[_Rows]]:
     """Return the rows that are valid at the first point only, and those that are valid at the second only."""
     pieces = [_by_segment(plan(files, log_state, window, ())) for window in windows]
     sides: tuple[list[_Rows], list[_Rows]] = [], []
@@ -222,6 +236,7 @@ def _only(files: SegmentFiles, log_state: LogState, windows: list[TimeRange]) ->
         live = [_live_rows(files, mine[i], windows[i], first, last) for i in (0, 1)]
         for side, ours, theirs in ((sides[0], live[0], live[1]), (sides[1], live[1], live[0])):
             rows = first + np.flatnonzero(ours & ~theirs)
+            found(len(rows))
             if len(rows):
                 side.append(_Rows(meta, rows, _hashes(files, meta, rows)))
     return sides

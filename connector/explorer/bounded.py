@@ -1,4 +1,4 @@
-"""Tables whose rows are compared in memory: their reads end with the limits of a question, and before memory does."""
+"""Comparisons, which need memory: they end with the limits of a question, and before memory does."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from statestore.catalog.reads.difference import Point, difference
+from statestore.catalog.reads.results.rows import Rows
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.connector.explorer.limits import Limits
 from statestore.formats.error_codes import ErrorCode
@@ -14,15 +16,35 @@ from statestore.formats.errors import UnsupportedError
 from statestore.formats.state_table import Query, Split, StateTable
 
 MAX_BYTES = 1 << 30
+BYTES_A_ROW = 16  # of a row of a store that differs: its place and its hash
 
 
-def bounded(table: StateTable, limits: Limits) -> StateTable:
-    """Return the table for one comparison, which reads it twice.
+def bounded_difference(table: StateTable, old: Point, new: Point, limits: Limits) -> Rows:
+    """Return `difference` of all columns, which ends with the limits also before its first row.
 
-    Only what differs of a store of our own is read, so it is returned as it is.
+    Raises UnsupportedError EXPLORER_LIMIT where the rows of both moments, or of a store of our own the list of those
+    that differ, take more than MAX_BYTES.
     """
     table = table.pin()
-    return table if isinstance(table, VersionedTable) else cast("StateTable", _Bounded(table, limits))
+    taken = 0
+
+    def found(rows: int) -> None:
+        nonlocal taken
+        limits.check()
+        taken += BYTES_A_ROW * rows
+        if taken > MAX_BYTES:
+            raise _too_large("the list of the rows that differ takes")
+
+    within = table if isinstance(table, VersionedTable) else cast("StateTable", _Bounded(table, limits))
+    return difference(within, old, new, None, found)
+
+
+def _too_large(what: str) -> UnsupportedError:
+    return UnsupportedError(
+        ErrorCode.EXPLORER_LIMIT,
+        f"{what} more than {MAX_BYTES >> 30} GiB, which is the most that the explorer compares; compare the moments "
+        "with statestore diff, which has no limit",
+    )
 
 
 class _Bounded:
@@ -41,9 +63,5 @@ class _Bounded:
         for batch in self._limits.watched(iter(self._table.read(split, query))):
             self._bytes += batch.nbytes
             if self._bytes > MAX_BYTES:
-                raise UnsupportedError(
-                    ErrorCode.EXPLORER_LIMIT,
-                    f"the rows of both moments take more than {MAX_BYTES >> 30} GiB, which is the most that the "
-                    "explorer compares; compare them with statestore diff, which has no limit",
-                )
+                raise _too_large("the rows of both moments take")
             yield batch

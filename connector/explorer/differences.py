@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.catalog.reads.difference import CHANGE, KINDS, NEW, OLD, Point, difference
+from statestore.catalog.reads.difference import CHANGE, KINDS, NEW, OLD, Point
 from statestore.connector.explorer import spools
-from statestore.connector.explorer.bounded import bounded
+from statestore.connector.explorer.bounded import bounded_difference
 from statestore.connector.explorer.cells import shown_rows
 from statestore.connector.explorer.limits import Limits
 from statestore.connector.explorer.spools import Spool, rows_file
@@ -35,7 +35,7 @@ def difference_of(
     counts = dict.fromkeys(KINDS, 0)
     places: dict[Any, list[int]] = {}
     place = table.placement_columns[0] if table.placement_columns else None
-    found: Any = difference(bounded(table, limits), old, new, None)
+    found: Any = bounded_difference(table, old, new, limits)
     with rows_file(path, found.schema) as file:
         for whole in limits.watched(iter(found)):
             batch = matching(whole, filters)

@@ -17,8 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.catalog.reads.difference import difference
-from statestore.connector.explorer.bounded import bounded
+from statestore.connector.explorer.bounded import bounded_difference
 from statestore.connector.explorer.differences import matching
 from statestore.connector.explorer.leaving.shown_view import ShownView, view_of
 from statestore.connector.explorer.limits import Limits
@@ -100,7 +99,7 @@ def export(
 
 def _rows_of(table: StateTable, view: ShownView, place: int, spools: Spools, limits: Limits) -> Batches:
     if view.kind == "compare":
-        found = difference(bounded(table, limits), view.old, view.new, None)
+        found = bounded_difference(table, view.old, view.new, limits)
         return found.schema, (matching(batch, view.filters) for batch in limits.watched(iter(found)))
     if view.kind == "life":
         query = Query(mode="history", columns=tuple(view.life_columns(table)), filters=tuple(view.filters))

@@ -142,15 +142,19 @@ def test_partitions_are_counted(client: TestClient, folder: Path) -> None:
 
 
 def test_what_memory_would_not_hold_is_not_compared(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both moments of a checkpoint are read whole; of a store of our own only what differs."""
+    """Both moments of a checkpoint are read whole; of a store the rows that differ are listed, 16 bytes each."""
     monkeypatch.setattr(bounded, "MAX_BYTES", 1_000)
-    response = client.get("/api/diff", params={"table": "state", "place": 1, "from_version": 1, "to_version": 5})
-    assert response.status_code == 409 and response.json()["code"] == "EXPLORER_LIMIT"
-    assert "statestore diff" in response.json()["error"]
+    both = {"from_version": 1, "to_version": 3}
+    of_checkpoint = client.get("/api/diff", params={"table": "state", "place": 1, "from_version": 1, "to_version": 5})
+    for response in (of_checkpoint, client.get("/api/diff", params={"table": "prices", **both})):
+        assert response.status_code == 409 and response.json()["code"] == "EXPLORER_LIMIT"
+        assert "statestore diff" in response.json()["error"]
+    monkeypatch.setattr(bounded, "MAX_BYTES", 10_000)
     assert changes(asked(client, from_version=1, to_version=3)) == expected(0, 2, lambda key, value: True)
 
 
 def test_a_comparison_ends_with_its_time(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SECONDS", -1.0)
-    response = client.get("/api/diff", params={"table": "state", "place": 1, "from_version": 1, "to_version": 5})
-    assert response.status_code == 409 and "narrow the question" in response.json()["error"]
+    for given in ({"table": "state", "place": 1, "to_version": 5}, {"table": "prices", "to_version": 3}):
+        response = client.get("/api/diff", params={"from_version": 1, **given})
+        assert response.status_code == 409 and "narrow the question" in response.json()["error"]
