@@ -108,7 +108,9 @@ def check_newest_first(store: VersionedStore, model: Model, version: int) -> Non
         newest = sorted((row[2] for row in expected), reverse=True)
         for some in (1, 2):
             batches = store.table.newest_first(query, some)
-            assert batches is not None
+            assert (batches is None) != store._files.is_local
+            if batches is None:
+                continue
             read: list[Row] = []
             for rows, rest in batches:
                 read += table_rows(pa.Table.from_batches([rows]), *INTERVAL, "_commit_version")
