@@ -8,6 +8,7 @@ that request something happens. What is there afterwards is a store with its row
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -97,8 +98,12 @@ class Name:
 
 @contextmanager
 def before_request(number: int, event: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Let something happen just before a request; yield the numbers of the requests up to it."""
+    """Let something happen just before a request; yield the numbers of the requests up to it.
+
+    The request may be that of a thread for which nobody waits, so what happens is waited for at the end.
+    """
     seen: list[int] = []
+    ended = threading.Event()
     with monkeypatch.context() as patch:
 
         def after_event(send: Callable[..., Any]) -> Callable[..., Any]:
@@ -107,14 +112,20 @@ def before_request(number: int, event: Callable[[], object], monkeypatch: pytest
                     seen.append(len(seen))
                     if len(seen) == number + 1:
                         seen.append(-1)
-                        event()
+                        try:
+                            event()
+                        finally:
+                            ended.set()
                 return send(*given, **options)
 
             return request
 
         for name in REQUESTS:
             patch.setattr(obstore, name, after_event(getattr(obstore, name)))
-        yield seen
+        try:
+            yield seen
+        finally:
+            assert -1 not in seen or ended.wait(60)
 
 
 def at_each_request(
