@@ -155,6 +155,7 @@ def test_what_memory_would_not_hold_is_not_compared(client: TestClient, monkeypa
 
 def test_a_comparison_ends_with_its_time(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SECONDS", -1.0)
-    for given in ({"table": "state", "place": 1, "to_version": 5}, {"table": "prices", "to_version": 3}):
-        response = client.get("/api/diff", params={"from_version": 1, **given})
+    for table, place, last in (("state", 1, 5), ("prices", 0, 3)):
+        given: dict[str, str | int] = {"table": table, "place": place, "from_version": 1, "to_version": last}
+        response = client.get("/api/diff", params=given)
         assert response.status_code == 409 and "narrow the question" in response.json()["error"]
