@@ -1,4 +1,4 @@
-"""What was believed of a key when: its history as each commit that wrote it recorded it."""
+"""Beliefs about a key: its history as each commit that wrote or deleted it recorded it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the overview follows: marks of all tables, which change with each version, and the facts of those that did."""
+"""Marks of tables change with each version, and the overview asks for the facts of those that changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page shows while it follows: versions with their rows, each compared with the truth."""
+"""Versions that a page shows while it follows, with their rows, each compared with the truth."""
 
 from __future__ import annotations
 

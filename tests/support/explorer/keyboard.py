@@ -38,7 +38,7 @@ SEEN = f"""async () => {{
   for (let frame = 0; frame < 30 && ({PROBLEM})(); frame += 1) await new Promise(done => requestAnimationFrame(done));
   return ({PROBLEM})();
 }}"""
-"""The same after some frames at most, because an editor is marked a moment after it has the focus."""
+"""PROBLEM after some frames at most, because an editor is marked a moment after it has the focus."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Keyboard:
 
 @dataclass(frozen=True)
 class TabOrder:
-    """What is wrong with the order in which Tab goes through a page."""
+    """Return the faults of the order in which Tab goes through a page."""
 
     not_reached: list[str]
     upwards: list[tuple[str, str]]  # an element, and the one before it that lies below it
