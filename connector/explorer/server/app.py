@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -34,12 +35,15 @@ from statestore.connector.explorer.sql_answers import Answers
 from statestore.connector.explorer.sql_routes import sql_routes
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError
+from statestore.formats.notices import notices_to
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.times import parse_time
 
 ARROW = "application/vnd.apache.arrow.stream"
 STATIC = {"licenses.txt": "text/plain", "app.js": "text/javascript", "app.css": "text/css", "icon.svg": "image/svg+xml"}
 MAX_COMMITS = 200
+NOTICES, MAX_NOTICES = "x-statestore-notices", 8
+"""Header with the reasons, as a list in JSON, why rows of an answer may not be current (`formats.notices`)."""
 Found = TypeVar("Found")
 Given = Mapping[str, str]
 Work = Callable[[StateTable, Given, Limits], Any]
@@ -182,6 +186,7 @@ def _point(given: Given, prefix: str) -> Point:
 async def _answered(request: Request, work: Callable[[Limits], Any]) -> Response:
     """Return the answer of a thread, or its error as a sentence; the work ends when the page asks no longer."""
     limits = Limits()
+    notices: list[str] = []
     if name := request.query_params.get("ask"):
         ASKED[name] = limits
 
@@ -193,18 +198,22 @@ async def _answered(request: Request, work: Callable[[Limits], Any]) -> Response
     try:
         async with anyio.create_task_group() as group:
             group.start_soon(watch)
-            found = await anyio.to_thread.run_sync(_caught, work, limits)
+            found = await anyio.to_thread.run_sync(_caught, work, limits, notices)
             group.cancel_scope.cancel()
     finally:
         limits.gone.set()
     if isinstance(found, Exception):
         return _error(found)
-    return Response(_stream(found), media_type=ARROW) if isinstance(found, pa.Table) else JSONResponse(found)
+    headers = {NOTICES: json.dumps(notices[:MAX_NOTICES])} if notices else None
+    if isinstance(found, pa.Table):
+        return Response(_stream(found), media_type=ARROW, headers=headers)
+    return JSONResponse(found, headers=headers)
 
 
-def _caught(work: Callable[[Limits], Found], limits: Limits) -> Found | Exception:
+def _caught(work: Callable[[Limits], Found], limits: Limits, notices: list[str]) -> Found | Exception:
     try:
-        return work(limits)
+        with notices_to(notices.append):
+            return work(limits)
     except Exception as error:  # what nobody expected is a sentence on the page, too, and its place on stderr
         if not isinstance(error, StateStoreError | OSError | MemoryError | NobodyWaits):
             traceback.print_exc()

@@ -4,7 +4,7 @@ import "./app.css";
 
 import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { askRows, keepToken } from "./asking";
+import { askRows, hearNotices, keepToken } from "./asking";
 import { Compare } from "./compare";
 import { conditionsOfKey } from "./conditions";
 import { Filters } from "./filters";
@@ -74,6 +74,11 @@ function TableView(props: { table: TableFacts; tables: TableFacts[]; view: View;
   const [error, setError] = useState("");
   const [known, setKnown] = useState(view.as_of);
   const [attempt, setAttempt] = useState(0);
+  const [notices, setNotices] = useState<string[]>([]);
+  useEffect(() => {
+    hearNotices((texts) => setNotices((old) => [...new Set([...old, ...texts])]));
+    return () => hearNotices(() => undefined);
+  }, []);
   const following = useNews(view.place, view.table);
   const { news } = following;
   const isStale = news !== null && axis !== null && (news.first !== axis.first || news.last !== axis.last);
@@ -110,6 +115,7 @@ function TableView(props: { table: TableFacts; tables: TableFacts[]; view: View;
         <h1>{table.store}</h1>
         <p class="quiet">{table.kind}{table.health.length > 0 && ` · ⚠ ${table.health.join("; ")}`}</p>
       </div>
+      {notices.map((text) => <p class="error" role="status" key={text}>{text}</p>)}
       {error && <p class="error" role="alert">{error} <button onClick={() => setAttempt(attempt + 1)}>Try again</button></p>}
       {!error && following.problem && <p class="error" role="alert">What is shown cannot be followed: {following.problem}</p>}
       {following.isReplaced && (

@@ -6,6 +6,13 @@ const KEPT = "statestore-token";
 
 export class Refused extends Error {}
 
+// What answers say against their own rows goes to whoever shows the table.
+let hear: (texts: string[]) => void = () => undefined;
+
+export function hearNotices(take: (texts: string[]) => void): void {
+  hear = take;
+}
+
 export function keepToken(): void {
   const here = new URL(location.href);
   const token = here.searchParams.get("token");
@@ -25,7 +32,11 @@ async function fetched(path: string, given: Record<string, string>, signal?: Abo
     if (signal?.aborted) throw error;
     throw new Refused("The explorer does not answer. Its process has ended; start statestore explore again.");
   }
-  if (response.ok) return response;
+  if (response.ok) {
+    const noticed = response.headers.get("x-statestore-notices");
+    if (noticed) hear(JSON.parse(noticed) as string[]);
+    return response;
+  }
   if (response.status === 403) throw new Refused("The explorer was started again; open the address that it printed.");
   const text = await response.text();
   let said = text;
