@@ -407,6 +407,8 @@ class ErrorCode(StrEnum):
     """The report needs a package. Install statestore[report]."""
     ROWS_NOT_FLUSHED = "ROWS_NOT_FLUSHED"
     """A database has no table file, so nobody can know its rows. Read the changelog, or close the application first."""
+    ROCKSDB_UNSUPPORTED = "ROCKSDB_UNSUPPORTED"
+    """A RocksDB directory has a codec or a form that cannot be read here. Compact it with another compression."""
     ROWS_UNCERTAIN = "ROWS_UNCERTAIN"
     """Rows that may not be current or complete, in a read with option strict. Read what the message names instead."""
     STORES_FILE = "STORES_FILE"

@@ -11,8 +11,6 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rocksdict import AccessType, Options, Rdict
-
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError, StateStoreError
 from statestore.formats.kafka.directory.applications import Application, Database, StorePartition
@@ -28,14 +26,13 @@ from statestore.formats.kafka.directory.task_offsets import (
     read_task_offsets,
     store_offsets,
 )
-from statestore.formats.places.disk_errors import storage_error
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.ordered_threads import in_order
 from statestore.formats.places.reading_threads import reading_threads
-from statestore.formats.places.rocksdb_forks import using_rocksdb
+from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.manifest import read_families
-from statestore.formats.rocksdb.native_errors import system_error
-from statestore.formats.rocksdb.reader_errors import Unreadable, corrupt
+from statestore.formats.rocksdb.opened_families import Family, family_names, opened_families
+from statestore.formats.rocksdb.reader_errors import Unreadable, in_terms_of
 
 NO_TABLE_FILE = (
     "no table file yet: the rows are in the application's memory; its changelog holds them (a store that was closed "
@@ -262,7 +259,7 @@ def database_facts(application: Folder, database: Database, *, only_offsets: boo
     try:
         with opened_copy(folder) as copy:
             if not only_offsets or _may_have_offsets(copy):
-                families, offsets = read_facts(copy, str(folder.path), problems)
+                families, offsets = read_facts(copy, folder.path, problems)
                 is_open_again = is_opened_since_last_flush(copy)
     except StateStoreError as error:
         problems.append(error.message)
@@ -337,78 +334,38 @@ def read_facts(
 ) -> tuple[tuple[FamilyFacts, ...], StoredOffsets | None]:
     """Families and stored offsets of a private copy of a database; ``where`` is the original's path for messages.
 
-    ``offsets``: read them. Raises CorruptError ROCKSDB_FILE where it cannot be opened. A family that cannot be read
-    becomes a problem.
+    ``offsets``: read them. Raises the errors of `opened_families` where it cannot be opened. A family that cannot be
+    read becomes a problem.
     """
-    using_rocksdb()
-    try:
-        names = sorted(Rdict.list_cf(str(directory)))
-        database = Rdict(
-            str(directory),
-            options=Options(raw_mode=True),
-            column_families={name: Options(raw_mode=True) for name in names if name != "default"} or None,
-            access_type=AccessType.read_only(),
-        )
-    except Exception as error:
-        raise _failure(where, str(directory), "open", error) from error
-    try:
-        found = tuple(_family(database, name, where, directory, problems) for name in names)
-        stored = _offsets(database, where, directory, problems) if offsets and FAMILY in names else None
-        return found, stored
-    finally:
-        database.close()
+    names = family_names(directory)
+    wrong: list[str] = []
+    with opened_families(directory, names) as opened:
+        found = tuple(_family(opened[name], name, wrong) for name in names)
+        stored = _offsets(opened[FAMILY], wrong) if offsets and FAMILY in names else None
+    problems += (in_terms_of(where, directory, each) for each in wrong)
+    return found, stored
 
 
-def _family(database: Rdict, name: str, where: str, directory: Path, problems: list[str]) -> FamilyFacts:
+def _family(family: Family, name: str, problems: list[str]) -> FamilyFacts:
     try:
-        table = database if name == "default" else database.get_column_family(name)
-        try:
-            rows = table.iter()
-            rows.seek_to_first()
-            has_rows = rows.valid()
-            if not has_rows:
-                rows.status()
-            estimate = table.property_int_value("rocksdb.estimate-num-keys")
-        finally:
-            if table is not database:
-                table.close()
-    except Exception as error:
-        failure = _failure(where, str(directory), f"read family {name} of", error)
-        problems.append(getattr(failure, "message", str(failure)))
+        has_rows = next(family.pairs(KeyRange()), None) is not None
+        return FamilyFacts(name, has_rows, family.estimated_rows)
+    except (StateStoreError, Unreadable) as error:
+        problems.append(f"family {name}: {getattr(error, 'message', error)}")
         return FamilyFacts(name, None, None)
-    return FamilyFacts(name, has_rows, estimate)
 
 
-def _offsets(database: Rdict, where: str, directory: Path, problems: list[str]) -> StoredOffsets | None:
+def _offsets(family: Family, problems: list[str]) -> StoredOffsets | None:
+    found: dict[bytes, bytes] = {}
+    size = 0
     try:
-        table = database.get_column_family(FAMILY)
-        try:
-            rows = table.iter()
-            rows.seek_to_first()
-            found: dict[bytes, bytes] = {}
-            size = 0
-            while rows.valid():
-                value = rows.value()
-                found[rows.key()] = value
-                size += len(value)
-                if len(found) > MOST_OFFSETS or size > MOST_OFFSET_BYTES:
-                    problems.append(f"family {FAMILY} has more than {MOST_OFFSETS} rows or {MOST_OFFSET_BYTES} bytes")
-                    return None
-                rows.next()
-            rows.status()
-        finally:
-            table.close()
+        for key, value in family.pairs(KeyRange()):
+            found[key] = value
+            size += len(value)
+            if len(found) > MOST_OFFSETS or size > MOST_OFFSET_BYTES:
+                problems.append(f"family {FAMILY} has more than {MOST_OFFSETS} rows or {MOST_OFFSET_BYTES} bytes")
+                return None
         return decode_offsets_family(found)
-    except StateStoreError as error:
-        problems.append(f"family {FAMILY}: {error.message}")
-    except Exception as error:
-        failure = _failure(where, str(directory), f"read family {FAMILY} of", error)
-        problems.append(getattr(failure, "message", str(failure)))
+    except (StateStoreError, Unreadable) as error:
+        problems.append(f"family {FAMILY}: {getattr(error, 'message', error)}")
     return None
-
-
-def _failure(where: str, copy: str, doing: str, error: Exception) -> StateStoreError:
-    refusal = system_error(error)
-    if refusal is not None:
-        return storage_error(refusal, doing, where)
-    return corrupt(where, f"RocksDB cannot {doing} it ({str(error).replace(copy, where)})")

@@ -26,6 +26,7 @@ from statestore.formats.places.folder import MAX_SMALL_BYTES, Folder
 from statestore.formats.places.local_directory import temporary_directory
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.key_samples import split_points
+from statestore.formats.rocksdb.reader_errors import naming
 from statestore.formats.rocksdb.scan import scan_rocksdb
 from statestore.formats.spark.checkpoint.checkpoint_files import PURGED, DataFile, parse_json
 from statestore.formats.spark.checkpoint.state_errors import corrupt_file, unsupported
@@ -78,7 +79,8 @@ def zip_rows(
         bounds = [(keys.first, keys.stop) if isinstance(keys, KeyRange) else keys for keys in ranges]
         copy_tables(folder, found.tables, directory, bounds)
         try:
-            yield from scan_rocksdb(directory, each, key_ranges=ranges, delimiter=delimiter)
+            with naming(directory, path):
+                yield from scan_rocksdb(directory, each, key_ranges=ranges, delimiter=delimiter)
         except CorruptError as error:
             forget_parts()  # a table file that is restored has the name of the damaged one
             raise corrupt_file(path, error.message) from error
