@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shutil
-import warnings
 import struct
+import warnings
 import zlib
 from io import BytesIO
 from pathlib import Path
