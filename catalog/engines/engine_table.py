@@ -8,6 +8,7 @@ process or in Spark tasks, sees that one view.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +31,7 @@ from statestore.formats.engine import (
     ChecksResumption,
     CountsRows,
     DeltaPart,
+    ExplainsDamage,
     ExplainsLoss,
     HasDeltas,
     Opening,
@@ -42,7 +44,7 @@ from statestore.formats.engine import (
     Version,
 )
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, NotFoundError
+from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError
 from statestore.formats.state_table import Query
 from statestore.formats.table_columns import checked_filters, chosen_columns, fields_read, narrowed
 from statestore.formats.values.filters import mask
@@ -180,12 +182,14 @@ class EngineTable:
             return past_splits(source, source.info(state), _past_asked(source, state, query), query)
         if query.mode == "state":
             at = source.at(state, version_asked(source, state, query))
-            return [PartSplit(at, part) for part in at.parts(query.filters)]
+            with _explained(at, state, [at.version]):
+                return [PartSplit(at, part) for part in at.parts(query.filters)]
         asked = range_asked(source, state, query)
         if not asked.versions:
             return []
         if isinstance(source, HasDeltas):
-            parts = source.delta_parts(state, asked.versions, asked.before, query.filters)
+            with _explained(source, state, [version.number for version in asked.versions]):
+                parts = source.delta_parts(state, asked.versions, asked.before, query.filters)
             return delta_splits(parts, asked.versions, asked.origin)
         pieces = slices_of(source, state, asked.versions, query.filters)
         return [ComparedSplit(source, asked.versions, asked.before, asked.origin, piece) for piece in pieces]
@@ -216,16 +220,8 @@ class EngineTable:
 
         Raises CorruptError, and NotFoundError, which states what is kept now, if files were removed in the meantime.
         """
-        try:
+        with _explained(_reader(split), self.state, _versions(split)):
             yield from self._read(split, query)
-        except NotFoundError as error:
-            knows = _reader(split)
-            if not isinstance(knows, ExplainsLoss):
-                raise
-            found = knows.explain_loss(error, self.state, _versions(split))
-            if found is error:
-                raise
-            raise found from error
 
     def _within_bound(self, query: Query) -> Query:
         """Return the query for the versions up to the bound. Raises InvalidInputError CONFLICTING_OPTIONS."""
@@ -286,6 +282,23 @@ def version_row(version: Version) -> dict[str, Any]:
         "readable": version.readable,
         **version.facts,
     }
+
+
+@contextmanager
+def _explained(reader: object, state: str, versions: Sequence[int]) -> Iterator[None]:
+    """Raise errors of missing and of damaged files as the engine explains them, which says what can be read now."""
+    try:
+        yield
+    except NotFoundError as error:
+        lost = reader.explain_loss(error, state, versions) if isinstance(reader, ExplainsLoss) else error
+        if lost is error:
+            raise
+        raise lost from error
+    except CorruptError as error:
+        damaged = reader.explain_damage(error, state) if isinstance(reader, ExplainsDamage) else error
+        if damaged is error:
+            raise
+        raise damaged from error
 
 
 def _reader(split: EngineSplit) -> StateAt | DeltaPart | Source:

@@ -41,7 +41,7 @@ def plan_load(
 
     The files named in ``without`` are no bases: a snapshot before them and the changes since then make up the version.
 
-    Raises NotFoundError SPARK_STATE_NOT_FOUND, stating the versions that can be read, naming ``where``.
+    Raises NotFoundError SPARK_STATE_NOT_FOUND, naming ``where``.
     """
     bases = {
         file.version: file for file in files if file.kind in BASES and file.uid is None and file.name not in without
@@ -57,8 +57,7 @@ def plan_load(
     # The loop ends at the first missing file, because a file name may contain any number as its version.
     absent = next((number for number in range(start + 1, version + 1) if number not in changes), None)
     if absent is not None:
-        kept = readable_versions(files)
-        raise missing(f"state version {version} of {where}", f"no file of version {absent}; readable versions: {kept}")
+        raise missing(f"state version {version} of {where}", f"no file of version {absent}")
     return LoadPlan(bases.get(start), tuple(changes[number] for number in range(start + 1, version + 1)))
 
 
