@@ -19,7 +19,7 @@ from typing import Any, Protocol, runtime_checkable
 import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import NotFoundError
+from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.notices import STRICT
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.locations import Location
@@ -353,6 +353,14 @@ class ExplainsLoss(Protocol):
     """A source, a state at a version, or a part of changes that can explain why files vanished while they were read."""
 
     def explain_loss(self, error: NotFoundError, state: str, versions: Sequence[int]) -> NotFoundError:
+        """The error to raise in place of ``error``, from a look at the directory as it is now."""
+
+
+@runtime_checkable
+class ExplainsDamage(Protocol):
+    """A source, a state at a version, or a part of changes, that can say what can be read in spite of damage."""
+
+    def explain_damage(self, error: CorruptError, state: str) -> CorruptError:
         """The error to raise in place of ``error``, from a look at the directory as it is now."""
 
 

@@ -272,7 +272,7 @@ class ErrorCode(StrEnum):
     ROCKSDB_FILE = "ROCKSDB_FILE"
     """A file of a RocksDB directory is damaged. Restore it from a copy."""
     SPARK_STATE_FILE = "SPARK_STATE_FILE"
-    """A file of a checkpoint is damaged. Restore it from a copy, or read an earlier batch."""
+    """A file of a checkpoint is damaged. Restore it from a copy, or read a batch that the message names."""
     SPARK_STATE_ROW = "SPARK_STATE_ROW"
     """A row of a checkpoint does not follow its schema. Restore the state and its schema file from a copy."""
     KAFKA_BYTES = "KAFKA_BYTES"

@@ -8,6 +8,7 @@ process or in Spark tasks, sees that one view.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +31,7 @@ from statestore.formats.engine import (
     ChecksResumption,
     CountsRows,
     DeltaPart,
+    ExplainsDamage,
     ExplainsLoss,
     HasDeltas,
     Opening,
@@ -42,7 +44,7 @@ from statestore.formats.engine import (
     Version,
 )
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, NotFoundError
+from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError
 from statestore.formats.notices import notify
 from statestore.formats.state_table import Query
 from statestore.formats.table_columns import checked_filters, chosen_columns, fields_read, narrowed
@@ -187,7 +189,8 @@ class EngineTable:
             return found
         if query.mode == "state":
             at = source.at(state, version_asked(source, state, query))
-            read = at.parts(query.filters)
+            with _explained(at, state, [at.version]):
+                read = at.parts(query.filters)
             self._notify(source, [at.version], read)
             return [PartSplit(at, part) for part in read]
         asked = range_asked(source, state, query)
@@ -196,7 +199,8 @@ class EngineTable:
         before = [] if asked.before is None else [asked.before.number]
         self._notify(source, [*before, *(version.number for version in asked.versions)])
         if isinstance(source, HasDeltas):
-            parts = source.delta_parts(state, asked.versions, asked.before, query.filters)
+            with _explained(source, state, [version.number for version in asked.versions]):
+                parts = source.delta_parts(state, asked.versions, asked.before, query.filters)
             return delta_splits(parts, asked.versions, asked.origin)
         pieces = slices_of(source, state, asked.versions, query.filters)
         return [ComparedSplit(source, asked.versions, asked.before, asked.origin, piece) for piece in pieces]
@@ -230,16 +234,8 @@ class EngineTable:
 
         Raises CorruptError, and NotFoundError, which states what is kept now, if files were removed in the meantime.
         """
-        try:
+        with _explained(_reader(split), self.state, _versions(split)):
             yield from self._read(split, query)
-        except NotFoundError as error:
-            knows = _reader(split)
-            if not isinstance(knows, ExplainsLoss):
-                raise
-            found = knows.explain_loss(error, self.state, _versions(split))
-            if found is error:
-                raise
-            raise found from error
 
     def _notify(self, source: Source, versions: Sequence[int], parts: Sequence[Part] | None = None) -> None:
         """Pass on what is known against the rows of a read. Raises NotFoundError ROWS_UNCERTAIN in a strict table."""
@@ -305,6 +301,23 @@ def version_row(version: Version) -> dict[str, Any]:
         "readable": version.readable,
         **version.facts,
     }
+
+
+@contextmanager
+def _explained(reader: object, state: str, versions: Sequence[int]) -> Iterator[None]:
+    """Raise errors of missing and of damaged files as the engine explains them, which says what can be read now."""
+    try:
+        yield
+    except NotFoundError as error:
+        lost = reader.explain_loss(error, state, versions) if isinstance(reader, ExplainsLoss) else error
+        if lost is error:
+            raise
+        raise lost from error
+    except CorruptError as error:
+        damaged = reader.explain_damage(error, state) if isinstance(reader, ExplainsDamage) else error
+        if damaged is error:
+            raise
+        raise damaged from error
 
 
 def _reader(split: EngineSplit) -> StateAt | DeltaPart | Source:

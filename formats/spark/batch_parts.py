@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from statestore.formats.errors import NotFoundError
+from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.places.locations import Location
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store
 from statestore.formats.spark.checkpoint.query_metadata import Batch
@@ -18,7 +18,7 @@ from statestore.formats.spark.history import PartitionBatches, is_parted_anywher
 from statestore.formats.spark.key_lookup import key_lookup
 from statestore.formats.spark.providers.key_bounds import KeyBounds
 from statestore.formats.spark.providers.partition_load import open_partition, split_history
-from statestore.formats.spark.readable_batches import explained
+from statestore.formats.spark.readable_batches import explained, explained_damage
 from statestore.formats.values.filters import Filter
 
 ChoosePartitions = Callable[[Store, Sequence[Filter]], Sequence[int]]
@@ -59,6 +59,9 @@ class BatchesPart:
 
     def explain_loss(self, error: NotFoundError, state: str, versions: Sequence[int]) -> NotFoundError:
         return explained(error, self.location, self.state_view, versions[-1])
+
+    def explain_damage(self, error: CorruptError, state: str) -> CorruptError:
+        return explained_damage(error, self.location, self.state_view)
 
     def _batches(self, columns: Collection[str]) -> PartitionBatches:
         return PartitionBatches(

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from statestore.formats.engine import Part, Source, StateAt, StateFile, StateInfo, StateSize, Version
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import NotFoundError, UnsupportedError
+from statestore.formats.errors import CorruptError, NotFoundError, UnsupportedError
 from statestore.formats.jobs import Job, KnowsJob
 from statestore.formats.places.locations import Location
 from statestore.formats.places.reading_threads import processors, reading_threads
@@ -44,7 +44,15 @@ from statestore.formats.spark.providers.partition_load import (
     open_partition,
     split_partition,
 )
-from statestore.formats.spark.readable_batches import explained, kept_batches, read_batches, readable_batches
+from statestore.formats.spark.readable_batches import (
+    explained,
+    explained_damage,
+    kept_batches,
+    read_batches,
+    readable_batches,
+    what_can_be_read,
+    whole_batches,
+)
 from statestore.formats.spark.state_rows import read_state
 from statestore.formats.spark.state_size import rows_of, size_of
 from statestore.formats.spark.unsafe_state import read_unsafe, unsafe_columns
@@ -174,10 +182,8 @@ class CheckpointSource(Source, KnowsJob):
         """Raise NotFoundError unless all files of the batch are there, whatever became of newer batches."""
         if version == self.newest(state) or version in self._readable(state):
             return
-        kept = self.kept(state)
         raise NotFoundError(
-            ErrorCode.VERSION_NOT_FOUND,
-            f"{self.path} has no state of batch {version}; batches {kept[0]} to {kept[-1]} can be read",
+            ErrorCode.VERSION_NOT_FOUND, f"{self.path} has no state of batch {version}; {self._statement(state)}"
         )
 
     def versions(self, state: str, numbers: Sequence[int] | None = None) -> Sequence[Version]:
@@ -185,7 +191,7 @@ class CheckpointSource(Source, KnowsJob):
         if numbers is not None:
             return [_version(batch) for batch in self._batches(numbers)]
         store = self.state_view(state).store
-        readable = set(kept_batches(self.checkpoint, store))
+        readable = set(whole_batches(self.checkpoint, store))
         written = Counter[int]()
         for number in store.folders:
             for file in data_files(self.checkpoint.folder(store, number)):
@@ -220,8 +226,14 @@ class CheckpointSource(Source, KnowsJob):
             )
         return self.info(state).columns
 
+    def explain_loss(self, error: NotFoundError, state: str, versions: Sequence[int]) -> NotFoundError:
+        return explained(error, self.location, self.state_view(state), versions[-1])
+
+    def explain_damage(self, error: CorruptError, state: str) -> CorruptError:
+        return explained_damage(error, self.location, self.state_view(state))
+
     def size(self, state: str) -> StateSize:
-        return size_of(self.checkpoint, self.state_view(state).store, self.kept(state))
+        return size_of(self.checkpoint, self.state_view(state), self.kept(state))
 
     def delta_parts(
         self, state: str, versions: Sequence[Version], before: Version | None, filters: Sequence[Filter]
@@ -261,16 +273,12 @@ class CheckpointSource(Source, KnowsJob):
             newest = self.newest(state)
             raise missing(
                 f"{state} of {self.path}",
-                f"not all files that make up batch {newest}, the newest, are there; {self._rest(state)}",
+                f"not all files that make up batch {newest}, the newest, are there; {self._statement(state)}",
             )
         return batches
 
-    def _rest(self, state: str) -> str:
-        """A sentence about the batches that can be read though the newest one cannot."""
-        readable = self._readable(state)
-        if not readable:
-            return "no batch can be read now"
-        return f"of those before it {', '.join(map(str, readable[-20:]))} can be read, by their version"
+    def _statement(self, state: str) -> str:
+        return what_can_be_read(self.checkpoint, self.state_view(state).store)
 
     def _readable(self, state: str) -> Sequence[int]:
         if state not in self.found.readable:
@@ -374,6 +382,9 @@ class CheckpointAt(StateAt):
 
     def explain_loss(self, error: NotFoundError, state: str, versions: Sequence[int]) -> NotFoundError:
         return explained(error, self.location, self.state_view, versions[-1])
+
+    def explain_damage(self, error: CorruptError, state: str) -> CorruptError:
+        return explained_damage(error, self.location, self.state_view)
 
     def chosen_partitions(self, store: Store, filters: Sequence[Filter]) -> tuple[int, ...]:
         """The partitions that filters on their number leave."""
