@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.connector.terminal.nanoseconds import python_values
 from statestore.connector.terminal.output import plain
+from statestore.formats.values.python_times import python_values
 from statestore.formats.values.types import shown_field
 
 CELL = 2_000  # characters that are sent of a cell

@@ -17,7 +17,7 @@ from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
 from statestore.connector.terminal.grid import Grid, blocks, cut_to, fits, widths_within
-from statestore.connector.terminal.nanoseconds import python_values
+from statestore.formats.values.python_times import python_values
 
 if TYPE_CHECKING:
     import pyarrow as pa

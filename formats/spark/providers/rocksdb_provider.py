@@ -127,11 +127,13 @@ def family_range(family_id: int | None) -> KeyBounds:
 
 @contextmanager
 def _opened(folder: Folder, name: str, path: str) -> Iterator[zipfile.ZipFile]:
+    data = BytesIO(folder.read_small(name, gone=PURGED))
     try:
-        with zipfile.ZipFile(BytesIO(folder.read_small(name, gone=PURGED))) as members:
-            yield members
-    except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, EOFError, RuntimeError) as error:
+        members = zipfile.ZipFile(data)
+    except Exception as error:  # BadZipFile, and errors of struct and of UTF-8 for what it does not check
         raise corrupt_file(path, f"not a readable zip ({error})") from error
+    with members:
+        yield members
 
 
 def _member(members: zipfile.ZipFile, name: str, path: str, most: int = MAX_SMALL_BYTES) -> bytes:

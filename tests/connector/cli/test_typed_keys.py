@@ -15,9 +15,9 @@ from support.key_strategies import key_types
 
 import statestore
 from statestore.connector.key_text import cells_of, of_text
-from statestore.connector.terminal.nanoseconds import python_values
 from statestore.connector.terminal.output import cell, plain
 from statestore.formats.error_codes import ErrorCode
+from statestore.formats.values.python_times import python_values
 
 RAW = [b"", b"ada", b"\x00\xff", "ünï".encode(), b"base64:AP8=", b"hex:00", b"AP8=", b"\xc3("]
 

@@ -8,6 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import UnsupportedError
+
 
 def python_values(column: pa.Array) -> list[Any]:
     """The values of a column; all of them as DuckDB's text if a time among them is outside the years of Python."""
@@ -15,7 +18,44 @@ def python_values(column: pa.Array) -> list[Any]:
     try:
         return list(shown.to_pylist())
     except (OverflowError, ValueError):
+        pass
+    import duckdb
+
+    try:
         return list(_text_of_duckdb(shown).to_pylist())
+    except duckdb.Error:  # DuckDB counts microseconds in 64 bits, which end within the years that Arrow holds
+        return list(column.cast(_with(column.type, _counted)).to_pylist())
+
+
+def python_rows(batch: pa.RecordBatch, subject: str) -> list[dict[str, Any]]:
+    """The rows of a batch as Python's values.
+
+    Raises UnsupportedError TIME_OUT_OF_RANGE, which names the column, for a time that Python's datetime cannot hold.
+    """
+    columns = []
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            columns.append(_exact(column).to_pylist())
+        except (OverflowError, ValueError) as error:
+            raise UnsupportedError(
+                ErrorCode.TIME_OUT_OF_RANGE,
+                f"column {name} of {subject} has the time {python_values(column)[0]}, which Python's datetime cannot "
+                "hold: it has microseconds and the years 1 to 9999; read the row with scan(), or with SQL",
+            ) from error
+    return [dict(zip(batch.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _exact(column: pa.Array) -> pa.Array:
+    """The column with nanoseconds as microseconds if these hold every one, else as it is, which pandas can hold."""
+    try:
+        return column.cast(_with(column.type, _microseconds))
+    except pa.ArrowInvalid:
+        return column
+
+
+def _counted(kind: pa.DataType) -> pa.DataType | None:
+    """Times and dates as numbers of their units since 1970."""
+    return pa.int64() if pa.types.is_timestamp(kind) else pa.int32() if pa.types.is_date32(kind) else None
 
 
 def _text_of_duckdb(column: pa.Array) -> pa.ChunkedArray:
