@@ -26,6 +26,8 @@ MAX_ROWS = 1_000_000
 MAX_BYTES = 1 << 30
 BATCH_ROWS = 2_048  # as many as a vector of DuckDB has, because rows may be wide
 SECONDS_BETWEEN = 0.05
+Key = tuple[int, str, str]
+"""A place, a statement, and what distinguishes one run of it from others."""
 
 
 @dataclass(frozen=True)
@@ -81,14 +83,13 @@ class Answers:
     the memory for one is the memory for all."""
 
     folder: Path
-    _kept: dict[tuple[int, str, str], Answer] = field(default_factory=dict)
+    _kept: dict[Key, Answer] = field(default_factory=dict)
     _kept_lock: threading.Lock = field(default_factory=threading.Lock)
     _running: threading.Lock = field(default_factory=threading.Lock)
     _number: int = 0
 
-    def of(self, key: tuple[int, str, str], warehouse: Warehouse, limits: Limits) -> Answer:
-        """Return the answer to a statement, the second part of ``key``, which also has a place and what distinguishes
-        one run from others. The statement runs when no such answer is kept."""
+    def of(self, key: Key, warehouse: Warehouse, limits: Limits) -> Answer:
+        """Return the answer to the statement of a key, which runs when no such answer is kept."""
         found = self._known(key)
         while found is None and not self._running.acquire(timeout=SECONDS_BETWEEN):
             if limits.gone.is_set():
@@ -105,14 +106,19 @@ class Answers:
         finally:
             self._running.release()
 
-    def _known(self, key: tuple[int, str, str]) -> Answer | None:
+    def has(self, key: Key) -> bool:
+        """Return whether the answer of a key is kept."""
+        with self._kept_lock:
+            return key in self._kept
+
+    def _known(self, key: Key) -> Answer | None:
         with self._kept_lock:
             found = self._kept.pop(key, None)
             if found is not None:
                 self._kept[key] = found
             return found
 
-    def _keep(self, key: tuple[int, str, str], answer: Answer) -> None:
+    def _keep(self, key: Key, answer: Answer) -> None:
         with self._kept_lock:
             self._kept[key] = answer
             for old in list(self._kept)[:-KEPT]:

@@ -161,6 +161,7 @@ def explorer(paths: Sequence[str], options: Mapping[str, str], port: int) -> Exp
 
     from statestore.connector.explorer.places import Places
     from statestore.connector.explorer.server.app import application
+    from statestore.connector.explorer.server.connections import Connection
     from statestore.connector.explorer.server.guard import Guard
     from statestore.connector.explorer.spools import Spools
 
@@ -171,11 +172,12 @@ def explorer(paths: Sequence[str], options: Mapping[str, str], port: int) -> Exp
     guarded = Guard(application(Places(paths, options), Spools(Path(folder.name))), token, number)
     config = uvicorn.Config(
         guarded,
-        log_level="warning",
+        log_level="error",  # a warning is about a request that is none, which everybody on the machine can send
         access_log=False,
         lifespan="off",
         timeout_graceful_shutdown=1,
-        http="h11",
+        http=Connection,
+        ws="none",
         h11_max_incomplete_event_size=MAX_ADDRESS,
     )
     return Explorer(uvicorn.Server(config), listening, f"http://{HOST}:{number}/?token={token}", folder)
