@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError
+from statestore.formats.notices import STRICT
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.locations import Location
 from statestore.formats.values.filters import Filter
@@ -289,6 +290,14 @@ class Source(Protocol):
         """Columns that fit the rows of every kept version."""
         return self.info(state).columns
 
+    def notices(self, state: str, versions: Sequence[int], parts: Sequence[Part] | None = None) -> Sequence[str]:
+        """Reasons why rows of these versions may not be those that the engine would show, as sentences without a name.
+
+        ``parts`` are those of the one version that are read; None: all. An empty answer means that nothing is known
+        against the rows. The plan of each read asks for it, so it should cost less than the read.
+        """
+        return ()
+
     def size(self, state: str) -> StateSize:
         """The size of what is kept of the state."""
         files = list(self.at(state, self.newest(state)).files())
@@ -388,6 +397,14 @@ class EngineOption:
     describes: bool = False
 
 
+SHARED_OPTIONS = (
+    EngineOption(
+        STRICT, "bool", "refuse rows that may not be current or complete, in place of a notice; false", describes=True
+    ),
+)
+"""Options of the reads of every engine (`statestore.formats.notices`)."""
+
+
 @dataclass(frozen=True)
 class Engine:
     """The reader of one stream processor's state. A module listed in ``statestore.formats.engines``, or named by an
@@ -405,3 +422,8 @@ class Engine:
     recognises: Callable[[Folder], bool]
     open: Callable[[Location, Mapping[str, str]], Source]
     schemes: tuple[str, ...] = ()
+
+    @property
+    def read_options(self) -> tuple[EngineOption, ...]:
+        """The options of reads of this engine's state: its own, and those that all engines have."""
+        return (*self.options, *SHARED_OPTIONS)

@@ -407,6 +407,8 @@ class ErrorCode(StrEnum):
     """The report needs a package. Install statestore[report]."""
     ROWS_NOT_FLUSHED = "ROWS_NOT_FLUSHED"
     """A database has no table file, so nobody can know its rows. Read the changelog, or close the application first."""
+    ROWS_UNCERTAIN = "ROWS_UNCERTAIN"
+    """Rows that may not be current or complete, in a read with option strict. Read what the message names instead."""
     STORES_FILE = "STORES_FILE"
     """A file that describes stores cannot be read, or has an entry that is not known. Correct it."""
     KAFKA_NOT_INSTALLED = "KAFKA_NOT_INSTALLED"

@@ -15,6 +15,7 @@ from statestore.formats.engine import Source
 from statestore.formats.engines import EngineOpening, describe_only, engine_named
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError
+from statestore.formats.notices import is_strict
 from statestore.formats.places.locations import Location
 from statestore.formats.state_table import StateTable
 
@@ -59,7 +60,8 @@ class EngineStates:
         called, _, suffix = name.partition("$")
         base = called if called in self.source.states() else self.source.listed_as(called) or called
         source = self.source if self.pinned else None
-        return state_table(EngineTable(self.opening, base, base, source, self.bound), suffix)
+        strict = is_strict(self.opening.options)
+        return state_table(EngineTable(self.opening, base, base, source, self.bound, strict), suffix)
 
     def only(self) -> StateTable:
         """Return the state that is read when none is named.

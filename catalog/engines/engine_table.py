@@ -43,6 +43,7 @@ from statestore.formats.engine import (
 )
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
+from statestore.formats.notices import notify
 from statestore.formats.state_table import Query
 from statestore.formats.table_columns import checked_filters, chosen_columns, fields_read, narrowed
 from statestore.formats.values.filters import mask
@@ -69,7 +70,8 @@ class EngineTable:
     """One state of a source.
 
     ``pinned``: the source that answers every question; None: each question opens the source. ``bound``: the newest
-    version that the table has, which is read where none is asked for; None: that of the source.
+    version that the table has, which is read where none is asked for; None: that of the source. ``strict``: rows that
+    may not be current are refused.
     """
 
     opening: Opening
@@ -77,6 +79,7 @@ class EngineTable:
     state: str
     pinned: Source | None = None
     bound: int | None = None
+    strict: bool = False
 
     def pin(self) -> EngineTable:
         """Return the table bound to its current content."""
@@ -167,7 +170,8 @@ class EngineTable:
     def splits(self, query: Query) -> Sequence[EngineSplit]:
         """Return the pieces of the answer; each carries the view of the directory from which it was made.
 
-        Raises NotFoundError VERSION_NOT_FOUND, TIME_NOT_KEPT or COLUMN_NOT_FOUND, InvalidInputError INVALID_VERSION,
+        Notices about the rows are passed on here (`statestore.formats.notices`). Raises NotFoundError
+        VERSION_NOT_FOUND, TIME_NOT_KEPT, COLUMN_NOT_FOUND or ROWS_UNCERTAIN, InvalidInputError INVALID_VERSION,
         INVALID_RANGE or INVALID_FILTER.
         """
         source, state = self.source, self.state
@@ -177,13 +181,20 @@ class EngineTable:
         chosen_columns(whole, query, self.name)
         query = checked_filters(whole, query, self.name)
         if _is_past(source, state, query):
-            return past_splits(source, source.info(state), _past_asked(source, state, query), query)
+            past = _past_asked(source, state, query)
+            found = past_splits(source, source.info(state), past, query)
+            self._notify(source, [past.version], [split.part for split in found])
+            return found
         if query.mode == "state":
             at = source.at(state, version_asked(source, state, query))
-            return [PartSplit(at, part) for part in at.parts(query.filters)]
+            read = at.parts(query.filters)
+            self._notify(source, [at.version], read)
+            return [PartSplit(at, part) for part in read]
         asked = range_asked(source, state, query)
         if not asked.versions:
             return []
+        before = [] if asked.before is None else [asked.before.number]
+        self._notify(source, [*before, *(version.number for version in asked.versions)])
         if isinstance(source, HasDeltas):
             parts = source.delta_parts(state, asked.versions, asked.before, query.filters)
             return delta_splits(parts, asked.versions, asked.origin)
@@ -197,7 +208,10 @@ class EngineTable:
             return None
         query = self._within_bound(query)
         at = source.at(self.state, version_asked(source, self.state, query))
-        return at.count() if isinstance(at, CountsRows) else None
+        found = at.count() if isinstance(at, CountsRows) else None
+        if found is not None:
+            self._notify(source, [at.version])
+        return found
 
     def unsafe_columns(self, query: Query) -> tuple[str, ...]:
         """Return the columns of the answer that can be read as Spark's own rows."""
@@ -226,6 +240,11 @@ class EngineTable:
             if found is error:
                 raise
             raise found from error
+
+    def _notify(self, source: Source, versions: Sequence[int], parts: Sequence[Part] | None = None) -> None:
+        """Pass on what is known against the rows of a read. Raises NotFoundError ROWS_UNCERTAIN in a strict table."""
+        subject = f"{self.name} of {source.path}"
+        notify(subject, source.notices(self.state, versions, parts), strict=self.strict)
 
     def _within_bound(self, query: Query) -> Query:
         """Return the query for the versions up to the bound. Raises InvalidInputError CONFLICTING_OPTIONS."""

@@ -6,6 +6,7 @@ moment.
 
 from __future__ import annotations
 
+import json
 import time
 import traceback
 from collections.abc import Callable
@@ -21,8 +22,11 @@ from starlette.responses import JSONResponse, Response
 from statestore.connector.explorer.limits import ASKED, Limits, NobodyWaits
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError
+from statestore.formats.notices import notices_to
 
 ARROW = "application/vnd.apache.arrow.stream"
+NOTICES, MAX_NOTICES = "x-statestore-notices", 8
+"""Header with the reasons, as a list in JSON, why rows of an answer may not be current (`formats.notices`)."""
 Found = TypeVar("Found")
 
 
@@ -62,7 +66,10 @@ class Line:
             limits.gone.set()
         if isinstance(found, Exception):
             return _error(found)
-        return Response(_stream(found), media_type=ARROW) if isinstance(found, pa.Table) else JSONResponse(found)
+        headers = {NOTICES: json.dumps(limits.notices[:MAX_NOTICES])} if limits.notices else None
+        if isinstance(found, pa.Table):
+            return Response(_stream(found), media_type=ARROW, headers=headers)
+        return JSONResponse(found, headers=headers)
 
     def _threads(self) -> anyio.CapacityLimiter:
         if self._limiter is None:
@@ -97,7 +104,8 @@ def _caught(work: Callable[[Limits], Found], limits: Limits) -> Found | Exceptio
     limits.begun = time.monotonic()
     try:
         limits.check()
-        return work(limits)
+        with notices_to(lambda text: limits.heard([text])):
+            return work(limits)
     except Exception as error:  # what nobody expected is a sentence on the page, too, and its place on stderr
         if not isinstance(error, StateStoreError | OSError | MemoryError | NobodyWaits):
             traceback.print_exc()

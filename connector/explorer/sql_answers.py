@@ -20,6 +20,7 @@ from statestore.connector.sql.limited_statement import run_limited
 from statestore.connector.terminal.output import unique_names
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
+from statestore.formats.notices import notices_to
 
 KEPT = 4
 MAX_ROWS = 1_000_000
@@ -94,17 +95,17 @@ class Answers:
         while found is None and not self._running.acquire(timeout=SECONDS_BETWEEN):
             if limits.gone.is_set():
                 limits.check()
-        if found is not None:
-            return found
-        try:
-            found = self._known(key)  # another request may have asked for the same meanwhile
-            if found is None:
-                self._number += 1
-                found = _answer(self.folder / f"sql{self._number}.arrow", key[1], warehouse, limits)
-                self._keep(key, found)
-            return found
-        finally:
-            self._running.release()
+        if found is None:
+            try:
+                found = self._known(key)  # another request may have asked for the same meanwhile
+                if found is None:
+                    self._number += 1
+                    found = _answer(self.folder / f"sql{self._number}.arrow", key[1], warehouse, limits)
+                    self._keep(key, found)
+            finally:
+                self._running.release()
+        limits.heard(found.spool.notices)
+        return found
 
     def has(self, key: Key) -> bool:
         """Return whether the answer of a key is kept."""
@@ -128,13 +129,16 @@ class Answers:
 def _answer(path: Path, text: str, warehouse: Warehouse, limits: Limits) -> Answer:
     own = Limits(limits.seconds, limits.gone)  # the time in which others ran does not count
     rows = _Written(path, own)
+    notices: list[str] = []
     try:
-        run_limited(warehouse, text, rows, own)
+        # DuckDB plans scans in threads of its own. All other questions have a block, so these take nobody else's.
+        with notices_to(notices.append), notices_to(notices.append, all_threads=True):
+            run_limited(warehouse, text, rows, own)
     except BaseException:
         path.unlink(missing_ok=True)
         raise
     if rows.schema is None:
         raise InvalidInputError(ErrorCode.INVALID_SQL, "the statement has no rows; expected one that reads")
     starts = np.cumsum(np.array([0, *rows.sizes], np.int64))
-    spool = Spool(path, starts[:-1], int(starts[-1]))
+    spool = Spool(path, starts[:-1], int(starts[-1]), notices=list(dict.fromkeys(notices)))
     return Answer(spool, rows.schema, rows.is_cut, time.monotonic() - own.begun)

@@ -23,6 +23,7 @@ from statestore.formats.errors import (
     StorageError,
     UnsupportedError,
 )
+from statestore.formats.notices import StateStoreWarning
 
 if TYPE_CHECKING:
     from statestore import engines as engines
@@ -122,6 +123,7 @@ __all__ = [
     "Rows",
     "SessionStore",
     "StateStoreError",
+    "StateStoreWarning",
     "StorageError",
     "Table",
     "UnsupportedError",

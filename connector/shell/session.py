@@ -15,8 +15,9 @@ from statestore.connector.shell.statements import Typed
 from statestore.connector.sql.first_rows import FirstRows
 from statestore.connector.sql.interruptible import answer_or_stop
 from statestore.connector.terminal.forms import FORMS, show_rows
-from statestore.connector.terminal.output import say, say_error
+from statestore.connector.terminal.output import say, say_error, say_notice
 from statestore.formats.errors import StateStoreError
+from statestore.formats.notices import notices_to
 from statestore.formats.state_table import Query
 from statestore.formats.values.types import shown_field
 
@@ -80,7 +81,8 @@ class Session:
     def guarded(self, work: Callable[[str], None], text: str) -> None:
         """Do something; an error or Ctrl-C is reported and counted, and does not end an interactive shell."""
         try:
-            work(text)
+            with notices_to(say_notice, all_threads=True):  # with each statement again
+                work(text)
         except (KeyboardInterrupt, duckdb.InterruptException):
             if not self.interactive:
                 raise

@@ -153,6 +153,11 @@ def say_error(text: str) -> None:
     say(f"statestore: {' '.join(text.split())}")
 
 
+def say_notice(text: str) -> None:
+    """Print in one line to stderr why rows that are printed may not be current."""
+    say(f"notice: {' '.join(text.split())}")
+
+
 def cell(value: Any) -> str | None:
     """A value in a table, None for null; binary as base64:… where it is not in a struct or a list."""
     if value is None:

@@ -8,6 +8,14 @@ let token = "";
 
 export class Refused extends Error {}
 
+// What answers say against their own rows goes to whoever shows them.
+const listening = new Set<(texts: string[]) => void>();
+
+export function hearNotices(take: (texts: string[]) => void): () => void {
+  listening.add(take);
+  return () => listening.delete(take);
+}
+
 export function keepToken(): void {
   const here = new URL(location.href);
   token = here.searchParams.get("token") ?? "";
@@ -31,7 +39,11 @@ async function fetched(path: string, given: Record<string, string>, signal?: Abo
     if (signal?.aborted) throw error;
     throw new Refused("The explorer does not answer. Its process has ended; start statestore explore again.");
   }
-  if (response.ok) return response;
+  if (response.ok) {
+    const noticed = response.headers.get("x-statestore-notices");
+    if (noticed) listening.forEach((take) => take(JSON.parse(noticed) as string[]));
+    return response;
+  }
   if (response.status === 403) throw new Refused("The explorer was started again; open the address that it printed.");
   const text = await response.text();
   let said = text;
