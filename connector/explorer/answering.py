@@ -107,7 +107,7 @@ def _caught(work: Callable[[Limits], Found], limits: Limits) -> Found | Exceptio
         with notices_to(lambda text: limits.heard([text])):
             return work(limits)
     except Exception as error:  # what nobody expected is a sentence on the page, too, and its place on stderr
-        if not isinstance(error, StateStoreError | OSError | MemoryError | NobodyWaits):
+        if not isinstance(error, StateStoreError | OSError | MemoryError | RecursionError | NobodyWaits):
             traceback.print_exc()
         return error
 
@@ -120,6 +120,8 @@ def _error(error: Exception) -> Response:
         return Response(status_code=499)
     if isinstance(error, MemoryError):
         text = "the answer does not fit into memory; narrow the question"
+    elif isinstance(error, RecursionError):
+        text = "the answer is nested too deeply to be shown; read it with statestore export"
     elif isinstance(error, OSError):
         text = str(error)
     else:

@@ -42,6 +42,8 @@ def leave_routes(places: Places, spools: Spools, of_table: OfTable, lines: Lines
         return reach_of(table, view_of(table, given))
 
     async def download(request: Request) -> Response:
+        if request.method != "GET":  # HEAD, which Starlette adds, would use up the ticket
+            return PlainTextResponse("A file is downloaded by GET.\n", 405, {"allow": "GET"})
         offered = offers.take(request.path_params["ticket"])
         if offered is None:
             return PlainTextResponse(

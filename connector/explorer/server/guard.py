@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 HEADER = b"x-statestore-token"
+USUAL_PORT = 80
 CHART_STYLE = "'sha256-jSYQUrW7J0b3jPqhZP9C2Xh1PyJKHKXd4s0fpGGKrww='"
 """The style element that Observable Plot puts into each chart; its text never changes."""
 POLICY = (
@@ -55,7 +56,9 @@ class Guard:
             await _refuse(send, 403, "open the address that statestore explore printed; it ends in the token")
 
     def _hosts(self) -> tuple[str, ...]:
-        return tuple(f"{name}:{self.port}" for name in ("127.0.0.1", "localhost", "[::1]"))
+        names = ("127.0.0.1", "localhost", "[::1]")
+        usual = names if self.port == USUAL_PORT else ()  # browsers leave it out
+        return (*(f"{name}:{self.port}" for name in names), *usual)
 
     def _host(self, scope: Scope) -> str:
         found = [value for name, value in scope["headers"] if name == b"host"]

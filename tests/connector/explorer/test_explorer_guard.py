@@ -13,9 +13,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx2 as httpx
 import pytest
+from starlette.responses import PlainTextResponse
 from support.parameters import mostly_slow
 
 import statestore
+from statestore.connector.explorer.server.guard import Guard
 from statestore.connector.explorer.server.serve import Explorer
 
 
@@ -56,6 +58,12 @@ def test_a_name_that_leads_here_is_refused(explorer: Explorer, host: str) -> Non
         assert found.status_code in (400, 421)
 
 
+def test_at_the_usual_port_a_browser_names_none() -> None:
+    hosts = {port: Guard(PlainTextResponse("here"), "token", port)._hosts() for port in (80, 8080)}
+    assert {"127.0.0.1", "127.0.0.1:80", "localhost"} < set(hosts[80])
+    assert "127.0.0.1" not in hosts[8080] and "localhost:8080" in hosts[8080]
+
+
 def test_every_answer_has_the_policy_without_eval(explorer: Explorer) -> None:
     for path in ("", "static/app.js", "api/overview"):
         headers = httpx.get(explorer.url.partition("?")[0] + path).headers
@@ -69,6 +77,9 @@ def test_nothing_but_the_given_paths_is_served(explorer: Explorer) -> None:
     token = parse_qs(urlsplit(explorer.url).query)["token"][0]
     for path in ("static/../serve.py", "static/%2e%2e/serve.py", "static/", "api/", "etc/passwd"):
         assert httpx.get(base + path, headers={"x-statestore-token": token}).status_code == 404
+    for path in ("job", "news", "tables", "rows", "sql"):
+        wrong = httpx.get(f"{base}api/{path}?place=x&sql=SELECT+1", headers={"x-statestore-token": token})
+        assert wrong.status_code == 400 and "expected a whole number" in wrong.text
     asked = {"place": "0", "table": "../s"}
     assert httpx.get(base + "api/rows", params=asked, headers={"x-statestore-token": token}).status_code in (400, 404)
 
