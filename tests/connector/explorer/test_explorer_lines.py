@@ -15,12 +15,14 @@ import httpx2 as httpx
 import pytest
 
 import statestore
+from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.explorer import places as places_module
 from statestore.connector.explorer import sql_answers
 from statestore.connector.explorer.leaving import leave_routes
 from statestore.connector.explorer.places import Places
 from statestore.connector.explorer.server import app
 from statestore.connector.explorer.server.serve import Explorer
+from statestore.formats.error_codes import ErrorCode
 
 PATIENCE = 60.0
 MANY = 100
@@ -65,13 +67,13 @@ def answered(asked: list[socket.socket], number: int) -> list[socket.socket]:
     found: list[socket.socket] = []
     with selectors.DefaultSelector() as selector:
         for each in asked:
-            selector.register(each, selectors.EVENT_READ)
+            selector.register(each, selectors.EVENT_READ, each)
         while len(found) < number:
-            ready = [key.fileobj for key, _ in selector.select(PATIENCE)]
+            ready = [key.data for key, _ in selector.select(PATIENCE)]
             assert ready, f"{len(found)} of {number} are answered"
             for each in ready:
                 selector.unregister(each)
-                found.append(each)  # type: ignore[arg-type]
+                found.append(each)
     return found
 
 
@@ -115,7 +117,7 @@ def test_who_leaves_the_line_makes_room(explorer: Explorer, monkeypatch: pytest.
         begun.append(text)
         runs.set()
         assert goes_on.wait(PATIENCE)
-        raise statestore.NotFoundError("TABLE_NOT_FOUND", "nothing")
+        raise statestore.NotFoundError(ErrorCode.TABLE_NOT_FOUND, "nothing")
 
     monkeypatch.setattr(sql_answers, "_answer", waiting)
     first = ask(explorer, "/api/sql?sql=SELECT+1")
@@ -149,7 +151,7 @@ def test_a_place_that_opens_slowly_keeps_no_other_place_waiting(
         statestore.connect(path).create_store("s", key={"k": "string"}, value={"n": "bigint"}).close()
     places = Places(paths, {})
     goes_on, runs = threading.Event(), threading.Event()
-    opened = places_module.open_warehouse
+    opened = open_warehouse
 
     def opening(path: str, options: Any) -> Any:
         if path == paths[0]:
