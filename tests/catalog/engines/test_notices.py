@@ -21,8 +21,9 @@ from support.command_line import run
 from support.paths import DATA
 
 import statestore
+from statestore.connector.explorer.answering import NOTICES
 from statestore.connector.explorer.places import Places
-from statestore.connector.explorer.server.app import NOTICES, application
+from statestore.connector.explorer.server.app import application
 from statestore.connector.explorer.spools import Spools
 from statestore.formats.notices import notices_to, notify
 
@@ -130,8 +131,19 @@ def test_notices_go_to_the_innermost_block_once_each() -> None:
 
 
 def test_the_explorer_says_so_beside_the_rows(half: Path, tmp_path: Path) -> None:
+    """Each time, also where the rows come from a file that an earlier question wrote."""
     client = TestClient(application(Places([str(half)], {}), Spools(tmp_path)))
-    answer = client.get("/api/rows", params={"table": "counts"})
-    assert answer.status_code == 200
-    assert [": no offset" in text for text in json.loads(answer.headers[NOTICES])] == [True]
+    sql = {"sql": "SELECT * FROM counts"}
+    for route, more in (
+        *(("rows", given) for given in ({}, {"sort": "value"}, {"sort": "-value"}, {"sort": "value"})),
+        *((f"sql{part}", sql) for part in ("", "/rows", "")),
+        *(("export", {"form": form}) for form in ("csv", "arrow")),
+        ("diff", {"from_": "1", "to_": "1"}),
+        ("diff_rows", {"from_": "1", "to_": "1"}),
+    ):
+        answer = client.get(f"/api/{route}", params={"table": "counts", **more})
+        assert answer.status_code == 200, answer.text
+        found = json.loads(answer.headers.get(NOTICES, "[]"))
+        assert [": no offset" in text for text in found] == [True], route
     assert NOTICES not in client.get("/api/versions", params={"table": "counts"}).headers
+    assert NOTICES not in client.get("/api/sql", params={"sql": "SELECT 1"}).headers
