@@ -24,6 +24,7 @@ from statestore.formats.errors import (
     UnsupportedError,
 )
 from statestore.formats.notices import StateStoreWarning
+from statestore.formats.places.interrupts import held_back
 
 if TYPE_CHECKING:
     from statestore import engines as engines
@@ -180,7 +181,8 @@ def __getattr__(name: str) -> Any:
         refusing = stand_in()
         if refusing is not None:
             return refusing
-    value = getattr(importlib.import_module(module), attribute)
+    with held_back():  # libraries in C make errors of their own of a Ctrl-C while they are loaded
+        value = getattr(importlib.import_module(module), attribute)
     globals()[name] = value
     return value
 

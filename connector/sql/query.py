@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
 
 from statestore.catalog.warehouse import open_warehouse
+from statestore.connector.sql.interruptible import answer_or_stop, check_query
 from statestore.connector.supported_spark import check_session
 from statestore.formats.engine_arguments import engine_options_of
-from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, shown
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
     from pyspark.sql import DataFrame, SparkSession
-
-    from statestore.connector.sql.first_rows import FirstRows
 
 
 @overload
@@ -58,8 +53,8 @@ def sql(
     """
     selected = engine_options_of("sql", options)
     if spark is None:
-        return answer(path, query, selected, allow_external_access)
-    _check_query(query)
+        return answer_or_stop(path, query, selected, allow_external_access)
+    check_query(query)
     check_session(spark)
     from statestore.connector.spark.s3a import session_settings, with_settings
     from statestore.connector.sql.sql_spark import run_on_spark
@@ -67,36 +62,3 @@ def sql(
     path = with_settings(path, session_settings(spark, path))
     warehouse = open_warehouse(path, selected).pin()
     return run_on_spark(warehouse, query, spark)
-
-
-def answer(
-    path: str,
-    query: str,
-    selected: Mapping[str, str],
-    allow_external_access: bool = False,
-    started: Callable[[DuckDBPyConnection], None] | None = None,
-    first: FirstRows | None = None,
-) -> pa.Table:
-    """Run a statement on DuckDB as `sql` does. ``selected`` are options of engines, by their names in Spark.
-
-    ``started`` is called with the connection that is going to run the statement, so that another thread can interrupt
-    it; the call then raises ``duckdb.InterruptException``. With ``first`` only so many rows are returned.
-    """
-    _check_query(query)
-    warehouse = open_warehouse(path, selected).pin()
-    from statestore.connector.sql.sql_duckdb import run_on_duckdb
-
-    return run_on_duckdb(warehouse, query, allow_external_access, started, first)
-
-
-def _check_query(query: object) -> None:
-    """Raise InvalidInputError INVALID_SQL for a query that is no text, or no valid Unicode. Bytes on a command line
-    that are not UTF-8 become halves of surrogate pairs, which no engine accepts."""
-    if not isinstance(query, str):
-        raise InvalidInputError(
-            ErrorCode.INVALID_SQL, f"query is {shown(query)} ({type(query).__name__}); expected a text"
-        )
-    try:
-        query.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidInputError(ErrorCode.INVALID_SQL, f"the query is not valid Unicode: {error}") from None

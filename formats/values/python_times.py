@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
+from statestore.formats.places.interrupts import held_back
 
 
 def python_values(column: pa.Array) -> list[Any]:
@@ -60,12 +61,13 @@ def _counted(kind: pa.DataType) -> pa.DataType | None:
 
 def _text_of_duckdb(column: pa.Array) -> pa.ChunkedArray:
     """Texts like 0044-03-15 (BC) and infinity. Arrow has none for years beyond 32767, and wrong ones for some."""
-    import duckdb
+    with held_back():
+        import duckdb
 
-    with duckdb.connect() as connection:
-        connection.execute("SET TimeZone = 'UTC'")
-        rows = connection.from_arrow(pa.table({"shown": column}))
-        return rows.project("shown::VARCHAR AS shown").to_arrow_table().column("shown")
+        with duckdb.connect() as connection:
+            connection.execute("SET TimeZone = 'UTC'")
+            rows = connection.from_arrow(pa.table({"shown": column}))
+            return rows.project("shown::VARCHAR AS shown").to_arrow_table().column("shown")
 
 
 def python_column(column: pa.Array) -> pa.Array:

@@ -42,7 +42,7 @@ def test_several_brokers_and_a_config_that_is_not_shown() -> None:
         "kafka://a:1,b:99999",
         "kafka://a:",
         "kafka://[::1/t",
-    ],  # fmt: skip
+    ],
 )
 def test_an_address_that_is_none(text: str) -> None:
     with pytest.raises(statestore.InvalidInputError, match=r"INVALID_LOCATION.*kafka://host:port") as found:
