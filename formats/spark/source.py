@@ -36,6 +36,7 @@ from statestore.formats.spark.checkpoint.state_views import (
     state_views,
 )
 from statestore.formats.spark.checkpoint.unique_names import renamed, unique_fields
+from statestore.formats.spark.key_lookup import placement_hashes
 from statestore.formats.spark.lookup_parts import LookupPart, lookup_parts, read_lookup
 from statestore.formats.spark.providers.key_bounds import KeyBounds
 from statestore.formats.spark.providers.partition_load import (
@@ -53,6 +54,7 @@ from statestore.formats.spark.readable_batches import (
     what_can_be_read,
     whole_batches,
 )
+from statestore.formats.spark.rows.key_placement import partition_of
 from statestore.formats.spark.state_rows import read_state
 from statestore.formats.spark.state_size import rows_of, size_of
 from statestore.formats.spark.unsafe_state import read_unsafe, unsafe_columns
@@ -387,7 +389,7 @@ class CheckpointAt(StateAt):
         return explained_damage(error, self.location, self.state_view)
 
     def chosen_partitions(self, store: Store, filters: Sequence[Filter]) -> tuple[int, ...]:
-        """The partitions that filters on their number leave."""
+        """The partitions that filters leave: those on their number, and those that name whole keys."""
         snapshot = self.shown.snapshot
         partitions = (*store.partitions, *store.absent) if snapshot is None else (snapshot[1],)
         pruning = tuple(item for item in filters if item.column == PARTITION.name)
@@ -395,6 +397,10 @@ class CheckpointAt(StateAt):
             numbers = pa.RecordBatch.from_arrays([pa.array(partitions, pa.int32())], names=[PARTITION.name])
             selected = mask(pruning, numbers)
             partitions = partitions if selected is None else tuple(numbers.filter(selected).column(0).to_pylist())
+        hashes = placement_hashes(self.checkpoint, self.state_view, filters)
+        if hashes is not None and store.count:
+            placed = {partition_of(each, store.count) for each in hashes}
+            partitions = tuple(number for number in partitions if number in placed)
         if not set(partitions).isdisjoint(store.absent):
             store.check_partitions(str(self.location))
         return partitions
