@@ -46,6 +46,7 @@ from statestore.formats.spark.providers.partition_load import (
     split_partition,
 )
 from statestore.formats.spark.readable_batches import (
+    batches_left,
     explained,
     explained_damage,
     kept_batches,
@@ -189,9 +190,12 @@ class CheckpointSource(Source, KnowsJob):
         )
 
     def versions(self, state: str, numbers: Sequence[int] | None = None) -> Sequence[Version]:
-        """Return these versions, by default all committed batches, with the bytes that each wrote."""
+        """Return these versions, by default all committed batches, with the bytes that each wrote.
+
+        The oldest are left out if the query has purged them in the meantime.
+        """
         if numbers is not None:
-            return [_version(batch) for batch in self._batches(numbers)]
+            return [_version(batch) for batch in self._batches(numbers, batches_left)]
         store = self.state_view(state).store
         readable = set(whole_batches(self.checkpoint, store))
         written = Counter[int]()
@@ -200,7 +204,7 @@ class CheckpointSource(Source, KnowsJob):
                 written[file.version] += file.size
         return [
             _version(batch, batch.batch_id in readable, self._facts(batch, written))
-            for batch in self._batches(self.checkpoint.batches)
+            for batch in self._batches(self.checkpoint.batches, batches_left)
         ]
 
     def no_time(self, state: str, version: int) -> NotFoundError:
@@ -287,11 +291,15 @@ class CheckpointSource(Source, KnowsJob):
             self.found.readable[state] = readable_batches(self.checkpoint, self.state_view(state).store)
         return self.found.readable[state]
 
-    def _batches(self, numbers: Sequence[int]) -> list[Batch]:
+    def _batches(
+        self,
+        numbers: Sequence[int],
+        read: Callable[[Checkpoint, Sequence[int]], list[Batch]] = read_batches,
+    ) -> list[Batch]:
         absent = [number for number in numbers if number not in self.found.batches]
         if absent:
-            self.found.batches.update({batch.batch_id: batch for batch in read_batches(self.checkpoint, absent)})
-        return [self.found.batches[number] for number in numbers]
+            self.found.batches.update({batch.batch_id: batch for batch in read(self.checkpoint, absent)})
+        return [self.found.batches[number] for number in numbers if number in self.found.batches]
 
     def _facts(self, batch: Batch, written: Mapping[int, int]) -> dict[str, object]:
         return {
