@@ -48,7 +48,7 @@ from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundE
 from statestore.formats.notices import notify
 from statestore.formats.state_table import Query
 from statestore.formats.table_columns import checked_filters, chosen_columns, fields_read, narrowed
-from statestore.formats.values.filters import mask
+from statestore.formats.values.filters import mask, with_whole_structs
 
 
 @dataclass(frozen=True)
@@ -182,6 +182,7 @@ class EngineTable:
         whole = _whole(source, state, query)
         chosen_columns(whole, query, self.name)
         query = checked_filters(whole, query, self.name)
+        query = replace(query, filters=with_whole_structs(query.filters, whole))
         if _is_past(source, state, query):
             past = _past_asked(source, state, query)
             found = past_splits(source, source.info(state), past, query)
@@ -271,7 +272,8 @@ class EngineTable:
             yield from (batch for batch in rows if batch.num_rows)
             return
         needed = {*chosen.names, *(item.column for item in query.filters)}
-        for batch in self._rows(split, query, needed, fields_read(query, chosen.names)):
+        planned = replace(query, filters=with_whole_structs(query.filters, whole))
+        for batch in self._rows(split, planned, needed, fields_read(query, chosen.names)):
             selected = mask(query.filters, batch) if query.filters else None
             shown = narrowed(batch, chosen) if query.fields else batch.select(chosen.names)
             kept = shown if selected is None else shown.filter(selected)

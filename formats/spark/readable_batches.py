@@ -23,7 +23,7 @@ from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store
 from statestore.formats.spark.checkpoint.checkpoint_files import DataFile, data_files
 from statestore.formats.spark.checkpoint.load_plan import readable_versions
 from statestore.formats.spark.checkpoint.opened_checkpoints import open_located
-from statestore.formats.spark.checkpoint.query_metadata import Batch, read_batch, with_batches
+from statestore.formats.spark.checkpoint.query_metadata import Batch, committed_batches, read_batch, with_batches
 from statestore.formats.spark.checkpoint.state_views import StateView, find_state_view
 from statestore.formats.spark.providers.partition_load import Partition, open_partition, plan_version, uid_of
 from statestore.formats.spark.providers.rocksdb_provider import read_zip
@@ -129,13 +129,30 @@ def _readable(checkpoint: Checkpoint, store: Store, files_in: Callable[[Folder],
 
 
 def read_batches(checkpoint: Checkpoint, numbers: Sequence[int]) -> list[Batch]:
-    """Read these committed batches. Raises NotFoundError SPARK_STATE_NOT_FOUND."""
+    """Read these committed batches. Raises NotFoundError SPARK_STATE_NOT_FOUND, also for one that is purged now."""
     root = with_batches(checkpoint.root, numbers)
     return [read_batch(root, number) for number in numbers]
 
 
+def batches_left(checkpoint: Checkpoint, numbers: Sequence[int]) -> list[Batch]:
+    """Read these batches, without the oldest ones if the query has purged them since they were listed.
+
+    Raises NotFoundError SPARK_STATE_NOT_FOUND for a batch between others that are there, or if none is left.
+    """
+    root = with_batches(checkpoint.root, numbers)
+    found: list[Batch] = []
+    for number in reversed(numbers):
+        try:
+            found.append(read_batch(root, number))
+        except NotFoundError:
+            if not found or not set(numbers[: numbers.index(number) + 1]).isdisjoint(committed_batches(root.fresh())):
+                raise
+            break
+    return found[::-1]
+
+
 def _known(checkpoint: Checkpoint, numbers: Sequence[int]) -> Iterator[Batch]:
-    """Return these batches, without those whose logs are damaged."""
+    """Return these batches, without those whose logs are damaged or purged."""
     root = with_batches(checkpoint.root, numbers)
     for number in numbers:
         with contextlib.suppress(CorruptError, NotFoundError):
@@ -143,7 +160,7 @@ def _known(checkpoint: Checkpoint, numbers: Sequence[int]) -> Iterator[Batch]:
 
 
 def _of_lineages(checkpoint: Checkpoint, store: Store, files: Mapping[int, Sequence[DataFile]]) -> list[int]:
-    batches = read_batches(checkpoint, checkpoint.batches)
+    batches = batches_left(checkpoint, checkpoint.batches)
     stores = {batch.batch_id: store.at(batch) for batch in batches}
     family = store.families[0].name
     readable = {number for number, then in stores.items() if not then.absent}

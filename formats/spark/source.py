@@ -36,6 +36,7 @@ from statestore.formats.spark.checkpoint.state_views import (
     state_views,
 )
 from statestore.formats.spark.checkpoint.unique_names import renamed, unique_fields
+from statestore.formats.spark.key_lookup import placement_hashes
 from statestore.formats.spark.lookup_parts import LookupPart, lookup_parts, read_lookup
 from statestore.formats.spark.providers.key_bounds import KeyBounds
 from statestore.formats.spark.providers.partition_load import (
@@ -45,6 +46,7 @@ from statestore.formats.spark.providers.partition_load import (
     split_partition,
 )
 from statestore.formats.spark.readable_batches import (
+    batches_left,
     explained,
     explained_damage,
     kept_batches,
@@ -53,6 +55,7 @@ from statestore.formats.spark.readable_batches import (
     what_can_be_read,
     whole_batches,
 )
+from statestore.formats.spark.rows.key_placement import partition_of
 from statestore.formats.spark.state_rows import read_state
 from statestore.formats.spark.state_size import rows_of, size_of
 from statestore.formats.spark.unsafe_state import read_unsafe, unsafe_columns
@@ -187,9 +190,12 @@ class CheckpointSource(Source, KnowsJob):
         )
 
     def versions(self, state: str, numbers: Sequence[int] | None = None) -> Sequence[Version]:
-        """Return these versions, by default all committed batches, with the bytes that each wrote."""
+        """Return these versions, by default all committed batches, with the bytes that each wrote.
+
+        The oldest are left out if the query has purged them in the meantime.
+        """
         if numbers is not None:
-            return [_version(batch) for batch in self._batches(numbers)]
+            return [_version(batch) for batch in self._batches(numbers, batches_left)]
         store = self.state_view(state).store
         readable = set(whole_batches(self.checkpoint, store))
         written = Counter[int]()
@@ -198,7 +204,7 @@ class CheckpointSource(Source, KnowsJob):
                 written[file.version] += file.size
         return [
             _version(batch, batch.batch_id in readable, self._facts(batch, written))
-            for batch in self._batches(self.checkpoint.batches)
+            for batch in self._batches(self.checkpoint.batches, batches_left)
         ]
 
     def no_time(self, state: str, version: int) -> NotFoundError:
@@ -285,11 +291,15 @@ class CheckpointSource(Source, KnowsJob):
             self.found.readable[state] = readable_batches(self.checkpoint, self.state_view(state).store)
         return self.found.readable[state]
 
-    def _batches(self, numbers: Sequence[int]) -> list[Batch]:
+    def _batches(
+        self,
+        numbers: Sequence[int],
+        read: Callable[[Checkpoint, Sequence[int]], list[Batch]] = read_batches,
+    ) -> list[Batch]:
         absent = [number for number in numbers if number not in self.found.batches]
         if absent:
-            self.found.batches.update({batch.batch_id: batch for batch in read_batches(self.checkpoint, absent)})
-        return [self.found.batches[number] for number in numbers]
+            self.found.batches.update({batch.batch_id: batch for batch in read(self.checkpoint, absent)})
+        return [self.found.batches[number] for number in numbers if number in self.found.batches]
 
     def _facts(self, batch: Batch, written: Mapping[int, int]) -> dict[str, object]:
         return {
@@ -387,7 +397,7 @@ class CheckpointAt(StateAt):
         return explained_damage(error, self.location, self.state_view)
 
     def chosen_partitions(self, store: Store, filters: Sequence[Filter]) -> tuple[int, ...]:
-        """The partitions that filters on their number leave."""
+        """The partitions that filters leave: those on their number, and those that name whole keys."""
         snapshot = self.shown.snapshot
         partitions = (*store.partitions, *store.absent) if snapshot is None else (snapshot[1],)
         pruning = tuple(item for item in filters if item.column == PARTITION.name)
@@ -395,6 +405,10 @@ class CheckpointAt(StateAt):
             numbers = pa.RecordBatch.from_arrays([pa.array(partitions, pa.int32())], names=[PARTITION.name])
             selected = mask(pruning, numbers)
             partitions = partitions if selected is None else tuple(numbers.filter(selected).column(0).to_pylist())
+        hashes = placement_hashes(self.checkpoint, self.state_view, filters)
+        if hashes is not None and store.count:
+            placed = {partition_of(each, store.count) for each in hashes}
+            partitions = tuple(number for number in partitions if number in placed)
         if not set(partitions).isdisjoint(store.absent):
             store.check_partitions(str(self.location))
         return partitions

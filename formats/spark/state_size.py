@@ -10,7 +10,7 @@ from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store
 from statestore.formats.spark.checkpoint.query_metadata import Batch
 from statestore.formats.spark.checkpoint.state_views import StateView
 from statestore.formats.spark.providers.partition_load import counted_keys, open_partition
-from statestore.formats.spark.readable_batches import problem_of_newest, read_batches
+from statestore.formats.spark.readable_batches import batches_left, problem_of_newest
 
 
 def size_of(checkpoint: Checkpoint, state_view: StateView, kept: Sequence[int]) -> StateSize:
@@ -23,7 +23,7 @@ def size_of(checkpoint: Checkpoint, state_view: StateView, kept: Sequence[int]) 
     problem = problem_of_newest(checkpoint, state_view)
     return StateSize(
         size,
-        partitions=_partitions(store, read_batches(checkpoint, kept)),
+        partitions=_partitions(store, batches_left(checkpoint, kept)),
         problems=() if problem is None else (problem,),
         damaged=problem is not None,
     )

@@ -99,6 +99,34 @@ def stored_rows(
     Raises NotFoundError SPARK_STATE_NOT_FOUND if the files of the version are not all kept, CorruptError
     SPARK_STATE_FILE, UnsupportedError SPARK_STATE_UNSUPPORTED.
     """
+    is_given = False
+    while True:
+        try:
+            for found in _stored_rows(partition, each, base_version, key_ranges, lookup, hashes):
+                is_given = True
+                yield found
+            return
+        except NotFoundError:
+            # A running query replaces old changes by a newer snapshot, which makes the same state.
+            now = partition if is_given else _listed_again(partition)
+            if now.files == partition.files:
+                raise
+            partition = now
+
+
+def _listed_again(partition: Partition) -> Partition:
+    checkpoint = replace(partition.checkpoint, root=partition.checkpoint.root.fresh())
+    return open_partition(checkpoint, partition.store, partition.number, partition.family)
+
+
+def _stored_rows(
+    partition: Partition,
+    each: Callable[[StoredRows], T],
+    base_version: int | None,
+    key_ranges: Sequence[KeyBounds] | None,
+    lookup: Sequence[KeyRange] | None,
+    hashes: HashRange | None,
+) -> Iterator[T]:
     checkpoint = partition.checkpoint
 
     def plan(without: Collection[str]) -> LoadPlan:
