@@ -23,7 +23,7 @@ from statestore.formats.values.types import shown_field
 
 MODES = (*FORMS, "line")
 HELP = f"""SQL statements end in ; and may have several lines. Tables take TIMESTAMP AS OF and VERSION AS OF.
-Each statement runs by itself: what it creates or sets is gone for the next one.
+Each statement runs by itself: one that creates, changes or sets something is refused.
 .tables            list the tables
 .schema [TABLE]    list the columns of a table, or of all
 .mode MODE         print rows as {", ".join(MODES)}

@@ -121,7 +121,7 @@ LIVE: dict[str, tuple[dict[str, Any], dict[str, Callable[[Any], object]]]] = {
         {
             "put": lambda store: store.put("a", 1),
             "get": lambda store: store.get("a"),
-            "all": lambda store: list(store.all()),
+            "all": lambda s: list(s.all()),
         },
     ),
     "window": (
