@@ -21,6 +21,7 @@ from statestore.catalog.describe.table_summary import TableSummary
 from statestore.catalog.log.log_state import LogState, file_names
 from statestore.catalog.log.storage import ObjectInfo, Storage, own_folder
 from statestore.catalog.log.store_spec import StoreSpec
+from statestore.catalog.reads.pinned_log import PinnedLog
 from statestore.catalog.reads.row_ends import SegmentWithClosures, newest_ends, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.publish_compaction import is_due
@@ -36,11 +37,16 @@ MAX_COUNTED_BYTES = 1 << 23  # longer changelogs are reported in bytes only
 Found = TypeVar("Found")
 
 
-def summarize(storage: Storage, spec: StoreSpec) -> TableSummary:
-    """Return the summary of a store. Raises CorruptError LOG_CORRUPT if the content of the store cannot be
-    determined."""
+def summarize(storage: Storage, spec: StoreSpec, pinned: PinnedLog | None = None) -> TableSummary:
+    """Return the summary of a store at its newest version, because it describes the files that are there.
+
+    ``pinned`` is set to that version, unless it has been looked at before. Raises CorruptError LOG_CORRUPT if the
+    content of the store cannot be determined.
+    """
     files = SegmentFiles(storage, spec)
-    log_state, _lease = files.leased()  # a file that vacuum removes meanwhile would be taken for damage
+    log_state, lease = files.leased()  # a file that vacuum removes meanwhile would be taken for damage
+    if pinned is not None:
+        pinned.log_state(files, (log_state, lease))
     listed = storage.list("")
     needed = file_names(log_state)
     spare = [item for item in listed if item.name not in needed and LEFT_BEHIND.fullmatch(item.name)]
