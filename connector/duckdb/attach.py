@@ -29,7 +29,8 @@ def attach(
 
     Only schemas are read at first. Each query then reads the columns and rows it needs, at the newest version of each
     source: a store, with all its metadata and all states of a keyed store, or the directory of an engine, with all its
-    states. Inside a transaction (``BEGIN``) all queries of a source read the version that the first one read. With ``as_of`` (epoch
+    states. Inside a transaction (``BEGIN``) all queries of a source read the version that the first one read. Several
+    stores of a warehouse have no commit in common: each is at a version of its own. With ``as_of`` (epoch
     milliseconds, an aware datetime or a text like 2024-05-01T09:30Z) or ``version``, every view shows that moment
     instead. Stores that are created later have no view. With DuckDB 2 and without ``as_of`` and ``version``, the table
     macros ``prices_as_of('2024-05-01T09:30Z')``, ``prices_at_version(3)``, ``as_of('prices', …)`` and
@@ -55,9 +56,8 @@ def attach(
             create_view(connection, name, table, Query(as_of=moment, version=version), transactions=shared)
             tables[name] = shared
         for suffix in TABLES:  # these describe the store, not its state at a moment
-            metadata = metadata_of(table, suffix)
-            shown = f"{name}${suffix}"
-            create_view(connection, shown, metadata, Query(), transactions=pinned.of(shown, metadata))
+            metadata, called = metadata_of(table, suffix), f"{name}${suffix}"
+            create_view(connection, called, metadata, Query(), transactions=pinned.of(called, metadata))
     if HAS_SOURCES and moment is None and version is None:
         from statestore.connector.duckdb.moments import create_macros
 

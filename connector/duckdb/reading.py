@@ -164,7 +164,7 @@ class Reading:
             batches = self._kept_batches(marked, kept, columns, query, schema, pin)
         else:
             parts = [MaskedSplit(split, None, None) for split in splits]
-            batches = self._batches(self.table.read, parts, query, schema, pin)
+            batches = self._batches(state.table.read, parts, query, schema, pin)
         return pa.RecordBatchReader.from_batches(schema, self._watched(batches, splits))
 
     def _pin(self, pin: int) -> _Pinned:

@@ -6,11 +6,12 @@ import contextlib
 import queue
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 import duckdb
 import pyarrow as pa
 
+from statestore.catalog.warehouse import Warehouse
 from statestore.connector.sql.first_rows import FirstRows
 from statestore.connector.sql.query import answer
 
@@ -18,16 +19,15 @@ SECONDS_BETWEEN = 0.05
 
 
 def answer_or_stop(
-    path: str,
+    opened: Callable[[], Warehouse],
     text: str,
-    selected: Mapping[str, str],
     allow_external_access: bool = False,
     first: FirstRows | None = None,
 ) -> pa.Table:
     """Run a statement as `answer` does, in another thread. At Ctrl-C it is stopped, and KeyboardInterrupt is raised;
     at a second one without waiting for its end."""
     running: list[duckdb.DuckDBPyConnection] = []
-    return _in_thread(lambda: answer(path, text, selected, allow_external_access, running.append, first), running)
+    return _in_thread(lambda: answer(opened, text, allow_external_access, running.append, first), running)
 
 
 def _in_thread(work: Callable[[], pa.Table], running: list[duckdb.DuckDBPyConnection]) -> pa.Table:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
 
-from statestore.catalog.warehouse import open_warehouse
+from statestore.catalog.warehouse import Warehouse, open_warehouse
 from statestore.connector.supported_spark import check_session
 from statestore.formats.engine_arguments import engine_options_of
 from statestore.formats.error_codes import ErrorCode
@@ -38,27 +39,29 @@ def sql(
 ) -> pa.Table | DataFrame:
     """Run one SQL statement over the tables at ``path``.
 
-    Without ``spark`` the statement is in DuckDB's SQL and runs on DuckDB, and the result is a ``pyarrow.Table``. The
-    database is in memory, its time zone is UTC, and without ``allow_external_access`` it cannot reach files, the
-    network or Python variables. With ``spark`` the result is a Spark DataFrame, and other tables of the session can be
-    joined.
+        Without ``spark`` the statement is in DuckDB's SQL and runs on DuckDB, and the result is a ``pyarrow.Table``. The
+        database is in memory, its time zone is UTC, and without ``allow_external_access`` it cannot reach files, the
+        network or Python variables. With ``spark`` the result is a Spark DataFrame, and other tables of the session can be
+        joined.
 
-    A table is read at a moment by ``prices TIMESTAMP AS OF '2013-01-01T05:00:00Z'``, ``VERSION AS OF 12``, ``FOR
-    SYSTEM_TIME AS OF …``, ``FOR SYSTEM_VERSION AS OF …`` or ``AT (VERSION => 12)`` / ``AT (TIMESTAMP => …)``; the two
-    kinds can be combined (``prices AT (VERSION => 7) TIMESTAMP AS OF …``). A time is a string or ``TIMESTAMP '…'``
-    like '2024-05-01T09:30Z' (docs/time-travel.md lists the forms), an integer of epoch milliseconds or an expression
-    such as ``current_timestamp - interval '1 hour'``; only with ``spark`` may a time have no zone: it is then one of
-    the session's time zone. ``history('prices', start, end)`` lists every
-    version, ``changes('prices', start, end)`` the change feed (integers are versions, other values times), and
+        A table is read at a moment by ``prices TIMESTAMP AS OF '2013-01-01T05:00:00Z'``, ``VERSION AS OF 12``, ``FOR
+        SYSTEM_TIME AS OF …``, ``FOR SYSTEM_VERSION AS OF …`` or ``AT (VERSION => 12)`` / ``AT (TIMESTAMP => …)``; the two
+        kinds can be combined (``prices AT (VERSION => 7) TIMESTAMP AS OF …``). A time is a string or ``TIMESTAMP '…'``
+        like '2024-05-01T09:30Z' (docs/time-travel.md lists the forms), an integer of epoch milliseconds or an expression
+        such as ``current_timestamp - interval '1 hour'``; only with ``spark`` may a time have no zone: it is then one of
+        the session's time zone. ``history('prices', start, end)`` lists every
+        version, ``changes('prices', start, end)`` the change feed (integers are versions, other values times), and
     ``prices$versions`` and similar tables hold metadata. ``SHOW STORES`` and ``DESCRIBE HISTORY prices`` also work.
-    ``options`` are those of engines that select state, such as ``operator_id=1`` (docs/reference.md).
+        The statement sees one version of each store, or of each directory of an engine, whatever it names of it. Several
+        stores have no commit in common: each is at a version of its own.
+        ``options`` are those of engines that select state, such as ``operator_id=1`` (docs/reference.md).
 
-    Raises NotFoundError for a table, version or time that does not exist and InvalidInputError INVALID_SQL or
-    NAIVE_TIMESTAMP.
+        Raises NotFoundError for a table, version or time that does not exist and InvalidInputError INVALID_SQL or
+        NAIVE_TIMESTAMP.
     """
     selected = engine_options_of("sql", options)
     if spark is None:
-        return answer(path, query, selected, allow_external_access)
+        return answer(partial(for_statement, path, selected), query, allow_external_access)
     _check_query(query)
     check_session(spark)
     from statestore.connector.spark.s3a import session_settings, with_settings
@@ -70,23 +73,27 @@ def sql(
 
 
 def answer(
-    path: str,
+    opened: Callable[[], Warehouse],
     query: str,
-    selected: Mapping[str, str],
     allow_external_access: bool = False,
     started: Callable[[DuckDBPyConnection], None] | None = None,
     first: FirstRows | None = None,
 ) -> pa.Table:
-    """Run a statement on DuckDB as `sql` does. ``selected`` are options of engines, by their names in Spark.
+    """Run a statement on DuckDB as `sql` does, over the tables that ``opened`` returns, such as `for_statement`.
 
     ``started`` is called with the connection that is going to run the statement, so that another thread can interrupt
     it; the call then raises ``duckdb.InterruptException``. With ``first`` only so many rows are returned.
     """
     _check_query(query)
-    warehouse = open_warehouse(path, selected).pin()
+    warehouse = opened()
     from statestore.connector.sql.sql_duckdb import run_on_duckdb
 
     return run_on_duckdb(warehouse, query, allow_external_access, started, first)
+
+
+def for_statement(path: str, selected: Mapping[str, str]) -> Warehouse:
+    """Open the tables that one statement reads. ``selected`` are options of engines, by their names in Spark."""
+    return open_warehouse(path, selected).for_statement()
 
 
 def _check_query(query: object) -> None:
