@@ -39,25 +39,26 @@ def sql(
 ) -> pa.Table | DataFrame:
     """Run one SQL statement over the tables at ``path``.
 
-        Without ``spark`` the statement is in DuckDB's SQL and runs on DuckDB, and the result is a ``pyarrow.Table``. The
-        database is in memory, its time zone is UTC, and without ``allow_external_access`` it cannot reach files, the
-        network or Python variables. With ``spark`` the result is a Spark DataFrame, and other tables of the session can be
-        joined.
+    Without ``spark`` the statement is in DuckDB's SQL and runs on DuckDB, and the result is a ``pyarrow.Table``. The
+    database is in memory, its time zone is UTC, and without ``allow_external_access`` it cannot reach files, the
+    network or Python variables. With ``spark`` the result is a Spark DataFrame, and other tables of the session can be
+    joined.
 
-        A table is read at a moment by ``prices TIMESTAMP AS OF '2013-01-01T05:00:00Z'``, ``VERSION AS OF 12``, ``FOR
-        SYSTEM_TIME AS OF …``, ``FOR SYSTEM_VERSION AS OF …`` or ``AT (VERSION => 12)`` / ``AT (TIMESTAMP => …)``; the two
-        kinds can be combined (``prices AT (VERSION => 7) TIMESTAMP AS OF …``). A time is a string or ``TIMESTAMP '…'``
-        like '2024-05-01T09:30Z' (docs/time-travel.md lists the forms), an integer of epoch milliseconds or an expression
-        such as ``current_timestamp - interval '1 hour'``; only with ``spark`` may a time have no zone: it is then one of
-        the session's time zone. ``history('prices', start, end)`` lists every
-        version, ``changes('prices', start, end)`` the change feed (integers are versions, other values times), and
-    ``prices$versions`` and similar tables hold metadata. ``SHOW STORES`` and ``DESCRIBE HISTORY prices`` also work.
-        The statement sees one version of each store, or of each directory of an engine, whatever it names of it. Several
-        stores have no commit in common: each is at a version of its own.
-        ``options`` are those of engines that select state, such as ``operator_id=1`` (docs/reference.md).
+    A table is read at a moment by ``prices TIMESTAMP AS OF '2013-01-01T05:00:00Z'``, ``VERSION AS OF 12``, ``FOR
+    SYSTEM_TIME AS OF …``, ``FOR SYSTEM_VERSION AS OF …`` or ``AT (VERSION => 12)`` / ``AT (TIMESTAMP => …)``; the two
+    kinds can be combined (``prices AT (VERSION => 7) TIMESTAMP AS OF …``). A time is a string or ``TIMESTAMP '…'``
+    like '2024-05-01T09:30Z' (docs/time-travel.md lists the forms), an integer of epoch milliseconds or an expression
+    such as ``current_timestamp - interval '1 hour'``; only with ``spark`` may a time have no zone: it is then one of
+    the session's time zone. ``history('prices', start, end)`` lists every version, ``changes('prices', start, end)``
+    the change feed (integers are versions, other values times), and ``prices$versions`` and similar tables hold
+    metadata. ``SHOW STORES`` and ``DESCRIBE HISTORY prices`` also work.
 
-        Raises NotFoundError for a table, version or time that does not exist and InvalidInputError INVALID_SQL or
-        NAIVE_TIMESTAMP.
+    The statement sees one version of each store, or of each directory of an engine, whatever it names of it. Several
+    stores have no commit in common: each is at a version of its own.
+    ``options`` are those of engines that select state, such as ``operator_id=1`` (docs/reference.md).
+
+    Raises NotFoundError for a table, version or time that does not exist and InvalidInputError INVALID_SQL or
+    NAIVE_TIMESTAMP.
     """
     selected = engine_options_of("sql", options)
     if spark is None:
