@@ -26,60 +26,52 @@ KEYS = 4
 
 @dataclass
 class Moving:
-    """A warehouse with the versioned stores ``t`` and ``u`` and the keyed store ``s`` with the states ``x`` and ``y``,
-    and a folder of toys. Commit number n writes n to all keys of a store, so all that is read of one version of it has
-    the same n. ``numbers``: the n of each version, by store.
+    """Sources below a path. Commit number n writes n to all keys, so all that is read of one version has the same n.
+
+    ``numbers``: the n of each version, by source.
     """
 
-    warehouse: Path
-    toys: Path
-    numbers: dict[str, dict[int, int]] = field(default_factory=dict)
+    path: Path
+    numbers: dict[str, dict[int, int]]
+    step: Callable[[int], None] = field(default=lambda number: None, repr=False)
     steps: int = 0
-    looks: int = 0
-    _step: Callable[[], None] = field(default=lambda: None, repr=False)
+    is_moving: bool = False
     _lock: Any = field(default_factory=threading.RLock, repr=False)
-    _is_moving: bool = False
 
     def move(self) -> None:
-        """Commit to all sources. Each third time, files of the stores are replaced, and the old ones removed."""
+        """Commit to all sources, unless that is what is going on."""
         with self._lock:
-            if not self._is_moving:
-                self._is_moving = True
+            if not self.is_moving:
+                self.is_moving = True
                 try:
-                    self._step()
+                    self.steps += 1
+                    self.step(self.steps)
                 finally:
-                    self._is_moving = False
-
-    def looked(self) -> None:
-        """Count a look, and move before it."""
-        if not self._is_moving:
-            self.looks += 1
-        self.move()
+                    self.is_moving = False
 
 
-def filled(folder: Path) -> Moving:
-    """The sources, which move by `Moving.move` alone."""
-    moving = Moving(folder / "warehouse", write_toys(folder / "toys", {1: {("a", "x"): 1, ("b", "x"): 1}}))
-    catalog = statestore.connect(moving.warehouse)
-    key = {"k": "bigint"}
+def moving_stores(folder: Path) -> Moving:
+    """A warehouse with the versioned stores ``t`` and ``u`` and the keyed store ``s`` with the states ``x`` and ``y``.
+
+    Each third time, files of the stores are replaced, and the old ones removed.
+    """
+    moving = Moving(folder, {name: {} for name in ("t", "u", "s")})
+    catalog, key = statestore.connect(folder), {"k": "bigint"}
     for name in ("t", "u"):
         catalog.create_store(name, key=key, value={"n": "bigint"}).close()
     stores = {name: catalog.open_store(name, auto_compact=False) for name in ("t", "u")}
     keyed = catalog.create_store("s", kind="keyed", key=key)
     backend = keyed.backend()
     states = [backend.value_state(name, "bigint", default=0) for name in ("x", "y")]
-    moving.numbers = {name: {} for name in ("t", "u", "s", "toys")}
 
-    def step() -> None:
-        moving.steps += 1
-        number = moving.steps
+    def step(number: int) -> None:
         for name, store in stores.items():
             for k in range(KEYS):
                 store.put(k, {"n": number}, timestamp=1_000 * number)
             moving.numbers[name][store.commit()] = number
             if number % 3 == 0:
                 moving.numbers[name][store.compact(full=True)] = number
-                store.vacuum(older_than=0)
+                store.vacuum()
         for k in range(KEYS):
             backend.set_current_key(k)
             for state in states:
@@ -87,11 +79,21 @@ def filled(folder: Path) -> Moving:
         version = keyed.commit([backend.snapshot("full").result()])
         backend.notify_complete(version)
         moving.numbers["s"][version] = number
-        write_version(moving.toys, number + 1, {("a", "x"): number + 1, ("b", "x"): number + 1})
-        moving.numbers["toys"][number + 1] = number + 1
 
-    moving._step = step
-    moving.numbers["toys"][1] = 1
+    moving.step = step
+    moving.move()
+    return moving
+
+
+def moving_toys(folder: Path) -> Moving:
+    """A folder of toys, whose package must be importable."""
+    moving = Moving(write_toys(folder, {}), {"toys": {}})
+
+    def step(number: int) -> None:
+        write_version(folder, number, {("a", "x"): number, ("b", "x"): number})
+        moving.numbers["toys"][number] = number
+
+    moving.step = step
     moving.move()
     return moving
 
@@ -103,7 +105,7 @@ def moved_on_by_looks(moving: Moving) -> Iterator[None]:
     def after_a_move(look: Callable[..., Any]) -> Callable[..., Any]:
         def looked(*given: Any, **named: Any) -> Any:
             if named.get("version") is None:
-                moving.looked()
+                moving.move()
             return look(*given, **named)
 
         return looked
