@@ -21,7 +21,8 @@ from statestore.catalog.engines.engine_metadata import EngineMetadata
 from statestore.catalog.engines.engine_states import state_table
 from statestore.catalog.engines.engine_summary import summarize_state
 from statestore.catalog.engines.engine_table import EngineTable
-from statestore.catalog.keyed.snapshots.shared_log import shared_log
+from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotEntry
+from statestore.catalog.keyed.tables.keyed_source import KeyedOpening, KeyedSource
 from statestore.catalog.keyed.tables.keyed_table import keyed_table
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.storage_places import (
@@ -33,8 +34,11 @@ from statestore.catalog.log.storage_places import (
     stores_in_turn,
 )
 from statestore.catalog.log.store_spec import KEYED, STORE_FILE, StoreSpec
+from statestore.catalog.pinned_stores import PinnedStores
+from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.store_upkeep import Upkeep, upkeep_of
+from statestore.formats.engine import Opening
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
 from statestore.formats.places.folder import Folder, folder_at, nowhere
@@ -53,17 +57,23 @@ class StoreTables:
     """The tables of ``stores``, which lie at ``root``.
 
     A damaged store is a table, too: opening it reports the damage, and the others can be read. Opening a table looks
-    at its store, unless the tables are ``pinned`` and lie in an object store, which was asked for all of them.
+    at its store, unless the tables are ``pinned``: then all stores are described once, and each store is at the version
+    that was the newest when the first of its tables was asked something.
     """
 
     root: Location
     stores: tuple[str, ...]
-    pinned: bool = field(default=False, kw_only=True)
+    pinned: PinnedStores | None = field(default=None, kw_only=True, repr=False, compare=False)
     # What `stores_in` has found of the stores.
     known: Mapping[str, Found] | None = field(default=None, kw_only=True, repr=False, compare=False)
 
-    def pin(self) -> Self:
-        return replace(self, pinned=True)
+    def pin(self, pinned: PinnedStores | None = None) -> Self:
+        if self.pinned is not None and pinned is None:
+            return self
+        return replace(self, pinned=pinned or PinnedStores(), known=vars(self).get("_found", self.known))
+
+    def pin_anew(self) -> Self:
+        return self.pin(PinnedStores())
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -86,7 +96,7 @@ class StoreTables:
         if store in self._damaged:
             return True  # opening it reports the damage
         spec = self._keyed.get(store)
-        return spec is not None and state in _states(self._storage(store), spec, every=True)
+        return spec is not None and state in self._states(store, spec, every=True)
 
     def open(self, name: str) -> StateTable:
         base, _, suffix = name.partition("$")
@@ -95,9 +105,11 @@ class StoreTables:
             return metadata_of(keyed, suffix) if suffix else keyed
         storage, spec = self._located(base)
         if spec.kind == KEYED:
-            state = base.rpartition(".")[2]
-            return only_state(storage, spec) if base in self.stores else state_at(storage, spec, state)
+            store, _, state = (base, "", "") if base in self.stores else base.rpartition(".")
+            opening = self._opening(store, storage, spec)
+            return state_table(state_at(opening, storage, spec, state) if state else only_state(opening, storage, spec))
         table = VersionedTable(storage, spec)
+        table = table if self.pinned is None else table.at(self.pinned.log(base))
         return metadata_of(table, suffix) if suffix else table
 
     def about(self, name: str) -> TableInfo:
@@ -110,7 +122,16 @@ class StoreTables:
     def summary(self, name: str) -> TableSummary:
         """Return the summary of a table. Raises CorruptError for a damaged one."""
         keyed = self._state(name)
-        return summarize(*self._located(name)) if keyed is None else summarize_state(keyed)
+        if keyed is not None:
+            return summarize_state(keyed)
+        storage, spec = self._located(name)
+        if self.pinned is None:
+            return summarize(storage, spec)
+        # Of the newest version, because it describes the files that are there; the first look binds the tables.
+        files = SegmentFiles(storage, spec)
+        seen = files.leased()
+        self.pinned.log(name).log_state(files, seen)
+        return summarize(storage, spec, seen)
 
     def path_of(self, name: str) -> str:
         """Return the path of a table below ``root``, with the suffix of a metadata table."""
@@ -153,7 +174,7 @@ class StoreTables:
 
     def _located(self, name: str) -> tuple[Storage, StoreSpec]:
         """Return the store that has a table. Raises CorruptError STORE_CORRUPT, also for a state of a damaged store."""
-        known = self._found.get(name) if self.pinned and not self.root.is_local else None
+        known = None if self.pinned is None else self._found.get(name)
         if known is not None:
             return known
         store = name.rpartition(".")[0]
@@ -167,11 +188,19 @@ class StoreTables:
         store, _, state = name.rpartition(".")
         if store not in self._keyed or name in self._plain:
             return None
-        return keyed_table(self._storage(store), self._keyed[store], state)
+        spec = self._keyed[store]
+        return keyed_table(self._opening(store, self._storage(store), spec), spec, state)
+
+    def _opening(self, store: str, storage: Storage, spec: StoreSpec) -> Opening:
+        opening = KeyedOpening(storage, spec)
+        return opening if self.pinned is None else self.pinned.opening(store, opening)
+
+    def _states(self, store: str, spec: StoreSpec, every: bool = False) -> list[str]:
+        return _states(self._opening(store, self._storage(store), spec), every)
 
     def _state_tables(self, name: str, spec: StoreSpec) -> set[str]:
         try:
-            return {f"{name}.{state}" for state in _states(self._storage(name), spec)} - self._plain
+            return {f"{name}.{state}" for state in self._states(name, spec)} - self._plain
         except StateStoreError:
             return {name}
 
@@ -204,18 +233,18 @@ def metadata_of(table: StateTable, suffix: str) -> MetadataTable:
     if isinstance(table, EngineTable):
         return MetadataTable(EngineMetadata(table), suffix)
     assert isinstance(table, VersionedTable)
-    return MetadataTable(StoreMetadata(table.storage, table.spec), suffix)
+    return MetadataTable(StoreMetadata(table), suffix)
 
 
-def only_state(storage: Storage, spec: StoreSpec) -> EngineTable:
+def only_state(opening: Opening, storage: Storage, spec: StoreSpec) -> EngineTable:
     """Return the only state of a keyed store.
 
     Raises NotFoundError NO_SNAPSHOT, or TABLE_NOT_FOUND, which lists the states if there are several.
     """
-    states = _states(storage, spec)
+    states = _states(opening)
     if len(states) == 1:
-        return keyed_table(storage, spec, states[0])
-    if not shared_log(storage, spec.store_id).kept_snapshots():
+        return keyed_table(opening, spec, states[0])
+    if not _snapshots(opening):
         raise NotFoundError(
             ErrorCode.NO_SNAPSHOT, f"keyed store {spec.name!r} has no snapshot yet; take and commit one"
         )
@@ -226,20 +255,27 @@ def only_state(storage: Storage, spec: StoreSpec) -> EngineTable:
     )
 
 
-def state_at(storage: Storage, spec: StoreSpec, state: str) -> EngineTable:
+def state_at(opening: Opening, storage: Storage, spec: StoreSpec, state: str) -> EngineTable:
     """Return a state by name, including one that only older snapshots have. Raises NotFoundError TABLE_NOT_FOUND."""
-    if state not in _states(storage, spec, every=True):
-        addresses = ", ".join(f"{storage}/{other}" for other in _states(storage, spec)) or "none"
+    if state not in _states(opening, every=True):
+        addresses = ", ".join(f"{storage}/{other}" for other in _states(opening)) or "none"
         raise NotFoundError(
             ErrorCode.TABLE_NOT_FOUND,
             f"no state {state!r} in keyed store {storage}; there are {addresses}; name one of them",
         )
-    return keyed_table(storage, spec, state)
+    return keyed_table(opening, spec, state)
 
 
-def _states(storage: Storage, spec: StoreSpec, every: bool = False) -> list[str]:
+def _snapshots(opening: Opening) -> Mapping[int, SnapshotEntry]:
+    """Return the kept snapshots of a keyed store by version."""
+    source = opening.open()
+    assert isinstance(source, KeyedSource), "opened as a keyed store"
+    return source.kept_snapshots
+
+
+def _states(opening: Opening, every: bool = False) -> list[str]:
     """Return the states of the newest kept snapshot, or of all kept snapshots."""
-    entries = list(shared_log(storage, spec.store_id).kept_snapshots().values())
+    entries = list(_snapshots(opening).values())
     return sorted({s.name for entry in entries[0 if every else -1 :] for part in entry.parts for s in part.states})
 
 
@@ -267,7 +303,7 @@ def table_of_store(location: Location) -> StateTable | None:
     if found is None:
         return None
     if found[1].kind == KEYED:
-        return state_table(only_state(keyed_storage(folder, found[1]), found[1]), suffix)
+        return state_table(_only_state_of(keyed_storage(folder, found[1]), found[1]), suffix)
     table = VersionedTable(*found)
     return metadata_of(table, suffix) if suffix else table
 
@@ -299,17 +335,25 @@ def _table_at(location: Location) -> StateTable | None:
     folder, parent = _without_suffix(location), location.parent
     spec = spec_at(folder)
     if spec is not None and spec.kind == KEYED:
-        return state_table(only_state(keyed_storage(folder, spec), spec), suffix)
+        return state_table(_only_state_of(keyed_storage(folder, spec), spec), suffix)
     if spec is not None or (location.is_local and (Path(folder.path) / STORE_FILE).is_file()):
         return StoreTables(parent, (base,)).open(location.name)
     keyed = keyed_spec(parent)
     if keyed is not None:
-        return state_table(state_at(keyed_storage(parent, keyed), keyed, base), suffix)
+        return state_table(_state_of(keyed_storage(parent, keyed), keyed, base), suffix)
     store, _, state = base.rpartition(".")
     keyed = keyed_spec(parent.at(store)) if store else None
     if keyed is not None:
-        return state_table(state_at(keyed_storage(parent.at(store), keyed), keyed, state), suffix)
+        return state_table(_state_of(keyed_storage(parent.at(store), keyed), keyed, state), suffix)
     return None
+
+
+def _only_state_of(storage: Storage, spec: StoreSpec) -> EngineTable:
+    return only_state(KeyedOpening(storage, spec), storage, spec)
+
+
+def _state_of(storage: Storage, spec: StoreSpec, state: str) -> EngineTable:
+    return state_at(KeyedOpening(storage, spec), storage, spec, state)
 
 
 def _without_suffix(location: Location) -> Location:

@@ -26,6 +26,7 @@ from statestore.catalog.engines.places_below import hint_of, places_below
 from statestore.catalog.keyed.tables.keyed_source import KeyedOpening
 from statestore.catalog.log.storage_places import names_a_store
 from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec
+from statestore.catalog.pinned_stores import PinnedStores
 from statestore.catalog.reads.results.named_items import NamedItems
 from statestore.catalog.reads.results.shown_object import Facts
 from statestore.catalog.reads.results.shown_table import listed
@@ -72,8 +73,11 @@ class Tables(Protocol):
     def schemas(self) -> tuple[str, ...]:
         """Names that SQL may write before the dot in the name of a table."""
 
-    def pin(self) -> Tables:
-        """Return the tables bound to their current content."""
+    def pin(self, pinned: PinnedStores | None = None) -> Tables:
+        """Return the tables bound to one view of each source. ``pinned``: what is seen of stores is kept there."""
+
+    def pin_anew(self) -> Tables:
+        """Return the tables bound to views of each source that are later than this call."""
 
     def knows(self, name: str) -> bool:
         """Return whether ``open`` finds a table with state, including one that is not listed."""
@@ -106,10 +110,25 @@ class Warehouse(NamedItems):
     location: Location
     held: Tables
 
-    def pin(self) -> Warehouse:
-        """Return the tables bound to their current content; an engine's directory is then read once for all
-        questions."""
-        return replace(self, held=self.held.pin())
+    def pin(self, pinned: PinnedStores | None = None) -> Warehouse:
+        """Return the tables bound to one version of each source, which is looked at once for all questions.
+
+        An engine's directory is bound as it was when it was opened. A store of this package is bound when one of its
+        tables is first asked something: its rows, history, changes and metadata, and all states of a keyed store, are
+        then of one version. Several stores have no commit in common, so each has a version of its own. No file is kept
+        for a pinned store: a read raises NotFoundError where an expiry, or the discarding of a snapshot, has removed
+        what the version had. ``pinned`` is what other warehouses of the same place share, or a statement holds.
+        """
+        return replace(self, held=self.held.pin(pinned))
+
+    def for_statement(self) -> Warehouse:
+        """Return the tables as `pin` does, for one statement: files of a store that is looked at stay until the tables
+        are gone."""
+        return self.pin(PinnedStores(keeps_files=True))
+
+    def pin_anew(self) -> Warehouse:
+        """Return the tables as `pin` does, at versions that are the newest at some moment after this call."""
+        return replace(self, held=self.held.pin_anew())
 
     @property
     def path(self) -> str:

@@ -209,7 +209,7 @@ def table_for_tasks(table: StateTable) -> StateTable:
 
 @runtime_checkable
 class RepeatsQueries(Protocol):
-    """A table whose ``pin`` does not bind it to its present content: a query that names no version means the newest."""
+    """A table that states the version that a query means now, so that the same rows can be read again later."""
 
     def repeatable(self, query: Query) -> Query | None:
         """A query that has later the answer that ``query`` has now; None if no query says that, but splits do.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import pyarrow as pa
@@ -60,6 +60,9 @@ class MetadataSource(Protocol):
     @property
     def identity(self) -> str:
         """An id that no two sources share."""
+
+    def pin(self) -> MetadataSource:
+        """Return the source bound to its present state."""
 
     def versions(self) -> tuple[int, int]:
         """(oldest, newest) version that the metadata covers."""
@@ -120,7 +123,9 @@ class MetadataTable:
         return self.source.table("versions", self.source.versions()[1])
 
     def pin(self) -> MetadataTable:
-        return self
+        """Return the table bound to the newest version that there is now."""
+        source = self.source.pin()
+        return self if source is self.source else replace(self, source=source)
 
     def repeatable(self, query: Query) -> None:
         """Return nothing: a split has its version."""

@@ -15,6 +15,7 @@ from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.log.version_chunks import CHUNK_VERSIONS
 from statestore.catalog.reads.segment_files import shared_files
 from statestore.catalog.reads.version_rows import times_column, versions_table
+from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.types import type_name
@@ -59,18 +60,28 @@ def schema_table(spec: StoreSpec) -> pa.Table:
 
 @dataclass(frozen=True)
 class StoreMetadata:
-    """The metadata of a store for `MetadataTable`.
+    """The metadata of the store of a table for `MetadataTable`, at the version of the table where that is pinned.
 
     A program that goes over versions in order, as the report does, replays each entry of the log once: the log state
     of the last version is held, and the next one is made from it.
     """
 
-    storage: Storage
-    spec: StoreSpec
+    state: VersionedTable
     _held: dict[bool, LogState] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return StoreMetadata, (self.storage, self.spec)  # tasks of Spark load their own log state
+        return StoreMetadata, (self.state,)  # tasks of Spark load their own log state
+
+    @property
+    def storage(self) -> Storage:
+        return self.state.storage
+
+    @property
+    def spec(self) -> StoreSpec:
+        return self.state.spec
+
+    def pin(self) -> StoreMetadata:
+        return self if self.state.is_pinned else StoreMetadata(self.state.pin())
 
     @property
     def name(self) -> str:
@@ -84,6 +95,10 @@ class StoreMetadata:
         return 0, self._log_state().version
 
     def _log_state(self, version: int | None = None) -> LogState:
+        if self.state.is_pinned:
+            pinned = self.state.log_state()
+            if version is None or version == pinned.version:
+                return pinned
         try:
             newest = version is None
             held = self._held.get(newest)

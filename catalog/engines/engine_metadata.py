@@ -26,6 +26,9 @@ class EngineMetadata:
 
     state: EngineTable
 
+    def pin(self) -> EngineMetadata:
+        return self if self.state.pinned is not None else EngineMetadata(self.state.pin())
+
     @property
     def name(self) -> str:
         return self.state.name

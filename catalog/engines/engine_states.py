@@ -11,6 +11,7 @@ from statestore.catalog.describe.table_summary import TableInfo, TableSummary
 from statestore.catalog.engines.engine_metadata import EngineMetadata
 from statestore.catalog.engines.engine_summary import summarize_state
 from statestore.catalog.engines.engine_table import EngineTable
+from statestore.catalog.pinned_stores import PinnedStores
 from statestore.formats.engine import Source
 from statestore.formats.engines import EngineOpening, describe_only, engine_named
 from statestore.formats.error_codes import ErrorCode
@@ -36,8 +37,12 @@ class EngineStates:
     bound: int | None = None
     one: str | None = None
 
-    def pin(self) -> EngineStates:
+    def pin(self, pinned: PinnedStores | None = None) -> EngineStates:
+        """Return the states as of the one view of the directory; ``pinned`` is for stores."""
         return replace(self, pinned=True)
+
+    def pin_anew(self) -> EngineStates:
+        return replace(self, source=self.opening.open(), pinned=True)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -104,6 +109,6 @@ class EngineStates:
         raise ReadOnlyError(ErrorCode.READ_ONLY, f"{store!r} is an engine's state, which is read-only")
 
 
-def state_table(table: EngineTable, suffix: str) -> StateTable:
+def state_table(table: EngineTable, suffix: str = "") -> StateTable:
     """Return a state, or one of its metadata tables."""
     return MetadataTable(EngineMetadata(table), suffix) if suffix else table

@@ -27,6 +27,7 @@ from statestore.catalog.keyed.snapshots.snapshot_log import (
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart
 from statestore.catalog.keyed.snapshots.stored_files import check_there, checked
 from statestore.catalog.keyed.snapshots.unneeded_files import remove_unneeded
+from statestore.catalog.keyed.tables.keyed_source import KeyedOpening
 from statestore.catalog.keyed.tables.keyed_table import keyed_table
 from statestore.catalog.keyed.tables.keyed_versions import entries_table
 from statestore.catalog.keyed.tables.state_reads import of_state
@@ -271,7 +272,8 @@ class KeyedStore(ShowsItself):
         the table raises NotFoundError STATE_NOT_FOUND for an unknown state.
         """
         self._check_open()
-        return Table(keyed_table(self._storage, self.spec, state), isinstance(self._storage, LocalStorage))
+        opening = KeyedOpening(self._storage, self.spec)
+        return Table(keyed_table(opening, self.spec, state), isinstance(self._storage, LocalStorage))
 
     scan = of_state(Table.scan)
     get = of_state(Table.get)

@@ -94,23 +94,9 @@ def plan_changes(files: SegmentFiles, log_state: LogState, query: Query) -> list
 def _plan_by_version(
     files: SegmentFiles, log_state: LogState, query: Query, segments: tuple[SegmentWithClosures, ...]
 ) -> list[ChangeSplit]:
-    oldest = 0 if log_state.horizon is None else log_state.horizon.version + 1
-    for version in (query.start_version, query.end_version):
-        if version is not None and (isinstance(version, bool) or not isinstance(version, int | np.integer)):
-            raise InvalidInputError(ErrorCode.INVALID_VERSION, f"version is {shown(version)}; expected an int")
-    first = oldest if query.start_version is None else query.start_version
+    check_changes(files.spec.name, log_state, query)
+    first = oldest_change(log_state) if query.start_version is None else query.start_version
     last = log_state.version if query.end_version is None else query.end_version
-    if query.start_version is not None and query.end_version is not None and first > last:
-        raise InvalidInputError(
-            ErrorCode.INVALID_RANGE, f"changes from version {shown(first)} to {shown(last)}: the start is after the end"
-        )
-    for version in (query.start_version, query.end_version):
-        if version is not None and not oldest <= version <= log_state.version:
-            raise NotFoundError(
-                ErrorCode.VERSION_NOT_FOUND,
-                f"store {files.spec.name!r}: changes of version {shown(version)} are not kept; "
-                f"versions {oldest} to {log_state.version} are kept",
-            )
     # A commit may close a row without adding one: a value taken back (see Timeline).
     counts = log_state.versions.rows + log_state.versions.tombstones + log_state.versions.closed
     splits: list[ChangeSplit] = []
@@ -124,6 +110,31 @@ def _plan_by_version(
                 splits.append(_split(log_state, mine, begin, version, False, log_state.version, 2 * room))
             begin, room = version + 1, 0
     return splits
+
+
+def oldest_change(log_state: LogState) -> int:
+    """Return the first version whose changes are kept."""
+    return 0 if log_state.horizon is None else log_state.horizon.version + 1
+
+
+def check_changes(name: str, log_state: LogState, query: Query) -> None:
+    """Raise InvalidInputError INVALID_VERSION or INVALID_RANGE, or NotFoundError VERSION_NOT_FOUND, for a range of
+    versions whose changes are not kept."""
+    oldest, (first, last) = oldest_change(log_state), (query.start_version, query.end_version)
+    for version in (first, last):
+        if version is not None and (isinstance(version, bool) or not isinstance(version, int | np.integer)):
+            raise InvalidInputError(ErrorCode.INVALID_VERSION, f"version is {shown(version)}; expected an int")
+    if first is not None and last is not None and first > last:
+        raise InvalidInputError(
+            ErrorCode.INVALID_RANGE, f"changes from version {shown(first)} to {shown(last)}: the start is after the end"
+        )
+    for version in (first, last):
+        if version is not None and not oldest <= version <= log_state.version:
+            raise NotFoundError(
+                ErrorCode.VERSION_NOT_FOUND,
+                f"store {name!r}: changes of version {shown(version)} are not kept; "
+                f"versions {oldest} to {log_state.version} are kept",
+            )
 
 
 def _plan_by_time(

@@ -95,18 +95,18 @@ def difference(
     Raises NotFoundError for a version or time outside the kept range and for an unknown column,
     InvalidInputError INCOMPATIBLE_STATE for a column whose two types have no common one.
     """
-    table = table.pin()
     if isinstance(table, VersionedTable):
         names = _chosen(table.name, table.spec.key_names, table.spec.value_names, columns)
         schema = _schema(table.schema(Query()), names)
-        log_state, lease = table.leased()
-        first = _of_store(table.files(), log_state, lease, (old, new), names, schema, found)
-        points = tuple(p if p.version is not None else replace(p, version=log_state.version) for p in (old, new))
+        planned = table.for_plan()
+        points = tuple(_stated(planned, point) for point in (old, new))
+        first = _of_store(table.files(), *planned.leased(), points, names, schema, found)
 
         def again() -> Pieces:
             return iter([_of_store(table.files(), *table.leased(), points, names, schema, found)])
 
         return Rows(_title(table, old, new), schema, iter([first]), again)
+    table = table.pin()
     queries = [_query_at(table, point) for point in (old, new)]
     shown = _shared_schema(table.name, *(table.schema(query) for query in queries))
     keys = table.row_key or table.key_columns
@@ -185,6 +185,13 @@ def _schema(shown: pa.Schema, names: Columns) -> pa.Schema:
 
 
 # Stores
+
+
+def _stated(table: VersionedTable, point: Point) -> Point:
+    """Return a point with its version. Raises the errors of a read."""
+    query = table.repeatable(Query(version=point.version, as_of=point.as_of))
+    assert query is not None, "a state at a moment"
+    return replace(point, version=query.version)
 
 
 @dataclass(frozen=True)

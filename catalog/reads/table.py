@@ -240,7 +240,8 @@ def _named(table: StateTable, key: Any) -> tuple[str, ...]:
 
 def read(table: StateTable, query: Query, columns: Iterable[str] | None, filter: Any) -> Rows:
     """Plan a read, and return its rows, all splits one after the other."""
-    table = table.pin()
+    if not isinstance(table, RepeatsQueries):
+        table = table.pin()
     asked = None if columns is None else column_names(columns, "columns")
     query = replace(query, columns=asked, filters=_timed(table, query, parse_filters(filter)))
     if asked == ():  # rows without columns are still counted: one column is read and dropped

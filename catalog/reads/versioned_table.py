@@ -10,14 +10,22 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.log.leases import Lease, leave_lease
-from statestore.catalog.log.log_state import LogState
+from statestore.catalog.log.log_state import LogState, file_names
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.reads.changes import CHANGE_COLUMNS, ChangeSplit, plan_changes, read_changes
+from statestore.catalog.reads.changes import (
+    CHANGE_COLUMNS,
+    ChangeSplit,
+    check_changes,
+    oldest_change,
+    plan_changes,
+    read_changes,
+)
 from statestore.catalog.reads.extremes import extremes
 from statestore.catalog.reads.key_writers import key_writers
 from statestore.catalog.reads.masked_rows import masked
 from statestore.catalog.reads.newest_first import newest_first
+from statestore.catalog.reads.pinned_log import PinnedLog
 from statestore.catalog.reads.scan import (
     BEGINNING,
     NOW,
@@ -54,6 +62,8 @@ class VersionedTable:
     spec: StoreSpec
     # What `for_plan` saw, which answers every question; it stays in the process that saw it.
     _seen: tuple[LogState, Lease | None] | None = field(default=None, repr=False, compare=False)
+    # The state that alone is read, which all tables of the store in one warehouse share (`at`).
+    _pinned: PinnedLog | None = field(default=None, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return VersionedTable, (self.storage, self.spec)
@@ -90,26 +100,50 @@ class VersionedTable:
 
     def versions(self) -> pa.Table:
         """Return one row per commit."""
-        return versions_table(self._log_state())
+        return versions_table(self.log_state())
 
     def pin(self) -> VersionedTable:
-        """Return the table itself: its splits are pinned."""
-        return self
+        """Return the table bound to the version that is the newest when the first question is put to it.
+
+        No file is kept for it. A read is planned on the newest files, which have the rows of the version, too. It
+        raises NotFoundError VERSION_NOT_FOUND or TIME_NOT_KEPT where an expiry has removed what was there.
+        """
+        return self if self._pinned is not None else self.at(PinnedLog())
+
+    def at(self, pinned: PinnedLog) -> VersionedTable:
+        """Return the table bound to a state of the log, which is looked at with the first question."""
+        return replace(self, _pinned=pinned)
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether the table never has a newer version."""
+        return self._pinned is not None
+
+    def log_state(self) -> LogState:
+        """Return the state of the log that has all answers: that of the pin or the plan, or else the newest one."""
+        if self._pinned is not None:
+            return self._pinned.log_state(self.files(), self._seen)
+        return self.files().log_state() if self._seen is None else self._seen[0]
 
     def for_plan(self) -> VersionedTable:
         """Return the table at its newest version, for the questions of one plan: the log is looked at here alone.
 
         Its files stay as long as it exists, so it must not outlive the plan. Raises NotFoundError STORE_REPLACED.
         """
+        if self._pinned is not None and self._pinned.keeps_files:
+            return self
         files = self.files()
         try:
-            return replace(self, _seen=files.leased())
+            seen = files.leased()
+            if self._pinned is not None and self._pinned.log_state(files, seen).version > seen[0].version:
+                seen = files.leased()  # another thread has looked later
+            return replace(self, _seen=seen)
         except CorruptError:
             files.check_identity()  # the log of a store that is gone is gone, too
             raise
 
     def for_tasks(self) -> VersionedTable:
-        return replace(self, _seen=None)
+        return replace(self, _seen=None, _pinned=None)
 
     def change_start(self) -> int:
         return self.kept_versions()[0]
@@ -125,7 +159,7 @@ class VersionedTable:
 
         The retention is measured from the stream time of ``version``.
         """
-        log_state = self._log_state()
+        log_state = self.log_state()
         check_version(self.name, log_state, version)
         floors = [] if log_state.horizon is None else [log_state.horizon.time]
         if self.spec.history_retention is not None:
@@ -144,7 +178,7 @@ class VersionedTable:
         """Return the splits. Raises NotFoundError or InvalidInputError for a version or time outside the kept range."""
         self._checked(query)
         files = self.files()
-        log_state, lease = self.leased()
+        log_state, lease, query = self._planned(query)
         if query.mode == "changes":
             return [replace(split, lease=lease) for split in plan_changes(files, log_state, query)]
         window = window_of(self.name, log_state, query)
@@ -160,7 +194,7 @@ class VersionedTable:
         hashes = lookup_hashes(files, query.filters) if query.mode == "history" and files.is_local else None
         if hashes is None or query.fields:
             return None
-        log_state, lease = self.leased()
+        log_state, lease, query = self._planned(query)
         window = window_of(self.name, log_state, query)
         pieces = plan(files, log_state, window, query.filters)
         return _leased(newest_first(files, pieces, window, schema, query.filters, hashes, rows), lease)
@@ -172,7 +206,7 @@ class VersionedTable:
         hashes = lookup_hashes(files, query.filters)
         if hashes is None:
             return None
-        log_state, _lease = self.leased()
+        log_state, _lease, query = self._planned(query)
         last = log_state.version if query.version is None else query.version
         found = key_writers(files, log_state, query.filters, hashes)
         return [each for each in found.tolist() if oldest_version(log_state) <= each <= last]
@@ -183,7 +217,7 @@ class VersionedTable:
             return None
         self.schema(query)
         files = self.files()
-        log_state, _lease = self.leased()
+        log_state, _lease, query = self._planned(query)
         window = window_of(self.name, log_state, query)
         return sum(live_rows(files, piece, window) for piece in plan(files, log_state, window, ()))
 
@@ -193,7 +227,7 @@ class VersionedTable:
             return None
         self.schema(query)
         files = self.files()
-        log_state, _lease = self.leased()
+        log_state, _lease, query = self._planned(query)
         window = window_of(self.name, log_state, query)
         return extremes(files, plan(files, log_state, window, ()), window, name)
 
@@ -236,7 +270,7 @@ class VersionedTable:
             return None
         self.splits(query)
         files = self.files()
-        log_state, lease = self.leased()
+        log_state, lease, query = self._planned(query)
         window = window_of(self.name, log_state, query)
         return hashed_splits(plan(files, log_state, window, query.filters), window, ranges, lease)
 
@@ -257,7 +291,7 @@ class VersionedTable:
 
     def held(self, splits: Sequence[StoreSplit | ChangeSplit]) -> Sequence[StoreSplit | ChangeSplit] | None:
         """Return splits that were planned before with a new lease, if no file of theirs was replaced; else None."""
-        log_state, lease = self.files().leased()
+        log_state, lease = self.leased()
         present = {meta.name for meta in log_state.segments}
         if not all(segment.meta.name in present for split in splits for segment in split.segments):
             return None
@@ -273,37 +307,55 @@ class VersionedTable:
 
     def kept_versions(self) -> tuple[int, int]:
         """Return (oldest, newest) version that can be read now."""
-        log_state = self._log_state()
+        log_state = self.log_state()
         return oldest_version(log_state), log_state.version
 
     def files(self) -> SegmentFiles:
         return shared_files(self.storage, self.spec)
 
     def leased(self) -> tuple[LogState, Lease | None]:
-        """Return the newest log state with a lease on its files, or what `for_plan` saw."""
+        """Return the newest log state with a lease on its files, or what `for_plan` or the pin saw."""
+        if self._pinned is not None and self._pinned.keeps_files:
+            return self._pinned.leased(self.files())
         return self.files().leased() if self._seen is None else self._seen
+
+    def _planned(self, query: Query) -> tuple[LogState, Lease | None, Query]:
+        """Return the log state on which to plan a query, with a lease on its files, and the query as it is put to it.
+
+        Raises the errors of the pinned state for what that does not have.
+        """
+        newest, lease = self.leased()
+        if self._pinned is None:
+            return newest, lease, query
+        pinned = self._pinned.log_state(self.files(), (newest, lease))
+        if newest.version < pinned.version:  # another thread has looked later
+            newest, lease = self.files().leased()
+        if newest is pinned or file_names(pinned) <= file_names(newest):
+            return pinned, lease, query
+        bound = _bound(self.name, pinned, query)
+        is_by_time = query.mode == "changes" and (query.start_time is not None or query.end_time is not None)
+        if bound is None or is_by_time:
+            raise NotFoundError(
+                ErrorCode.FILES_REPLACED,
+                f"{self.name!r} is read as of version {pinned.version}, whose files were replaced since by those of "
+                f"version {newest.version}, and only changes by version can be read from these; read again, or ask "
+                "for changes by version",
+            )
+        if query.mode == "changes" and newest.horizon != pinned.horizon:
+            raise NotFoundError(
+                ErrorCode.TIME_NOT_KEPT,
+                f"{self.name!r} is read as of version {pinned.version}, and an expiry has removed changes since; read "
+                "again, which returns what is kept",
+            )
+        return newest, lease, bound
 
     def repeatable(self, query: Query) -> Query | None:
         """Return the query with the version and the beginning that it means now; None for changes by state time."""
-        log_state = self._log_state()
-        if query.mode == "state":
-            return replace(query, version=log_state.version if query.version is None else query.version)
-        if query.mode == "history":
-            window = window_of(self.name, log_state, query)
-            return replace(query, version=window.version, start_time=window.low)
-        if query.start_time is not None or query.end_time is not None:
-            return None
-        kept = 0 if log_state.horizon is None else log_state.horizon.version + 1
-        first = kept if query.start_version is None else query.start_version
-        return replace(
-            query,
-            start_version=first,
-            end_version=log_state.version if query.end_version is None else query.end_version,
-        )
+        return _bound(self.name, self.log_state(), query)
 
     def expired_to(self) -> tuple[int, int] | None:
         """Return the version and the state time up to which an expiry has removed changes; None if there was none."""
-        horizon = self._log_state().horizon
+        horizon = self.log_state().horizon
         return None if horizon is None else (horizon.version, horizon.time)
 
     def _checked(self, query: Query) -> pa.Schema:
@@ -312,9 +364,6 @@ class VersionedTable:
         fields = pa.schema([field for part in self._fields(query) for field in part])
         check_filter_columns(query.filters, fields, query, f"store {self.name!r}")
         return schema
-
-    def _log_state(self) -> LogState:
-        return self.files().log_state() if self._seen is None else self._seen[0]
 
     def _fields(self, query: Query) -> tuple[list[pa.Field], list[pa.Field]]:
         """Return (columns shown if none are requested, further columns that can be requested)."""
@@ -332,6 +381,24 @@ def _leased(batches: Iterator[NewestBatch], lease: Lease | None) -> Iterator[New
     """Yield the batches, and hold the lease until there are no more or nobody wants them."""
     yield from batches
     del lease
+
+
+def _bound(name: str, log_state: LogState, query: Query) -> Query | None:
+    """Return the query with the version and the beginning that it means in a log state; None for changes by state
+    time. Raises the errors of that state.
+    """
+    if query.mode == "state":
+        window = window_of(name, log_state, query)
+        return replace(query, version=window.version)
+    if query.mode == "history":
+        window = window_of(name, log_state, query)
+        return replace(query, version=window.version, start_time=window.low)
+    if query.start_time is not None or query.end_time is not None:
+        return None
+    first = oldest_change(log_state) if query.start_version is None else query.start_version
+    last = log_state.version if query.end_version is None else query.end_version
+    check_changes(name, log_state, query)
+    return replace(query, start_version=first if first <= last else query.start_version, end_version=last)
 
 
 def window_of(name: str, log_state: LogState, query: Query) -> TimeRange:

@@ -13,7 +13,7 @@ from statestore.catalog.describe.metadata_table import TABLES
 from statestore.catalog.store_tables import metadata_of
 from statestore.catalog.warehouse import Warehouse, open_warehouse
 from statestore.connector.duckdb.relation import HAS_SOURCES, create_view
-from statestore.connector.duckdb.transactions import Transactions
+from statestore.connector.duckdb.transactions import PinnedWarehouses, Transactions
 from statestore.connector.identifiers import quoted
 from statestore.formats.engine_arguments import engine_options_of
 from statestore.formats.error_codes import ErrorCode
@@ -28,8 +28,10 @@ def attach(
 ) -> duckdb.DuckDBPyConnection:
     """Open an in-memory DuckDB database with a view for every table found at ``path``.
 
-    Only schemas are read at first. Each query then reads the columns and rows it needs, at the newest commit; inside a
-    transaction (``BEGIN``) all queries of a table read the commit that the first one read. With ``as_of`` (epoch
+    Only schemas are read at first. Each query then reads the columns and rows it needs, at the newest version of each
+    source: a store, with all its metadata and all states of a keyed store, or the directory of an engine, with all its
+    states. Inside a transaction (``BEGIN``) all queries of a source read the version that the first one read. Several
+    stores of a warehouse have no commit in common: each is at a version of its own. With ``as_of`` (epoch
     milliseconds, an aware datetime or a text like 2024-05-01T09:30Z) or ``version``, every view shows that moment
     instead. Stores that are created later have no view. With DuckDB 2 and without ``as_of`` and ``version``, the table
     macros ``prices_as_of('2024-05-01T09:30Z')``, ``prices_at_version(3)``, ``as_of('prices', …)`` and
@@ -51,16 +53,16 @@ def attach(
     check_names_differ(warehouse.tables())
     connection = connect()
     tables: dict[str, Transactions] = {}
+    pinned = PinnedWarehouses(warehouse)
     for name in warehouse.tables():
         table = warehouse.open(name)
-        shared = Transactions(table)
+        shared = pinned.of(name, table)
         with _left_out_before_its_time():
             create_view(connection, name, table, Query(as_of=moment, version=version), transactions=shared)
             tables[name] = shared
         for suffix in TABLES:  # these describe the store, not its state at a moment
-            create_view(
-                connection, f"{name}${suffix}", metadata_of(table, suffix), Query(), transactions=tables.get(name)
-            )
+            metadata, called = metadata_of(table, suffix), f"{name}${suffix}"
+            create_view(connection, called, metadata, Query(), transactions=pinned.of(called, metadata))
     if HAS_SOURCES and moment is None and version is None:
         from statestore.connector.duckdb.moments import create_macros
 

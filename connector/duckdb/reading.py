@@ -82,7 +82,7 @@ class _Pinned:
 class Reading:
     """One table with one query, as its view reads it.
 
-    ``transactions`` are those of all readings of the table, or for a metadata table those of the table it describes.
+    ``transactions`` are those of all readings of the table; those of an attached warehouse are shared by its tables.
     """
 
     def __init__(self, table: StateTable, query: Query, transactions: Transactions | None = None) -> None:
@@ -164,7 +164,7 @@ class Reading:
             batches = self._kept_batches(marked, kept, columns, query, schema, pin)
         else:
             parts = [MaskedSplit(split, None, None) for split in splits]
-            batches = self._batches(self.table.read, parts, query, schema, pin)
+            batches = self._batches(state.table.read, parts, query, schema, pin)
         return pa.RecordBatchReader.from_batches(schema, self._watched(batches, splits))
 
     def _pin(self, pin: int) -> _Pinned:
@@ -183,32 +183,13 @@ class Reading:
         return self._pins[pin]
 
     def _pinned_at(self, state: PinnedTable) -> _Pinned:
-        query, is_own = self.query, self.transactions.table is self.table
-        last = self._newest
-        kept = state.kept if is_own and state.is_named_by_versions else None
+        query, last = self.query, self._newest
+        kept = state.kept if state.is_named_by_versions else None
         if last is not None and kept is not None and last.kept == kept:
             return last  # a version without a later commit needs no new plans
-        if query.mode == "changes":
-            query = self._changes_at(state, query) if kept is not None else query
-        elif query.version is None:
+        if query.mode != "changes" and query.version is None:
             query = replace(query, version=state.kept[1])
-        return _Pinned(state.table if is_own else self.table.pin(), query, kept)
-
-    def _changes_at(self, state: PinnedTable, query: Query) -> Query:
-        """The changes that were known in a state of a store, whose plans are always of its newest version.
-
-        Raises UnsupportedError TRANSACTION_TOO_OLD where only the newest version has an answer.
-        """
-        by_time = query.start_time is not None or query.end_time is not None
-        if not by_time and (query.end_version is not None or state.kept[0] < state.kept[1]):
-            return query if query.end_version is not None else replace(query, end_version=state.kept[1])
-        if self.table.kept_versions() != state.kept:
-            raise UnsupportedError(
-                ErrorCode.TRANSACTION_TOO_OLD,
-                f"table {self.table.name!r} has a newer version than this transaction reads, and only changes by "
-                "version can be read as of an older one; commit and read again",
-            )
-        return query
+        return _Pinned(state.table, query, kept)
 
     def _marks(self, state: _Pinned, splits: Sequence[Split], plan: Sequence[Split]) -> MarkedRows:
         """The splits with the marks of their dead rows. Those of the last plan that was read are kept."""

@@ -20,15 +20,17 @@ from statestore.formats.values.filters import Filter, resolved
 FOLLOWED = 8  # tables that are kept open to see their news
 MOVED = (ErrorCode.FILES_REPLACED, ErrorCode.STORE_REPLACED)
 """Errors of a pinned table whose files are gone, because it was compacted, expired or dropped since."""
+RENEWED = (*MOVED, ErrorCode.VERSION_NOT_FOUND, ErrorCode.TIME_NOT_KEPT)
+"""Errors of a pinned table that its newest state may not have: an expiry, too, removes what the pinned one reads."""
 
 
 @dataclass
 class Places:
     """The given paths in their order; nothing else is read.
 
-    A path is pinned when it is first asked for, so that all questions have answers of one state, until `renew`, which
-    also other pages cause. A store of our own is not bound by that. Questions therefore name the version that the page
-    has seen (`query_of`).
+    A path is pinned when it is first asked for, so that all questions have answers of one version of each store or
+    directory, until `renew`, which also other pages cause. Questions therefore name the version that the page has seen
+    (`query_of`).
     """
 
     paths: Sequence[str]

@@ -11,9 +11,10 @@ from typing import Any
 import duckdb
 
 from statestore.catalog.warehouse import Warehouse, open_warehouse
-from statestore.connector.shell.statements import Typed
+from statestore.connector.shell.statements import BEGINS, Typed, transaction_word
 from statestore.connector.sql.first_rows import FirstRows
 from statestore.connector.sql.interruptible import answer_or_stop
+from statestore.connector.sql.query import for_statement
 from statestore.connector.terminal.forms import FORMS, show_rows
 from statestore.connector.terminal.output import say, say_error, say_notice
 from statestore.formats.errors import StateStoreError
@@ -23,7 +24,8 @@ from statestore.formats.values.types import shown_field
 
 MODES = (*FORMS, "line")
 HELP = f"""SQL statements end in ; and may have several lines. Tables take TIMESTAMP AS OF and VERSION AS OF.
-Each statement runs by itself: one that creates, changes or sets something is refused.
+Each statement runs by itself and reads the newest versions: one that creates, changes or sets something is refused.
+From BEGIN to COMMIT or ROLLBACK, all statements read one version of each store or engine's directory.
 .tables            list the tables
 .schema [TABLE]    list the columns of a table, or of all
 .mode MODE         print rows as {", ".join(MODES)}
@@ -52,6 +54,7 @@ class Session:
     limit: int = MAX_ROWS
     failures: int = 0
     is_over: bool = False
+    _transaction: Warehouse | None = field(default=None, repr=False)
 
     def run(self, ask: Prompt) -> None:
         """Answer line after line until the end."""
@@ -97,14 +100,31 @@ class Session:
         say_error(text)
 
     def statement(self, text: str) -> None:
-        """Run one statement and print its rows."""
+        """Run one statement and print its rows, or begin or end a transaction."""
+        word = transaction_word(text)
+        if word is not None:
+            self._begin_or_end(word)
+            return
         first = FirstRows(self.limit)
-        found = answer_or_stop(self.path, text, self.selected, first=first)
+        found = answer_or_stop(self._opened, text, first=first)
         if found.num_columns:
             show_rows(found.schema, found.to_batches(), self.mode)
         if first.total > self.limit:
             left = first.total - self.limit
             say(f"{left} more row{'s' if left > 1 else ''}; .limit {first.total} shows all")
+
+    def _opened(self) -> Warehouse:
+        return self._transaction or for_statement(self.path, self.selected)
+
+    def _begin_or_end(self, word: str) -> None:
+        """Pin the tables, of which each source is looked at when a statement first names it, or give them up."""
+        is_begin = word in BEGINS
+        if is_begin and self._transaction is not None:
+            self._failed(f"{word} within a transaction; end it with COMMIT or ROLLBACK first")
+        elif not is_begin and self._transaction is None:
+            self._failed(f"{word} without a transaction; begin one with BEGIN")
+        else:
+            self._transaction = self._warehouse() if is_begin else None
 
     def command(self, line: str) -> None:
         """Run one dot command."""
@@ -114,7 +134,7 @@ class Session:
         elif name == ".help" and not words:
             print(HELP)
         elif name == ".tables" and not words:
-            for table in self._warehouse().tables():
+            for table in (self._transaction or self._warehouse()).tables():
                 print(table)
         elif name == ".schema" and len(words) < 2:
             self._schema(words)
@@ -130,7 +150,7 @@ class Session:
             self._failed(f"{line.strip()}: expected {', '.join(COMMANDS[:-1])} or {COMMANDS[-1]}")
 
     def _schema(self, names: list[str]) -> None:
-        warehouse = self._warehouse()
+        warehouse = self._transaction or self._warehouse()
         for name in names or warehouse.tables():
             columns = (f"{each.name} {shown_field(each)}" for each in warehouse.open(name).schema(Query()))
             print(f"{name} ({', '.join(columns)})")

@@ -16,6 +16,19 @@ _PIECE = re.compile(
 )
 _ESCAPED = re.compile(r"\\.|''|(?P<end>')", re.DOTALL)  # a backslash escapes in texts that begin with E alone
 _COMMENT = re.compile(r"/\*|\*/")
+_BLANK = r"(?:\s|--[^\n]*(?:\n|$)|/\*(?:[^*]|\*(?!/))*\*/)"
+_TRANSACTION = re.compile(
+    rf"{_BLANK}*(?P<word>BEGIN|START(?={_BLANK}+TRANSACTION)|COMMIT|END|ROLLBACK|ABORT)"
+    rf"(?:{_BLANK}+(?:TRANSACTION|WORK|READ{_BLANK}+(?:ONLY|WRITE)))*{_BLANK}*",
+    re.IGNORECASE,
+)
+BEGINS = ("BEGIN", "START")
+
+
+def transaction_word(text: str) -> str | None:
+    """Return the first word of a statement that begins or ends a transaction, in capitals; None for any other one."""
+    found = _TRANSACTION.fullmatch(text)
+    return None if found is None else found["word"].upper()
 
 
 @dataclass

@@ -4,12 +4,12 @@ than the main thread, which has it interrupted."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from statestore.catalog.warehouse import open_warehouse
+from statestore.catalog.warehouse import Warehouse
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.places.interrupts import held_back, stoppable
@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
 
 def answer_or_stop(
-    path: str,
+    opened: Callable[[], Warehouse],
     text: str,
-    selected: Mapping[str, str],
     allow_external_access: bool = False,
     first: FirstRows | None = None,
 ) -> pa.Table:
@@ -38,24 +37,23 @@ def answer_or_stop(
             with contextlib.suppress(Error):  # closed meanwhile
                 connection.interrupt()
 
-    return stoppable(lambda: answer(path, text, selected, allow_external_access, running.append, first), stop)
+    return stoppable(lambda: answer(opened, text, allow_external_access, running.append, first), stop)
 
 
 def answer(
-    path: str,
+    opened: Callable[[], Warehouse],
     query: str,
-    selected: Mapping[str, str],
     allow_external_access: bool = False,
     started: Callable[[duckdb.DuckDBPyConnection], None] | None = None,
     first: FirstRows | None = None,
 ) -> pa.Table:
-    """Run a statement on DuckDB as `sql` does. ``selected`` are options of engines, by their names in Spark.
+    """Run a statement on DuckDB as `sql` does, over the tables that ``opened`` returns.
 
     ``started`` is called with the connection that is going to run the statement, so that another thread can interrupt
     it; the call then raises ``duckdb.InterruptException``. With ``first`` only so many rows are returned.
     """
     check_query(query)
-    warehouse = open_warehouse(path, selected).pin()
+    warehouse = opened()
     with held_back():
         from statestore.connector.sql.sql_duckdb import run_on_duckdb
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
 
-from statestore.catalog.warehouse import open_warehouse
+from statestore.catalog.warehouse import Warehouse, open_warehouse
 from statestore.connector.sql.interruptible import answer_or_stop, check_query
 from statestore.connector.supported_spark import check_session
 from statestore.formats.engine_arguments import engine_options_of
@@ -43,9 +45,12 @@ def sql(
     kinds can be combined (``prices AT (VERSION => 7) TIMESTAMP AS OF …``). A time is a string or ``TIMESTAMP '…'``
     like '2024-05-01T09:30Z' (docs/time-travel.md lists the forms), an integer of epoch milliseconds or an expression
     such as ``current_timestamp - interval '1 hour'``; only with ``spark`` may a time have no zone: it is then one of
-    the session's time zone. ``history('prices', start, end)`` lists every
-    version, ``changes('prices', start, end)`` the change feed (integers are versions, other values times), and
-    ``prices$versions`` and similar tables hold metadata. ``SHOW STORES`` and ``DESCRIBE HISTORY prices`` also work.
+    the session's time zone. ``history('prices', start, end)`` lists every version, ``changes('prices', start, end)``
+    the change feed (integers are versions, other values times), and ``prices$versions`` and similar tables hold
+    metadata. ``SHOW STORES`` and ``DESCRIBE HISTORY prices`` also work.
+
+    The statement sees one version of each store, or of each directory of an engine, whatever it names of it. Several
+    stores have no commit in common: each is at a version of its own.
     ``options`` are those of engines that select state, such as ``operator_id=1`` (docs/reference.md).
 
     Raises NotFoundError for a table, version or time that does not exist and InvalidInputError INVALID_SQL or
@@ -53,7 +58,7 @@ def sql(
     """
     selected = engine_options_of("sql", options)
     if spark is None:
-        return answer_or_stop(path, query, selected, allow_external_access)
+        return answer_or_stop(partial(for_statement, path, selected), query, allow_external_access)
     check_query(query)
     check_session(spark)
     from statestore.connector.spark.s3a import session_settings, with_settings
@@ -62,3 +67,8 @@ def sql(
     path = with_settings(path, session_settings(spark, path))
     warehouse = open_warehouse(path, selected).pin()
     return run_on_spark(warehouse, query, spark)
+
+
+def for_statement(path: str, selected: Mapping[str, str]) -> Warehouse:
+    """Open the tables that one statement reads. ``selected`` are options of engines, by their names in Spark."""
+    return open_warehouse(path, selected).for_statement()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import tzinfo
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,7 +26,9 @@ from sqlglot import exp
 
 from statestore.catalog.warehouse import Warehouse
 from statestore.connector.identifiers import spark_quoted
+from statestore.connector.spark.intervals import with_intervals
 from statestore.connector.spark.session.register import ZONE_CONF, register
+from statestore.connector.spark.session.unplanned_reads import why_unplanned
 from statestore.connector.sql.sql_statement import (
     SparkSQL,
     TableReference,
@@ -69,8 +71,8 @@ def run_on_spark(warehouse: Warehouse, text: str, spark: SparkSession) -> DataFr
         return spark.createDataFrame([(name,) for name in warehouse.tables()], "name string")
     described = described_history(text, SparkSQL)
     if described is not None:
-        name = f"{find_table(warehouse, *described).name}$versions"
-        return _read(warehouse, spark, name, Query(), None).orderBy("version", ascending=False)
+        table = find_table(warehouse, f"{find_table(warehouse, *described).name}$versions")
+        return _read(warehouse, spark, table, Query(), None).orderBy("version", ascending=False)
     tree = parse(text, SparkSQL)
     references = find_references(tree, text, partial(is_qualified, warehouse))
     check_reads_only(tree, text, lambda name: any(n.lower() == name.lower() for n in warehouse.tables()))
@@ -123,7 +125,7 @@ def _analysed_over(
     frames: dict[str, Any] = {}
     for scan in scans:
         columns = None if needed is None else _needed_columns(scan.table, scan.query, needed)
-        frames[scan.view] = _read(warehouse, spark, scan.table.name, scan.query, columns)
+        frames[scan.view] = _read(warehouse, spark, scan.table, scan.query, columns)
     try:
         return _analysed(spark, tree.sql(dialect=SparkSQL), text, frames)
     except InvalidInputError:
@@ -156,14 +158,33 @@ def _needed_columns(table: StateTable, query: Query, needed: set[str]) -> list[s
 
 
 def _read(
-    warehouse: Warehouse, spark: SparkSession, name: str, query: Query, columns: Sequence[str] | None
+    warehouse: Warehouse, spark: SparkSession, table: StateTable, query: Query, columns: Sequence[str] | None
 ) -> DataFrame:
+    """The DataFrame of a table of the pinned warehouse, at the version of its source."""
+    if why_unplanned(spark, own_schema=False) is None:
+        from statestore.connector.spark.planner.planned_frame import frame_of
+
+        asked = replace(query, columns=None if columns is None else tuple(columns))
+        return with_intervals(frame_of(spark, table, asked))
     reader = spark.read.format(SOURCE)
-    for option, value in {**_options(query), **_selecting(warehouse, name, query)}.items():
+    query = _stated(table, query)
+    for option, value in {**_options(query), **_selecting(warehouse, table.name, query)}.items():
         reader = reader.option(option, value)
     if columns is not None:
         reader = reader.option("columns", ",".join(columns))
-    return reader.load(warehouse.address(name))
+    return reader.load(warehouse.address(table.name))
+
+
+def _stated(table: StateTable, query: Query) -> Query:
+    """The query with the version that it means, for a process that opens the table again.
+
+    Changes by state time go by the newest version that process finds: no option states the version for them.
+    """
+    if query.mode != "changes":
+        return query if query.version is not None else replace(query, version=table.kept_versions()[1])
+    if query.end_version is not None or query.start_time is not None or query.end_time is not None:
+        return query
+    return replace(query, end_version=table.kept_versions()[1])
 
 
 def _selecting(warehouse: Warehouse, name: str, query: Query) -> dict[str, str]:

@@ -109,7 +109,7 @@ class MemoryTable:
 class MemoryWarehouse:
     held: dict[str, MemoryTable]
 
-    def pin(self) -> MemoryWarehouse:
+    def for_statement(self) -> MemoryWarehouse:
         return self
 
     def tables(self) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -149,13 +150,14 @@ def where_rows(
     """The rows for which a DuckDB expression is true."""
     from statestore.connector.identifiers import quoted
     from statestore.connector.sql.interruptible import answer_or_stop
+    from statestore.connector.sql.query import for_statement
 
     columns = "*" if query.columns is None else ", ".join(map(quoted, query.columns))
     version = "" if query.version is None else f" AT (VERSION => {query.version})"
     time = "" if query.as_of is None else f" TIMESTAMP AS OF '{format_time(query.as_of)}'"
     text = f"SELECT {columns} FROM {quoted(table.name)}{version}{time} WHERE ({where}) LIMIT {limit + 1}"
     try:
-        found = answer_or_stop(str(path), text, selected)
+        found = answer_or_stop(partial(for_statement, str(path), selected), text)
     except InvalidInputError as error:
         if error.code != ErrorCode.INVALID_SQL:
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -104,10 +105,12 @@ def sql(
     """Run one SQL statement over the tables at PATH."""
     from statestore.connector.sql.first_rows import FirstRows
     from statestore.connector.sql.interruptible import answer_or_stop
+    from statestore.connector.sql.query import for_statement
     from statestore.connector.terminal.forms import form_of, show_rows
 
     chosen, first = form_of(form, as_json), FirstRows(limit)
-    found = answer_or_stop(str(path), _statement(query), selected, allow_external_access, first)
+    opened = partial(for_statement, str(path), selected)
+    found = answer_or_stop(opened, _statement(query), allow_external_access, first)
     show_rows(found.schema, found.to_batches(), chosen, full=full)
     say_more(first.total, limit)
 

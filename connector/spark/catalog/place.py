@@ -14,9 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from statestore.catalog.describe.metadata_table import TABLES
+from statestore.catalog.pinned_stores import PinnedStores
 from statestore.catalog.store_kinds import is_name
 from statestore.catalog.store_tables import named_table
 from statestore.catalog.warehouse import Warehouse, open_warehouse
@@ -40,13 +42,30 @@ class Named:
 
 @dataclass(frozen=True)
 class Place:
-    """A path with the options of engines that select state; every question looks at its present content."""
+    """A path with the options of engines that select state.
+
+    Every question looks at its present content, except that of a place that is `pinned`: there each source is looked at
+    once.
+    """
 
     path: str
     options: Mapping[str, str] = field(default_factory=dict)
+    _stores: PinnedStores | None = field(default=None, repr=False, compare=False)
+
+    def pinned(self) -> Place:
+        """The place for one statement: its tables of one source are of one version."""
+        return Place(self.path, self.options, PinnedStores())
 
     def warehouse(self) -> Warehouse | None:
         """The tables at the path; None for a directory without any."""
+        return self._opened() if self._stores is None else self._opened_once
+
+    @cached_property
+    def _opened_once(self) -> Warehouse | None:
+        warehouse = self._opened()
+        return None if warehouse is None else warehouse.pin(self._stores)
+
+    def _opened(self) -> Warehouse | None:
         try:
             return open_warehouse(self.path, self.options)
         except NotFoundError as error:
@@ -75,7 +94,9 @@ class Place:
         if self.options or not is_object_store(root) or not is_name(name):
             return None
         table = named_table(root, name)
-        return None if table is None else Named(name, table)
+        if table is None:
+            return None
+        return Named(name, table if self._stores is None else table.at(self._stores.log(name)))
 
     def tables(self, namespace: Sequence[str]) -> list[str] | None:
         """The names in a namespace; None if there is no such namespace."""

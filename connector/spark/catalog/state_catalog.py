@@ -17,6 +17,7 @@ from statestore.connector.options import OPTIONS
 from statestore.connector.spark.catalog.change_queries import Changes, change_query
 from statestore.connector.spark.catalog.moment import Asked, asked_of, check_dated, pinned, query_for
 from statestore.connector.spark.catalog.place import DEFAULT, Named, Place
+from statestore.connector.spark.catalog.statements import Statements
 from statestore.connector.spark.catalog.table_definition import (
     Definition,
     check_query,
@@ -56,6 +57,7 @@ class StateCatalog(RangeFunctions):
         super().__init__(jvm)
         self._name = name
         self._place = place
+        self._statements = Statements(jvm, place)
 
     @property
     def place(self) -> Place:
@@ -101,7 +103,7 @@ class StateCatalog(RangeFunctions):
     def loadTable(self, identifier: Any, *given: Any) -> PlannedTable:
         asked = asked_of(given)
         check_dated(asked)
-        found = self._found(identifier)
+        found = self._loaded(identifier)
         table = found.table.pin()
         now = table_for_plan(table)
         query = query_for(found.mode, asked, str(self._jvm.spark.conf.get(ZONE_CONF)))
@@ -123,7 +125,7 @@ class StateCatalog(RangeFunctions):
 
     @answering
     def loadChangelog(self, identifier: Any, context: Any, options: Any) -> Changes:
-        found = self._found(identifier)
+        found = self._loaded(identifier)
         table = found.table.pin()
         query = change_query(table, context)
         table.splits(query)
@@ -266,6 +268,10 @@ class StateCatalog(RangeFunctions):
         if found is None:
             raise thrown(self._jvm.kind(_ANALYSIS + "NoSuchTableException")(identifier))
         return found
+
+    def _loaded(self, identifier: Any) -> Named:
+        """The table of a name as the statement that is analysed sees it, or one that was made since it began."""
+        return self._statements.place().find(self._parts(identifier)) or self._found(identifier)
 
     def _writable_path(self, found: Named) -> str:
         """The path or URI of a table that is a store. Raises ReadOnlyError or UnsupportedError for other tables."""

@@ -16,6 +16,7 @@ from statestore.connector.spark.planner.planned_table import Face, PlannedTable
 from statestore.connector.spark.s3a import session_settings, with_settings
 from statestore.connector.spark.source import as_spelled
 from statestore.formats.errors import StateStoreError
+from statestore.formats.state_table import Query, StateTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,8 +29,6 @@ def planned_frame(spark: SparkSession, path: str | None, options: Mapping[str, A
 
     Raises AnalysisException with this package's text for a path, option, version or time that cannot be read.
     """
-    from pyspark.sql import DataFrame
-
     given = {name: str(value) for name, value in options.items()}
     given |= {} if path is None else {"path": path}
     given |= {name: value for name, value in session_settings(spark, given.get("path")).items() if name not in given}
@@ -38,12 +37,18 @@ def planned_frame(spark: SparkSession, path: str | None, options: Mapping[str, A
         location = with_settings(checked_path(given), given)
         table = open_table(location, given)
         query = as_spelled(table, query_of(given))
-        face = Face(table.name, table, query, marked=not intervals_as_numbers(given))
-        jvm = Jvm(spark)
-        listen(jvm)
-        return DataFrame(_rows(jvm, PlannedTable(jvm, face)), spark)
+        return frame_of(spark, table, query, marked=not intervals_as_numbers(given))
     except StateStoreError as error:
         raise AnalysisException(message=str(error)) from None
+
+
+def frame_of(spark: SparkSession, table: StateTable, query: Query, *, marked: bool = True) -> DataFrame:
+    """The DataFrame of a query of a table; for ``marked`` see `Face`."""
+    from pyspark.sql import DataFrame
+
+    jvm = Jvm(spark)
+    listen(jvm)
+    return DataFrame(_rows(jvm, PlannedTable(jvm, Face(table.name, table, query, marked=marked))), spark)
 
 
 def _rows(jvm: Jvm, table: PlannedTable) -> Any:

@@ -34,6 +34,7 @@ CALLED = (
     (_SQL + "catalyst.analysis.NoSuchTableException", _MAKER, (1,)),
     (_SQL + "catalyst.analysis.TableAlreadyExistsException", _MAKER, (1,)),
     (_SQL + "catalyst.expressions.GenericInternalRow", _MAKER, (1,)),
+    (_SQL + "catalyst.QueryPlanningTracker", "get", (0,)),
     (_SQL + "classic.Dataset", "ofRows", (2,)),
     (_SQL + "classic.Dataset", "toArrowBatchRdd", (0,)),
     (_SQL + "execution.datasources.DataSource", "lookupDataSourceV2", (2,)),

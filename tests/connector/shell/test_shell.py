@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +23,12 @@ from support.command_line import Answer, run
 import statestore
 from statestore.connector.shell.session import Session, history_file
 from statestore.connector.shell.session import piped as piped_lines
-from statestore.connector.shell.statements import Typed
+from statestore.connector.shell.statements import Typed, transaction_word
 from statestore.connector.shell.terminal_prompt import Words
 from statestore.connector.sql import interruptible
 from statestore.connector.sql.first_rows import FirstRows
 from statestore.connector.sql.interruptible import answer
+from statestore.connector.sql.query import for_statement
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.places.interrupts import stoppable
 
@@ -131,13 +134,13 @@ ENDLESS = "SELECT count(*) FROM range(100000000000) a, range(100000) b"
 def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C comes when DuckDB is about to run an endless statement."""
 
-    def asked(path: str, text: str, selected: Any, external: bool, started: Any, first: Any) -> Any:
+    def asked(opened: Any, text: str, external: bool, started: Any, first: Any) -> Any:
         def begun(connection: Any) -> None:
             started(connection)
             if "range" in text:
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
-        return answer(path, text, selected, external, begun, first)
+        return answer(opened, text, external, begun, first)
 
     monkeypatch.setattr(interruptible, "answer", asked)
 
@@ -228,7 +231,7 @@ def test_errors_of_later_rows_keep_their_code(warehouse: Path) -> None:
     late = "SELECT CASE WHEN range = 400000 THEN error('boo') END FROM range(500000)"
     for statement in (late, f"WITH t AS ({late}) FROM t"):
         with pytest.raises(InvalidInputError, match="INVALID_SQL"):
-            answer(str(warehouse), statement, {}, first=FirstRows(1))
+            answer(partial(for_statement, str(warehouse), {}), statement, first=FirstRows(1))
 
 
 @pytest.mark.local_files
@@ -294,3 +297,52 @@ def test_forms_of_rows(warehouse: Path) -> None:
         assert run(name, warehouse, *rest, "--format", "json").rows == rows
         assert run(name, warehouse, *rest, "--format", "xml").code == 2
         assert run(name, warehouse, *rest, "--format", "csv", "--json").code == 2
+
+
+def test_a_transaction_reads_one_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The tables of a store agree, too, whichever is named first after a commit."""
+    store = statestore.connect(tmp_path).create_store("t", key={"k": "bigint"}, value={"n": "bigint"})
+
+    def lines() -> Iterator[str]:
+        for number, line in enumerate(
+            [
+                ".mode json",
+                "/* one */ begin transaction;",
+                "SELECT max(n) AS a FROM t;",
+                "SELECT (SELECT max(version) FROM t$versions) AS a, (SELECT count(*) FROM history('t')) AS b;",
+                "BEGIN;",
+                "COMMIT; -- and",
+                "SELECT max(n) AS a FROM t;",
+                "ROLLBACK;",
+            ]
+        ):
+            store.put(1, {"n": number}, timestamp=1000 + number)
+            store.commit()
+            yield line
+
+    given = lines()
+    shell = Session(str(tmp_path))
+    shell.run(lambda _: next(given, ".quit"))
+    answered = capsys.readouterr()
+    assert [json.loads(line) for line in answered.out.splitlines()] == [{"a": 2}, {"a": 3, "b": 3}, {"a": 6}]
+    assert "BEGIN within a transaction" in answered.err and "ROLLBACK without a transaction" in answered.err
+    assert shell.failures == 2
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("BEGIN", "BEGIN"),
+        ("start  Transaction read only", "START"),
+        ("-- now\nend", "END"),
+        ("abort work", "ABORT"),
+        ("start", None),
+        ("SELECT 1 AS begin", None),
+        ("BEGIN SELECT 1", None),
+    ],
+)
+def test_words_of_transactions(text: str, word: str | None) -> None:
+    assert transaction_word(text) == word
