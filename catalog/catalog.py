@@ -21,6 +21,7 @@ from statestore.catalog.log.store_spec import (
 from statestore.catalog.reads.results.named_items import NamedItems
 from statestore.catalog.reads.results.shown_object import Facts
 from statestore.catalog.reads.results.shown_table import listed
+from statestore.catalog.reads.segment_files import shared_files
 from statestore.catalog.store_kinds import (
     Columns,
     check_name,
@@ -316,6 +317,7 @@ class Catalog(NamedItems):
                         replay_in_tasks(runs, old.table, new)
 
                 rebuilt_objects.replace_store(self.object_storage(name), old._files, old.commit(), make)
+                old._files.look_at = 0
             return self.open_store(name)
         with rebuilt_folder(self.root, name) as folder:
             with self.open_store(name) as old:
@@ -326,6 +328,7 @@ class Catalog(NamedItems):
                 with self._create(folder, rebuilt) as new:
                     replay_in_tasks(runs, old.table, new)
             replace_store(self.root, name, folder, spec.store_id, version)
+            old._files.look_at = 0  # other handles of this process look at once
         return self.open_store(name)
 
     def _names(self) -> list[str]:
@@ -460,6 +463,7 @@ class Catalog(NamedItems):
             from statestore.catalog.upkeep import store_objects
 
             store_objects.remove_store(self.object_storage(name), cast("ObjectStorage", storage), spec)
+        shared_files(storage, spec).look_at = 0  # handles of this process look at once
 
     def verify(self, name: str, *, spark: Any = None) -> Verification:
         """Check every checksum, log entry and invariant of a store. Damage is returned, not raised.

@@ -123,7 +123,7 @@ class StoreTables:
         keyed = self._state(name)
         if keyed is not None:
             return summarize_state(keyed)
-        return summarize(*self._located(name), None if self.pinned is None else self.pinned.log(name))
+        return summarize(*self._located(name), pinned=None if self.pinned is None else self.pinned.log(name))
 
     def path_of(self, name: str) -> str:
         """Return the path of a table below ``root``, with the suffix of a metadata table."""

@@ -6,8 +6,11 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from statestore.catalog.describe.store_summary import summarize
 from statestore.catalog.describe.table_summary import TableSummary
+from statestore.catalog.engines.engine_summary import summarize_state
 from statestore.catalog.engines.engine_table import EngineTable
+from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.warehouse import Warehouse, open_warehouse
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
@@ -27,8 +30,11 @@ def summaries(path: str | os.PathLike[str], options: Mapping[str, str] | None = 
     return [summary_of(warehouse, name) for name in warehouse.tables()]
 
 
-def summary_of(warehouse: Warehouse, name: str) -> dict[str, Any]:
-    """Return the object of one table, as `summaries` has it."""
+def summary_of(warehouse: Warehouse, name: str, bound: StateTable | None = None) -> dict[str, Any]:
+    """Return the object of one table, as `summaries` has it.
+
+    ``bound``: the table in the state that is described (`table_for_plan`); None: in its state at each look.
+    """
     item: dict[str, Any] = {"store": name, "kind": None, "key": None, "value": None}
     item |= {"retention": None, "retention_ms": None, **UNKNOWN}
     try:
@@ -36,8 +42,8 @@ def summary_of(warehouse: Warehouse, name: str) -> dict[str, Any]:
         kept = about.retention
         item |= {"facts": dict(about.facts)} if about.facts else {}
         item |= {"kind": about.kind, "retention": None if kept is None else format_duration(kept), "retention_ms": kept}
-        item |= _columns(warehouse.open(name))
-        found = warehouse.summary(name)
+        item |= _columns(warehouse.open(name) if bound is None else bound)
+        found = warehouse.summary(name) if bound is None else _summary_in(bound)
         item |= found.as_json() | ({"details": list(found.details)} if found.details else {})
         if found.kept is not None:
             item["retention"] = found.kept
@@ -50,6 +56,14 @@ def summary_of(warehouse: Warehouse, name: str) -> dict[str, Any]:
         what = "damaged" if isinstance(error, CorruptError | NotFoundError) else "cannot be read"
         item |= {"health": [f"{what}: {error}"], "status": "damaged"}
     return item
+
+
+def _summary_in(table: StateTable) -> TableSummary:
+    """Return the summary of a table in the state that it is bound to."""
+    if isinstance(table, EngineTable):
+        return summarize_state(table)
+    assert isinstance(table, VersionedTable)
+    return summarize(table.storage, table.spec, table.leased())
 
 
 def _columns(table: StateTable) -> dict[str, Any]:

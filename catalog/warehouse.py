@@ -14,7 +14,14 @@ from statestore.catalog.describe.metadata_table import TABLES
 from statestore.catalog.describe.table_summary import TableInfo, TableSummary
 from statestore.catalog.engines.engine_states import EngineStates
 from statestore.catalog.engines.engine_table import EngineTable
-from statestore.catalog.engines.located_states import one_state, selected_states, served_states, states_at, states_in
+from statestore.catalog.engines.located_states import (
+    one_state,
+    options_at,
+    selected_states,
+    served_states,
+    states_at,
+    states_in,
+)
 from statestore.catalog.engines.places_below import hint_of, places_below
 from statestore.catalog.keyed.tables.keyed_source import KeyedOpening
 from statestore.catalog.log.storage_places import names_a_store
@@ -275,10 +282,11 @@ def open_warehouse(path: str | os.PathLike[str], options: Mapping[str, str] | No
     INVALID_LOCATION or NO_ACCESS; UnsupportedError UNSUPPORTED_PATH.
     """
     location = parse_location(path)
-    served = served_states(location, options or {})
+    options = options_at(location, options or {})
+    served = served_states(location, options)
     if served is not None:
         return Warehouse(served.location, served)
-    one = one_state(location, options or {})
+    one = one_state(location, options)
     if one is not None:
         return Warehouse(location.parent, one)
     if options:
@@ -314,7 +322,8 @@ def open_table(path: str | os.PathLike[str], options: Mapping[str, str] | None =
     the table that the engine's ``options`` select, or the only table, or with a name (`checkpoint/left`) one of
     several.
     """
-    location, given = parse_location(path), dict(options or {})
+    location = parse_location(path)
+    given = dict(options_at(location, options or {}))
     described = given if describe_only(given) else {}
     served = served_states(location, given)
     if served is not None:

@@ -4,12 +4,14 @@ In JSON, times are ISO-8601 with a zone or epoch milliseconds, binary is base64,
 infinities are texts. A struct must name each of its fields, so that none is null by mistake. A struct of a single field
 may also be given as the text of that field.
 
-Binary that is typed alone is the UTF-8 of its text, or ``base64:…`` (as tables show it) or ``hex:…``.
+Binary that is typed alone is the UTF-8 of its text, or ``base64:…`` (as tables show it) or ``hex:…``. In a text that is
+typed alone, ``\\x1b``, ``\\n`` and the like may be what they say, or the character that a table shows so.
 """
 
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import re
 from datetime import date, timedelta
@@ -28,6 +30,9 @@ from statestore.formats.values.times import parse_instant, to_datetime
 _ROLES = {ErrorCode.WRONG_KEY: "key", ErrorCode.WRONG_VALUE: "value"}
 _DURATION = re.compile(r"(?:(-?[0-9]+) days?, )?([0-9]+):([0-9]{2}):([0-9]{2})(?:\.([0-9]{6}))?")  # as tables show it
 BASE64, HEX = "base64:", "hex:"
+_ESCAPE = re.compile(r"(\\x[0-9a-f]{2}|\\u[0-9a-f]{4}|\\U[0-9a-f]{8}|\\[ntr])")  # as tables show characters
+_NAMED = {"n": "\n", "t": "\t", "r": "\r"}
+MANY_ESCAPES = 6  # in a text, of which any may be meant; of more, all or none
 _NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 
 
@@ -54,6 +59,8 @@ def key_filters(table: StateTable, text: str, partial: bool = False) -> tuple[Fi
         return tuple(Filter(name, "=", _checked(cells[name], schema.field(name), of_json)) for name in several[0])
     if len(choices[0]) == 1:
         (name,) = choices[0]
+        if pa.types.is_string(schema.field(name).type) and len(readings := _readings(text)) > 1:
+            return (Filter(name, "in", readings),)
         return (Filter(name, "=", _checked(text, schema.field(name), of_text)),)
     expected = "; or ".join(", ".join(names) for names in choices)
     raise InvalidInputError(
@@ -133,6 +140,25 @@ def of_json(value: Any, kind: pa.DataType) -> Any:
     if isinstance(value, str) and not pa.types.is_string(kind):
         return _scalar_of_text(value, kind)
     return value
+
+
+def _readings(text: str) -> tuple[str, ...]:
+    """Return the texts that a table shows as this one: it, and those with characters in place of their escapes."""
+    found: list[str] = []
+    pieces = _ESCAPE.split(text)
+    escapes = pieces[1::2]
+    marks = itertools.product((False, True), repeat=len(escapes)) if len(escapes) <= MANY_ESCAPES else ()
+    for chosen in (*marks, (False,) * len(escapes), (True,) * len(escapes)):
+        named = (
+            _NAMED.get(e[1:]) or chr(int(e[2:], 16)) if taken else e for e, taken in zip(escapes, chosen, strict=True)
+        )
+        try:
+            read = "".join(itertools.chain.from_iterable(itertools.zip_longest(pieces[::2], named, fillvalue="")))
+            read.encode()  # no half of a surrogate pair
+        except (ValueError, OverflowError):
+            continue
+        found.append(read)
+    return tuple(dict.fromkeys(found))
 
 
 def _scalar_of_text(text: str, kind: pa.DataType) -> Any:

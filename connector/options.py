@@ -15,6 +15,7 @@ from statestore.formats.engine_arguments import flag, python_name
 from statestore.formats.engines import engine_options, engines
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
+from statestore.formats.notices import STRICT
 from statestore.formats.state_table import Query
 from statestore.formats.values.times import session_time, time_zone
 
@@ -88,6 +89,14 @@ OPTIONS = (
         "of a checkpoint: read intervals of months as int and calendar intervals as "
         "struct<months,days,microseconds>, which PySpark can collect; default false",
         "",
+    ),
+    Option(
+        STRICT,
+        _BATCH,
+        "bool",
+        "of an engine's state: refuse rows that may not be current or complete, in place of a notice; default false",
+        "inspect(strict=)",
+        "--strict",
     ),
     Option("maxVersionsPerTrigger", ("readStream",), "int", "at most this many commits in a micro-batch", ""),
     Option(

@@ -19,7 +19,8 @@ from typing import Any, Protocol, runtime_checkable
 import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import NotFoundError
+from statestore.formats.errors import CorruptError, NotFoundError
+from statestore.formats.notices import STRICT
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.locations import Location
 from statestore.formats.values.filters import Filter
@@ -289,6 +290,14 @@ class Source(Protocol):
         """Columns that fit the rows of every kept version."""
         return self.info(state).columns
 
+    def notices(self, state: str, versions: Sequence[int], parts: Sequence[Part] | None = None) -> Sequence[str]:
+        """Reasons why rows of these versions may not be those that the engine would show, as sentences without a name.
+
+        ``parts`` are those of the one version that are read; None: all. An empty answer means that nothing is known
+        against the rows. The plan of each read asks for it, so it should cost less than the read.
+        """
+        return ()
+
     def size(self, state: str) -> StateSize:
         """The size of what is kept of the state."""
         files = list(self.at(state, self.newest(state)).files())
@@ -348,6 +357,14 @@ class ExplainsLoss(Protocol):
 
 
 @runtime_checkable
+class ExplainsDamage(Protocol):
+    """A source, a state at a version, or a part of changes, that can say what can be read in spite of damage."""
+
+    def explain_damage(self, error: CorruptError, state: str) -> CorruptError:
+        """The error to raise in place of ``error``, from a look at the directory as it is now."""
+
+
+@runtime_checkable
 class ChecksResumption(Protocol):
     """A source from which single versions between others may be removed."""
 
@@ -388,6 +405,14 @@ class EngineOption:
     describes: bool = False
 
 
+SHARED_OPTIONS = (
+    EngineOption(
+        STRICT, "bool", "refuse rows that may not be current or complete, in place of a notice; false", describes=True
+    ),
+)
+"""Options of the reads of every engine (`statestore.formats.notices`)."""
+
+
 @dataclass(frozen=True)
 class Engine:
     """The reader of one stream processor's state. A module listed in ``statestore.formats.engines``, or named by an
@@ -405,3 +430,8 @@ class Engine:
     recognises: Callable[[Folder], bool]
     open: Callable[[Location, Mapping[str, str]], Source]
     schemes: tuple[str, ...] = ()
+
+    @property
+    def read_options(self) -> tuple[EngineOption, ...]:
+        """The options of reads of this engine's state: its own, and those that all engines have."""
+        return (*self.options, *SHARED_OPTIONS)

@@ -29,7 +29,7 @@ def flag(option: str) -> str:
 
 def arguments_of_engines() -> dict[str, EngineOption]:
     """Return the options of all engines by their names in Python."""
-    return {python_name(option.name): option for engine in engines() for option in engine.options}
+    return {python_name(option.name): option for engine in engines() for option in engine.read_options}
 
 
 def engine_options_of(call: str, given: Mapping[str, Any]) -> dict[str, str]:

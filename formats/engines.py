@@ -71,7 +71,7 @@ def engine_of_scheme(scheme: str) -> Engine | None:
 
 def engine_options(name: str) -> list[tuple[Engine, EngineOption]]:
     """The options with this name, in upper or lower case, and the engines that have them."""
-    return [(e, option) for e in engines() for option in e.options if option.name.lower() == name.lower()]
+    return [(e, option) for e in engines() for option in e.read_options if option.name.lower() == name.lower()]
 
 
 def describe_only(options: Iterable[str]) -> bool:

@@ -16,7 +16,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis.core
 import pytest
+from hypothesis import HealthCheck, settings
 from support.object_stores.elsewhere import chosen
 from support.quick_spark import ENVIRONMENT
 
@@ -29,6 +31,20 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.update(ENVIRONMENT)  # before a session starts; processes that tests start inherit it
 for _name, _folder in (("STATESTORE_CACHE", "objects"), ("STATESTORE_LOCAL", "stores")):
     os.environ.setdefault(_name, str(Path(tempfile.gettempdir()) / "of-this-machine" / _folder))
+
+# Properties try the same examples in every run, and no clock fails them. What another seed finds becomes an @example.
+SEED_VARIABLE = "STATESTORE_HYPOTHESIS_SEED"
+_SEED = os.environ.get(SEED_VARIABLE)
+settings.register_profile(
+    "repeatable",
+    derandomize=_SEED is None,
+    database=None,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("repeatable")
+if _SEED is not None:
+    hypothesis.core.global_force_seed = int(_SEED)
 
 pytest_plugins = ["support.explorer.browsers", "support.explorer.page_sources", "support.object_stores.fixtures"]
 

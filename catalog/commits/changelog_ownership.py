@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from statestore.catalog.commits.claims import at_gate
 from statestore.formats.changelogs.changelog import Changelog, read_changelog, store_of
 from statestore.formats.changelogs.changelog_writer import ChangelogWriter, try_adopt
 from statestore.formats.error_codes import ErrorCode
@@ -87,7 +88,8 @@ class Changelogs:
                 self._folder.mkdir(exist_ok=True)
             self._resume()
             if self._writer is before:
-                made = ChangelogWriter(self._folder / self._next_name(), self._schema, self.version, self._store)
+                with disk_errors("create a changelog in", self._folder), at_gate(self._folder):
+                    made = ChangelogWriter(self._folder / self._next_name(), self._schema, self.version, self._store)
                 try:
                     self._check()  # another store may have taken this one's place in the folder
                 except BaseException:

@@ -4,6 +4,9 @@ A writer takes a claim before it creates data files. It gives the claim up when 
 or when it abandons the commit. The names of the files begin with the claim's id. Vacuum removes an unreferenced file
 only if no writer holds its claim, and it checks the claims before it reads the log, so no clock decides. A claim is a
 lock of the operating system on a file below ``claims/``: a writer that dies loses it, a writer that stalls keeps it.
+
+A *gate* is a lock on the folder of claims, and another on the folder of changelogs. A writer holds it, shared, while it
+makes a file there. A rebuild holds both alone while it looks for such files and exchanges the stores.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ def claim(storage: Storage) -> Iterator[str]:
     if root is None:
         yield ""
         return
-    with disk_errors("claim the files of a commit in", root):
+    with disk_errors("claim the files of a commit in", root), at_gate(root / FOLDER):
         path, file = _take(root)
     try:
         yield path.name
@@ -46,6 +49,44 @@ def claim(storage: Storage) -> Iterator[str]:
         with contextlib.suppress(OSError):  # vacuum removes an unlocked claim
             path.unlink()
         os.close(file)
+
+
+@contextlib.contextmanager
+def at_gate(folder: Path) -> Iterator[None]:
+    """Hold the gate of a folder, shared with other writers; wait while a rebuild holds it. The folder is made if it
+    does not exist.
+
+    The store may have been replaced meanwhile, which the caller finds out by its identity.
+    """
+    gate = _open_folder(folder)
+    try:
+        fcntl.flock(gate, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(gate)
+
+
+@contextlib.contextmanager
+def alone_at_gates(folders: Iterable[Path]) -> Iterator[bool]:
+    """Hold the gates of folders alone, so that no writer makes a file there; yield False if writers are at them."""
+    with contextlib.ExitStack() as held:
+        try:
+            for folder in folders:
+                gate = _open_folder(folder)
+                held.callback(os.close, gate)
+                fcntl.flock(gate, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+def _open_folder(folder: Path) -> int:
+    try:
+        return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        folder.mkdir(exist_ok=True)
+        return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def held_claims(root: Path, ids: Iterable[str]) -> set[str]:

@@ -91,7 +91,7 @@ def commit_change(files: SegmentFiles, base: LogState, change: Callable[[LogStat
     files.settle()
     # The claim is taken before the log is read, so that trimming of the log cannot overtake the commit, however long
     # the process stops in between.
-    with files.publishing, claim(files.storage) as claimed:
+    with files.or_replaced(), files.publishing, claim(files.storage) as claimed:
         for _ in range(MAX_ATTEMPTS):
             log_state, _lease = files.leased(log_state, commits=True, alone=files.is_alone)
             attempted = change(log_state)

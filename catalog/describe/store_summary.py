@@ -18,6 +18,7 @@ from statestore.catalog.commits.changelog_ownership import OURS
 from statestore.catalog.commits.consumed_changelogs import consumed_ends
 from statestore.catalog.commits.owners.tier_size import own_bytes, tier_bytes
 from statestore.catalog.describe.table_summary import TableSummary
+from statestore.catalog.log.leases import Lease
 from statestore.catalog.log.log_state import LogState, file_names
 from statestore.catalog.log.storage import ObjectInfo, Storage, own_folder
 from statestore.catalog.log.store_spec import StoreSpec
@@ -37,14 +38,20 @@ MAX_COUNTED_BYTES = 1 << 23  # longer changelogs are reported in bytes only
 Found = TypeVar("Found")
 
 
-def summarize(storage: Storage, spec: StoreSpec, pinned: PinnedLog | None = None) -> TableSummary:
-    """Return the summary of a store at its newest version, because it describes the files that are there.
+def summarize(
+    storage: Storage,
+    spec: StoreSpec,
+    seen: tuple[LogState, Lease | None] | None = None,
+    pinned: PinnedLog | None = None,
+) -> TableSummary:
+    """Return the summary of a store in the state ``seen``, or as it is now.
 
-    ``pinned`` is set to that version, unless it has been looked at before. Raises CorruptError LOG_CORRUPT if the
-    content of the store cannot be determined.
+    ``pinned`` is set to that state, unless it has been looked at before: a summary is of the files that are there.
+    Raises CorruptError LOG_CORRUPT if the content of the store cannot be determined.
     """
     files = SegmentFiles(storage, spec)
-    log_state, lease = files.leased()  # a file that vacuum removes meanwhile would be taken for damage
+    # Without a lease a file that vacuum removes meanwhile would be taken for damage.
+    log_state, lease = files.leased() if seen is None else seen
     if pinned is not None:
         pinned.log_state(files, (log_state, lease))
     listed = storage.list("")

@@ -15,7 +15,8 @@ from statestore.catalog.pinned_stores import PinnedStores
 from statestore.formats.engine import Source
 from statestore.formats.engines import EngineOpening, describe_only, engine_named
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError
+from statestore.formats.errors import NotFoundError, ReadOnlyError
+from statestore.formats.notices import is_strict
 from statestore.formats.places.locations import Location
 from statestore.formats.state_table import StateTable
 
@@ -64,7 +65,8 @@ class EngineStates:
         called, _, suffix = name.partition("$")
         base = called if called in self.source.states() else self.source.listed_as(called) or called
         source = self.source if self.pinned else None
-        return state_table(EngineTable(self.opening, base, base, source, self.bound), suffix)
+        strict = is_strict(self.opening.options)
+        return state_table(EngineTable(self.opening, base, base, source, self.bound, strict), suffix)
 
     def only(self) -> StateTable:
         """Return the state that is read when none is named.
@@ -85,13 +87,7 @@ class EngineStates:
         return TableInfo(info.kind, None, info.facts, info.operator)
 
     def summary(self, name: str) -> TableSummary:
-        if self.bound is not None:
-            raise InvalidInputError(
-                ErrorCode.CONFLICTING_OPTIONS,
-                f"{self.location} was opened as of version {self.bound}, and a summary is of all versions; leave out "
-                "the version",
-            )
-        return summarize_state(EngineTable(self.opening, name, name, self.source))
+        return summarize_state(EngineTable(self.opening, name, name, self.source, self.bound))
 
     def address(self, name: str) -> str:
         """Return the path of a state; options that select it go with the path of all states. A metadata table is that

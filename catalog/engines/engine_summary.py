@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from statestore.catalog.describe.table_summary import TableSummary
 from statestore.catalog.engines.engine_table import EngineTable
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import InvalidInputError
 
 
 def summarize_state(table: EngineTable) -> TableSummary:
-    """Return the summary of a state. Raises NotFoundError if no version can be read."""
+    """Return the summary of a state.
+
+    Raises NotFoundError if no version can be read, InvalidInputError CONFLICTING_OPTIONS for a table as of a version.
+    """
     source, state = table.source, table.state
+    if table.bound is not None:
+        raise InvalidInputError(
+            ErrorCode.CONFLICTING_OPTIONS,
+            f"{source.path} was opened as of version {table.bound}, and a summary is of all versions; leave out the "
+            "version",
+        )
     word, words = source.version_words
     kept = source.kept(state)
     times = [version.time for version in source.versions(state, sorted({kept[0], kept[-1]}))]

@@ -8,6 +8,7 @@ process or in Spark tasks, sees that one view.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +31,7 @@ from statestore.formats.engine import (
     ChecksResumption,
     CountsRows,
     DeltaPart,
+    ExplainsDamage,
     ExplainsLoss,
     HasDeltas,
     Opening,
@@ -42,10 +44,11 @@ from statestore.formats.engine import (
     Version,
 )
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, NotFoundError
+from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError
+from statestore.formats.notices import notify
 from statestore.formats.state_table import Query
 from statestore.formats.table_columns import checked_filters, chosen_columns, fields_read, narrowed
-from statestore.formats.values.filters import mask
+from statestore.formats.values.filters import mask, with_whole_structs
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,8 @@ class EngineTable:
     """One state of a source.
 
     ``pinned``: the source that answers every question; None: each question opens the source. ``bound``: the newest
-    version that the table has, which is read where none is asked for; None: that of the source.
+    version that the table has, which is read where none is asked for; None: that of the source. ``strict``: rows that
+    may not be current are refused.
     """
 
     opening: Opening
@@ -77,6 +81,7 @@ class EngineTable:
     state: str
     pinned: Source | None = None
     bound: int | None = None
+    strict: bool = False
 
     def pin(self) -> EngineTable:
         """Return the table bound to its current content."""
@@ -167,7 +172,8 @@ class EngineTable:
     def splits(self, query: Query) -> Sequence[EngineSplit]:
         """Return the pieces of the answer; each carries the view of the directory from which it was made.
 
-        Raises NotFoundError VERSION_NOT_FOUND, TIME_NOT_KEPT or COLUMN_NOT_FOUND, InvalidInputError INVALID_VERSION,
+        Notices about the rows are passed on here (`statestore.formats.notices`). Raises NotFoundError
+        VERSION_NOT_FOUND, TIME_NOT_KEPT, COLUMN_NOT_FOUND or ROWS_UNCERTAIN, InvalidInputError INVALID_VERSION,
         INVALID_RANGE or INVALID_FILTER.
         """
         source, state = self.source, self.state
@@ -176,16 +182,26 @@ class EngineTable:
         whole = _whole(source, state, query)
         chosen_columns(whole, query, self.name)
         query = checked_filters(whole, query, self.name)
+        query = replace(query, filters=with_whole_structs(query.filters, whole))
         if _is_past(source, state, query):
-            return past_splits(source, source.info(state), _past_asked(source, state, query), query)
+            past = _past_asked(source, state, query)
+            found = past_splits(source, source.info(state), past, query)
+            self._notify(source, [past.version], [split.part for split in found])
+            return found
         if query.mode == "state":
             at = source.at(state, version_asked(source, state, query))
-            return [PartSplit(at, part) for part in at.parts(query.filters)]
+            with _explained(at, state, [at.version]):
+                read = at.parts(query.filters)
+            self._notify(source, [at.version], read)
+            return [PartSplit(at, part) for part in read]
         asked = range_asked(source, state, query)
         if not asked.versions:
             return []
+        before = [] if asked.before is None else [asked.before.number]
+        self._notify(source, [*before, *(version.number for version in asked.versions)])
         if isinstance(source, HasDeltas):
-            parts = source.delta_parts(state, asked.versions, asked.before, query.filters)
+            with _explained(source, state, [version.number for version in asked.versions]):
+                parts = source.delta_parts(state, asked.versions, asked.before, query.filters)
             return delta_splits(parts, asked.versions, asked.origin)
         pieces = slices_of(source, state, asked.versions, query.filters)
         return [ComparedSplit(source, asked.versions, asked.before, asked.origin, piece) for piece in pieces]
@@ -197,7 +213,10 @@ class EngineTable:
             return None
         query = self._within_bound(query)
         at = source.at(self.state, version_asked(source, self.state, query))
-        return at.count() if isinstance(at, CountsRows) else None
+        found = at.count() if isinstance(at, CountsRows) else None
+        if found is not None:
+            self._notify(source, [at.version])
+        return found
 
     def unsafe_columns(self, query: Query) -> tuple[str, ...]:
         """Return the columns of the answer that can be read as Spark's own rows."""
@@ -216,16 +235,13 @@ class EngineTable:
 
         Raises CorruptError, and NotFoundError, which states what is kept now, if files were removed in the meantime.
         """
-        try:
+        with _explained(_reader(split), self.state, _versions(split)):
             yield from self._read(split, query)
-        except NotFoundError as error:
-            knows = _reader(split)
-            if not isinstance(knows, ExplainsLoss):
-                raise
-            found = knows.explain_loss(error, self.state, _versions(split))
-            if found is error:
-                raise
-            raise found from error
+
+    def _notify(self, source: Source, versions: Sequence[int], parts: Sequence[Part] | None = None) -> None:
+        """Pass on what is known against the rows of a read. Raises NotFoundError ROWS_UNCERTAIN in a strict table."""
+        subject = f"{self.name} of {source.path}"
+        notify(subject, source.notices(self.state, versions, parts), strict=self.strict)
 
     def _within_bound(self, query: Query) -> Query:
         """Return the query for the versions up to the bound. Raises InvalidInputError CONFLICTING_OPTIONS."""
@@ -256,7 +272,8 @@ class EngineTable:
             yield from (batch for batch in rows if batch.num_rows)
             return
         needed = {*chosen.names, *(item.column for item in query.filters)}
-        for batch in self._rows(split, query, needed, fields_read(query, chosen.names)):
+        planned = replace(query, filters=with_whole_structs(query.filters, whole))
+        for batch in self._rows(split, planned, needed, fields_read(query, chosen.names)):
             selected = mask(query.filters, batch) if query.filters else None
             shown = narrowed(batch, chosen) if query.fields else batch.select(chosen.names)
             kept = shown if selected is None else shown.filter(selected)
@@ -286,6 +303,23 @@ def version_row(version: Version) -> dict[str, Any]:
         "readable": version.readable,
         **version.facts,
     }
+
+
+@contextmanager
+def _explained(reader: object, state: str, versions: Sequence[int]) -> Iterator[None]:
+    """Raise errors of missing and of damaged files as the engine explains them, which says what can be read now."""
+    try:
+        yield
+    except NotFoundError as error:
+        lost = reader.explain_loss(error, state, versions) if isinstance(reader, ExplainsLoss) else error
+        if lost is error:
+            raise
+        raise lost from error
+    except CorruptError as error:
+        damaged = reader.explain_damage(error, state) if isinstance(reader, ExplainsDamage) else error
+        if damaged is error:
+            raise
+        raise damaged from error
 
 
 def _reader(split: EngineSplit) -> StateAt | DeltaPart | Source:

@@ -11,6 +11,7 @@ from statestore.formats.engine import Engine
 from statestore.formats.engines import EngineOpening, describe_only, engine_of_scheme, engine_options, recognised
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
+from statestore.formats.notices import STRICT
 from statestore.formats.places.folder import Folder, folder_at
 from statestore.formats.places.locations import Location
 
@@ -65,6 +66,17 @@ def one_state(location: Location, options: Mapping[str, str]) -> EngineStates | 
         return None
     states = states_at(location.parent, options, optional=True)
     return replace(states, one=location.name) if states is not None and states.knows(location.name) else None
+
+
+def options_at(location: Location, options: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the options of a read without ``strict`` where no engine has state: stores of this project have no
+    notices."""
+    if STRICT not in map(str.lower, options) or engine_of_scheme(location.scheme) is not None:
+        return options
+    places = (location, location.parent) if location.path.strip("/") else (location,)
+    if any(recognised(folder_at(place).remembering()) is not None for place in places):
+        return options
+    return {name: value for name, value in options.items() if name.lower() != STRICT}
 
 
 def _check_owners(location: Location, engine: Engine | None, options: Iterable[str]) -> None:

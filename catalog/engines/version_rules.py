@@ -74,9 +74,9 @@ def _versions_until(source: Source, state: str, numbers: Sequence[int], moment: 
     except StateStoreError:
         versions: list[Version] = []
         for number in reversed(numbers):
-            (version,) = source.versions(state, [number])
-            versions.insert(0, version)
-            if version.time is not None and version.time <= moment:
+            found = list(source.versions(state, [number]))
+            versions = [*found, *versions]
+            if any(version.time is not None and version.time <= moment for version in found):
                 break
         return versions
 

@@ -11,6 +11,7 @@ import uuid
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from time import perf_counter_ns
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
@@ -54,6 +55,7 @@ from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.results.shown_object import Facts, ShowsItself
 from statestore.catalog.reads.results.shown_table import listed, shown_columns
+from statestore.catalog.reads.segment_files import shared_files
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.places.local_directory import LocalDirectory, take_directory
@@ -77,6 +79,7 @@ class KeyedBackend(ShowsItself):
     def __init__(self, store: StoreSpec, key_groups: range, storage: Storage, local: LocalDirectory) -> None:
         self.key_groups = key_groups
         self._storage, self._store_id, self._key, self._local = storage, store.store_id, store.key, local
+        self._files = shared_files(storage, store)
         self._forgotten = weakref.finalize(self, local.remove)
         self._base: tuple[int, SnapshotPart, str] | None = (
             None  # version and part of a snapshot, and the lineage of its files
@@ -157,8 +160,10 @@ class KeyedBackend(ShowsItself):
     def key_bytes(self) -> bytes:
         """Return the group and the current key as the beginning of stored keys.
 
-        Raises InvalidInputError NO_CURRENT_KEY or BACKEND_CLOSED.
+        Raises InvalidInputError NO_CURRENT_KEY or BACKEND_CLOSED, NotFoundError STORE_REPLACED for a dropped store.
         """
+        if perf_counter_ns() >= self._files.look_at:
+            self._files.look()
         if self._current is None:
             self.database.check()
             raise InvalidInputError(ErrorCode.NO_CURRENT_KEY, "no current key; call set_current_key first")

@@ -38,6 +38,7 @@ from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.results.shown_object import Facts, ShowsItself
 from statestore.catalog.reads.results.shown_store import columns_of, store_title
 from statestore.catalog.reads.results.shown_table import listed
+from statestore.catalog.reads.segment_files import shared_files
 from statestore.catalog.reads.table import Table
 from statestore.catalog.stores.store_handle import check_transaction
 from statestore.catalog.upkeep.vacuum import Unneeded
@@ -69,6 +70,7 @@ class KeyedStore(ShowsItself):
         self.spec = spec
         self.read_only = read_only
         self._storage = storage
+        self._files = shared_files(storage, spec)
         self._log = SnapshotLog(())
         self._attempt: tuple[int, tuple[SnapshotPart, ...]] | None = None  # a commit whose outcome is unknown
         self._settled = False
@@ -157,7 +159,7 @@ class KeyedStore(ShowsItself):
                 return before
             self._check_base(log, base)
             self._settle()
-            with commit_lock(self._storage, alone=False):
+            with self._files.or_replaced(), commit_lock(self._storage, alone=False):
                 self._check_files(log, parts, outputs)
                 version = log.newest + 1
                 entry = SnapshotEntry(
@@ -290,9 +292,9 @@ class KeyedStore(ShowsItself):
         refuse files of half a day. Raises InvalidInputError INVALID_DURATION.
         """
         self._check_writable()
-        return remove_unneeded(
-            self._storage, self.spec.store_id, (duration_ms(older_than, "older_than") or 0) * 1000, dry_run
-        )
+        age_us = (duration_ms(older_than, "older_than") or 0) * 1000
+        with self._files.or_replaced():
+            return remove_unneeded(self._storage, self.spec.store_id, age_us, dry_run)
 
     def close(self) -> None:
         """Close the handle; backends that were opened with it stay open. Safe to call twice."""

@@ -7,13 +7,15 @@ checked again at each use.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from time import perf_counter_ns
 from typing import TypeVar
 
 import numpy as np
@@ -36,7 +38,7 @@ from statestore.catalog.reads.pieces.carried_closures import (
     begins_with,
 )
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import CorruptError, NotFoundError
+from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError, StorageError
 from statestore.formats.kernels.arrays import Ints, U32s
 from statestore.formats.places.object_cache import CachedObject
 from statestore.formats.places.rocksdb_forks import leave_in_forks
@@ -55,6 +57,8 @@ MAX_OPEN_FILES = 1024
 # are small and have a budget of their own, so that reads of the past do not displace them.
 CARRIED_BYTES = 128 << 20
 MARKS_BYTES = 32 << 20
+LOOK_NS = 1_000_000
+NEVER = 1 << 63
 COPIED_FILE_BYTES = 1 << 16  # a smaller closure file is copied to memory, a larger one stays mapped
 
 
@@ -77,6 +81,9 @@ class SegmentFiles:
         self._statistics = BlockStatistics()
         self._leases: weakref.WeakValueDictionary[int, Lease] = weakref.WeakValueDictionary()
         self._identity: Hashable = None  # state of the store's description at the last comparison of its identity
+        # When a call for one key has to look again whether the store is there, by `perf_counter_ns`: a look at each
+        # call would cost as much as the call. In an object store such calls look by their number.
+        self.look_at = 0 if self.is_local else NEVER
         self._settled = False
         # Kept here for bulk writers (``open_rows``): one index for all handles of the process.
         self._current: object = None
@@ -198,6 +205,36 @@ class SegmentFiles:
             if stored_identity(self.storage.read(STORE_FILE)) != self.spec.store_id:
                 raise replaced(f"store {self.spec.name!r}", self.spec.store_id)
             self._identity = state
+
+    def look(self) -> None:
+        """Check the identity as `check_identity` does, and put off the next such look of a call for one key."""
+        if self.is_local:
+            self.check_identity()
+            self.look_at = perf_counter_ns() + LOOK_NS
+        else:
+            self.log_state()  # a store that was rebuilt keeps its description, and its log says so
+            self.look_at = NEVER
+
+    def is_replaced(self) -> bool:
+        """Return whether the opened store no longer exists, as far as that can be known."""
+        try:
+            self.check_identity()
+        except NotFoundError as error:
+            return error.code == ErrorCode.STORE_REPLACED
+        except StateStoreError:
+            return False
+        return False
+
+    @contextlib.contextmanager
+    def or_replaced(self) -> Iterator[None]:
+        """Raise NotFoundError STORE_REPLACED in place of a StorageError of the block if the store is gone: its files
+        and folders are what the block has missed.
+        """
+        try:
+            yield
+        except StorageError:
+            self.check_identity()
+            raise
 
     def open_segment(self, meta: SegmentMeta) -> Segment:
         return self._once(("segment", meta.name), meta.file, lambda: self._map_segment(meta))

@@ -32,7 +32,7 @@ from statestore.formats.kernels.compiled_use import copies_pay
 from statestore.formats.segments.segment_meta import SegmentMeta
 from statestore.formats.segments.segment_write import end_column
 from statestore.formats.values.arrow_numbers import int64_values
-from statestore.formats.values.filters import Filter, key_lookups, mask
+from statestore.formats.values.filters import Filter, key_lookups, mask, with_whole_structs
 from statestore.formats.values.key_codec import KeyCodec
 
 GATHERED_ROWS = 8_192  # where loops are not compiled, the rows of smaller pieces are gathered
@@ -233,7 +233,7 @@ def lookup_hashes(files: SegmentFiles, filters: tuple[Filter, ...]) -> list[int]
 
     None if the filters pin no keys, or pin a key that no key of this type can be.
     """
-    pinned = key_lookups(filters, files.spec.key_names)
+    pinned = key_lookups(with_whole_structs(filters, files.spec.key), files.spec.key_names)
     if pinned is None:
         return None
     codec = KeyCodec(files.spec.key)

@@ -29,6 +29,7 @@ from statestore.formats.state_table import (
 )
 from statestore.formats.values.filters import Filter, has_texts, parse_filters, with_times
 from statestore.formats.values.key_codec import KeyValues
+from statestore.formats.values.python_times import python_rows
 from statestore.formats.values.times import Time, format_time, to_us
 
 
@@ -186,7 +187,7 @@ class Table(Reads):
 
         ``key`` is a scalar or a tuple, or a dict by column. Raises InvalidInputError WRONG_KEY for a key that has
         several rows at a time (a map, a list, windows): add the columns that tell them apart, or use `scan` with a
-        filter.
+        filter. Raises UnsupportedError TIME_OUT_OF_RANGE for a row with a time that Python's datetime cannot hold.
         """
         table = self._asked().pin()
         if not table.key_columns:
@@ -194,7 +195,7 @@ class Table(Reads):
         query = Query(as_of=_us(as_of, "as_of"), version=version)
         rows: list[dict[str, Any]] = []
         for batch in read(table, query, None, _key_filters(table, key)):
-            rows += batch.slice(0, 2).to_pylist()
+            rows += python_rows(batch.slice(0, 2), table.name)
             if len(rows) > 1:
                 further = [name for name in table.row_key if name not in table.key_columns]
                 hint = f"name {', '.join(further)}, too, or read them" if further else "read them"

@@ -97,7 +97,7 @@ def times_of(column: pa.Array, name: str) -> Ints:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if column.null_count:
-        raise InvalidInputError(ErrorCode.NULL_TIMESTAMP, f"column `{name}` holds a null; every row needs its time")
+        raise InvalidInputError(ErrorCode.NULL_TIMESTAMP, f"{_shown(name)} holds a null; every row needs its time")
     if is_text(column.type):
         column = instants_of(column, name)
     if pa.types.is_integer(column.type):
@@ -122,6 +122,11 @@ def times_of(column: pa.Array, name: str) -> Ints:
     return _in_range(numbers // ticks, 1, name) * TICK
 
 
+def _shown(name: str) -> str:
+    """Return the name of a column of times; that of the state time has another one in statements."""
+    return f"column `{name}`" + (" (`valid_from` in SQL)" if name == "timestamp" else "")
+
+
 def _in_range(numbers: Ints, milliseconds: int, name: str) -> Ints:
     """Return ``numbers``, each worth so many milliseconds, if all are between years 1 and 9999.
 
@@ -132,7 +137,7 @@ def _in_range(numbers: Ints, milliseconds: int, name: str) -> Ints:
     if len(outside):
         raise InvalidInputError(
             ErrorCode.TIME_OUT_OF_RANGE,
-            f"column `{name}` holds {numbers[outside[0]] * milliseconds} ms in row {outside[0]}; expected epoch "
+            f"{_shown(name)} holds {numbers[outside[0]] * milliseconds} ms in row {outside[0]}; expected epoch "
             f"milliseconds from {MIN_MS} (year 1) to {MAX_MS} (year 9999); check the unit",
         )
     return numbers

@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from statestore.catalog.commits.changelog_ownership import FOLDER as CHANGELOGS
-from statestore.catalog.commits.claims import any_claim_held
+from statestore.catalog.commits.claims import FOLDER as CLAIMS
+from statestore.catalog.commits.claims import alone_at_gates, any_claim_held
 from statestore.catalog.commits.writer_lock import take_writer_lock
 from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.storage import sync_folder
@@ -82,25 +83,46 @@ def replace_store(root: Path, name: str, folder: Path, store_id: str, version: i
     """Replace the store ``name`` by the one in ``folder``, unless it is not ``store_id`` or has writes after
     ``version``.
 
-    Raises ConflictError REBUILD_OVERTAKEN, which leaves everything as it was, or STORE_LOCKED.
+    Writers that begin meanwhile wait for the outcome at the gates of the store. Raises ConflictError REBUILD_OVERTAKEN,
+    which nobody else notices, STORE_LOCKED or STORE_BUSY.
     """
-    target, replaced = root / name, root / f"{REPLACED}{uuid.uuid4().hex}-{name}"
-    with disk_errors("replace the store in", target), _writer_kept_out(root, name), _held(target) as mine:
-        if not mine:
-            raise _busy(root, name)
-        target.rename(replaced)
-        # No commit begins by this name from here on; commits that had begun are waited for, and are then visible.
-        if not _claims_given_up(replaced) or _was_written_to(replaced, store_id, version):
-            replaced.rename(target)
-            raise ConflictError(
-                ErrorCode.REBUILD_OVERTAKEN,
-                f"store {name!r} was written to, or replaced, while it was rebuilt; close the writer, "
-                "then rebuild again",
-            )
-        folder.rename(target)
-        sync_folder(root)
+    target = root / name
+    with disk_errors("replace the store in", target), _writer_kept_out(root, name):
+        deadline = time.monotonic() + CLAIM_WAIT
+        while True:
+            if _was_written_to(target, store_id, version):
+                raise _overtaken(name)
+            with _held(target) as mine, alone_at_gates((target / CLAIMS, target / CHANGELOGS)) as alone:
+                # Nobody takes a claim or makes a changelog from here on.
+                if mine and alone and not any_claim_held(target):
+                    if _was_written_to(target, store_id, version):
+                        raise _overtaken(name)
+                    _exchange(root, name, folder, store_id, version)
+                    break
+            if time.monotonic() > deadline:
+                raise _busy(root, name) if not mine else _overtaken(name)
+            time.sleep(POLL)
         for left in _of_store(root, REPLACED, name):  # also the remains of an interrupted rebuild
             shutil.rmtree(root / left, ignore_errors=True)
+
+
+def _exchange(root: Path, name: str, folder: Path, store_id: str, version: int) -> None:
+    """Move the store away, and the new one to its place."""
+    target, replaced = root / name, root / f"{REPLACED}{uuid.uuid4().hex}-{name}"
+    target.rename(replaced)
+    # Writers of earlier releases know no gate. Their commits that had begun are waited for, and are then visible.
+    if not _claims_given_up(replaced) or _was_written_to(replaced, store_id, version):
+        replaced.rename(target)
+        raise _overtaken(name)
+    folder.rename(target)
+    sync_folder(root)
+
+
+def _overtaken(name: str) -> ConflictError:
+    return ConflictError(
+        ErrorCode.REBUILD_OVERTAKEN,
+        f"store {name!r} was written to, or replaced, while it was rebuilt; close the writer, then rebuild again",
+    )
 
 
 def undo_replacement(root: Path, name: str) -> None:

@@ -15,6 +15,7 @@ from statestore.connector.asof.join_request import AsofRequest
 from statestore.connector.asof.key_numbers import KeyNumbers, numbered
 from statestore.connector.duckdb.attach import connect
 from statestore.connector.identifiers import quoted
+from statestore.formats.places.interrupts import stoppable
 from statestore.formats.values.types import TIME
 
 ROW, MOMENT, KEY = "__statestore_row", "__statestore_moment", "__statestore_key"
@@ -35,12 +36,13 @@ def join_table(left: pa.Table, request: AsofRequest) -> pa.Table:
             floor="" if request.floor is None else f" AND epoch_us(l.{quoted(MOMENT)}) >= {request.floor}",
         )
         added = ", ".join(f"h.{quoted(name)} AS {quoted(shown)}" for name, shown in request.added)
-        joined = connection.sql(f"""
+        statement = f"""
             SELECT l.{quoted(ROW)}, {added} FROM left_side l ASOF JOIN history h
             ON l.{quoted(KEY)} = h.{quoted(KEY)}
             AND l.{quoted(MOMENT)} >= coalesce(h.valid_from, '-infinity'::TIMESTAMPTZ)
             WHERE {holds} ORDER BY l.{quoted(ROW)}
-        """).to_arrow_table()
+        """
+        joined = stoppable(lambda: connection.sql(statement).to_arrow_table(), connection.interrupt)
     return _put_beside(left, joined, request, schema)
 
 

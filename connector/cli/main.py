@@ -20,9 +20,10 @@ from statestore.connector.cli.upkeep import upkeep_commands
 from statestore.connector.cli.writing import file_commands, store_commands
 from statestore.connector.cli.writing.import_command import import_store
 from statestore.connector.terminal.option_words import in_words_of_options
-from statestore.connector.terminal.output import say_error
+from statestore.connector.terminal.output import say_error, say_notice
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError
+from statestore.formats.notices import notices_to
 
 HELP = """Time-travel tables for stream-processor state.
 
@@ -85,7 +86,8 @@ def main() -> None:
         if getattr(sys, name) is None:  # closed by the shell, as in <&-
             setattr(sys, name, Path(os.devnull).open("r" if name == "stdin" else "w"))  # noqa: SIM115
     try:
-        app(prog_name="statestore")
+        with notices_to(say_notice, all_threads=True):
+            app(prog_name="statestore")
     except StateStoreError as error:
         say_error(in_words_of_options(str(error)))
         sys.exit(2 if isinstance(error, InvalidInputError) else 1)

@@ -18,6 +18,7 @@ from statestore.connector.identifiers import quoted
 from statestore.formats.engine_arguments import engine_options_of
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
+from statestore.formats.places.interrupts import raise_in_callers_of_duckdb
 from statestore.formats.state_table import Query
 from statestore.formats.values.times import Time, to_us
 
@@ -39,8 +40,12 @@ def attach(
     sessions.counts``); states that did not exist yet at that moment have no view. ``options`` are
     those of engines that select state, such as ``operator_id=1`` (docs/reference.md).
 
+    A Ctrl-C while a query reads a table ends it, and while DuckDB computes it waits for the end; both are
+    KeyboardInterrupt.
+
     Raises NotFoundError if ``path`` holds nothing readable, and InvalidInputError for a naive datetime.
     """
+    raise_in_callers_of_duckdb()
     moment = None if as_of is None else to_us(as_of, "as_of")
     if version is not None and (isinstance(version, bool) or not isinstance(version, SupportsIndex)):
         raise InvalidInputError(ErrorCode.INVALID_VERSION, f"version is {shown(version)}; expected an int")

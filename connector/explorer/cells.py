@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from statestore.connector.terminal.nanoseconds import python_values
 from statestore.connector.terminal.output import plain
+from statestore.formats.values.python_times import python_values
 from statestore.formats.values.types import shown_field
 
 CELL = 2_000  # characters that are sent of a cell
@@ -24,7 +25,7 @@ def shown_rows(rows: pa.RecordBatch | pa.Table) -> pa.Table:
     """
     table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
     fields = [shown_as(field) for field in table.schema]
-    columns = [pa.array(_texts(column.combine_chunks()), pa.string()) for column in table.columns]
+    columns = [pa.array(_texts(column), pa.string()) for column in table.columns]
     return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
 
@@ -35,8 +36,31 @@ def shown_as(field: pa.Field) -> pa.Field:
 
 
 def _texts(column: pa.Array | pa.ChunkedArray) -> Sequence[str | None]:
-    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    parts = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    whole = pa.chunked_array([_cut(part) for part in parts], column.type).combine_chunks()
     return [None if value is None else cell_text(value) for value in python_values(whole)]
+
+
+def cut_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows without what `shown_rows` cuts off, which may be most of their memory."""
+    return pa.RecordBatch.from_arrays([_cut(column) for column in rows.columns], schema=rows.schema)
+
+
+def _cut(column: pa.Array) -> pa.Array:
+    """Return the column without bytes of long texts and binary values that `cell_text` cuts off.
+
+    The text of a value is as long as all of its parts at least, so a part longer than CELL makes it longer, too. Binary
+    values keep a number of bytes that base64 writes without padding.
+    """
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return pc.utf8_slice_codeunits(column, 0, CELL + 1)
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return pc.binary_slice(column, 0, 3 * CELL)
+    if pa.types.is_struct(kind) and kind.num_fields:
+        parts = [_cut(column.field(number)) for number in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=column.is_null())
+    return column
 
 
 def cell_text(value: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
@@ -34,6 +34,7 @@ class Limits:
     begun: float = field(default_factory=time.monotonic)
     rows: int = 0  # that were read so far
     looked: int = 0  # rows that were looked at so far, of all of the read
+    notices: list[str] = field(default_factory=list)  # why rows of the answer may not be current (`formats.notices`)
     of: int | None = None  # all rows that the read looks at; None: unknown, or there are several reads
 
     def check(self) -> None:
@@ -46,6 +47,10 @@ class Limits:
                 f"the answer takes more than {self.seconds:g} seconds; narrow the question with a key or a filter, or "
                 "ask it with statestore scan or statestore sql, which have no limit",
             )
+
+    def heard(self, notices: Iterable[str]) -> None:
+        """Add notices, each once."""
+        self.notices += [each for each in dict.fromkeys(notices) if each not in self.notices]
 
     def are_passed(self) -> bool:
         """Return whether `check` would raise an error."""

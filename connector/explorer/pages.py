@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from statestore.connector.explorer.cells import cut_rows
 from statestore.connector.explorer.limits import Limits
 from statestore.connector.explorer.questions import Sorting
 from statestore.connector.explorer.spools import Spool
@@ -74,7 +75,7 @@ def _taken(batches: Iterator[pa.RecordBatch], schema: pa.Schema, offset: int, li
         offset -= skipped
         part = batch.slice(skipped, left)
         if part.num_rows:
-            taken.append(part)
+            taken.append(cut_rows(part))  # a page of long values is not kept whole
             left -= part.num_rows
         if not left:
             break

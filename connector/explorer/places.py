@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -37,6 +38,7 @@ class Places:
     _pinned: dict[int, Warehouse] = field(default_factory=dict)
     _watched: dict[tuple[int, str], StateTable] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _opening: dict[int, threading.Lock] = field(default_factory=lambda: defaultdict(threading.Lock))
 
     def warehouse(self, number: int) -> Warehouse:
         """Return a place in its pinned state. Raises NotFoundError PATH_NOT_FOUND for a number without a path."""
@@ -46,6 +48,11 @@ class Places:
                 f"place {number}: expected 0 to {len(self.paths) - 1}; go back to the overview",
             )
         with self._lock:
+            found = self._pinned.get(number)
+            opening = self._opening[number]
+        if found is not None:
+            return found
+        with opening:  # of this place, so that one that takes long keeps no other from its answers
             found = self._pinned.get(number)
             if found is None:
                 found = self._pinned[number] = open_warehouse(self.paths[number], self.options).pin()
@@ -57,6 +64,8 @@ class Places:
     def renew(self, number: int) -> None:
         """Let the next question see the newest state of a place."""
         with self._lock:
+            opening = self._opening[number]
+        with opening:
             self._pinned.pop(number, None)
 
     def news(self, number: int, name: str) -> dict[str, Any]:

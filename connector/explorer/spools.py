@@ -21,25 +21,31 @@ from statestore.connector.explorer.questions import Sorting
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.kernels.arrays import Ints
+from statestore.formats.notices import notices_to
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.comparable_values import comparable
 
 KEPT = 4
 MAX_BYTES = 4 << 30
 MAX_SORTED = 20_000_000
+IS_NULL = " is null"
 SECONDS_BETWEEN = 0.05  # in which those who wait look whether somebody waits for them
 Key = tuple[object, ...]
 
 
 @dataclass
 class Spool:
-    """All rows of one answer. ``starts`` are the numbers of the first rows of the batches, ``facts`` are about all."""
+    """All rows of one answer. ``starts`` are the numbers of the first rows of the batches, ``facts`` are about all.
+
+    ``notices`` are those of the read, because a page of the file is as old as its rows.
+    """
 
     path: Path
     starts: Ints
     count: int
     facts: Mapping[str, str] = field(default_factory=dict)
     orders: dict[Sorting, Ints] = field(default_factory=dict)
+    notices: list[str] = field(default_factory=list)
     _mapped: pa.MemoryMappedFile = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -80,28 +86,48 @@ class Spool:
                 "statestore sql",
             )
         at = reader.schema.get_field_index(sorting.column)
-        parts = []
-        for number in range(reader.num_record_batches):
-            limits.check()
-            parts.append(_ordered(reader.get_batch(number).column(at)))
         kind = reader.schema.field(at).type
-        column = pa.chunked_array(parts) if parts else pa.chunked_array([], kind)
         direction = "descending" if sorting.descending else "ascending"
-        no_order = InvalidInputError(
-            ErrorCode.INVALID_OPTION,
-            f"sort is {sorting.column!r}, whose type {kind} has no order here; sort by another column",
-        )
-        if pa.types.is_nested(kind):  # Arrow would take a struct for a table
-            raise no_order
         try:
-            numbers = pc.sort_indices(column, sort_keys=[("", direction)]).to_numpy()
+            parts = []
+            for number in range(reader.num_record_batches):
+                limits.check()
+                parts.append(_sort_columns(reader.get_batch(number).column(at)))
+            columns = pa.concat_tables(parts or [_sort_columns(pa.array([], kind))])
+            keys = [(name, "ascending" if name.endswith(IS_NULL) else direction) for name in columns.column_names]
+            numbers = pc.sort_indices(columns, sort_keys=keys).to_numpy()
         except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-            raise no_order from error
+            raise InvalidInputError(
+                ErrorCode.INVALID_OPTION,
+                f"sort is {sorting.column!r}, whose type {kind} has no order here; sort by another column",
+            ) from error
         order: Ints = numbers.astype(np.int64, copy=False)
         if sorting.nulls_first:
-            order = np.roll(order, column.null_count)
+            order = np.roll(order, columns.column(0).null_count)
         self.orders = {sorting: order}
         return order
+
+
+def _sort_columns(column: pa.Array) -> pa.Table:
+    """Return the columns by which rows are sorted: the column, or the fields of a struct in their order.
+
+    A field is null where its struct is, so a column before the fields says which structs are null. They come last in
+    either direction, as nulls do. Raises pa.ArrowNotImplementedError for lists and maps.
+    """
+    found: dict[str, pa.Array] = {}
+
+    def add(name: str, each: pa.Array) -> None:
+        if pa.types.is_struct(each.type):
+            found[f"{name}{IS_NULL}"] = each.is_null()
+            for number, part in enumerate(each.flatten()):
+                add(f"{name}.{number}", part)
+        elif pa.types.is_nested(each.type):
+            raise pa.ArrowNotImplementedError(str(each.type))
+        else:
+            found[name] = _ordered(each)
+
+    add("0", column)
+    return pa.table(found)
 
 
 def _ordered(column: pa.Array) -> pa.Array:
@@ -140,6 +166,7 @@ class Spools:
                 found = self._kept.pop(key, None)
                 if found is not None:
                     self._kept[key] = found
+                    limits.heard(found.notices)
                     return found
                 written = self._writing.get(key)
                 if written is None:
@@ -151,7 +178,11 @@ class Spools:
                 limits.check()
             limits.check()
         try:
-            found = write(path)
+            notices: list[str] = []
+            with notices_to(notices.append):
+                found = write(path)
+            found.notices = notices
+            limits.heard(notices)
             with self._lock:
                 self._kept[key] = found
                 for old in list(self._kept)[:-KEPT]:

@@ -20,12 +20,15 @@ from statestore.connector.sql.limited_statement import run_limited
 from statestore.connector.terminal.output import unique_names
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
+from statestore.formats.notices import notices_to
 
 KEPT = 4
 MAX_ROWS = 1_000_000
 MAX_BYTES = 1 << 30
 BATCH_ROWS = 2_048  # as many as a vector of DuckDB has, because rows may be wide
 SECONDS_BETWEEN = 0.05
+Key = tuple[int, str, str]
+"""A place, a statement, and what distinguishes one run of it from others."""
 
 
 @dataclass(frozen=True)
@@ -81,38 +84,42 @@ class Answers:
     the memory for one is the memory for all."""
 
     folder: Path
-    _kept: dict[tuple[int, str, str], Answer] = field(default_factory=dict)
+    _kept: dict[Key, Answer] = field(default_factory=dict)
     _kept_lock: threading.Lock = field(default_factory=threading.Lock)
     _running: threading.Lock = field(default_factory=threading.Lock)
     _number: int = 0
 
-    def of(self, key: tuple[int, str, str], warehouse: Warehouse, limits: Limits) -> Answer:
-        """Return the answer to a statement, the second part of ``key``, which also has a place and what distinguishes
-        one run from others. The statement runs when no such answer is kept."""
+    def of(self, key: Key, warehouse: Warehouse, limits: Limits) -> Answer:
+        """Return the answer to the statement of a key, which runs when no such answer is kept."""
         found = self._known(key)
         while found is None and not self._running.acquire(timeout=SECONDS_BETWEEN):
             if limits.gone.is_set():
                 limits.check()
-        if found is not None:
-            return found
-        try:
-            found = self._known(key)  # another request may have asked for the same meanwhile
-            if found is None:
-                self._number += 1
-                found = _answer(self.folder / f"sql{self._number}.arrow", key[1], warehouse, limits)
-                self._keep(key, found)
-            return found
-        finally:
-            self._running.release()
+        if found is None:
+            try:
+                found = self._known(key)  # another request may have asked for the same meanwhile
+                if found is None:
+                    self._number += 1
+                    found = _answer(self.folder / f"sql{self._number}.arrow", key[1], warehouse, limits)
+                    self._keep(key, found)
+            finally:
+                self._running.release()
+        limits.heard(found.spool.notices)
+        return found
 
-    def _known(self, key: tuple[int, str, str]) -> Answer | None:
+    def has(self, key: Key) -> bool:
+        """Return whether the answer of a key is kept."""
+        with self._kept_lock:
+            return key in self._kept
+
+    def _known(self, key: Key) -> Answer | None:
         with self._kept_lock:
             found = self._kept.pop(key, None)
             if found is not None:
                 self._kept[key] = found
             return found
 
-    def _keep(self, key: tuple[int, str, str], answer: Answer) -> None:
+    def _keep(self, key: Key, answer: Answer) -> None:
         with self._kept_lock:
             self._kept[key] = answer
             for old in list(self._kept)[:-KEPT]:
@@ -122,13 +129,16 @@ class Answers:
 def _answer(path: Path, text: str, warehouse: Warehouse, limits: Limits) -> Answer:
     own = Limits(limits.seconds, limits.gone)  # the time in which others ran does not count
     rows = _Written(path, own)
+    notices: list[str] = []
     try:
-        run_limited(warehouse, text, rows, own)
+        # DuckDB plans scans in threads of its own. All other questions have a block, so these take nobody else's.
+        with notices_to(notices.append), notices_to(notices.append, all_threads=True):
+            run_limited(warehouse, text, rows, own)
     except BaseException:
         path.unlink(missing_ok=True)
         raise
     if rows.schema is None:
         raise InvalidInputError(ErrorCode.INVALID_SQL, "the statement has no rows; expected one that reads")
     starts = np.cumsum(np.array([0, *rows.sizes], np.int64))
-    spool = Spool(path, starts[:-1], int(starts[-1]))
+    spool = Spool(path, starts[:-1], int(starts[-1]), notices=list(dict.fromkeys(notices)))
     return Answer(spool, rows.schema, rows.is_cut, time.monotonic() - own.begun)

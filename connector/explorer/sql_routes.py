@@ -3,7 +3,8 @@ another, so that all requests about one run are answered from its rows."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -11,40 +12,54 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from statestore.connector.explorer.answering import Lines
 from statestore.connector.explorer.cells import shown_as, shown_rows
 from statestore.connector.explorer.limits import Limits
 from statestore.connector.explorer.pages import MAX_ROWS
 from statestore.connector.explorer.places import RENEWED, Places
 from statestore.connector.explorer.questions import Sorting, number_of
-from statestore.connector.explorer.sql_answers import Answer, Answers
+from statestore.connector.explorer.sql_answers import Answer, Answers, Key
 from statestore.connector.explorer.sql_points import kind_of, points_of
 from statestore.connector.sql.statement_names import names_of
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError, shown
 
 Given = Mapping[str, str]
-Answered = Callable[[Request, Callable[[Limits], Any]], Awaitable[Response]]
-"""Answers a request with what some work returns, or with its error."""
 
 
-def sql_routes(places: Places, answers: Answers, answered: Answered) -> list[Route]:
+def sql_routes(places: Places, answers: Answers, lines: Lines) -> list[Route]:
     """Return the routes below /api/sql."""
 
-    def route(path: str, work: Callable[[Given, Limits], Any]) -> Route:
+    def of_answer(path: str, part: Callable[[Answer, Given, Limits], Any]) -> Route:
         async def asked(request: Request) -> Response:
-            return await answered(request, lambda limits: work(request.query_params, limits))
+            given = request.query_params
+            line = lines.reads if _is_kept(answers, given) else lines.statements
+            return await line.answered(
+                request, lambda limits: part(_answer(places, answers, given, limits), given, limits)
+            )
 
         return Route(path, asked)
 
-    def of_answer(work: Callable[[Answer, Given, Limits], Any]) -> Callable[[Given, Limits], Any]:
-        return lambda given, limits: work(_answer(places, answers, given, limits), given, limits)
+    async def names(request: Request) -> Response:
+        given = request.query_params
+        return await lines.looks.answered(request, lambda limits: names_of(places.warehouse(_place(given))))
 
     return [
-        route("/api/sql", of_answer(_facts)),
-        route("/api/sql/rows", of_answer(_rows)),
-        route("/api/sql/points", of_answer(points_of)),
-        route("/api/sql/names", lambda given, limits: names_of(places.warehouse(_place(given)))),
+        of_answer("/api/sql", _facts),
+        of_answer("/api/sql/rows", _rows),
+        of_answer("/api/sql/points", points_of),
+        Route("/api/sql/names", names),
     ]
+
+
+def _is_kept(answers: Answers, given: Given) -> bool:
+    with suppress(StateStoreError):  # of a wrong place, which the answer names
+        return answers.has(_key(given))
+    return False
+
+
+def _key(given: Given) -> Key:
+    return _place(given), given.get("sql") or "", given.get("run") or ""
 
 
 def _place(given: Given) -> int:
@@ -53,11 +68,9 @@ def _place(given: Given) -> int:
 
 def _answer(places: Places, answers: Answers, given: Given, limits: Limits) -> Answer:
     """Return the answer of the pinned tables, or of the newest ones if files of the pinned ones are gone."""
-    text = given.get("sql") or ""
+    key = place, text, _ = _key(given)
     if not text.strip():
         raise InvalidInputError(ErrorCode.INVALID_SQL, "there is no statement; type one, such as FROM and a table")
-    place = _place(given)
-    key = (place, text, given.get("run") or "")
     try:
         return answers.of(key, places.warehouse(place), limits)
     except StateStoreError as error:

@@ -23,6 +23,8 @@ from statestore.formats.errors import (
     StorageError,
     UnsupportedError,
 )
+from statestore.formats.notices import StateStoreWarning
+from statestore.formats.places.interrupts import held_back
 
 if TYPE_CHECKING:
     from statestore import engines as engines
@@ -122,6 +124,7 @@ __all__ = [
     "Rows",
     "SessionStore",
     "StateStoreError",
+    "StateStoreWarning",
     "StorageError",
     "Table",
     "UnsupportedError",
@@ -178,7 +181,8 @@ def __getattr__(name: str) -> Any:
         refusing = stand_in()
         if refusing is not None:
             return refusing
-    value = getattr(importlib.import_module(module), attribute)
+    with held_back():  # libraries in C make errors of their own of a Ctrl-C while they are loaded
+        value = getattr(importlib.import_module(module), attribute)
     globals()[name] = value
     return value
 

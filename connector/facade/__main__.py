@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from statestore.connector.cli.main import main
+import sys
+
+
+def main() -> None:
+    """Run the command line. Ctrl-C also ends it quietly while its modules are loaded, which takes a second."""
+    try:
+        from statestore.connector.cli.main import main as run
+
+        run()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
 
 if __name__ == "__main__":
     main()

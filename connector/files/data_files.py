@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -93,8 +94,8 @@ def _writer(path: Path, form: str, schema: pa.Schema) -> Iterator[Write]:
                 f"column {binary[0]} is {schema.field(binary[0]).type}, which {form} cannot hold; take json, which has "
                 "it as base64, or leave it out with --columns",
             )
-        with pc.CSVWriter(path, schema, write_options=pc.WriteOptions(delimiter=DELIMITERS[form])) as csv:
-            yield csv.write_batch
+        with pc.CSVWriter(path, schema, write_options=pc.WriteOptions(delimiter=DELIMITERS[form])) as table:
+            yield table.write_batch
 
 
 def read_file(path: Path, form: str, types: pa.Schema) -> pa.RecordBatchReader:
@@ -104,7 +105,7 @@ def read_file(path: Path, form: str, types: pa.Schema) -> pa.RecordBatchReader:
     """
     try:
         return _reader(path, form, types)
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, UnicodeDecodeError, csv.Error) as error:
         raise wrong_file(path, form, error) from error
 
 
@@ -118,10 +119,10 @@ def _reader(path: Path, form: str, types: pa.Schema) -> pa.RecordBatchReader:
         import pyarrow.parquet as pq
 
         parquet = pq.ParquetFile(path)
-        return pa.RecordBatchReader.from_batches(parquet.schema_arrow, parquet.iter_batches())
+        return pa.RecordBatchReader.from_batches(parquet.schema_arrow, map(_checked, parquet.iter_batches()))
     if form == "arrow":
         arrow = pa.ipc.open_file(pa.memory_map(str(path)))
-        batches = (arrow.get_batch(number) for number in range(arrow.num_record_batches))
+        batches = (_checked(arrow.get_batch(number)) for number in range(arrow.num_record_batches))
         return pa.RecordBatchReader.from_batches(arrow.schema, batches)
     if form == "json":
         return read_json_lines(path, types)
@@ -143,10 +144,14 @@ def _reader(path: Path, form: str, types: pa.Schema) -> pa.RecordBatchReader:
 
 def _has_one_column(path: Path, form: str) -> bool:
     """Return whether the header has one name; an empty line is then a null."""
-    import csv
-
     with path.open(encoding="utf-8", newline="") as file:
         return len(next(csv.reader(file, delimiter=DELIMITERS[form]), [])) == 1
+
+
+def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch whose texts are UTF-8. Raises ArrowInvalid."""
+    batch.validate(full=True)
+    return batch
 
 
 def is_binary(kind: pa.DataType) -> bool:

@@ -7,7 +7,7 @@ All figures are exact. Times are epoch milliseconds, as the charts need them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.catalog.warehouse import Warehouse
+from statestore.catalog.store_tables import metadata_of
 from statestore.connector.report.history import History, history_of, read_rows
 from statestore.connector.report.key_counts import Weighed, greatest, key_texts, row_bytes, unlike
 from statestore.connector.report.lifelines import Chosen, flat, hashes_of, lifelines, milliseconds
@@ -55,9 +55,11 @@ class StoreFigures:
     now: int
 
 
-def figures_of(warehouse: Warehouse, name: str, chosen: Chosen = (), done: Done = lambda parts: None) -> StoreFigures:
-    """Return the figures of one table. ``chosen``: keys that get a lifeline, however few versions they have."""
-    table = warehouse.open(name)
+def figures_of(table: StateTable, chosen: Chosen = (), done: Done = lambda parts: None) -> StoreFigures:
+    """Return the figures of one table, which is bound to its state at one moment (`table_for_plan`).
+
+    ``chosen``: keys that get a lifeline, however few versions they have.
+    """
     own = (*table.key_columns, *table.row_key, "valid_from", "valid_to")
     columns = [field for field in table.schema(Query()) if field.name not in (*own, *table.placement_columns)]
     values = [field.name for field in columns]
@@ -71,13 +73,14 @@ def figures_of(warehouse: Warehouse, name: str, chosen: Chosen = (), done: Done 
     done(2)
     lives = lifelines(history, chosen, hashes, values)
     done(3)
-    commits = _commits(warehouse, table)
-    growth = _growth(warehouse, table, lambda share: done(3 + int(share * GROWTH_PARTS)))
+    known = table.versions().combine_chunks()
+    commits = _commits(known)
+    growth = _growth(table, known, lambda share: done(3 + int(share * GROWTH_PARTS)))
     churn = _churn(table, commits)
     done(PARTS - 1)
     newest = table.kept_versions()[1]
     return StoreFigures(
-        name,
+        table.name,
         growth[-1]["keys"] if growth and growth[-1]["version"] == newest else None,
         total,
         frozenset(
@@ -97,25 +100,24 @@ def figures_of(warehouse: Warehouse, name: str, chosen: Chosen = (), done: Done 
     )
 
 
-def figures_now(warehouse: Warehouse, name: str) -> StoreFigures:
+def figures_now(table: StateTable) -> StoreFigures:
     """Return what the newest version alone shows of a table whose versions have no known times."""
-    table = warehouse.open(name)
     rows = table.count(Query())
     if rows is None:
         rows = sum(batch.num_rows for batch in read_rows(table, Query(columns=tuple(table.schema(Query()).names[:1]))))
-    return StoreFigures(name, rows, None, frozenset(), [], [], [], _biggest(table), [], {}, [], 0, 0)
+    return StoreFigures(table.name, rows, None, frozenset(), [], [], [], _biggest(table), [], {}, [], 0, 0)
 
 
 # Over versions
 
 
-def _growth(warehouse: Warehouse, table: StateTable, done: Callable[[float], None]) -> list[dict[str, Any]]:
+def _growth(table: StateTable, known: pa.Table, done: Callable[[float], None]) -> list[dict[str, Any]]:
     """Live keys and bytes at up to SAMPLED_VERSIONS versions, evenly spread over the readable ones."""
-    readable = _readable(warehouse, table)
+    readable = _readable(table, known)
     versions = sorted({readable[int(n)] for n in np.linspace(0, len(readable) - 1, SAMPLED_VERSIONS).round()})
-    times = _commit_times(warehouse, table, versions)
+    times = dict(zip(known["version"].to_pylist(), milliseconds(known["timestamp"].chunk(0)).tolist(), strict=True))
     column = table.schema(Query()).names[:1]
-    segments = warehouse.open(f"{table.name}$segments")
+    segments = metadata_of(table, "segments")
     rows = []
     for number, version in enumerate(versions):
         done(number / len(versions))
@@ -127,22 +129,13 @@ def _growth(warehouse: Warehouse, table: StateTable, done: Callable[[float], Non
     return rows
 
 
-def _readable(warehouse: Warehouse, table: StateTable) -> list[int]:
+def _readable(table: StateTable, known: pa.Table) -> list[int]:
     oldest, newest = table.kept_versions()
-    query = Query(columns=("version", "readable"))
-    snapshots = pa.Table.from_batches(list(read_rows(warehouse.open(f"{table.name}$snapshots"), query)))
+    # The metadata of a store are those of its newest commit, unless a version is named.
+    query = Query(version=known["version"][-1].as_py(), columns=("version", "readable"))
+    snapshots = pa.Table.from_batches(list(read_rows(metadata_of(table, "snapshots"), query)))
     versions: list[int] = sorted(snapshots.filter(snapshots["readable"])["version"].to_pylist())
     return [version for version in versions if oldest <= version <= newest]
-
-
-def _commit_times(warehouse: Warehouse, table: StateTable, versions: Sequence[int]) -> dict[int, int]:
-    commits = pa.Table.from_batches(
-        list(read_rows(warehouse.open(f"{table.name}$versions"), Query(columns=("version", "timestamp"))))
-    )
-    times = dict(
-        zip(commits["version"].to_pylist(), milliseconds(commits["timestamp"].combine_chunks()).tolist(), strict=True)
-    )
-    return {version: times[version] for version in versions}
 
 
 def _bytes_at(segments: StateTable, version: int) -> int:
@@ -151,12 +144,9 @@ def _bytes_at(segments: StateTable, version: int) -> int:
     return sum(int(pc.sum(column).as_py() or 0) for batch in batches for column in batch.columns)
 
 
-def _commits(warehouse: Warehouse, table: StateTable) -> pa.Table:
+def _commits(known: pa.Table) -> pa.Table:
     """Return the commits that may have changed an answer, oldest first."""
-    columns = ("version", "timestamp", "operation", "rows", "closed")
-    query = Query(columns=columns)
-    versions = warehouse.open(f"{table.name}$versions")
-    commits = pa.Table.from_batches(list(read_rows(versions, query)), versions.schema(query)).combine_chunks()
+    commits = known.select(["version", "timestamp", "operation", "rows", "closed"])
     return commits.filter(pc.invert(pc.is_in(commits["operation"], pa.array(UPKEEP)))).combine_chunks()
 
 

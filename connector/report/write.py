@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from statestore.catalog.summaries import summaries
+from statestore.catalog.engines.engine_table import EngineTable
+from statestore.catalog.summaries import summary_of
 from statestore.catalog.warehouse import Warehouse, open_warehouse
 from statestore.connector.key_text import key_filters
 from statestore.connector.report.charts import charts_of, lifelines_of
@@ -16,10 +18,11 @@ from statestore.connector.report.figures import PARTS, figures_now, figures_of
 from statestore.connector.report.history import read_rows
 from statestore.connector.report.page import page, panel, section, table
 from statestore.connector.terminal.output import human_bytes
+from statestore.formats.engine import Opening, Source
 from statestore.formats.engine_arguments import engine_options_of
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, NotFoundError, shown
-from statestore.formats.state_table import Query
+from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError, shown
+from statestore.formats.state_table import Query, StateTable, table_for_plan
 from statestore.formats.values.filters import Filter
 
 HEADER = ("table", "kind", "health", "rows", "version", "row versions", "size", "from", "to", "kept", "last commit")
@@ -70,10 +73,10 @@ def write_page(
     bundle = _bundle()
     warehouse = open_warehouse(path, selected).pin()
     names = warehouse.tables() if store is None else [warehouse.open(store).name]
-    described = [item for item in summaries(path, selected) if item["store"] in names]
-    whole = [item["store"] for item in described if item["status"] != "damaged"]
-    charted = [name for name in whole if f"{name}$versions" in warehouse.metadata_tables()]
-    chosen = {} if key is None else _found(warehouse, charted, key)
+    tables = _bound(warehouse, names)
+    described = [summary_of(warehouse, name, tables.get(name)) for name in names]
+    charted = [item["store"] for item in described if item["status"] != "damaged" and item["store"] in tables]
+    chosen = {} if key is None else _found([tables[name] for name in charted], key)
     commits: set[tuple[int, int]] = set()
     charts: dict[str, Any] = {}
     lifelines: dict[str, list[dict[str, Any]]] = {}
@@ -87,13 +90,13 @@ def write_page(
         try:
             asked = (chosen[name],) if name in chosen else ()
             done = partial(_advance, progress, name, PARTS * number, total)
-            figures = figures_of(warehouse, name, asked, done)
+            figures = figures_of(tables[name], asked, done)
         except NotFoundError as error:
             if store is not None or error.code != ErrorCode.TIME_NOT_KEPT:
                 raise
             reason = error.message  # a table without a history
             item["health"] = [*item["health"], f"no history: {reason}"]
-            figures = figures_now(warehouse, name)
+            figures = figures_now(tables[name])
         item["keys"] = figures.rows if item["keys"] is None else item["keys"]
         item["rows"] = figures.versions
         commits |= figures.commits  # the tables of one query, job or keyed store have the same ones
@@ -126,7 +129,27 @@ def _advance(progress: Progress, name: str, before: int, total: int, done: int) 
     progress(name, before + done, total)
 
 
-def _found(warehouse: Warehouse, names: Sequence[str], key: str) -> dict[str, tuple[Filter, ...]]:
+def _bound(warehouse: Warehouse, names: Sequence[str]) -> dict[str, StateTable]:
+    """Return the tables that can be opened, each bound to its state now, so that all figures of it are of one version.
+
+    The states of a keyed store are bound to one look at its snapshots.
+    """
+    tables: dict[str, StateTable] = {}
+    sources: dict[Opening, Source] = {}
+    for name in names:
+        try:
+            table = warehouse.open(name)
+            if isinstance(table, EngineTable) and table.pinned is None:
+                source = sources.get(table.opening) or table.opening.open()
+                sources[table.opening] = source
+                table = replace(table, pinned=source)
+            tables[name] = table_for_plan(table)
+        except StateStoreError:
+            continue  # its summary says what is wrong
+    return tables
+
+
+def _found(tables: Sequence[StateTable], key: str) -> dict[str, tuple[Filter, ...]]:
     """Return the filters that find a key, for each table that has or had it.
 
     Raises InvalidInputError WRONG_KEY if the text is a key of no table, NotFoundError KEY_NOT_FOUND if none had it.
@@ -134,17 +157,16 @@ def _found(warehouse: Warehouse, names: Sequence[str], key: str) -> dict[str, tu
     found: dict[str, tuple[Filter, ...]] = {}
     refused: InvalidInputError | None = None
     asked = []
-    for name in names:
-        table = warehouse.open(name)
+    for each in tables:
         try:
-            filters = key_filters(table, key)
+            filters = key_filters(each, key)
         except InvalidInputError as error:
             refused = error
             continue
-        asked.append(name)
-        query = Query(mode="history", columns=table.key_columns, filters=filters)
-        if any(batch.num_rows for batch in read_rows(table, query)):
-            found[name] = filters
+        asked.append(each.name)
+        query = Query(mode="history", columns=each.key_columns, filters=filters)
+        if any(batch.num_rows for batch in read_rows(each, query)):
+            found[each.name] = filters
     if refused is not None and not asked:
         raise refused
     if not found:

@@ -16,14 +16,15 @@ from statestore.connector.sql.first_rows import FirstRows
 from statestore.connector.sql.interruptible import answer_or_stop
 from statestore.connector.sql.query import for_statement
 from statestore.connector.terminal.forms import FORMS, show_rows
-from statestore.connector.terminal.output import say, say_error
+from statestore.connector.terminal.output import say, say_error, say_notice
 from statestore.formats.errors import StateStoreError
+from statestore.formats.notices import notices_to
 from statestore.formats.state_table import Query
 from statestore.formats.values.types import shown_field
 
 MODES = (*FORMS, "line")
 HELP = f"""SQL statements end in ; and may have several lines. Tables take TIMESTAMP AS OF and VERSION AS OF.
-Each statement runs by itself: what it creates or sets is gone for the next one, and it reads the newest versions.
+Each statement runs by itself: one that creates, changes or sets something is refused.
 From BEGIN to COMMIT or ROLLBACK, all statements read one version of each store or engine's directory.
 .tables            list the tables
 .schema [TABLE]    list the columns of a table, or of all
@@ -83,7 +84,8 @@ class Session:
     def guarded(self, work: Callable[[str], None], text: str) -> None:
         """Do something; an error or Ctrl-C is reported and counted, and does not end an interactive shell."""
         try:
-            work(text)
+            with notices_to(say_notice, all_threads=True):  # with each statement again
+                work(text)
         except (KeyboardInterrupt, duckdb.InterruptException):
             if not self.interactive:
                 raise

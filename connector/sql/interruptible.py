@@ -1,21 +1,23 @@
-"""A statement that Ctrl-C stops. DuckDB notices Ctrl-C in no thread, so the main thread has another one interrupted."""
+"""One statement on DuckDB, which Ctrl-C stops. DuckDB notices Ctrl-C in no thread, so the statement runs in another one
+than the main thread, which has it interrupted."""
 
 from __future__ import annotations
 
 import contextlib
-import queue
-import signal
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-import duckdb
 import pyarrow as pa
 
 from statestore.catalog.warehouse import Warehouse
-from statestore.connector.sql.first_rows import FirstRows
-from statestore.connector.sql.query import answer
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import InvalidInputError, shown
+from statestore.formats.places.interrupts import held_back, stoppable
 
-SECONDS_BETWEEN = 0.05
+if TYPE_CHECKING:
+    import duckdb
+
+    from statestore.connector.sql.first_rows import FirstRows
 
 
 def answer_or_stop(
@@ -27,53 +29,45 @@ def answer_or_stop(
     """Run a statement as `answer` does, in another thread. At Ctrl-C it is stopped, and KeyboardInterrupt is raised;
     at a second one without waiting for its end."""
     running: list[duckdb.DuckDBPyConnection] = []
-    return _in_thread(lambda: answer(opened, text, allow_external_access, running.append, first), running)
+
+    def stop() -> None:
+        from duckdb import Error
+
+        for connection in running:
+            with contextlib.suppress(Error):  # closed meanwhile
+                connection.interrupt()
+
+    return stoppable(lambda: answer(opened, text, allow_external_access, running.append, first), stop)
 
 
-def _in_thread(work: Callable[[], pa.Table], running: list[duckdb.DuckDBPyConnection]) -> pa.Table:
-    found: queue.SimpleQueue[tuple[pa.Table | None, BaseException | None]] = queue.SimpleQueue()
+def answer(
+    opened: Callable[[], Warehouse],
+    query: str,
+    allow_external_access: bool = False,
+    started: Callable[[duckdb.DuckDBPyConnection], None] | None = None,
+    first: FirstRows | None = None,
+) -> pa.Table:
+    """Run a statement on DuckDB as `sql` does, over the tables that ``opened`` returns, such as `for_statement`.
 
-    def run() -> None:
-        try:
-            found.put((work(), None))
-        except BaseException as error:
-            found.put((None, error))
-
-    # A daemon, so that a statement that does not stop cannot keep the process.
-    thread = threading.Thread(target=run, daemon=True)
-    with _ctrl_c_counted() as pressed:
-        thread.start()
-        while True:
-            with contextlib.suppress(queue.Empty):
-                table, error = found.get(timeout=SECONDS_BETWEEN)
-                break
-            for connection in running if pressed else ():  # again: what is interrupted before it runs goes on
-                with contextlib.suppress(duckdb.Error):  # closed meanwhile
-                    connection.interrupt()
-            if len(pressed) > 1:
-                raise KeyboardInterrupt
-        thread.join()
-    if pressed:
-        raise KeyboardInterrupt
-    if error is not None:
-        raise error
-    return table
-
-
-@contextlib.contextmanager
-def _ctrl_c_counted() -> Iterator[list[int]]:
-    """Yield a list that grows with each Ctrl-C, which raises nothing meanwhile.
-
-    An exception could come at any step, such as the start of the thread of a statement, which would then run on unseen.
+    ``started`` is called with the connection that is going to run the statement, so that another thread can interrupt
+    it; the call then raises ``duckdb.InterruptException``. With ``first`` only so many rows are returned.
     """
-    pressed: list[int] = []
-    before = signal.getsignal(signal.SIGINT)
-    is_main = threading.current_thread() is threading.main_thread()  # which alone may set handlers, and is sent Ctrl-C
-    if before == signal.SIG_IGN or not is_main:
-        yield pressed
-        return
-    signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
+    check_query(query)
+    warehouse = opened()
+    with held_back():
+        from statestore.connector.sql.sql_duckdb import run_on_duckdb
+
+    return run_on_duckdb(warehouse, query, allow_external_access, started, first)
+
+
+def check_query(query: object) -> None:
+    """Raise InvalidInputError INVALID_SQL for a query that is no text, or no valid Unicode. Bytes on a command line
+    that are not UTF-8 become halves of surrogate pairs, which no engine accepts."""
+    if not isinstance(query, str):
+        raise InvalidInputError(
+            ErrorCode.INVALID_SQL, f"query is {shown(query)} ({type(query).__name__}); expected a text"
+        )
     try:
-        yield pressed
-    finally:
-        signal.signal(signal.SIGINT, before)
+        query.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(ErrorCode.INVALID_SQL, f"the query is not valid Unicode: {error}") from None

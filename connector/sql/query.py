@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
 
 from statestore.catalog.warehouse import Warehouse, open_warehouse, pinned_for_statement
+from statestore.connector.sql.interruptible import answer_or_stop, check_query
 from statestore.connector.supported_spark import check_session
 from statestore.formats.engine_arguments import engine_options_of
-from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, shown
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
     from pyspark.sql import DataFrame, SparkSession
-
-    from statestore.connector.sql.first_rows import FirstRows
 
 
 @overload
@@ -62,8 +58,8 @@ def sql(
     """
     selected = engine_options_of("sql", options)
     if spark is None:
-        return answer(partial(for_statement, path, selected), query, allow_external_access)
-    _check_query(query)
+        return answer_or_stop(partial(for_statement, path, selected), query, allow_external_access)
+    check_query(query)
     check_session(spark)
     from statestore.connector.spark.s3a import session_settings, with_settings
     from statestore.connector.sql.sql_spark import run_on_spark
@@ -73,38 +69,6 @@ def sql(
     return run_on_spark(warehouse, query, spark)
 
 
-def answer(
-    opened: Callable[[], Warehouse],
-    query: str,
-    allow_external_access: bool = False,
-    started: Callable[[DuckDBPyConnection], None] | None = None,
-    first: FirstRows | None = None,
-) -> pa.Table:
-    """Run a statement on DuckDB as `sql` does, over the tables that ``opened`` returns, such as `for_statement`.
-
-    ``started`` is called with the connection that is going to run the statement, so that another thread can interrupt
-    it; the call then raises ``duckdb.InterruptException``. With ``first`` only so many rows are returned.
-    """
-    _check_query(query)
-    warehouse = opened()
-    from statestore.connector.sql.sql_duckdb import run_on_duckdb
-
-    return run_on_duckdb(warehouse, query, allow_external_access, started, first)
-
-
 def for_statement(path: str, selected: Mapping[str, str]) -> Warehouse:
     """Open the tables that one statement reads. ``selected`` are options of engines, by their names in Spark."""
     return pinned_for_statement(open_warehouse(path, selected))
-
-
-def _check_query(query: object) -> None:
-    """Raise InvalidInputError INVALID_SQL for a query that is no text, or no valid Unicode. Bytes on a command line
-    that are not UTF-8 become halves of surrogate pairs, which no engine accepts."""
-    if not isinstance(query, str):
-        raise InvalidInputError(
-            ErrorCode.INVALID_SQL, f"query is {shown(query)} ({type(query).__name__}); expected a text"
-        )
-    try:
-        query.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidInputError(ErrorCode.INVALID_SQL, f"the query is not valid Unicode: {error}") from None

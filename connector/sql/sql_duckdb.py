@@ -75,6 +75,10 @@ _READS = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN, duckdb.Stat
 _BEFORE_PIVOT = {"PIVOT", "UNPIVOT", "SELECT", "FROM", "WITH", "("}
 """Types of statements that have rows and change nothing. One with PIVOT is several statements for DuckDB, also where it
 is CREATE TABLE or COPY, so its first word decides."""
+_ANSWERS = tuple(duckdb.StatementType.__members__[name] for name in ("PRAGMA", "CALL", "COPY", "EXPORT", "LOAD"))
+"""Types of other statements that answer something, or do something outside the instance, where they are allowed."""
+_LOCKED = (duckdb.StatementType.SET, duckdb.StatementType.ATTACH)
+"""Types of statements that DuckDB refuses by itself, where the configuration is locked and files are out of reach."""
 _BEFORE_READING = (
     duckdb.ParserException,
     duckdb.CatalogException,
@@ -208,7 +212,13 @@ class _Run:
                 self._check_reads(statements[0].type)
             elif not self.external:
                 self.connection.execute("SET lock_configuration = true")
+            kind = statements[0].type
+            is_locked = not self.external and kind in _LOCKED
+            if not is_locked:
+                self._check_kept(kind)
             relation = self.connection.sql(text)
+            if is_locked:  # DuckDB's own refusal says more
+                self._check_kept(kind)
             if relation is None:
                 return pa.table({})
             return relation.to_arrow_table() if self.first is None else self.first.of(relation)
@@ -224,6 +234,18 @@ class _Run:
                 ErrorCode.READ_ONLY,
                 f"{begin[0].upper() if begin else kind.name} is not allowed here; expected a statement that reads: "
                 "SELECT, FROM, WITH, PIVOT, DESCRIBE, SUMMARIZE, SHOW or EXPLAIN",
+            )
+
+    def _check_kept(self, kind: duckdb.StatementType) -> None:
+        """Raise ReadOnlyError READ_ONLY for a statement whose effect would end with it, such as CREATE TABLE."""
+        begin = words(self.text, DuckDBSQL)[:1] if kind == duckdb.StatementType.MULTI else []
+        word = begin[0].upper() if begin else kind.name
+        if kind not in (*_READS, *_ANSWERS) or (begin and word not in {*_BEFORE_PIVOT, "COPY", "EXPLAIN"}):
+            raise ReadOnlyError(
+                ErrorCode.READ_ONLY,
+                f"{word.replace('_INTO', '')} would have no effect: each statement runs by itself, and what it makes, "
+                "changes or sets ends with it; write WITH name AS (SELECT …) in the statement that needs it, or use a "
+                "connection of statestore.attach, which keeps it",
             )
 
     def _translated(self, error: duckdb.Error, references: Sequence[TableReference], run: str) -> Exception:

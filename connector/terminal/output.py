@@ -17,7 +17,7 @@ from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
 from statestore.connector.terminal.grid import Grid, blocks, cut_to, fits, widths_within
-from statestore.connector.terminal.nanoseconds import python_values
+from statestore.formats.values.python_times import python_values
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 LONG_CELL = 60  # characters of a cell on a terminal
 # Characters in a value that would move the cursor, recolour the terminal or break a row of a table.
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-CONTROL_BUT_BREAKS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+CONTROL_BUT_BREAKS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def terminal_width() -> int | None:
@@ -53,7 +53,7 @@ def show_json(batches: Iterable[pa.RecordBatch]) -> None:
     """Print batches as JSON lines, as they arrive."""
     for batch in batches:
         for value in json_objects(batch):
-            print(json.dumps(value, ensure_ascii=False))
+            print(json_text(value))
 
 
 def json_objects(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
@@ -65,7 +65,7 @@ def json_objects(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
 
 def show_line(value: Mapping[str, Any]) -> None:
     """Print one JSON object on one line."""
-    print(json.dumps(plain(value), ensure_ascii=False))
+    print(json_text(plain(value)))
 
 
 def show_object(value: dict[str, Any], *, as_json: bool, title: str | None = None) -> None:
@@ -91,7 +91,6 @@ def grid_of(table: pa.Table) -> Grid:
 
 def show_grid(grid: Grid, *, title: str | None = None, full: bool = False) -> None:
     """Print cells as a table, or as blocks where the terminal is too narrow for one."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -104,7 +103,7 @@ def show_grid(grid: Grid, *, title: str | None = None, full: bool = False) -> No
             show_blocks(grid, None if full else width, title)
             return
         shown = cut_to(shown, widths)
-    console = Console(width=max(needed, width or 0, 1), highlight=False)
+    console = _console(max(needed, width or 0, 1))
     if title:
         console.print(Text(title, style="italic"))
     table = Table(header_style="bold")
@@ -117,18 +116,16 @@ def show_grid(grid: Grid, *, title: str | None = None, full: bool = False) -> No
 
 def show_text(text: str) -> None:
     """Print a sentence that belongs to the result: to stdout, wrapped by a terminal only."""
-    from rich.console import Console
     from rich.text import Text
 
-    Console(width=terminal_width() or max(2 * len(text), 1), highlight=False).print(Text(printable(text)))
+    _console(terminal_width() or max(2 * len(text), 1)).print(Text(printable(text)))
 
 
 def show_blocks(grid: Grid, width: int | None, title: str | None = None, *, fold: bool = False) -> None:
     """Print each row as a block of lines, cut to ``width``, or with ``fold`` continued on further lines."""
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(highlight=False)
+    console = _console()
     if title:
         console.print(Text(title, style="italic"))
     for line in blocks(grid, width, fold):
@@ -153,6 +150,11 @@ def say_error(text: str) -> None:
     say(f"statestore: {' '.join(text.split())}")
 
 
+def say_notice(text: str) -> None:
+    """Print in one line to stderr why rows that are printed may not be current."""
+    say(f"notice: {' '.join(text.split())}")
+
+
 def cell(value: Any) -> str | None:
     """A value in a table, None for null; binary as base64:… where it is not in a struct or a list."""
     if value is None:
@@ -162,17 +164,40 @@ def cell(value: Any) -> str | None:
     if isinstance(value, bytes):
         return f"base64:{plain(value)}"  # as a key of binary is typed
     shown = plain(value)
-    return printable(shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False))
+    return printable(shown) if isinstance(shown, str) else json_text(shown)
+
+
+def json_text(value: Any) -> str:
+    """Return JSON in one line. What a terminal would not show as it is, or cannot, is escaped as JSON has it."""
+    if not _shows_unicode():
+        return json.dumps(value)
+    return CONTROL.sub(lambda character: f"\\u{ord(character[0]):04x}", json.dumps(value, ensure_ascii=False))
 
 
 def printable(text: str) -> str:
-    """``text`` in one line, with control characters written out, like \\x1b."""
-    return CONTROL.sub(_escaped, text)
+    """``text`` in one line; control characters are written out, like \\x1b, and what stdout cannot show, like \\xfc."""
+    shown = CONTROL.sub(_escaped, text)
+    encoding = None if _shows_unicode() else sys.stdout.encoding
+    return shown if encoding is None else shown.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def _shows_unicode() -> bool:
+    """Return whether stdout takes every character."""
+    return (getattr(sys.stdout, "encoding", None) or "utf-8").lower().startswith("utf")
+
+
+def _console(width: int | None = None) -> Console:
+    """Return a console for stdout. Where that takes no Unicode, marks such as that of a cut are written out."""
+    from rich.console import Console
+
+    if not _shows_unicode():
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    return Console(width=width, highlight=False)
 
 
 def _escaped(character: re.Match[str]) -> str:
-    escapes = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
-    return escapes.get(character[0], f"\\x{ord(character[0]):02x}")
+    escapes, code = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}, ord(character[0])
+    return escapes.get(character[0], f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
 
 
 def plain(value: Any) -> Any:

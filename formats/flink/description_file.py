@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
@@ -36,6 +35,7 @@ from statestore.formats.flink.serializers.backend_header import StateKind
 from statestore.formats.flink.serializers.flink_types import Basic, FlinkType
 from statestore.formats.flink.serializers.type_trees import as_tree, from_tree
 from statestore.formats.flink.snapshot.operator_ids import is_operator_id, operator_id
+from statestore.formats.values.expansion import parse_toml
 
 _VOID = Basic("void")
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
@@ -131,7 +131,7 @@ def read_description(text: str, name: str) -> JobDescription:
 
 def _parsed(text: str, name: str) -> Mapping[str, Any]:
     try:
-        tables = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
+        tables = json.loads(text) if text.lstrip().startswith("{") else parse_toml(text)
     except (ValueError, RecursionError) as error:
         raise _wrong(name, f"found {error}, expected TOML or JSON") from None
     if not isinstance(tables, dict):

@@ -116,7 +116,7 @@ def _operator(snapshot: OpenedSnapshot, operator: OperatorSnapshot, label: str) 
         operator.max_parallelism == default_max_parallelism(operator.parallelism),
         operator.finished or (bool(operator.subtasks) and all(each.finished for each in operator.subtasks)),
         operator.coordinator or any(_has_state(each) for each in operator.subtasks),
-        _backend(operator),
+        _backend(operator, stored),
         key,
         states,
         "raw operator state" if any(each.raw_operator is not None for each in operator.subtasks) else "",
@@ -143,11 +143,11 @@ def _has_state(subtask: Subtask) -> bool:
     return any(each is not None for each in parts) or subtask.channels > 0
 
 
-def _backend(operator: OperatorSnapshot) -> Backend | None:
+def _backend(operator: OperatorSnapshot, stored: StoredStates) -> Backend | None:
     """The backend that wrote the state; None for canonical savepoints, which have one form for all."""
-    for each in operator.subtasks:
-        if isinstance(each.managed_keyed, RocksHandle):
-            return "rocksdb"
-        if isinstance(each.managed_keyed, KeyGroupHandle) and each.managed_keyed.form == "heap":
-            return "heap"
+    if any(isinstance(each.managed_keyed, RocksHandle) for each in operator.subtasks):
+        return "rocksdb"
+    for each in stored.keyed:
+        if isinstance(each.handle, KeyGroupHandle) and each.handle.form != "savepoint":
+            return each.handle.form
     return None

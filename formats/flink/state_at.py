@@ -88,10 +88,10 @@ class KeyedAt(StateAt):
             ranges = asked_ranges(self.form, self.key, self.groups, part, filters)
             if ranges:
                 yield from read_database(reading, stored.handle, ranges)
-        elif stored.handle.form == "savepoint":
-            yield from read_savepoint(reading, stored, stored.handle)
-        else:
+        elif stored.handle.form == "heap":
             yield from read_heap(reading, stored, stored.handle)
+        else:
+            yield from read_savepoint(reading, stored, stored.handle)
 
     def files(self) -> Iterator[StateFile]:
         return needed_files(self.files_of, self.operator)

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from statestore.formats.engine import DescribesStates, Source, StateAt, StateInfo, StateSize, Version
+from statestore.formats.engine import DescribesStates, Part, Source, StateAt, StateInfo, StateSize, Version
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.jobs import Job, KnowsJob
 from statestore.formats.kafka.description import describe_stores
 from statestore.formats.kafka.directory.applications import Application, find_applications
-from statestore.formats.kafka.directory.store_facts import StoreFacts, store_facts
+from statestore.formats.kafka.directory.store_facts import NO_TABLE_FILE, StoreFacts, notices_of, store_facts
 from statestore.formats.kafka.key_filters import PARTITION, placement_of
 from statestore.formats.kafka.known_store import KnownStore, know_store
 from statestore.formats.kafka.parts_of_job import application_job, part_of
-from statestore.formats.kafka.store_at import VERSION, state_schema, store_at
+from statestore.formats.kafka.store_at import VERSION, DatabasePart, state_schema, store_at
 from statestore.formats.kafka.store_settings import StoreSettings
 from statestore.formats.places.folder import folder_at
 from statestore.formats.places.locations import Location
@@ -128,6 +128,15 @@ class ApplicationSource(Source, DescribesStates, KnowsJob):
             f"store {state} of {self.path} is of kind {self.store(state).kind.name}, which keeps only the rows of now; "
             "its changelog has their history",
         )
+
+    def notices(self, state: str, versions: Sequence[int], parts: Sequence[Part] | None = None) -> Sequence[str]:
+        """What shows that a store was not closed, or that some of its files are not read, in the partitions read."""
+        store = self.store(state)
+        read = None if parts is None else {part.partition for part in parts if isinstance(part, DatabasePart)}
+        chosen = [each for each in store.partitions if read is None or each in read or not each.databases]
+        found = [*self.application.problems, *notices_of(self.application, chosen)]
+        # Without the option, the read of a database without table files is an error that says more.
+        return [each for each in found if self.settings.allow_unflushed or not each.endswith(NO_TABLE_FILE)]
 
     def size(self, state: str) -> StateSize:
         """Sizes from the files. Rows are unknown: RocksDB only estimates their number, and deletions mislead it."""

@@ -15,7 +15,6 @@ schema, such as "avro:order.avsc", names its file; a relative path begins at the
 from __future__ import annotations
 
 import difflib
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -28,6 +27,7 @@ from statestore.formats.kafka.columns.store_form import serde_pair
 from statestore.formats.kafka.columns.store_kinds import KINDS
 from statestore.formats.kafka.schemas.schema_files import with_schema_file
 from statestore.formats.kafka.topology import StoreUse, read_topology
+from statestore.formats.values.expansion import parse_toml
 from statestore.formats.values.times import parse_time
 
 MOST_BYTES = 16 << 20
@@ -103,7 +103,7 @@ def read_settings(path: str) -> StoreSettings:
     try:
         with Path(path).open("rb") as file:
             content = file.read(MOST_BYTES)
-        found = tomllib.loads(content.decode())
+        found = parse_toml(content.decode())
     except (OSError, ValueError) as error:  # of TOML and of UTF-8, too
         raise _wrong(path, str(error)) from error
     unknown = set(found) - {"application", "stores"}

@@ -70,7 +70,7 @@ def measure_blocks(raw: Bytes, start: Ints, size: Ints, codec: Ints, plain: Ints
         if codec[i] == PLAIN:
             plain[i] = length
             continue
-        if codec[i] not in (SNAPPY, ZLIB, LZ4, LZ4HC, ZSTD):
+        if codec[i] not in (SNAPPY, ZLIB, BZIP2, LZ4, LZ4HC, ZSTD):
             report[1] = codec[i]
             return UNKNOWN_CODEC
         plain[i], at = _varint(raw, first, stop)

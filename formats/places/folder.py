@@ -23,7 +23,8 @@ import pyarrow.fs as pafs
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
 from statestore.formats.places.fetched_parts import is_settled
-from statestore.formats.places.locations import Location, no_access, open_location
+from statestore.formats.places.foreign_storages import STORAGE_ERRORS
+from statestore.formats.places.locations import Location, no_access, reach_location
 from statestore.formats.places.s3_objects import S3Object, SizeError, s3_object
 
 PARALLEL_REQUESTS = 16
@@ -138,7 +139,7 @@ class Folder:
             listed = self.filesystem.get_file_info(pafs.FileSelector(self.path, allow_not_found=True))
         except FileNotFoundError:  # a missing bucket: not covered by allow_not_found
             listed = []
-        except OSError as error:
+        except STORAGE_ERRORS as error:
             raise no_access(self.path, error) from error
         found = [info for info in listed if not info.base_name.startswith(".") and not info.base_name.endswith(".tmp")]
         if self.seen is not None:
@@ -172,7 +173,7 @@ class Folder:
             return self._as_listed(item).read(MAX_SMALL_BYTES)
         except SizeError as error:
             raise self._too_large(path) from error
-        except OSError as error:
+        except STORAGE_ERRORS as error:
             raise self.failure(path, error, gone) from error
 
     def _too_large(self, path: str) -> CorruptError:
@@ -202,7 +203,7 @@ class Folder:
                 opened = item.stream()
             else:
                 opened = self.filesystem.open_input_stream(path, compression=None, buffer_size=buffer_bytes)
-        except OSError as error:
+        except STORAGE_ERRORS as error:
             raise self.failure(path, error, gone) from error
         stream = cast(IO[bytes], _Stream(opened, self, path, gone))
         return self.rules.verified(stream, path) if self.is_local else stream
@@ -223,7 +224,7 @@ class Folder:
             if opened.size() != size:
                 raise self._other_size(path, opened.size(), size)
             return RandomAccess(opened, self, path, size)
-        except OSError as error:
+        except STORAGE_ERRORS as error:
             raise self.failure(path, error, self.rules.gone) from error
 
     def _other_size(self, path: str, found: int, expected: int) -> CorruptError:
@@ -234,18 +235,18 @@ class Folder:
         if self.is_local and Path(path).exists() and not Path(path).is_file():
             raise self.rules.corrupt(path, "found something other than a file")
 
-    def failure(self, path: str, error: OSError, gone: str) -> StateStoreError:
+    def failure(self, path: str, error: Exception, gone: str) -> StateStoreError:
         """The error for a failed read. Object stores may report a missing object like any other failure."""
         lost = isinstance(error, FileNotFoundError)
         if not lost:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(*STORAGE_ERRORS):
                 lost = self.filesystem.get_file_info(path).type == pafs.FileType.NotFound
         return self.rules.missing(path, gone) if lost else no_access(path, error)
 
 
 def folder_at(location: Location, rules: FileRules = FileRules()) -> Folder:
-    """The folder at a location. Raises the errors of `open_location`."""
-    filesystem, path = open_location(location)
+    """The folder at a location. Raises the errors of `reach_location`."""
+    filesystem, path = reach_location(location)
     return Folder(filesystem, path.rstrip("/") or "/", rules)
 
 
@@ -261,7 +262,7 @@ class _Stream:
     def read(self, size: int = -1) -> bytes:
         try:
             found: bytes = self.source.read(size)
-        except OSError as error:
+        except STORAGE_ERRORS as error:
             raise self.folder.failure(self.path, error, self.gone) from error
         return found
 
@@ -293,7 +294,7 @@ class RandomAccess:
             found: bytes = self.source.read_at(size, offset)
         except SizeError as error:
             raise self.folder.rules.corrupt(self.path, f"found {error.size} bytes, expected {self.size}") from error
-        except OSError as error:
+        except STORAGE_ERRORS as error:
             raise self.folder.failure(self.path, error, self.folder.rules.gone) from error
         return found
 

@@ -27,7 +27,8 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, UnsupportedError
+from statestore.formats.errors import InvalidInputError, StateStoreError, UnsupportedError
+from statestore.formats.places.foreign_storages import STORAGE_ERRORS, fsspec_files, within_contact_time
 
 LOCAL_SCHEME = "file"
 ARROW_SCHEMES = {
@@ -47,6 +48,19 @@ _URI = re.compile(r"([a-zA-Z][\w+.-]+):(/.*)", re.DOTALL)
 _MOST_BYTES, _MOST_OF_A_NAME = 8192, 1024  # of a URI with its options
 _S3_OPTIONS = ("access_key", "secret_key", "session_token", "anonymous")
 _LOCAL_HOSTS = ("", "localhost")
+_ENDPOINT_OPTION = "endpoint_override"
+_GCS_RETRY_SECONDS = 8  # pyarrow's default is a quarter of an hour without a word
+_CREDENTIALS = {
+    S3: ("the location, the environment (AWS_ACCESS_KEY_ID), a profile of ~/.aws or the machine's role", "Amazon S3"),
+    GCS: (
+        "GOOGLE_APPLICATION_CREDENTIALS, of gcloud (gcloud auth application-default login) or of the machine's role",
+        "storage.googleapis.com",
+    ),
+    AZURE: ("the environment (AZURE_CLIENT_ID), az login or the machine's identity", "Azure"),
+}  # fmt: skip
+"""Where the client of a storage looks for credentials, and the server that it contacts by default."""
+
+_reached: set[tuple[str, str, str]] = set()
 
 
 @dataclass(frozen=True)
@@ -165,11 +179,44 @@ def open_location(location: Location) -> tuple[pafs.FileSystem, str]:
     return _through_fsspec(location)
 
 
+def reach_location(location: Location) -> tuple[pafs.FileSystem, str]:
+    """Open as `open_location`, and ask the storage for the folder, once for each storage in a process.
+
+    Raises InvalidInputError NO_ACCESS also for a storage that does not answer in time. S3's client has a limit of its
+    own and is not asked, because a user may have the right to list a folder and no other.
+    """
+    filesystem, path = open_location(location)
+    storage = location.scheme, location.authority, location.options
+    if not location.is_local and ARROW_SCHEMES.get(location.scheme) != S3 and storage not in _reached:
+        try:
+            within_contact_time(lambda: filesystem.get_file_info(path))
+        except STORAGE_ERRORS as error:
+            raise _unreached(location, error) from error
+        _reached.add(storage)
+    return filesystem, path
+
+
 def no_access(where: str, error: BaseException) -> InvalidInputError:
     """The error for a location that this user cannot read, or that cannot be reached from here."""
     said = " ".join(str(error).split())[:500]
     return InvalidInputError(
         ErrorCode.NO_ACCESS, f"{where} cannot be read ({said}); check credentials, region, endpoint and permissions"
+    )
+
+
+def _unreached(location: Location, error: BaseException) -> InvalidInputError:
+    """The error for a storage that could not be reached, with the server and the credentials that were tried."""
+    kind = OBJECT_SCHEMES.get(location.scheme, "")
+    said = " ".join(_without_secrets(str(error), location).split())[:400]
+    if kind not in _CREDENTIALS:
+        return no_access(str(location), OSError(said))
+    credentials, server = _CREDENTIALS[kind]
+    given = dict(parse_qsl(location.options))
+    server = given.get(_ENDPOINT_OPTION) or (location.authority.rpartition("@")[2] if kind == AZURE else server)
+    return InvalidInputError(
+        ErrorCode.NO_ACCESS,
+        f"{location} cannot be read: tried {server} with the credentials of {credentials}, and found: {said}; set "
+        "them, and check that this machine reaches the server",
     )
 
 
@@ -221,10 +268,12 @@ def _opened(uri: str) -> tuple[pafs.FileSystem, str]:
 
 def _through_arrow(location: Location) -> tuple[pafs.FileSystem, str]:
     # The path is kept out of the URI, where it would have to be encoded.
-    scheme = ARROW_SCHEMES[location.scheme]
-    uri = f"{scheme}://{location.authority}/{'?' if location.options else ''}{location.options}"
+    scheme, options = ARROW_SCHEMES[location.scheme], location.options
+    if scheme == "gs" and "retry_limit_seconds" not in options:
+        options = "&".join(filter(None, (options, f"retry_limit_seconds={_GCS_RETRY_SECONDS}")))
+    uri = f"{scheme}://{location.authority}/{'?' if options else ''}{options}"
     try:
-        filesystem, base = _opened(uri)
+        filesystem, base = within_contact_time(lambda: _opened(uri))
     except pa.ArrowNotImplementedError as error:
         raise UnsupportedError(
             ErrorCode.UNSUPPORTED_PATH, f"{location}: this build of pyarrow has no {scheme} file system ({error})"
@@ -233,41 +282,69 @@ def _through_arrow(location: Location) -> tuple[pafs.FileSystem, str]:
         raise InvalidInputError(
             ErrorCode.INVALID_LOCATION, f"{location}: {_without_secrets(str(error), location)}"
         ) from None
-    except OSError as error:
+    except STORAGE_ERRORS as error:
         if scheme in ("hdfs", "viewfs") and "lib" in str(error):
             raise UnsupportedError(
                 ErrorCode.UNSUPPORTED_PATH,
                 f"{location}: pyarrow found no Java or Hadoop client ({' '.join(str(error).split())[:200]}); set "
                 "JAVA_HOME, HADOOP_HOME and CLASSPATH=$(hadoop classpath --glob)",
             ) from error
-        raise no_access(str(location), error) from error
+        raise _unreached(location, error) from error
     return filesystem, posixpath.join(base, location.path)
 
 
 def _without_secrets(text: str, location: Location) -> str:
-    for secret in (location.options, location.authority.rpartition("@")[0]):
+    user = location.authority.rpartition("@")[0]
+    for secret in (location.options, user if ":" in user else ""):
         text = text.replace(secret, "…") if secret else text
     return text[:500]
 
 
 def _through_fsspec(location: Location) -> tuple[pafs.FileSystem, str]:
     schemes = ", ".join(["file", *ARROW_SCHEMES])
+    advice = _other_address(location)
     if importlib.util.find_spec("fsspec") is None:
         raise UnsupportedError(
             ErrorCode.UNSUPPORTED_PATH,
-            f"{location}: unknown scheme {location.scheme!r}; expected one of {schemes}, or install fsspec for others",
+            f"{location}: unknown scheme {location.scheme!r}; "
+            + (advice or f"expected one of {schemes}, or install fsspec for others"),
         )
+    known = location.scheme in importlib.import_module("fsspec").available_protocols()
     try:
-        filesystem, path = importlib.import_module("fsspec.core").url_to_fs(location.uri)
-    except (ImportError, ValueError) as error:
-        raise UnsupportedError(
-            ErrorCode.UNSUPPORTED_PATH,
-            f"{location}: {_without_secrets(str(error), location)}; expected one of {schemes}, or a scheme that the "
-            "installed fsspec opens",
-        ) from error
+        opened = importlib.import_module("fsspec.core").url_to_fs
+        filesystem, path = within_contact_time(lambda: opened(location.uri))
     except OSError as error:
-        raise no_access(str(location), error) from error
-    return pafs.PyFileSystem(pafs.FSSpecHandler(filesystem)), path.rstrip("/")
+        raise _unreached(location, error) from error
+    except Exception as error:  # whatever the package of a scheme raises
+        said = f"{type(error).__name__}: {_without_secrets(str(error), location)}"
+        settings = f"fsspec's configuration (FSSPEC_{location.scheme.upper()}_…)"
+        if isinstance(error, ImportError) or not known:
+            found: StateStoreError = UnsupportedError(
+                ErrorCode.UNSUPPORTED_PATH,
+                f"{location}: {said}; "
+                + (advice or f"expected one of {schemes}, or a scheme that the installed fsspec opens"),
+            )
+        else:
+            found = InvalidInputError(
+                ErrorCode.INVALID_LOCATION,
+                f"{location}: fsspec opens nothing from this location ({said}); "
+                + (advice or f"correct it, or set what is missing in {settings}"),
+            )
+        raise found from error
+    return fsspec_files(filesystem), path.rstrip("/")
+
+
+def _other_address(location: Location) -> str:
+    """The advice for addresses of Databricks and of older Azure drivers, whose state is reached by another one."""
+    if location.scheme == "dbfs":
+        path = posixpath.join("/dbfs", location.authority, location.path)
+        return f"on a machine of Databricks give the path at which it is mounted: {path}"
+    if location.scheme in ("wasb", "wasbs"):
+        host = location.authority.replace(".blob.", ".dfs.")
+        return f"give it by the address of Azure's newer driver: abfss://{host}/{location.path}"
+    if location.scheme == "adl":
+        return "give its copy in Azure Data Lake Storage Gen2, abfss://container@account.dfs.core.windows.net/folder"
+    return ""
 
 
 def not_local(location: Location, what: str) -> UnsupportedError:

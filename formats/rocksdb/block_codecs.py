@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
 from statestore.formats.kernels import block_kernels as blocks
 from statestore.formats.kernels.arrays import Bytes, Ints
 from statestore.formats.kernels.checksum_kernels import NONE, block_checksums
+from statestore.formats.rocksdb.fields import Malformed
 from statestore.formats.rocksdb.reader_errors import Unreadable, corrupt
+from statestore.formats.rocksdb.stored_blocks import decompressed
 
 _GAP = 16  # a copy in words may write so many bytes behind a block
 _LOW = np.uint64(0xFFFFFFFF)
@@ -88,14 +88,10 @@ def expand(checked: CheckedBlocks, plain: Bytes, at: int) -> Ints:
 
 def _by_library(checked: CheckedBlocks, number: int) -> Bytes:
     start, length, offset = int(checked.start[number]), int(checked.length[number]), int(checked.offset[number])
-    block = checked.raw[start : start + int(checked.size[number])]
-    payload = block[int(np.argmax(block < 128)) + 1 :]  # behind the varint of the length
+    payload = checked.raw[start : start + int(checked.size[number])].tobytes()
     try:
-        if checked.codec[number] == blocks.ZSTD:
-            plain = pa.Codec("zstd").decompress(payload, length).to_pybytes()
-        else:
-            plain = zlib.decompressobj(-15).decompress(payload.tobytes(), length + 1)
-    except (zlib.error, OSError, pa.ArrowException) as error:
+        plain = decompressed(payload, int(checked.codec[number]))
+    except Malformed as error:
         raise corrupt(checked.path, f"byte {offset}: a block cannot be decompressed ({error})") from error
     if len(plain) != length:
         raise corrupt(checked.path, f"byte {offset}: found a block of {len(plain)} bytes, expected {length}")

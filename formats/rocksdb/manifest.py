@@ -14,13 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from statestore.formats.kernels.checksum_kernels import crc32c
-from statestore.formats.kernels.compiled import SLACK
 from statestore.formats.places.regular_files import MAX_METADATA_BYTES, read_regular
 from statestore.formats.rocksdb.fields import Fields, Malformed
 from statestore.formats.rocksdb.reader_errors import Unreadable, corrupt
+from statestore.formats.values.crc32c import crc32c
 
 BYTEWISE = b"leveldb.BytewiseComparator"
 _NAME = re.compile(rb"MANIFEST-\d{1,20}\n?")
@@ -134,7 +131,6 @@ def _records(data: bytes, path: str) -> Iterator[bytes]:
     """Yield whole records. RocksDB decides about a record that breaks off at the end."""
     at, parts = 0, bytearray()
     within = False
-    bytes_of = np.frombuffer(data + bytes(SLACK), np.uint8)
     while at + _HEADER <= len(data):
         left = _PAGE - at % _PAGE
         if left < _HEADER:
@@ -149,7 +145,7 @@ def _records(data: bytes, path: str) -> Iterator[bytes]:
             raise corrupt(path, f"byte {at}: found a record of type {kind} and {size} bytes")
         if at + header + size > len(data):
             break
-        crc = int(crc32c(bytes_of, at + 6, header - 6 + size))
+        crc = crc32c(data[at + 6 : at + header + size])
         if ((crc >> 15 | crc << 17) + _CRC_DELTA) & 0xFFFFFFFF != int.from_bytes(data[at : at + 4], "little"):
             raise corrupt(path, f"byte {at}: the checksum of a record of {size} bytes does not match")
         kind = (kind - 1) % _LAST + 1

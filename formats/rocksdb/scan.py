@@ -1,7 +1,8 @@
 """The rows of a column family of a RocksDB directory, for readers of every engine.
 
 Bulk reads scan the table files directly, in loops that numba compiles (the extra ``fast``). Lookups, small states and
-forms that the scanner does not read go through RocksDB itself (rocksdict). Both return the same rows.
+forms that the scanner does not read go through RocksDB itself (rocksdict), or where that lacks a codec through a reader
+in Python. All return the same rows.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from statestore.formats.kernels import compiled_use
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.ordered_threads import in_order
 from statestore.formats.places.reading_threads import reading_threads
+from statestore.formats.rocksdb.family_scan import scan_family
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.reader_errors import Unreadable
-from statestore.formats.rocksdb.rocksdict_scan import scan_with_rocksdict
 from statestore.formats.rocksdb.rows import BATCH_ROWS, DEFAULT_FAMILY
 
 READER = "STATESTORE_ROCKSDB_READER"
@@ -49,19 +50,20 @@ def scan_rocksdb(
     from the directory's OPTIONS. The directory must not change meanwhile. Memory holds a few MiB of blocks a thread,
     and a batch. The environment variable STATESTORE_ROCKSDB_READER forces ``scanner`` or ``rocksdict``.
 
-    Raises CorruptError ROCKSDB_FILE, before any row that would be wrong, InvalidInputError INVALID_SETTING.
+    Raises CorruptError ROCKSDB_FILE, before any row that would be wrong, InvalidInputError INVALID_SETTING,
+    UnsupportedError ROCKSDB_UNSUPPORTED.
     """
     ranges = [bounds if isinstance(bounds, KeyRange) else KeyRange(*bounds) for bounds in key_ranges]
     if not os.environ.get(READER) and all(_is_lookup(within) for within in ranges):
         # A prefix may match most keys, so a lookup that finds many rows gives the remaining ranges to the scanner.
-        found = scan_with_rocksdict(
-            directory, family, ranges, min(batch_rows, _LOOKUP_BATCH), _LOOKUP_ROWS, merges=delimiter is not None
+        found = scan_family(
+            directory, family, ranges, min(batch_rows, _LOOKUP_BATCH), _LOOKUP_ROWS, delimiter=delimiter
         )
         ranges = yield from _each(each, found)
     if ranges and _wants_scanner(directory):
         ranges = yield from _scanned(directory, each, family, ranges, delimiter, batch_rows)
     if ranges:
-        rows = scan_with_rocksdict(directory, family, ranges, batch_rows, merges=delimiter is not None)
+        rows = scan_family(directory, family, ranges, batch_rows, delimiter=delimiter)
         yield from in_order(each, rows, reading_threads())
 
 

@@ -10,17 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
 from statestore.formats.rocksdb.fields import Fields, Malformed, block_entries
-
-TRAILER = 5
-"""Bytes of compression type and checksum behind each block."""
+from statestore.formats.rocksdb.reader_errors import Unreadable
+from statestore.formats.rocksdb.stored_blocks import TRAILER, decompressed
 
 _TAIL = 53
 _MAGIC = (0x88E241B785F4CFF7).to_bytes(8, "little")
 _MAX_INDEX, _MAX_OFFSET = 1 << 28, 1 << 62
-_CODECS = {1: "snappy", 4: "lz4_raw", 5: "lz4_raw", 7: "zstd"}
 _OLDEST_DELTA_FORMAT, _HANDLES_IN_METAINDEX, _NEWEST_FORMAT = 4, 6, 6
 _META_SIZE_AT = 13
 
@@ -65,7 +62,7 @@ def read_index(size: int, read: ReadAt) -> TableIndex | None:
     """Read the index; None for a damaged file or one that is not of the usual kind."""
     try:
         return _read_index(size, read)
-    except (Malformed, ValueError, pa.ArrowException):
+    except (Malformed, ValueError):
         return None
 
 
@@ -149,19 +146,7 @@ def _block(read: ReadAt, block_handle: tuple[int, int]) -> bytes:
     raw = read(offset, size + TRAILER)
     if len(raw) < size + TRAILER:
         raise Malformed("a block behind the end of the file")
-    if raw[size] == 0:
-        return raw[:size]
-    codec = _CODECS.get(raw[size])
-    if codec is None:
-        raise Malformed(f"compression type {raw[size]}")
-    fields = Fields(raw[:size])
-    length = fields.varint()
-    if codec == "snappy":  # the length belongs to snappy's own format
-        fields.at = 0
-    if length > _MAX_INDEX:
-        raise Malformed(f"an index of {length} bytes")
     try:
-        plain: bytes = pa.Codec(codec).decompress(fields.take(fields.left), length).to_pybytes()
-    except OSError as error:  # pyarrow's error for a damaged stream
+        return decompressed(raw[:size], raw[size])
+    except Unreadable as error:
         raise Malformed(str(error)) from error
-    return plain

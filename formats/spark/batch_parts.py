@@ -8,17 +8,18 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from statestore.formats.errors import NotFoundError
+from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.places.locations import Location
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store
 from statestore.formats.spark.checkpoint.query_metadata import Batch
 from statestore.formats.spark.checkpoint.state_views import StateView
 from statestore.formats.spark.checkpoint.unique_names import renamed, unique_fields
 from statestore.formats.spark.history import PartitionBatches, is_parted_anywhere, read_history, read_row_changes
-from statestore.formats.spark.key_lookup import key_lookup
+from statestore.formats.spark.key_lookup import key_lookup, placement_hashes
 from statestore.formats.spark.providers.key_bounds import KeyBounds
 from statestore.formats.spark.providers.partition_load import open_partition, split_history
-from statestore.formats.spark.readable_batches import explained
+from statestore.formats.spark.readable_batches import explained, explained_damage
+from statestore.formats.spark.rows.key_placement import partition_of
 from statestore.formats.values.filters import Filter
 
 ChoosePartitions = Callable[[Store, Sequence[Filter]], Sequence[int]]
@@ -60,6 +61,9 @@ class BatchesPart:
     def explain_loss(self, error: NotFoundError, state: str, versions: Sequence[int]) -> NotFoundError:
         return explained(error, self.location, self.state_view, versions[-1])
 
+    def explain_damage(self, error: CorruptError, state: str) -> CorruptError:
+        return explained_damage(error, self.location, self.state_view)
+
     def _batches(self, columns: Collection[str]) -> PartitionBatches:
         return PartitionBatches(
             self.checkpoint, self.state_view, self.partition, self.batches, columns, self.lookup, self.groups
@@ -82,6 +86,9 @@ def batches_parts(
     found = key_lookup(checkpoint, state_view, filters)
     groups = _groups(checkpoint, state_view, batches if before is None else [before, *batches])
     partitions = chosen(state_view.store.at(batches[-1]), filters) if groups is None else range(groups)
+    hashes = None if groups is None else placement_hashes(checkpoint, state_view, filters)
+    if groups is not None and hashes is not None:
+        partitions = sorted({partition_of(each, groups) for each in hashes})
     return [
         BatchesPart(
             location,

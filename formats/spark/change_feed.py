@@ -110,7 +110,11 @@ def _by_element(state_view: StateView) -> StateView:
 def _feed(decoder: Decoder, changes: Changes, batch_id: int, partition: int) -> pa.RecordBatch:
     deleted = changes.kind == DELETE
     decoded = decode_columns(decoder, changes.keys, changes.values, deleted if deleted.any() else None)
-    kinds = changes.kind if decoded.rows is None else changes.kind[decoded.rows]
+    kinds = changes.kind
+    if decoded.rows is not None:
+        # A list that is put is an update and, from its second element on, appends, as in Spark.
+        again = np.concatenate(([False], decoded.rows[1:] == decoded.rows[:-1]))[: len(decoded.rows)]
+        kinds = np.where(again & (kinds[decoded.rows] == PUT), MERGE, kinds[decoded.rows])
     types = pa.DictionaryArray.from_arrays(pa.array(_CODES[kinds]), pa.array(list(_TYPES.values()))).cast(pa.string())
     batches = pa.array(np.full(len(kinds), batch_id, np.int64))
     partitions = pa.array(np.full(len(kinds), partition, np.int32))

@@ -3,9 +3,7 @@ key."""
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +11,7 @@ from statestore.formats.errors import StateStoreError
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
 from statestore.formats.spark.checkpoint.schema_files import KeyEncoder
-from statestore.formats.spark.checkpoint.spark_schema import StructOf
+from statestore.formats.spark.checkpoint.spark_schema import SparkType, StructOf
 from statestore.formats.spark.checkpoint.state_views import StateView
 from statestore.formats.spark.providers.key_bounds import KeyBounds
 from statestore.formats.spark.rows.key_encoding import RowStart, is_whole, pinned, ranges_of, row_starts
@@ -21,7 +19,11 @@ from statestore.formats.spark.rows.key_placement import hash_of
 from statestore.formats.spark.rows.row_encoding import VERSION
 from statestore.formats.values.filters import Filter
 
+Choice = dict[tuple[str, ...], Any]
+"""Values of a key's parts, by path in its schema."""
 MAX_KEYS = 1000
+_OF_JOINS = ("index", "__event_time")
+_SESSION_START = "sessionStartTime"
 _MAX_RANGES = 4096
 
 
@@ -51,13 +53,13 @@ def key_lookup(checkpoint: Checkpoint, state_view: StateView, filters: Sequence[
         return None
     schema = state_view.family.key
     choices = _choices(state_view, filters)
-    if not choices or math.prod(len(values) for values in choices.values()) > MAX_KEYS:
+    if not choices:
         return None
     ranges: list[KeyRange] = []
     keys = []
     try:
-        for chosen in itertools.product(*choices.values()):
-            values = pinned(schema, _nested(dict(zip(choices, chosen, strict=True))))
+        for chosen in choices:
+            values = pinned(schema, _nested(chosen))
             more = _ranges(checkpoint, state_view, schema, values)
             if more is None or len(ranges) + len(more) > _MAX_RANGES:
                 return None
@@ -70,26 +72,96 @@ def key_lookup(checkpoint: Checkpoint, state_view: StateView, filters: Sequence[
     return KeyLookup(_joined(ranges), hash_of(schema, keys[0]) if whole else None, len(ranges) if single else None)
 
 
-def _choices(state_view: StateView, filters: Sequence[Filter]) -> dict[tuple[str, ...], list[Any]]:
-    """The values that filters allow, by path in the key's schema; columns without such a limit are left out."""
-    choices: dict[tuple[str, ...], list[Any]] = {}
-    for item in filters:
-        path = _path(state_view, item)
-        if path is None or item.op not in ("=", "<=>", "in"):
+def placement_hashes(checkpoint: Checkpoint, state_view: StateView, filters: Sequence[Filter]) -> set[int] | None:
+    """The hashes of all keys that can pass the filters; None where these, or the places of rows, are not certain.
+
+    A row is in the partition that is the remainder of its hash, divided by the number of partitions. Queries that Spark
+    3.3 or later began keep to that, and say so; before, rows could lie where a user's own repartition had put them.
+    """
+    store, schema = state_view.store, state_view.family.key
+    columns = _hashed_columns(state_view)
+    is_strict = checkpoint.batch.setting("statefulOperator.useStrictDistribution", "false") == "true"
+    if not columns or not is_strict or store.written.single:
+        return None
+    try:
+        choices = _choices(state_view, filters)
+        keys = [pinned(schema, _nested(chosen))[:columns] for chosen in choices]
+    except StateStoreError:
+        return None
+    if not keys or not all(map(is_whole, keys)):
+        return None
+    hashes = [hash_of(StructOf(schema.fields[:columns]), key) for key in keys]
+    return None if None in hashes else {each for each in hashes if each is not None}
+
+
+def _hashed_columns(state_view: StateView) -> int:
+    """The number of first columns of stored keys whose hash is the place of a row; 0 where that is not known."""
+    store, names = state_view.store, state_view.family.key.names
+    if not state_view.user:
+        return 0
+    if state_view.shape in ("map", "timers"):
+        return 1
+    if state_view.shape == "join-side":
+        return len([name for name in names if name not in _OF_JOINS])
+    if store.has_families:
+        return len(names)
+    if store.prefix_columns is None:  # without the metadata of Spark 4 a session window shows in its key only
+        return 0 if _SESSION_START in names else len(names)
+    return store.prefix_columns or len(names)
+
+
+def _choices(state_view: StateView, filters: Sequence[Filter]) -> list[Choice]:
+    """The keys that filters allow, each as values by path in the key's schema; none where they are not limited so."""
+    limits = [found for item in filters if (found := _allowed(state_view, item))]
+    choices: list[Choice] = [{}]
+    for limit in sorted(limits, key=len):  # the ones that allow the fewest keys
+        if all(path in choices[0] for path in limit[0]):
             continue
-        values = list(item.value) if item.op == "in" else [item.value]
-        for leaf, value in _leaves(path, values):
-            if leaf and (leaf not in choices or len(value) < len(choices[leaf])):
-                choices[leaf] = value
-    return choices
+        if len(choices) * len(limit) > MAX_KEYS:
+            return []
+        choices = [{**allowed, **chosen} for chosen in choices for allowed in limit]
+    return [chosen for chosen in choices if chosen]
 
 
-def _leaves(path: tuple[str, ...], values: list[Any]) -> list[tuple[tuple[str, ...], list[Any]]]:
-    """Split a struct that is given in whole into its fields."""
-    if len(values) == 1 and isinstance(values[0], dict):
-        return [leaf for name, value in values[0].items() for leaf in _leaves((*path, name), [value])]
-    kept = [value for value in values if value is not None]
-    return [(path, kept)] if kept and not any(isinstance(value, dict) for value in kept) else []
+def _allowed(state_view: StateView, item: Filter) -> list[Choice]:
+    """The values that a filter allows, by path; [] where it limits no part of the key."""
+    path = _path(state_view, item)
+    kind = None if path is None else _kind_at(state_view.family.key, path)
+    if path is None or kind is None or item.op not in ("=", "<=>", "in"):
+        return []
+    values = item.value if item.op == "in" else [item.value]
+    found = [_leaves(kind, path, value) for value in values if value is not None]
+    # Values that name other parts of the key could not be told from those that name no part.
+    return found if all(each and each.keys() == found[0].keys() for each in found) else []
+
+
+def _kind_at(kind: SparkType, path: tuple[str, ...]) -> SparkType | None:
+    for name in path:
+        if not isinstance(kind, StructOf) or kind.names.count(name) != 1:
+            return None
+        kind = kind.fields[kind.names.index(name)].type
+    return kind
+
+
+def _leaves(kind: SparkType, path: tuple[str, ...], value: Any) -> Choice:
+    """The values of a value's fields by path, if it is a struct: a mapping, a row, or a tuple of the fields in order.
+
+    {} for a struct in another form, which the filter refuses or compares.
+    """
+    if not isinstance(kind, StructOf) or (value is None and path):
+        return {path: value} if path else {}
+    if len(set(kind.names)) < len(kind.names):
+        return {}
+    named = getattr(value, "__fields__", kind.names)
+    if isinstance(value, tuple) and len(value) == len(named):
+        value = dict(zip(named, value, strict=True))
+    if not isinstance(value, Mapping) or not value or not set(value) <= set(kind.names):
+        return {}
+    found: Choice = {}
+    for field in kind.fields:
+        if field.name in value:
+            found |= _leaves(field.type, (*path, field.name), value[field.name])
+    return found
 
 
 def _path(state_view: StateView, item: Filter) -> tuple[str, ...] | None:
@@ -106,7 +178,7 @@ def _path(state_view: StateView, item: Filter) -> tuple[str, ...] | None:
     return item.path if item.path else ()
 
 
-def _nested(values: dict[tuple[str, ...], Any]) -> dict[str, Any]:
+def _nested(values: Choice) -> dict[str, Any]:
     nested: dict[str, Any] = {}
     for path, value in values.items():
         level = nested

@@ -1,27 +1,34 @@
-"""The batches of a store that can be read now, and when they began.
+"""The batches of a store that can be read now, and the one statement about them, for every door and error.
 
 Spark removes old deltas, snapshots, zips and changelogs at its own pace in each partition, and the logs of commits and
 offsets at another. A batch can be read if it is committed and each of its partitions has all files of its state
 version. Only the logs list the partitions of a batch, because the state may have been repartitioned.
+
+What a read plans with comes from listings alone. What is said to users also comes from the zips: one that is damaged or
+lacks table files makes no state.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
-from statestore.formats.places.folder import PARALLEL_REQUESTS
+from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError, UnsupportedError
+from statestore.formats.places.folder import PARALLEL_REQUESTS, Folder
 from statestore.formats.places.locations import Location
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store
 from statestore.formats.spark.checkpoint.checkpoint_files import DataFile, data_files
 from statestore.formats.spark.checkpoint.load_plan import readable_versions
 from statestore.formats.spark.checkpoint.opened_checkpoints import open_located
-from statestore.formats.spark.checkpoint.query_metadata import Batch, read_batch, with_batches
+from statestore.formats.spark.checkpoint.query_metadata import Batch, committed_batches, read_batch, with_batches
 from statestore.formats.spark.checkpoint.state_views import StateView, find_state_view
-from statestore.formats.spark.providers.partition_load import Partition, plan_version, uid_of
+from statestore.formats.spark.providers.partition_load import Partition, open_partition, plan_version, uid_of
+from statestore.formats.spark.providers.rocksdb_provider import read_zip
+
+_RANGES = 5  # that a statement lists, the newest
 
 
 def kept_batches(checkpoint: Checkpoint, store: Store) -> list[int]:
@@ -40,8 +47,72 @@ def kept_batches(checkpoint: Checkpoint, store: Store) -> list[int]:
 
 def readable_batches(checkpoint: Checkpoint, store: Store) -> list[int]:
     """All batches that can be read, including those before a damaged one, ascending. Raises as `kept_batches`."""
+    return _readable(checkpoint, store, data_files)
+
+
+def whole_batches(checkpoint: Checkpoint, store: Store, damage: str = "") -> list[int]:
+    """The batches of `readable_batches` whose zips are whole and have their table files.
+
+    ``damage`` is the text of an error; the files that it names are taken for lost. Raises as `kept_batches`.
+    """
+    return _readable(checkpoint, store, partial(_whole_files, damage))
+
+
+def what_can_be_read(checkpoint: Checkpoint, store: Store, damage: str = "") -> str:
+    """The statement which batches can be read now; parameters and errors are those of `whole_batches`."""
+    ranges: list[list[int]] = []
+    for number in whole_batches(checkpoint, store, damage):
+        if ranges and ranges[-1][-1] == number - 1:
+            ranges[-1][1:] = [number]
+        else:
+            ranges.append([number])
+    if not ranges:
+        return "no batch can be read now"
+    texts = [" to ".join(map(str, each)) for each in ranges[-_RANGES:]]
+    listed = " and ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)
+    word = "batch" if listed.isdecimal() else "batches"
+    return f"{word} {'…, ' if len(ranges) > _RANGES else ''}{listed} can be read now"
+
+
+def problem_of_newest(checkpoint: Checkpoint, state_view: StateView) -> str | None:
+    """A sentence about the newest batch if zips of it are damaged or lack table files; None where it can be read.
+
+    Only the zips of this batch are read. Raises as `kept_batches`, and NotFoundError SPARK_STATE_NOT_FOUND.
+    """
+    store = state_view.store
+    for number in store.partitions:
+        partition = open_partition(checkpoint, store, number, state_view.family.name)
+        base = plan_version(partition, checkpoint.batch.version, uid_of(partition, checkpoint.batch.uids)).base
+        if base is None or base.kind != "zip":
+            continue
+        if not _has_tables(partition.folder, base, partition.folder.at("SSTs").files()):
+            newest = checkpoint.batch.batch_id
+            if newest in whole_batches(checkpoint, store):
+                return None  # it is read past the zip
+            statement = what_can_be_read(checkpoint, store)
+            return f"{base.name} of partition {number}, which batch {newest} needs, is not whole; {statement}"
+    return None
+
+
+def _whole_files(damage: str, folder: Folder) -> list[DataFile]:
+    files = [file for file in data_files(folder) if f"{folder.at(file.name).path}:" not in damage]
+    zips = [file for file in files if file.kind == "zip"]
+    tables = folder.at("SSTs").files() if zips else {}
+    spoiled = {file.name for file in zips if not _has_tables(folder, file, tables)}
+    return [file for file in files if file.name not in spoiled]
+
+
+def _has_tables(folder: Folder, file: DataFile, tables: Mapping[str, int]) -> bool:
+    try:
+        needed = read_zip(folder, file).tables.values()
+    except (CorruptError, NotFoundError, UnsupportedError):
+        return False
+    return all(tables.get(name) == size for name, size in needed)
+
+
+def _readable(checkpoint: Checkpoint, store: Store, files_in: Callable[[Folder], list[DataFile]]) -> list[int]:
     with ThreadPoolExecutor(1 if checkpoint.root.is_local else PARALLEL_REQUESTS) as pool:
-        listed = pool.map(lambda number: data_files(checkpoint.folder(store, number)), store.folders)
+        listed = pool.map(lambda number: files_in(checkpoint.folder(store, number)), store.folders)
         files = dict(zip(store.folders, listed, strict=True))
     if checkpoint.batch.uids:
         return _of_lineages(checkpoint, store, files)
@@ -58,13 +129,30 @@ def readable_batches(checkpoint: Checkpoint, store: Store) -> list[int]:
 
 
 def read_batches(checkpoint: Checkpoint, numbers: Sequence[int]) -> list[Batch]:
-    """Read these committed batches. Raises NotFoundError SPARK_STATE_NOT_FOUND."""
+    """Read these committed batches. Raises NotFoundError SPARK_STATE_NOT_FOUND, also for one that is purged now."""
     root = with_batches(checkpoint.root, numbers)
     return [read_batch(root, number) for number in numbers]
 
 
+def batches_left(checkpoint: Checkpoint, numbers: Sequence[int]) -> list[Batch]:
+    """Read these batches, without the oldest ones if the query has purged them since they were listed.
+
+    Raises NotFoundError SPARK_STATE_NOT_FOUND for a batch between others that are there, or if none is left.
+    """
+    root = with_batches(checkpoint.root, numbers)
+    found: list[Batch] = []
+    for number in reversed(numbers):
+        try:
+            found.append(read_batch(root, number))
+        except NotFoundError:
+            if not found or not set(numbers[: numbers.index(number) + 1]).isdisjoint(committed_batches(root.fresh())):
+                raise
+            break
+    return found[::-1]
+
+
 def _known(checkpoint: Checkpoint, numbers: Sequence[int]) -> Iterator[Batch]:
-    """Return these batches, without those whose logs are damaged."""
+    """Return these batches, without those whose logs are damaged or purged."""
     root = with_batches(checkpoint.root, numbers)
     for number in numbers:
         with contextlib.suppress(CorruptError, NotFoundError):
@@ -72,7 +160,7 @@ def _known(checkpoint: Checkpoint, numbers: Sequence[int]) -> Iterator[Batch]:
 
 
 def _of_lineages(checkpoint: Checkpoint, store: Store, files: Mapping[int, Sequence[DataFile]]) -> list[int]:
-    batches = read_batches(checkpoint, checkpoint.batches)
+    batches = batches_left(checkpoint, checkpoint.batches)
     stores = {batch.batch_id: store.at(batch) for batch in batches}
     family = store.families[0].name
     readable = {number for number, then in stores.items() if not then.absent}
@@ -109,13 +197,24 @@ def _is_whole(partition: Partition, version: int, uid: str | None) -> bool:
 
 
 def explained(error: NotFoundError, location: Location, state_view: StateView, batch: int) -> NotFoundError:
-    """The error SPARK_STATE_NOT_FOUND for files that were removed while they were read, with the batches kept now."""
+    """The error SPARK_STATE_NOT_FOUND for files that are not there, with the batches that can be read now."""
     if error.code != ErrorCode.SPARK_STATE_NOT_FOUND:
         return error
-    kept = "no batch can be read now"
-    with contextlib.suppress(StateStoreError):
-        checkpoint = open_located(location)
-        numbers = kept_batches(checkpoint, find_state_view(checkpoint, state_view.operator_id, state_view.name).store)
-        if numbers:
-            kept = f"batches {numbers[0]} to {numbers[-1]} can be read now"
+    kept = _now(location, state_view, error.message)
     return NotFoundError(error.code, f"reading up to batch {batch} of {location}: {error.message}; {kept}")
+
+
+def explained_damage(error: CorruptError, location: Location, state_view: StateView) -> CorruptError:
+    """The error SPARK_STATE_FILE for damage to a file of state, with the batches that can be read without it."""
+    if error.code != ErrorCode.SPARK_STATE_FILE:
+        return error
+    return CorruptError(error.code, f"{error.message}; {_now(location, state_view, error.message)}")
+
+
+def _now(location: Location, state_view: StateView, damage: str) -> str:
+    try:
+        checkpoint = open_located(location)
+        store = find_state_view(checkpoint, state_view.operator_id, state_view.name).store
+        return what_can_be_read(checkpoint, store, damage)
+    except StateStoreError:
+        return "no batch can be read now"

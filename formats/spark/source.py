@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from statestore.formats.engine import Part, Source, StateAt, StateFile, StateInfo, StateSize, Version
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import NotFoundError, UnsupportedError
+from statestore.formats.errors import CorruptError, NotFoundError, UnsupportedError
 from statestore.formats.jobs import Job, KnowsJob
 from statestore.formats.places.locations import Location
 from statestore.formats.places.reading_threads import processors, reading_threads
@@ -36,6 +36,7 @@ from statestore.formats.spark.checkpoint.state_views import (
     state_views,
 )
 from statestore.formats.spark.checkpoint.unique_names import renamed, unique_fields
+from statestore.formats.spark.key_lookup import placement_hashes
 from statestore.formats.spark.lookup_parts import LookupPart, lookup_parts, read_lookup
 from statestore.formats.spark.providers.key_bounds import KeyBounds
 from statestore.formats.spark.providers.partition_load import (
@@ -44,7 +45,17 @@ from statestore.formats.spark.providers.partition_load import (
     open_partition,
     split_partition,
 )
-from statestore.formats.spark.readable_batches import explained, kept_batches, read_batches, readable_batches
+from statestore.formats.spark.readable_batches import (
+    batches_left,
+    explained,
+    explained_damage,
+    kept_batches,
+    read_batches,
+    readable_batches,
+    what_can_be_read,
+    whole_batches,
+)
+from statestore.formats.spark.rows.key_placement import partition_of
 from statestore.formats.spark.state_rows import read_state
 from statestore.formats.spark.state_size import rows_of, size_of
 from statestore.formats.spark.unsafe_state import read_unsafe, unsafe_columns
@@ -174,25 +185,26 @@ class CheckpointSource(Source, KnowsJob):
         """Raise NotFoundError unless all files of the batch are there, whatever became of newer batches."""
         if version == self.newest(state) or version in self._readable(state):
             return
-        kept = self.kept(state)
         raise NotFoundError(
-            ErrorCode.VERSION_NOT_FOUND,
-            f"{self.path} has no state of batch {version}; batches {kept[0]} to {kept[-1]} can be read",
+            ErrorCode.VERSION_NOT_FOUND, f"{self.path} has no state of batch {version}; {self._statement(state)}"
         )
 
     def versions(self, state: str, numbers: Sequence[int] | None = None) -> Sequence[Version]:
-        """Return these versions, by default all committed batches, with the bytes that each wrote."""
+        """Return these versions, by default all committed batches, with the bytes that each wrote.
+
+        The oldest are left out if the query has purged them in the meantime.
+        """
         if numbers is not None:
-            return [_version(batch) for batch in self._batches(numbers)]
+            return [_version(batch) for batch in self._batches(numbers, batches_left)]
         store = self.state_view(state).store
-        readable = set(kept_batches(self.checkpoint, store))
+        readable = set(whole_batches(self.checkpoint, store))
         written = Counter[int]()
         for number in store.folders:
             for file in data_files(self.checkpoint.folder(store, number)):
                 written[file.version] += file.size
         return [
             _version(batch, batch.batch_id in readable, self._facts(batch, written))
-            for batch in self._batches(self.checkpoint.batches)
+            for batch in self._batches(self.checkpoint.batches, batches_left)
         ]
 
     def no_time(self, state: str, version: int) -> NotFoundError:
@@ -220,8 +232,14 @@ class CheckpointSource(Source, KnowsJob):
             )
         return self.info(state).columns
 
+    def explain_loss(self, error: NotFoundError, state: str, versions: Sequence[int]) -> NotFoundError:
+        return explained(error, self.location, self.state_view(state), versions[-1])
+
+    def explain_damage(self, error: CorruptError, state: str) -> CorruptError:
+        return explained_damage(error, self.location, self.state_view(state))
+
     def size(self, state: str) -> StateSize:
-        return size_of(self.checkpoint, self.state_view(state).store, self.kept(state))
+        return size_of(self.checkpoint, self.state_view(state), self.kept(state))
 
     def delta_parts(
         self, state: str, versions: Sequence[Version], before: Version | None, filters: Sequence[Filter]
@@ -261,27 +279,27 @@ class CheckpointSource(Source, KnowsJob):
             newest = self.newest(state)
             raise missing(
                 f"{state} of {self.path}",
-                f"not all files that make up batch {newest}, the newest, are there; {self._rest(state)}",
+                f"not all files that make up batch {newest}, the newest, are there; {self._statement(state)}",
             )
         return batches
 
-    def _rest(self, state: str) -> str:
-        """A sentence about the batches that can be read though the newest one cannot."""
-        readable = self._readable(state)
-        if not readable:
-            return "no batch can be read now"
-        return f"of those before it {', '.join(map(str, readable[-20:]))} can be read, by their version"
+    def _statement(self, state: str) -> str:
+        return what_can_be_read(self.checkpoint, self.state_view(state).store)
 
     def _readable(self, state: str) -> Sequence[int]:
         if state not in self.found.readable:
             self.found.readable[state] = readable_batches(self.checkpoint, self.state_view(state).store)
         return self.found.readable[state]
 
-    def _batches(self, numbers: Sequence[int]) -> list[Batch]:
+    def _batches(
+        self,
+        numbers: Sequence[int],
+        read: Callable[[Checkpoint, Sequence[int]], list[Batch]] = read_batches,
+    ) -> list[Batch]:
         absent = [number for number in numbers if number not in self.found.batches]
         if absent:
-            self.found.batches.update({batch.batch_id: batch for batch in read_batches(self.checkpoint, absent)})
-        return [self.found.batches[number] for number in numbers]
+            self.found.batches.update({batch.batch_id: batch for batch in read(self.checkpoint, absent)})
+        return [self.found.batches[number] for number in numbers if number in self.found.batches]
 
     def _facts(self, batch: Batch, written: Mapping[int, int]) -> dict[str, object]:
         return {
@@ -375,8 +393,11 @@ class CheckpointAt(StateAt):
     def explain_loss(self, error: NotFoundError, state: str, versions: Sequence[int]) -> NotFoundError:
         return explained(error, self.location, self.state_view, versions[-1])
 
+    def explain_damage(self, error: CorruptError, state: str) -> CorruptError:
+        return explained_damage(error, self.location, self.state_view)
+
     def chosen_partitions(self, store: Store, filters: Sequence[Filter]) -> tuple[int, ...]:
-        """The partitions that filters on their number leave."""
+        """The partitions that filters leave: those on their number, and those that name whole keys."""
         snapshot = self.shown.snapshot
         partitions = (*store.partitions, *store.absent) if snapshot is None else (snapshot[1],)
         pruning = tuple(item for item in filters if item.column == PARTITION.name)
@@ -384,6 +405,10 @@ class CheckpointAt(StateAt):
             numbers = pa.RecordBatch.from_arrays([pa.array(partitions, pa.int32())], names=[PARTITION.name])
             selected = mask(pruning, numbers)
             partitions = partitions if selected is None else tuple(numbers.filter(selected).column(0).to_pylist())
+        hashes = placement_hashes(self.checkpoint, self.state_view, filters)
+        if hashes is not None and store.count:
+            placed = {partition_of(each, store.count) for each in hashes}
+            partitions = tuple(number for number in partitions if number in placed)
         if not set(partitions).isdisjoint(store.absent):
             store.check_partitions(str(self.location))
         return partitions

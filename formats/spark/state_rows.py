@@ -22,7 +22,7 @@ from statestore.formats.spark.checkpoint.state_views import StateView
 from statestore.formats.spark.providers.key_bounds import KeyBounds
 from statestore.formats.spark.providers.partition_load import FAMILY_BYTES, open_partition, stored_rows
 from statestore.formats.spark.providers.stored_rows import StoredRows
-from statestore.formats.spark.rows.avro_row import decode_key_rows, decode_record, value_decoder
+from statestore.formats.spark.rows.avro_row import decode_key_rows, decode_ordering, decode_record, value_decoder
 from statestore.formats.spark.rows.byte_spans import binary_of, ends_of, spans_of
 from statestore.formats.spark.rows.row_encoding import RowForm, first_parts
 from statestore.formats.spark.state_columns import Decoder, decode_columns, decoder_of
@@ -79,7 +79,7 @@ def row_form(checkpoint: Checkpoint, state_view: StateView) -> RowForm:
     if encoding != "avro":
         raise unsupported(f"state encoding {encoding!r}; expected unsaferow or avro")
     writers = value_schemas(checkpoint, state_view.store, state_view.family)
-    return RowForm(whole=decode_key_rows, part=decode_record, value=value_decoder(writers))
+    return RowForm(whole=decode_key_rows, part=decode_record, ordering=decode_ordering, value=value_decoder(writers))
 
 
 def record_batch(columns: list[pa.Array], state_view: StateView, partition: int) -> pa.RecordBatch:

@@ -10,16 +10,23 @@ from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store
 from statestore.formats.spark.checkpoint.query_metadata import Batch
 from statestore.formats.spark.checkpoint.state_views import StateView
 from statestore.formats.spark.providers.partition_load import counted_keys, open_partition
-from statestore.formats.spark.readable_batches import read_batches
+from statestore.formats.spark.readable_batches import batches_left, problem_of_newest
 
 
-def size_of(checkpoint: Checkpoint, store: Store, kept: Sequence[int]) -> StateSize:
+def size_of(checkpoint: Checkpoint, state_view: StateView, kept: Sequence[int]) -> StateSize:
     """Bytes of all files of the store, of whatever batch; variables of `transformWithState` share them.
 
     Raises InvalidInputError NO_ACCESS.
     """
+    store = state_view.store
     size = sum(_bytes(checkpoint.folder(store, number)) for number in store.folders)
-    return StateSize(size, partitions=_partitions(store, read_batches(checkpoint, kept)))
+    problem = problem_of_newest(checkpoint, state_view)
+    return StateSize(
+        size,
+        partitions=_partitions(store, batches_left(checkpoint, kept)),
+        problems=() if problem is None else (problem,),
+        damaged=problem is not None,
+    )
 
 
 def rows_of(checkpoint: Checkpoint, state_view: StateView) -> int | None:

@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, shown
-from statestore.formats.values.canonical import ErrorPath
+from statestore.formats.errors import InvalidInputError, StateStoreError, shown
+from statestore.formats.values.canonical import ErrorPath, canonical
 from statestore.formats.values.comparison import any_of, compare, match_text
 from statestore.formats.values.times import parse_instant, to_datetime
 
@@ -299,6 +299,36 @@ def key_lookups(filters: Sequence[Filter], key_columns: Sequence[str]) -> list[t
     if math.prod(len(values) for values in allowed) > MAX_LOOKUPS:
         return None
     return list(itertools.product(*allowed))
+
+
+def with_whole_structs(filters: Sequence[Filter], schema: pa.Schema) -> tuple[Filter, ...]:
+    """Return the filters and, for each struct all of whose fields they equate with a value, the equality that follows.
+
+    So a look-up finds a key that is named field by field. The equality is for plans: it excludes no other rows.
+    """
+    given: dict[str, dict[tuple[str, ...], Any]] = {}
+    for item in filters:
+        if item.path and item.op in ("=", "<=>") and item.value is not None:
+            given.setdefault(item.column, {}).setdefault(item.path, item.value)
+    implied = []
+    for name, values in given.items():
+        if schema.names.count(name) == 1:
+            kind = schema.field(name).type
+            try:
+                whole = canonical(ErrorPath(ErrorCode.INVALID_FILTER, name, kind))(_whole_struct(kind, values, ()))
+            except (StateStoreError, KeyError):  # a field is not given, or its value equals others of another type
+                continue
+            implied.append(Filter(name, "=", whole))
+    return (*filters, *implied)
+
+
+def _whole_struct(kind: pa.DataType, values: Mapping[tuple[str, ...], Any], path: tuple[str, ...]) -> Any:
+    """The value at a path. Raises KeyError where it is not given in whole."""
+    if path in values and not pa.types.is_floating(kind):  # -0.0 equals 0.0, and is another key
+        return values[path]
+    if not pa.types.is_struct(kind) or len({field.name for field in kind}) < kind.num_fields:
+        raise KeyError(path)
+    return tuple(_whole_struct(field.type, values, (*path, field.name)) for field in kind)
 
 
 def _pinned(filters: list[Filter]) -> list[Any] | None:

@@ -34,7 +34,7 @@ from pathlib import Path
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.report.figures import figures_of
 
-figures = figures_of(open_warehouse(sys.argv[1]), sys.argv[2])
+figures = figures_of(open_warehouse(sys.argv[1]).open(sys.argv[2]))
 status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
 print(sum(cell["rows"] for cell in figures.heat), status["VmHWM"].split()[0])  # ru_maxrss has the parent's before exec
 """

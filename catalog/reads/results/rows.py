@@ -10,6 +10,7 @@ import pyarrow as pa
 from statestore.catalog.reads.results.shown_table import html_page, html_table, printable, shown_columns
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
+from statestore.formats.places.interrupts import held_back, raise_in_callers_of_duckdb
 
 if TYPE_CHECKING:
     import duckdb
@@ -71,8 +72,10 @@ class Rows:
     def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
         """Return the rows as a relation of a DuckDB ``connection`` (default: DuckDB's own), which streams them at
         each query."""
-        import duckdb
+        with held_back():
+            import duckdb
 
+        raise_in_callers_of_duckdb()
         return (duckdb.default_connection() if connection is None else connection).from_arrow(self)
 
     def reader(self) -> pa.RecordBatchReader:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from statestore.formats.values.python_times import python_values
 from statestore.formats.values.types import shown_field
 
 MOST_TEXT = 100  # characters of a cell
@@ -48,7 +49,7 @@ def html_page(title: str, said: str, table: str = "") -> str:
 def html_table(rows: pa.Table) -> str:
     """Return a few rows as an HTML table."""
     shown = rows.select(range(min(rows.num_columns, MOST_COLUMNS)))
-    cells = [[_cell(value) for value in column.to_pylist()] for column in shown.columns]
+    cells = [[_cell(value) for value in python_values(column)] for column in shown.columns]
     header = [f"{field.name}\n{shown_field(field)}" for field in shown.schema]
     return html_cells(header, zip(*cells, strict=True))
 

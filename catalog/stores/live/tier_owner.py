@@ -165,7 +165,8 @@ class TierOwner(StoreHandle):
                 return self._tier or self._open_tier()
             writing_rocksdb()
             self._machine.raise_if_lost()
-            lock = take_writer_lock(self._root, self.name)
+            with self._files.or_replaced():
+                lock = take_writer_lock(self._root, self.name)
             self._drop_tier()
             self._lock = lock
             try:

@@ -85,6 +85,8 @@ class VersionedReads(VersionedStore):
         """
         if self._closed:
             self._check_open()
+        if perf_counter_ns() >= self._files.look_at:
+            self._files.look()
         gets = self._gets
         gets.count = number = gets.count + 1
         if number & SAMPLE:

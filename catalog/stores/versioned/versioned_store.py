@@ -37,7 +37,7 @@ from statestore.catalog.stores.versioned.task_writes import judge_parts
 from statestore.catalog.stores.versioned.versioned_reads import VersionedReads
 from statestore.catalog.upkeep.compaction_choice import AutoCompact
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, shown
+from statestore.formats.errors import InvalidInputError, StorageError, shown
 from statestore.formats.places.rocksdb_forks import leave_in_forks
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.times import MAX_MS, MIN_MS, Time, from_us, to_us
@@ -86,6 +86,11 @@ class NaturalVersionedStore(VersionedReads):
         if self._files.is_local:
             self._files.check_identity()
 
+    def _look(self) -> None:
+        """Raise NotFoundError STORE_REPLACED for a store that is gone, in an object store if this process knows it."""
+        if self._files.is_local or not self._files.look_at:
+            self._files.look()
+
     def _leave(self) -> None:
         """Forget the parent's pending writes and changelog in a forked child.
 
@@ -113,6 +118,8 @@ class NaturalVersionedStore(VersionedReads):
         """
         if self._closed or self.read_only:
             self._check_writable()
+        if perf_counter_ns() >= self._files.look_at:
+            self._files.look()
         puts = self._puts
         puts.count = number = puts.count + 1
         begin = 0 if number & SAMPLE else perf_counter_ns()
@@ -174,7 +181,8 @@ class NaturalVersionedStore(VersionedReads):
         accepted = refused = 0
         for batch in batches_of(data):
             records = record_batch(self.spec, batch)
-            with self._mutex:
+            self._look()
+            with self._mutex, self._files.or_replaced():
                 kept, late = self._retention.without_late(records, self._observed_us)
                 self._changelogs.append(kept)
                 self._take_in(kept)
@@ -289,15 +297,22 @@ class NaturalVersionedStore(VersionedReads):
     def flush(self) -> None:
         """Make acknowledged writes survive the end of the machine, too."""
         self._check_open()
-        with self._mutex, self._latencies.time("flush"):
+        self._look()
+        with self._mutex, self._latencies.time("flush"), self._files.or_replaced():
             self._changelogs.sync()
 
     def close(self) -> None:
-        """Close the handle; safe to call twice."""
+        """Close the handle; safe to call twice. That of a store which is gone ends quietly: there is nothing to keep.
+
+        Raises StorageError DISK_FAILED if the end of the changelog cannot be forced to the disk.
+        """
         try:
             if not self._closed:
                 with self._commits.turn:  # the commit of another thread is still on its way
                     self._changelogs.close()
+        except StorageError:
+            if not self._files.is_replaced():
+                raise
         finally:
             super().close()
 

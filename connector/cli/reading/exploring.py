@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import webbrowser
 from typing import Annotated
 
 import typer
@@ -32,6 +31,4 @@ def explore(
     made = explorer(places, selected, port)
     typer.echo(made.url)
     say("Ctrl-C ends it; the address holds a token, so keep it to yourself")
-    if not no_browser:
-        webbrowser.open(made.url)
-    made.run()
+    made.run(in_browser=not no_browser)

@@ -17,6 +17,7 @@ from statestore.connector.cli.grammar.argument_texts import moment, point, say_s
 from statestore.connector.key_text import key_filters
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
+from statestore.formats.places.interrupts import held_back
 from statestore.formats.state_table import Mode, Query, StateTable
 from statestore.formats.values.times import format_time
 
@@ -121,7 +122,8 @@ def passing(table: StateTable, query: Query, where: str | None) -> Iterator[pa.R
         for split in table.splits(query):
             yield from table.read(split, query)
         return
-    import duckdb
+    with held_back():
+        import duckdb
 
     names = table.schema(query).names
     whole = replace(query, columns=None)
@@ -133,7 +135,8 @@ def passing(table: StateTable, query: Query, where: str | None) -> Iterator[pa.R
             for batch in table.read(split, whole):
                 rows = pa.Table.from_batches([batch])
                 try:
-                    marks = database.from_arrow(rows).project(f"({where}) IS TRUE AS kept").to_arrow_table()
+                    with held_back():
+                        marks = database.from_arrow(rows).project(f"({where}) IS TRUE AS kept").to_arrow_table()
                 except duckdb.Error as error:
                     raise InvalidInputError(ErrorCode.INVALID_SQL, f"--where {where}: {error}") from error
                 if marks.num_columns != 1 or marks.num_rows != rows.num_rows:

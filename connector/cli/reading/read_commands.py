@@ -186,6 +186,9 @@ def history(
 
     chosen = form_of(form, as_json)
     rows = read_key(path, selected, store, key, mode="history", version=version, start=start, end=end)
+    if not rows.num_rows:
+        say(f"no version of this key in {store}" + ("" if start is end is None else " at these times"))
+        raise typer.Exit(1)
     show_some(oldest_first(rows), limit, chosen, full)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from statestore.catalog.warehouse import Warehouse
+from statestore.connector.explorer.answering import Line
 from statestore.connector.explorer.growth.ages import ages_of
 from statestore.connector.explorer.growth.keys import biggest_keys, busiest_keys
 from statestore.connector.explorer.growth.over_versions import sizes_of
@@ -21,18 +22,16 @@ from statestore.formats.errors import StateStoreError
 from statestore.formats.state_table import StateTable
 
 Given = Mapping[str, str]
-Answered = Callable[[Request, Callable[[Limits], Any]], Awaitable[Response]]
-"""Answers a request with what some work returns, or with its error."""
 Part = Callable[[Warehouse, StateTable, Given, Limits], Any]
 
 
-def growth_routes(places: Places, answered: Answered) -> list[Route]:
+def growth_routes(places: Places, line: Line) -> list[Route]:
     """Return the routes below /api/growth."""
 
     def route(name: str, part: Part) -> Route:
         async def asked(request: Request) -> Response:
             given = request.query_params
-            return await answered(request, lambda limits: _of_newest(places, given, limits, part))
+            return await line.answered(request, lambda limits: _of_newest(places, given, limits, part))
 
         return Route(f"/api/growth/{name}", asked)
 

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from statestore.connector.explorer.growth.keys import STORED_BYTES
 from statestore.connector.explorer.limits import Limits
-from statestore.connector.terminal.nanoseconds import python_values
 from statestore.formats.state_table import Query, StateTable
+from statestore.formats.values.python_times import python_values
 
 
 def skew_of(table: StateTable, query: Query, limits: Limits) -> list[dict[str, Any]]:

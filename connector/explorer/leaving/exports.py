@@ -25,11 +25,11 @@ from statestore.connector.explorer.questions import Sorting, number_of
 from statestore.connector.explorer.spools import Spools
 from statestore.connector.files.data_files import is_binary, write_file
 from statestore.connector.terminal.forms import delimited_cell
-from statestore.connector.terminal.nanoseconds import python_values
 from statestore.connector.terminal.output import plain, unique_names
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError, shown
 from statestore.formats.state_table import Query, StateTable
+from statestore.formats.values.python_times import python_values
 
 SECONDS = 3600.0
 MAX_BYTES = 16 << 30

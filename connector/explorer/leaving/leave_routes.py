@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from statestore.connector.explorer.answering import Line, Lines
 from statestore.connector.explorer.leaving.copies import Source, absolute, copies_of
 from statestore.connector.explorer.leaving.exports import MEDIA, Offers, export
 from statestore.connector.explorer.leaving.reach import reach_of
@@ -22,11 +23,12 @@ from statestore.formats.state_table import StateTable
 
 PIECE = 1 << 20
 Given = Mapping[str, str]
-OfTable = Callable[[Callable[[StateTable, Given, Limits], Any]], Callable[[Request], Awaitable[Response]]]
+OfTable = Callable[[Callable[[StateTable, Given, Limits], Any], Line], Callable[[Request], Awaitable[Response]]]
 
 
-def leave_routes(places: Places, spools: Spools, of_table: OfTable) -> list[Route]:
-    """Return the routes; ``of_table`` makes the answer to a request of work on the table that it names."""
+def leave_routes(places: Places, spools: Spools, of_table: OfTable, lines: Lines) -> list[Route]:
+    """Return the routes; ``of_table`` makes the answer to a request of work on the table that it names,
+    in a line."""
     offers = Offers(spools.folder)
 
     def copies(table: StateTable, given: Given, limits: Limits) -> dict[str, Any]:
@@ -40,6 +42,8 @@ def leave_routes(places: Places, spools: Spools, of_table: OfTable) -> list[Rout
         return reach_of(table, view_of(table, given))
 
     async def download(request: Request) -> Response:
+        if request.method != "GET":  # HEAD, which Starlette adds, would use up the ticket
+            return PlainTextResponse("A file is downloaded by GET.\n", 405, {"allow": "GET"})
         offered = offers.take(request.path_params["ticket"])
         if offered is None:
             return PlainTextResponse(
@@ -53,9 +57,9 @@ def leave_routes(places: Places, spools: Spools, of_table: OfTable) -> list[Rout
         return StreamingResponse(_pieces(file), media_type=MEDIA[offered.form], headers=headers)
 
     return [
-        Route("/api/copies", of_table(copies)),
-        Route("/api/export", of_table(exported)),
-        Route("/api/reach", of_table(reach)),
+        Route("/api/copies", of_table(copies, lines.looks)),
+        Route("/api/export", of_table(exported, lines.exports)),
+        Route("/api/reach", of_table(reach, lines.looks)),
         Route("/download/{ticket}", download),
     ]
 

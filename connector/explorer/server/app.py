@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from importlib.resources import files
-from typing import Any, TypeVar
+from typing import Any
 
-import anyio
-import anyio.to_thread
 import pyarrow as pa
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -17,13 +14,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from statestore.catalog.reads.difference import Point
+from statestore.connector.explorer.answering import Line, Lines
 from statestore.connector.explorer.axis import commits_of, versions_of
 from statestore.connector.explorer.beliefs import beliefs_of
 from statestore.connector.explorer.cells import shown_rows
 from statestore.connector.explorer.differences import DIFF_ROWS, by_column, difference_of
 from statestore.connector.explorer.growth.routes import growth_routes
 from statestore.connector.explorer.leaving.leave_routes import leave_routes
-from statestore.connector.explorer.limits import ASKED, Limits, NobodyWaits
+from statestore.connector.explorer.limits import ASKED, Limits
 from statestore.connector.explorer.lives import FIRST_ROWS, count_of_life, life_of
 from statestore.connector.explorer.moments import moment_of
 from statestore.connector.explorer.pages import MAX_ROWS, count_of, page_of
@@ -33,48 +31,53 @@ from statestore.connector.explorer.spools import Spool, Spools
 from statestore.connector.explorer.sql_answers import Answers
 from statestore.connector.explorer.sql_routes import sql_routes
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError
+from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.times import parse_time
 
-ARROW = "application/vnd.apache.arrow.stream"
 STATIC = {"licenses.txt": "text/plain", "app.js": "text/javascript", "app.css": "text/css", "icon.svg": "image/svg+xml"}
 MAX_COMMITS = 200
-Found = TypeVar("Found")
 Given = Mapping[str, str]
+Asked = Callable[[Request], Awaitable[Response]]
 Work = Callable[[StateTable, Given, Limits], Any]
 
 
 def application(places: Places, spools: Spools) -> Starlette:
     """Return the application that answers for some places; `guard.Guard` decides who may ask it."""
+    lines = Lines()
 
-    async def overview(request: Request) -> Response:
-        return await _answered(request, lambda limits: places.overview())
+    def overview(given: Given) -> Any:
+        return places.overview()
 
-    async def marks(request: Request) -> Response:
-        return await _answered(request, lambda limits: places.marks())
+    def marks(given: Given) -> Any:
+        return places.marks()
 
-    async def tables(request: Request) -> Response:
-        given = request.query_params
-        return await _answered(
-            request, lambda limits: places.tables(number_of(given, "place", 0) or 0, names_of(given, "names"))
-        )
+    def tables(given: Given) -> Any:
+        return places.tables(_place(given), names_of(given, "names"))
 
-    async def job(request: Request) -> Response:
-        number = number_of(request.query_params, "place", 0) or 0
-        return await _answered(request, lambda limits: places.job(number))
+    def job(given: Given) -> Any:
+        return places.job(_place(given))
 
-    def of_table(work: Work) -> Callable[[Request], Awaitable[Response]]:
+    def news(given: Given) -> Any:
+        return places.news(_place(given), given.get("table", ""))
+
+    def of_places(look: Callable[[Given], Any]) -> Asked:
+        async def asked(request: Request) -> Response:
+            return await lines.looks.answered(request, lambda limits: look(request.query_params))
+
+        return asked
+
+    def of_table(work: Work, line: Line) -> Asked:
         async def asked(request: Request) -> Response:
             given = request.query_params
-            return await _answered(request, lambda limits: _twice(places, given, limits, work))
+            return await line.answered(request, lambda limits: _twice(places, given, limits, work))
 
         return asked
 
     def rows(table: StateTable, given: Given, limits: Limits) -> pa.Table:
         query = query_of(table, given)
         offset, limit = (number_of(given, name, default) or 0 for name, default in (("offset", 0), ("limit", MAX_ROWS)))
-        place = number_of(given, "place", 0) or 0
+        place = _place(given)
         spool_of = partial(spools.of, place, table, query, limits)
         page = page_of(table, query, sorting_of(table, given), offset, limit, spool_of, limits)
         facts = {"total": "" if page.total is None else str(page.total), "last": "1" if page.is_last else ""}
@@ -103,7 +106,7 @@ def application(places: Places, spools: Spools) -> Starlette:
     def difference(table: StateTable, given: Given, limits: Limits) -> Spool:
         old, new = (_point(given, name) for name in ("from_", "to_"))
         filters = query_of(table, {"where": given.get("where", "")}).filters
-        place = number_of(given, "place", 0) or 0
+        place = _place(given)
         key = ("diff", place, table.identity, table.name, table.kept_versions(), old, new, repr(filters))
         return spools.kept(key, lambda path: difference_of(path, table, old, new, filters, limits), limits)
 
@@ -119,12 +122,6 @@ def application(places: Places, spools: Spools) -> Starlette:
         last = "1" if offset + limit >= found.count else ""
         return rows.replace_schema_metadata({"total": str(found.count), "last": last})
 
-    async def news(request: Request) -> Response:
-        given = request.query_params
-        return await _answered(
-            request, lambda limits: places.news(number_of(given, "place", 0) or 0, given.get("table", ""))
-        )
-
     async def progress(request: Request) -> Response:
         known = ASKED.get(request.query_params.get("ask", ""))
         if known is None:
@@ -137,26 +134,23 @@ def application(places: Places, spools: Spools) -> Starlette:
     routes = [
         Route("/", _static("index.html", "text/html")),
         *(Route(f"/static/{name}", _static(name, kind)) for name, kind in STATIC.items()),
-        Route("/api/overview", overview),
-        Route("/api/marks", marks),
-        Route("/api/tables", tables),
-        Route("/api/job", job),
-        Route("/api/news", news),
         Route("/api/progress", progress),
+        *(Route(f"/api/{look.__name__}", of_places(look)) for look in (overview, marks, tables, job, news)),
+        *(Route(f"/api/{work.__name__}", of_table(work, lines.looks)) for work in (versions, moment)),
         *(
-            Route(f"/api/{work.__name__}", of_table(work))
-            for work in (rows, count, versions, moment, life, life_count, beliefs, diff, diff_rows)
+            Route(f"/api/{work.__name__}", of_table(work, lines.reads))
+            for work in (rows, count, life, life_count, beliefs, diff, diff_rows)
         ),
-        *growth_routes(places, _answered),
-        *leave_routes(places, spools, of_table),
-        *sql_routes(places, Answers(spools.folder), _answered),
+        *growth_routes(places, lines.reads),
+        *leave_routes(places, spools, of_table, lines),
+        *sql_routes(places, Answers(spools.folder), lines),
     ]
     return Starlette(routes=routes)
 
 
 def _twice(places: Places, given: Given, limits: Limits, work: Work) -> Any:
     """Do the work on the pinned table, and once more on its newest state if the files of the pinned one are gone."""
-    number, name = number_of(given, "place", 0) or 0, given.get("table", "")
+    number, name = _place(given), given.get("table", "")
     try:
         return work(places.table(number, name), given, limits)
     except StateStoreError as error:
@@ -164,6 +158,10 @@ def _twice(places: Places, given: Given, limits: Limits, work: Work) -> Any:
             raise
     places.renew(number)
     return work(places.table(number, name), given, limits)
+
+
+def _place(given: Given) -> int:
+    return number_of(given, "place", 0) or 0
 
 
 def _of_key(table: StateTable, given: Given) -> Query:
@@ -177,61 +175,6 @@ def _point(given: Given, prefix: str) -> Point:
     as_of = given.get(f"{prefix}as_of") or None
     moment = None if as_of is None else parse_time(as_of, f"{prefix}as_of")
     return Point(number_of(given, f"{prefix}version", None), moment)
-
-
-async def _answered(request: Request, work: Callable[[Limits], Any]) -> Response:
-    """Return the answer of a thread, or its error as a sentence; the work ends when the page asks no longer."""
-    limits = Limits()
-    if name := request.query_params.get("ask"):
-        ASKED[name] = limits
-
-    async def watch() -> None:
-        while not await request.is_disconnected():
-            await anyio.sleep(0.1)
-        limits.gone.set()
-
-    try:
-        async with anyio.create_task_group() as group:
-            group.start_soon(watch)
-            found = await anyio.to_thread.run_sync(_caught, work, limits)
-            group.cancel_scope.cancel()
-    finally:
-        limits.gone.set()
-    if isinstance(found, Exception):
-        return _error(found)
-    return Response(_stream(found), media_type=ARROW) if isinstance(found, pa.Table) else JSONResponse(found)
-
-
-def _caught(work: Callable[[Limits], Found], limits: Limits) -> Found | Exception:
-    try:
-        return work(limits)
-    except Exception as error:  # what nobody expected is a sentence on the page, too, and its place on stderr
-        if not isinstance(error, StateStoreError | OSError | MemoryError | NobodyWaits):
-            traceback.print_exc()
-        return error
-
-
-def _error(error: Exception) -> Response:
-    if isinstance(error, StateStoreError):
-        status = 404 if isinstance(error, NotFoundError) else 400 if isinstance(error, InvalidInputError) else 409
-        return JSONResponse({"code": error.code, "error": error.message}, status)
-    if isinstance(error, NobodyWaits):
-        return Response(status_code=499)
-    if isinstance(error, MemoryError):
-        text = "the answer does not fit into memory; narrow the question"
-    elif isinstance(error, OSError):
-        text = str(error)
-    else:
-        text = f"the explorer failed: {type(error).__name__}: {error}"
-    return JSONResponse({"code": "", "error": text}, 500)
-
-
-def _stream(rows: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_table(rows)
-    found: bytes = sink.getvalue().to_pybytes()
-    return found
 
 
 def _static(name: str, kind: str) -> Callable[[Request], Awaitable[Response]]:

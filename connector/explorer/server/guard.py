@@ -2,21 +2,21 @@
 
 The server listens on a loopback address. A page of another site can still make the browser ask it, under a name of its
 own that leads to this machine (DNS rebinding), so the Host header has to name a loopback address, and each question
-needs the token of the address that was printed.
+needs the token of the address that was printed. The page sends it in a header. A cookie would go to every server of
+this machine that the browser visits, those of other users too, because cookies know no ports.
 """
 
 from __future__ import annotations
 
 import hmac
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 HEADER = b"x-statestore-token"
+USUAL_PORT = 80
 CHART_STYLE = "'sha256-jSYQUrW7J0b3jPqhZP9C2Xh1PyJKHKXd4s0fpGGKrww='"
 """The style element that Observable Plot puts into each chart; its text never changes."""
 POLICY = (
@@ -50,56 +50,32 @@ class Guard:
             return
         elif self._host(scope) not in self._hosts():
             await _refuse(send, 421, f"the address has to begin with http://127.0.0.1:{self.port}/")
-        elif scope["path"] == "/":
-            await self.inner(scope, receive, _with_headers(send, self._cookies(scope)))
-        elif scope["path"].startswith(OPEN) or self._is_known(scope):
+        elif scope["path"] == "/" or scope["path"].startswith(OPEN) or self._is_known(scope):
             await self.inner(scope, receive, _with_headers(send))
         else:
             await _refuse(send, 403, "open the address that statestore explore printed; it ends in the token")
 
-    @property
-    def _cookie(self) -> str:
-        return f"statestore-{self.port}"
-
     def _hosts(self) -> tuple[str, ...]:
-        return tuple(f"{name}:{self.port}" for name in ("127.0.0.1", "localhost", "[::1]"))
+        names = ("127.0.0.1", "localhost", "[::1]")
+        usual = names if self.port == USUAL_PORT else ()  # browsers leave it out
+        return (*(f"{name}:{self.port}" for name in names), *usual)
 
     def _host(self, scope: Scope) -> str:
         found = [value for name, value in scope["headers"] if name == b"host"]
         return found[0].decode("latin-1").lower() if len(found) == 1 else ""
 
-    def _cookies(self, scope: Scope) -> tuple[tuple[bytes, bytes], ...]:
-        """Return the header that keeps a right token for other tabs of the browser.
-
-        A page inside a notebook gets no cookies back, so it sends the token itself.
-        """
-        given = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        if not any(name == "token" and self._is_right(value) for name, value in given):
-            return ()
-        return ((b"set-cookie", f"{self._cookie}={self.token}; HttpOnly; SameSite=Strict; Path=/".encode()),)
-
     def _is_known(self, scope: Scope) -> bool:
-        for name, value in scope["headers"]:
-            if name == HEADER:
-                return self._is_right(value.decode("latin-1"))
-        for name, value in scope["headers"]:
-            if name == b"cookie":
-                try:
-                    cookies = SimpleCookie(value.decode("latin-1"))
-                except CookieError:
-                    continue
-                if self._cookie in cookies and self._is_right(cookies[self._cookie].value):
-                    return True
-        return False
+        found = [value for name, value in scope["headers"] if name == HEADER]
+        return len(found) == 1 and self._is_right(found[0].decode("latin-1"))
 
     def _is_right(self, given: str) -> bool:
         return hmac.compare_digest(given.encode(), self.token.encode())
 
 
-def _with_headers(send: Send, more: tuple[tuple[bytes, bytes], ...] = ()) -> Send:
+def _with_headers(send: Send) -> Send:
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message["headers"], *HEADERS, *more]}
+            message = {**message, "headers": [*message["headers"], *HEADERS]}
         await send(message)
 
     return sending

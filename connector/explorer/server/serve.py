@@ -7,10 +7,13 @@ import html
 import importlib.util
 import os
 import secrets
+import signal
 import socket
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+import webbrowser
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +28,20 @@ HOST = "127.0.0.1"
 HEIGHT = 720
 MAX_ADDRESS = 1 << 18  # bytes of a request; statements are part of addresses, and a sign takes up to nine bytes
 
+OPENING = """<!doctype html>
+<html lang="en">
+  <head>
+    <meta charset="utf-8" />
+    <meta name="referrer" content="no-referrer" />
+    <meta http-equiv="refresh" content="0; url={address}" />
+    <title>statestore explorer</title>
+  </head>
+  <body>
+    <p><a href="{address}">Open the explorer</a></p>
+  </body>
+</html>
+"""
+
 
 class Explorer:
     """A running explorer. In a notebook it shows its page; `stop` ends it, as does the end of the process."""
@@ -36,13 +53,45 @@ class Explorer:
         self._folder = folder
         self._thread = threading.Thread(target=server.run, args=([listening],), name="statestore-explorer", daemon=True)
 
-    def run(self) -> None:
-        """Serve in this thread until Ctrl-C."""
+    def run(self, *, in_browser: bool = False) -> None:
+        """Serve in the main thread until Ctrl-C, or until a signal ends the process."""
         try:
-            with contextlib.suppress(KeyboardInterrupt):  # uvicorn ends in order, and then raises it
+            with self._ended_in_order(), contextlib.suppress(KeyboardInterrupt):  # which uvicorn raises at its end
+                if in_browser:  # in a thread, because some browsers end only when they are closed
+                    threading.Thread(target=self._open_browser, name="statestore-browser", daemon=True).start()
                 self._server.run([self._listening])
         finally:
             self._folder.cleanup()
+
+    def _open_browser(self) -> None:
+        """Open the page in the user's browser.
+
+        Every user of the machine can read the command line of a browser, so it holds no token: it names a file that
+        only this user can read, and the file leads to the address.
+        """
+        page = Path(self._folder.name).absolute() / "open.html"
+        page.touch(0o600, exist_ok=False)
+        page.write_text(OPENING.format(address=html.escape(self.url, quote=True)), encoding="utf-8")
+        webbrowser.open(page.as_uri())
+
+    @contextmanager
+    def _ended_in_order(self) -> Iterator[None]:
+        """Let SIGTERM and SIGHUP end the server, so that its files are removed; a signal that is ignored stays so."""
+
+        def end(number: int, _: object) -> None:
+            if self._server.should_exit:  # uvicorn takes a SIGTERM itself, and raises it again at its end
+                raise SystemExit(128 + number)
+            self._server.should_exit = True
+
+        names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+        numbers = [number for number in (getattr(signal, name) for name in names) if _is_default(number)]
+        try:
+            for number in numbers:
+                signal.signal(number, end)
+            yield
+        finally:
+            for number in numbers:
+                signal.signal(number, signal.SIG_DFL)
 
     def start(self) -> None:
         """Serve in a thread of its own."""
@@ -112,6 +161,7 @@ def explorer(paths: Sequence[str], options: Mapping[str, str], port: int) -> Exp
 
     from statestore.connector.explorer.places import Places
     from statestore.connector.explorer.server.app import application
+    from statestore.connector.explorer.server.connections import Connection
     from statestore.connector.explorer.server.guard import Guard
     from statestore.connector.explorer.spools import Spools
 
@@ -122,14 +172,19 @@ def explorer(paths: Sequence[str], options: Mapping[str, str], port: int) -> Exp
     guarded = Guard(application(Places(paths, options), Spools(Path(folder.name))), token, number)
     config = uvicorn.Config(
         guarded,
-        log_level="warning",
+        log_level="error",  # a warning is about a request that is none, which everybody on the machine can send
         access_log=False,
         lifespan="off",
         timeout_graceful_shutdown=1,
-        http="h11",
+        http=Connection,
+        ws="none",
         h11_max_incomplete_event_size=MAX_ADDRESS,
     )
     return Explorer(uvicorn.Server(config), listening, f"http://{HOST}:{number}/?token={token}", folder)
+
+
+def _is_default(number: signal.Signals) -> bool:
+    return signal.getsignal(number) == signal.SIG_DFL
 
 
 def _listening(port: int) -> socket.socket:

@@ -15,7 +15,7 @@ from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.warehouse import rows_spec
 from statestore.connector.options import OPTIONS
 from statestore.connector.spark.catalog.change_queries import Changes, change_query
-from statestore.connector.spark.catalog.moment import Asked, asked_of, pinned, query_for
+from statestore.connector.spark.catalog.moment import Asked, asked_of, check_dated, pinned, query_for
 from statestore.connector.spark.catalog.place import DEFAULT, Named, Place
 from statestore.connector.spark.catalog.statements import Statements
 from statestore.connector.spark.catalog.table_definition import (
@@ -102,6 +102,7 @@ class StateCatalog(RangeFunctions):
     @answering
     def loadTable(self, identifier: Any, *given: Any) -> PlannedTable:
         asked = asked_of(given)
+        check_dated(asked)
         found = self._loaded(identifier)
         table = found.table.pin()
         now = table_for_plan(table)

@@ -26,6 +26,7 @@ from sqlglot import Token, TokenType
 from sqlglot.errors import SqlglotError
 
 from statestore.connector.options import SESSION_TIME_ZONE
+from statestore.connector.spark.catalog.moment import planned_by_spark
 from statestore.connector.spark.location import PROVIDERS, client_path, no_catalog_table
 from statestore.connector.spark.s3a import session_settings
 from statestore.connector.spark.source import SOURCE_NAME
@@ -74,7 +75,8 @@ def _create_table(original: Callable[..., Any]) -> Callable[..., Any]:
 def _sql(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def sql(self: Any, sqlQuery: str, args: Any = None, **named: Any) -> Any:
-        return original(self, *routed(self, sqlQuery, args), **named)
+        with planned_by_spark(sqlQuery):
+            return original(self, *routed(self, sqlQuery, args), **named)
 
     return sql
 

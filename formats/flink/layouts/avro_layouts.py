@@ -28,6 +28,7 @@ from statestore.formats.flink.layouts.shapes import (
     struct_of,
     with_column,
 )
+from statestore.formats.values.expansion import Expansion
 
 _MOST_DEPTH = 64
 _MOST_DIGITS = 38
@@ -87,12 +88,15 @@ class _Schema:
     def __init__(self, class_name: str) -> None:
         self._class_name = class_name
         self._again: set[str] = set()
+        self._expansion = Expansion(self._wrong)
         self.bodies: dict[str, Shape] = {}
         """Records that contain themselves, by their full names."""
 
     def shape(self, found: Any, known: _Known, space: str, depth: int) -> Shape:
         if depth > _MOST_DEPTH:
             raise self._wrong(f"types nested deeper than {_MOST_DEPTH}")
+        if not isinstance(found, str):
+            self._expansion.add()
         if isinstance(found, list):
             return self._union(found, known, space, depth)
         if isinstance(found, str):
@@ -134,9 +138,11 @@ class _Schema:
 
     def _named(self, name: str, known: _Known, space: str) -> Shape:
         if name in _PRIMITIVES:
+            self._expansion.add()
             return _PRIMITIVES[name]
         for full in (name, f"{space}.{name}"):
             if full in known:
+                self._expansion.add_named(full)
                 shape = known[full]
                 if shape is None:  # the record is not read to its end
                     self._again.add(full)
@@ -161,7 +167,7 @@ class _Schema:
 
     def _record(self, found: dict[str, Any], known: _Known, space: str, depth: int) -> Shape:
         name, own = self._full_name(found, space)
-        known[name] = None
+        known[name], before = None, self._expansion.types
         fields = found.get("fields")
         if not isinstance(fields, list) or not all(isinstance(field, dict) for field in fields):
             raise self._wrong(f"the fields {shown(fields)} of record {name!r}")
@@ -169,6 +175,7 @@ class _Schema:
         parts = tuple(with_column(self.shape(field.get("type"), known, own, depth + 1)) for field in fields)
         record = Struct(struct_of(list(names), parts), parts)
         known[name] = record
+        self._expansion.define(name, before)
         if name in self._again:
             self.bodies[name] = record
         return record

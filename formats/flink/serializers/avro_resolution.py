@@ -18,6 +18,7 @@ _PROMOTED = {
 }
 _PRIMITIVE = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 _MAX_DEPTH = 64
+_MOST_COMPARED = 100_000  # pairs of types: branches of unions in unions multiply
 
 
 @dataclass(frozen=True)
@@ -70,10 +71,14 @@ class _Pair:
     old: dict[str, Any]
     new: dict[str, Any]
     open: set[tuple[str, str]]
+    left: int = _MOST_COMPARED
 
     def problem(self, old: Any, new: Any, place: str, depth: int) -> Problem | None:
         if depth > _MAX_DEPTH:
             return Problem("nested too deeply", is_certain=False)
+        self.left -= 1
+        if self.left < 0:
+            return Problem("the schemas have too many branches to compare", is_certain=False)
         old, new = _resolved(old, self.old), _resolved(new, self.new)
         at = f" at {place}" if place else ""
         if isinstance(old, list):

@@ -54,15 +54,20 @@ class EmptyHandle:
 StreamHandle: TypeAlias = InPlace | FileHandle | RelativeHandle | SegmentHandle | EmptyHandle
 
 
+KeyGroupForm: TypeAlias = Literal["savepoint", "heap", "rocksdb"]
+
+
 @dataclass(frozen=True)
 class KeyGroupHandle:
     """Key groups in one stream: ``offsets`` has one offset a key group, from ``first_group`` on.
 
     "savepoint" is type 7, where offset 0 stands for no data, and "heap" types 3 and 12. Raw keyed state is "heap", too;
-    there -1 stands for no data.
+    there -1 stands for no data. "rocksdb" is the form of savepoints behind type 3: RocksDB wrote it before type 7 came,
+    into savepoints up to Flink 1.12 and full checkpoints up to 1.15. Only the bytes tell it from "heap"
+    (`statestore.formats.flink.streams.savepoint_entries.written_form`).
     """
 
-    form: Literal["savepoint", "heap"]
+    form: KeyGroupForm
     first_group: int
     offsets: tuple[int, ...]
     stream: StreamHandle

@@ -18,6 +18,7 @@ import pyarrow.fs as pafs
 from statestore.formats.flink.snapshot.file_places import CHECKPOINT, JOB, SAVEPOINT
 from statestore.formats.flink.snapshot.metadata import METADATA
 from statestore.formats.places.folder import PARALLEL_REQUESTS, Folder
+from statestore.formats.places.foreign_storages import STORAGE_ERRORS
 from statestore.formats.places.locations import no_access
 
 Kind = Literal["checkpoint", "savepoint"]
@@ -199,7 +200,7 @@ def _metadata(folder: Folder) -> pafs.FileInfo | None:
         info = folder.filesystem.get_file_info(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except OSError as error:
+    except STORAGE_ERRORS as error:
         raise no_access(path, error) from error
     return info if info.type == pafs.FileType.File else None
 

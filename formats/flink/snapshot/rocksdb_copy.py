@@ -28,8 +28,8 @@ from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.folder import PARALLEL_REQUESTS
 from statestore.formats.places.local_directory import temporary_directory
 from statestore.formats.rocksdb.manifest_frames import broken_frame
-from statestore.formats.rocksdb.reader_errors import corrupt
-from statestore.formats.rocksdb.rocksdict_scan import family_names
+from statestore.formats.rocksdb.opened_families import family_names
+from statestore.formats.rocksdb.reader_errors import corrupt, naming
 
 DELIMITER = b","
 """The byte between the elements of a list state in a stored value (``ListDelimitedSerializer``)."""
@@ -67,7 +67,7 @@ def opened_database(files: SnapshotFiles, handle: RocksHandle) -> Iterator[Path]
     InvalidInputError NO_ACCESS.
     """
     wanted = _wanted(files, handle)
-    with temporary_directory() as directory:
+    with temporary_directory() as directory, naming(directory, files.path):
         _fill(files, directory, wanted)
         _check_manifest(files, directory, [name for name, _ in wanted if name.startswith("MANIFEST-")])
         _write_options(directory)

@@ -28,6 +28,7 @@ from statestore.formats.places.folder import (
     Folder,
     RandomAccess,
 )
+from statestore.formats.places.foreign_storages import STORAGE_ERRORS
 from statestore.formats.places.locations import no_access
 from statestore.formats.places.regular_files import MAX_METADATA_BYTES
 
@@ -177,7 +178,7 @@ class SnapshotFiles:
             info = self.folder.filesystem.get_file_info(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except OSError as error:
+        except STORAGE_ERRORS as error:
             raise no_access(path, error) from error
         return info.size if info.type == pafs.FileType.File else None
 

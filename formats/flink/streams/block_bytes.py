@@ -7,8 +7,7 @@ checksum and plain data, ``80`` to ``FE`` are skipped. The checksum is a masked 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -16,15 +15,14 @@ import pyarrow as pa
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError
 from statestore.formats.flink.snapshot.snapshot_files import Part
-from statestore.formats.kernels import compiled_use
 from statestore.formats.kernels.arrays import Bytes
+from statestore.formats.values.crc32c import crc32c
 
 PIECE_BYTES = 4 << 20
 _IDENTIFIER, _PACKED, _PLAIN, _SKIPPED = 0xFF, 0x00, 0x01, 0x80
 _IDENTITY = b"sNaPpY"
 _MOST_PLAIN = 1 << 16
 _MASK_DELTA = 0xA282EAD8
-_POLYNOMIAL = 0x82F63B78
 
 
 def damaged(path: str, found: str) -> CorruptError:
@@ -158,7 +156,7 @@ def _plain(kind: int, body: bytes, path: str) -> bytes:
         plain = _decompressed(plain, path)
     if len(plain) > _MOST_PLAIN:
         raise damaged(path, f"found {len(plain)} bytes in a chunk, expected at most {_MOST_PLAIN}")
-    found = _crc32c()(plain)
+    found = crc32c(plain)
     masked = ((found >> 15 | found << 17) + _MASK_DELTA) & 0xFFFFFFFF
     expected = int.from_bytes(body[:4], "little")
     if masked != expected:
@@ -179,29 +177,3 @@ def _decompressed(packed: bytes, path: str) -> bytes:
     except (OSError, pa.ArrowInvalid, ValueError) as error:
         raise damaged(path, f"a chunk of {len(packed)} bytes cannot be decompressed ({error})") from error
     return plain
-
-
-def _crc32c() -> Callable[[bytes], int]:
-    """The checksum, by the compiled loop if that is in use already."""
-    if not compiled_use.is_loaded():
-        return _slow_crc32c
-    from statestore.formats.kernels.checksum_kernels import crc32c
-
-    return lambda data: int(crc32c(np.frombuffer(data, np.uint8), 0, len(data)))
-
-
-def _slow_crc32c(data: bytes) -> int:
-    table, found = _table(), 0xFFFFFFFF
-    for byte in data:
-        found = table[(found ^ byte) & 0xFF] ^ found >> 8
-    return found ^ 0xFFFFFFFF
-
-
-@cache
-def _table() -> list[int]:
-    table = []
-    for number in range(256):
-        for _ in range(8):
-            number = number >> 1 ^ (_POLYNOMIAL if number & 1 else 0)
-        table.append(number)
-    return table

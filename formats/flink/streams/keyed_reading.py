@@ -40,7 +40,7 @@ from statestore.formats.kernels import compiled_use
 from statestore.formats.places.ordered_threads import in_order
 from statestore.formats.places.reading_threads import reading_threads
 from statestore.formats.rocksdb.key_ranges import KeyRange
-from statestore.formats.rocksdb.rocksdict_scan import family_names
+from statestore.formats.rocksdb.opened_families import family_names
 from statestore.formats.rocksdb.scan import scan_rocksdb
 from statestore.formats.values.cells import Cells, cells_of
 

@@ -1,10 +1,12 @@
-"""Entries of canonical savepoints: framed keys and values, by key group and state.
+"""Entries of canonical savepoints and of full snapshots of old RocksDB backends: framed keys and values.
+
+A block has the entries of a key group, by state.
 
     block of a key group   state:u16 | entries | state:u16 | entries | ... | FFFF
     entry                  length:int32 | key | length:int32 | value
 
 Bit 80 of the first byte of a key marks the last entry of a state in the key group. Source:
-``FullSnapshotAsyncWriter`` and ``FullSnapshotRestoreOperation`` of Flink.
+``FullSnapshotAsyncWriter`` and ``FullSnapshotRestoreOperation`` of Flink, and ``RocksFullSnapshotStrategy`` up to 1.12.
 """
 
 from __future__ import annotations
@@ -16,7 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from statestore.formats.flink.streams.block_bytes import BlockWindow, damaged
+from statestore.formats.errors import CorruptError
+from statestore.formats.flink.snapshot.handles import KeyGroupForm, KeyGroupHandle
+from statestore.formats.flink.snapshot.snapshot_files import Part
+from statestore.formats.flink.streams.block_bytes import BlockWindow, block_window, damaged
+from statestore.formats.flink.streams.raw_timers import block_bounds
 from statestore.formats.kernels import compiled_use
 from statestore.formats.kernels.arrays import Bytes
 from statestore.formats.values.cells import Cells
@@ -24,7 +30,53 @@ from statestore.formats.values.cells import Cells
 ENTRIES = 1 << 16
 """Most entries of a batch."""
 _END, _MARK = 0xFFFF, 0x80
+_LOOKED_AT = 2
 _LENGTH = struct.Struct(">i")
+
+
+def written_form(part: Part, handle: KeyGroupHandle, *, compressed: bool) -> KeyGroupForm:
+    """Return whether a stream of a "heap" handle has the heap's form or that of savepoints, written by RocksDB.
+
+    The heap backend writes a block for each key group, and the number of the key group first. RocksDB writes none for a
+    key group without data, and a state and the length of a key first. Only key group 0 may have the same bytes in both
+    forms, so its entries decide where there is no other one.
+
+    Raises CorruptError FLINK_FILE for offsets beyond the file, and the errors of `Part.read_at`.
+    """
+    if any(offset <= 0 for offset in handle.offsets):
+        return "rocksdb"
+    bounds = block_bounds(handle, part.size, part.path)
+    for group in sorted(bounds, reverse=True)[:_LOOKED_AT]:  # one of them may be damaged
+        start, end = bounds[group]
+        if part.read_at(start, min(4, end - start)) != group.to_bytes(4, "big"):
+            continue
+        if group == 0 and not compressed and _are_entries(block_window(part, start, end, compressed=False)):
+            continue
+        return "heap"
+    return "rocksdb"
+
+
+def _are_entries(window: BlockWindow) -> bool:
+    """Return whether the block of key group 0 can be read as entries; of a long one, the first entries count."""
+    count, before = 0, -1
+    try:
+        while count < ENTRIES:
+            number = int.from_bytes(window.take(2), "big")
+            if number == _END:
+                return window.is_empty() and count > 0
+            ended = False
+            while not ended and count < ENTRIES:
+                found = _frames(window, emit=True)
+                if number <= before or found.keys.data[found.keys.start].any():
+                    return False
+                count, ended, stuck = count + len(found.keys), found.ended, found.at == window.at
+                window.at = found.at
+                if stuck and not ended:
+                    window.more()
+            before = number
+    except CorruptError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)

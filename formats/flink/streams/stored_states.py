@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from statestore.formats.error_codes import ErrorCode
@@ -29,6 +29,7 @@ from statestore.formats.flink.snapshot.handles import (
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot, Subtask
 from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles
 from statestore.formats.flink.streams.raw_timers import EVENT, PROCESSING, TimerService, timer_services
+from statestore.formats.flink.streams.savepoint_entries import written_form
 from statestore.formats.places.folder import MAX_SMALL_BYTES, PARALLEL_REQUESTS
 
 P = TypeVar("P")
@@ -132,7 +133,11 @@ def _keyed(
             headers[data] = read_backend_header(data, files.path, len(data))
         except UnsupportedError as error:
             raise UnsupportedError(error.code, f"{where}: {error.message}") from error
-    return StoredKeyed(handle, headers[data])
+    header = headers[data]
+    if isinstance(handle, KeyGroupHandle) and handle.form == "heap":
+        with files.open_at(handle.stream) as part:
+            handle = replace(handle, form=written_form(part, handle, compressed=header.compressed))
+    return StoredKeyed(handle, header)
 
 
 def _start_of(files: SnapshotFiles, handle: KeyGroupHandle) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ ANSWER_S = 8.0
 
 _MOST_BYTES = 1 << 20
 _OPTION = "option consumerConfig"
+_SERVER = re.compile(r"(?:\[[^\[\]]+\]|[^:\[\]]+)(?::([0-9]{1,5}))?")  # librdkafka takes port 9092 where none is given
 _LEAST_SECRET = 4  # a shorter value would be cut out of innocent words
 # Settings of this reader, and the one that loads code.
 _OWN = {
@@ -87,7 +89,8 @@ def address_of(location: Location, config: str | None) -> BrokerAddress:
             ErrorCode.INVALID_LOCATION,
             f"{location}: found a user or options in the address; {form}, and settings in the file of {_OPTION}",
         )
-    if not location.authority or "" in location.authority.split(","):
+    servers = [_SERVER.fullmatch(server) for server in location.authority.split(",")]
+    if not all(server and int(server[1] or 1) in range(1, 1 << 16) for server in servers):
         raise InvalidInputError(ErrorCode.INVALID_LOCATION, f"{location}: {form}")
     return BrokerAddress(location.authority, config)
 

@@ -229,6 +229,7 @@ def _read(file: RecordFile, columns: tuple[str, ...], topics: set[str] | None = 
         for batch in _raw(file, columns):
             place = FilePlace(file.path, first)
             first += batch.num_rows
+            batch.validate(full=True)  # texts of a file may be no UTF-8
             chosen = [_column(batch, name, place, file.encoding) for name in columns]
             found = pa.RecordBatch.from_arrays(chosen, schema=schema)
             if "topic" in batch.schema.names:
@@ -238,7 +239,7 @@ def _read(file: RecordFile, columns: tuple[str, ...], topics: set[str] | None = 
                     topics.update(text for text in pc.unique(batch.column("topic")).to_pylist() if text is not None)
             if found.num_rows:
                 yield found
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError) as error:
         raise CorruptError(
             ErrorCode.FILE_DAMAGED,
             f"file {file.path}: cannot be read as {file.form}: {str(error)[:300]}; restore it from a copy",

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,6 +23,9 @@ from statestore.formats.kafka.changelogs.records import COLUMNS
 _BLOCK = 8 << 20
 _FIRST_LINE = 64 << 20
 _FIRST_HEADER = re.compile(rb'"headers"\s*:\s*\[\s*([\[{])')
+_MOST_DEPTH = 100
+_LIST, _OBJECT, _NEWLINE = ord("["), ord("{"), b"\n"
+_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _HEADER_FIELD = re.compile(rb'"headers"\s*:\s*\[\s*\{[^}]*?"(name|key)"\s*:')
 
 
@@ -35,6 +39,7 @@ def json_batches(stream: Any, path: str) -> Iterator[pa.RecordBatch]:
 
     if not os.fstat(stream.fileno()).st_size:
         return
+    _check_lines(stream)
     fields = {"key": pa.string(), "value": pa.string(), "partition": pa.int32(), "offset": pa.int64()}
     fields["timestamp"] = pa.int64()
     headers = _headers(stream)
@@ -64,6 +69,47 @@ def json_batches(stream: Any, path: str) -> Iterator[pa.RecordBatch]:
             )
 
 
+def _check_lines(stream: Any) -> None:
+    """Raise ArrowInvalid for a line that is no UTF-8, or that nests deeper than _MOST_DEPTH.
+
+    The parser of Arrow checks neither: it recurses for each level, and a deep line would end the process.
+    """
+    stream.seek(0)
+    number, carried = 0, b""
+    while part := stream.read(_BLOCK):
+        block = carried + part
+        end = block.rfind(b"\n") + 1
+        if not end and len(block) > _FIRST_LINE:
+            raise pa.ArrowInvalid(f"line {number + 1} has more than {_FIRST_LINE} bytes")
+        _check_block(block[:end], number)
+        number, carried = number + block.count(b"\n", 0, end), block[end:]
+    _check_block(carried, number)
+
+
+def _check_block(block: bytes, number: int) -> None:
+    try:
+        block.decode()
+    except UnicodeDecodeError as error:
+        raise pa.ArrowInvalid(f"line {number + 1 + block.count(_NEWLINE, 0, error.start)} is no UTF-8") from error
+    data = np.frombuffer(block, np.uint8)
+    openings = np.flatnonzero((data == _LIST) | (data == _OBJECT))
+    if len(openings) <= _MOST_DEPTH:
+        return
+    # Brackets within texts count here, so a line may have more than _MOST_DEPTH and still be flat.
+    lines = np.searchsorted(np.flatnonzero(data == _NEWLINE[0]), openings)
+    for line in np.flatnonzero(np.bincount(lines) > _MOST_DEPTH).tolist():
+        if _depth(block.split(_NEWLINE, line + 1)[line]) > _MOST_DEPTH:
+            raise pa.ArrowInvalid(f"line {number + line + 1} has values nested deeper than {_MOST_DEPTH}")
+
+
+def _depth(line: bytes) -> int:
+    """The greatest number of brackets that are open at once, outside of texts."""
+    data = np.frombuffer(_TEXT.sub(b"", line), np.uint8)
+    opened = ((data == _LIST) | (data == _OBJECT)).astype(np.int64)
+    closed = (data == ord("]")) | (data == ord("}"))
+    return int(np.max(np.cumsum(opened - closed), initial=0))
+
+
 def _has_field(kind: pa.DataType, name: str) -> bool:
     return bool(pa.types.is_struct(kind) and kind.get_field_index(name) >= 0)
 
@@ -88,7 +134,7 @@ def _names(stream: Any) -> set[str]:
     first = stream.readline(_FIRST_LINE)
     try:
         row = json.loads(first) if first.strip() else {}
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise pa.ArrowInvalid(f"its first line is no JSON ({error})") from error
     found = set(row) & set(COLUMNS) if isinstance(row, dict) else set()
     carried = first

@@ -43,6 +43,7 @@ from statestore.formats.places.disk_errors import disk_errors, storage_error
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.local_directory import temporary_directory
 from statestore.formats.places.regular_files import MAX_METADATA_BYTES, too_large
+from statestore.formats.rocksdb.reader_errors import naming
 
 ATTEMPTS = 20
 MAX_LOG_BYTES = 4 << 30
@@ -80,11 +81,13 @@ def opened_copy(folder: Folder, parent: Path | None = None, *, generation: str |
     """
     if parent is not None:
         copy_database(folder, parent, generation=generation)
-        yield parent
+        with naming(parent, folder.path):
+            yield parent
         return
     with temporary_directory() as files:
         copy_database(folder, files, generation=generation)
-        yield files
+        with naming(files, folder.path):
+            yield files
 
 
 def copy_database(folder: Folder, target: Path, *, generation: str | None = None) -> None:

@@ -20,6 +20,7 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.places.disk_errors import storage_error
 from statestore.formats.places.folder import Folder
+from statestore.formats.places.foreign_storages import STORAGE_ERRORS
 from statestore.formats.places.locations import no_access
 from statestore.formats.places.regular_files import open_regular, too_large
 
@@ -127,7 +128,7 @@ def _remote(folder: Folder) -> Iterator[Entry]:
         listed = folder.filesystem.get_file_info(pafs.FileSelector(folder.path, allow_not_found=True))
     except FileNotFoundError:
         return
-    except OSError as error:
+    except STORAGE_ERRORS as error:
         raise no_access(folder.path, error) from error
     for info in listed:
         if info.type == pafs.FileType.File:

@@ -7,11 +7,9 @@ are in the application's memory and nowhere in the directory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-from rocksdict import AccessType, Options, Rdict
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError, StateStoreError
@@ -24,17 +22,17 @@ from statestore.formats.kafka.directory.task_offsets import (
     CHECKPOINT,
     StoreOffsets,
     TaskOffsets,
+    owner_of,
     read_task_offsets,
     store_offsets,
 )
-from statestore.formats.places.disk_errors import storage_error
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.ordered_threads import in_order
 from statestore.formats.places.reading_threads import reading_threads
-from statestore.formats.places.rocksdb_forks import using_rocksdb
+from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.manifest import read_families
-from statestore.formats.rocksdb.native_errors import system_error
-from statestore.formats.rocksdb.reader_errors import Unreadable, corrupt
+from statestore.formats.rocksdb.opened_families import Family, family_names, opened_families
+from statestore.formats.rocksdb.reader_errors import Unreadable, in_terms_of
 
 NO_TABLE_FILE = (
     "no table file yet: the rows are in the application's memory; its changelog holds them (a store that was closed "
@@ -48,6 +46,12 @@ REOPENED = (
     "the store was opened again after it was closed: the application is running, or has crashed; rows written since "
     "are not in the directory, and its changelog holds them"
 )
+NO_OFFSET = (
+    f"no offset of the store in {CHECKPOINT}: the application was running with exactly-once, or crashed, or the store "
+    "has no changelog; rows written since the last flush are not in the directory, and its changelog holds them"
+)
+_UNCERTAIN = (NO_TABLE_FILE, OPEN, REOPENED)
+"""Problems of a database that can be read, and whose rows may not be the newest."""
 MOST_OFFSETS = 100_000
 MOST_OFFSET_BYTES = 64 << 20
 
@@ -91,13 +95,18 @@ class DatabaseFacts:
 
 @dataclass(frozen=True)
 class StoreFacts:
-    """Facts about a store partition. ``problems`` also has those of its databases, with their paths."""
+    """Facts about a store partition. ``problems`` also has those of its databases, with their paths.
+
+    ``notices`` are reasons why rows that are read from it may not be the newest ones, or not all, each after the path
+    of the task or database for which it holds.
+    """
 
     partition: StorePartition
     databases: tuple[DatabaseFacts, ...]
     offsets: StoreOffsets
     generation: str
     problems: tuple[str, ...]
+    notices: tuple[tuple[str, str], ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -134,11 +143,17 @@ def application_facts(application: Application) -> list[StoreFacts]:
     return list(in_order(facts, application.partitions, reading_threads()))
 
 
-def store_facts(application: Application, partition: StorePartition, task: TaskOffsets | None = None) -> StoreFacts:
-    """Facts about one store partition. ``task``: the offset files of its task, if they are read already."""
+def store_facts(
+    application: Application, partition: StorePartition, task: TaskOffsets | None = None, *, only_offsets: bool = False
+) -> StoreFacts:
+    """Facts about one store partition. ``task``: the offset files of its task, if they are read already.
+
+    ``only_offsets``: leave out the families, so that few databases are opened.
+    """
     if task is None:
         task = read_task_offsets(application.folder.at(*partition.task.split("/")))
-    databases = tuple(database_facts(application.folder, database) for database in partition.databases)
+    facts = _offset_facts if only_offsets else database_facts
+    databases = tuple(facts(application.folder, database) for database in partition.databases)
     neighbours = {other.store for other in application.partitions if other.task == partition.task}
     offsets = store_offsets(
         partition.store,
@@ -150,8 +165,10 @@ def store_facts(application: Application, partition: StorePartition, task: TaskO
         is_global=partition.is_global,
     )
     problems = [*partition.problems, *task.problems]
+    notices = [(partition.task, problem) for problem in (*partition.problems, *task.problems)]
     for found in databases:
         problems += (f"{found.database.path}: {problem}" for problem in found.problems)
+        notices += ((found.database.path, problem) for problem in found.problems if problem in _UNCERTAIN)
     if offsets.stale:
         problems.append(f"{', '.join(offsets.stale)}: left over from an earlier release, and not used")
     if offsets.changelog_from is None and any(found.table_files for found in databases) and not task.problems:
@@ -159,12 +176,73 @@ def store_facts(application: Application, partition: StorePartition, task: TaskO
             f"{partition.task} has no offset of this store in {CHECKPOINT}: the application was running with "
             "exactly-once, or crashed, or the store has no changelog"
         )
+        if not _may_be_source_topic(task, partition, neighbours):
+            notices.append((partition.task, NO_OFFSET))
     generation = digest({found.database.path: found.generation for found in databases})
-    return StoreFacts(partition, databases, offsets, generation, tuple(problems))
+    return StoreFacts(partition, databases, offsets, generation, tuple(problems), tuple(notices))
 
 
-def database_facts(application: Folder, database: Database) -> DatabaseFacts:
-    """Facts about one database. Whatever is wrong with it is in ``problems``."""
+def _may_be_source_topic(task: TaskOffsets, partition: StorePartition, neighbours: Collection[str]) -> bool:
+    """Return whether a topic of ``.checkpoint`` that is no changelog by its name can be the one of a store.
+
+    A source table has no changelog of its own with ``topology.optimization``: its source topic takes the place.
+    """
+    return any(
+        owner_of(topic, neighbours) is None and (partition.partition in found or partition.is_global)
+        for topic, found in (task.checkpoint or {}).items()
+    )
+
+
+def notices_of(application: Application, partitions: Iterable[StorePartition]) -> list[str]:
+    """Reasons why rows of store partitions may not be the newest ones, or not all, each with the tasks or databases.
+
+    The plan of each read can afford them.
+    """
+    tasks: dict[str, TaskOffsets] = {}
+    places: dict[str, list[str]] = {}
+    for partition in partitions:
+        if partition.task not in tasks:
+            tasks[partition.task] = read_task_offsets(application.folder.at(*partition.task.split("/")))
+        for place, reason in store_facts(application, partition, tasks[partition.task], only_offsets=True).notices:
+            places.setdefault(reason, []).append(place)
+    return [f"{_listed(found)}: {reason}" for reason, found in places.items()]
+
+
+def _listed(places: Sequence[str]) -> str:
+    more = f" and {len(places) - _MOST_PLACES} more" if len(places) > _MOST_PLACES else ""
+    return ", ".join(places[:_MOST_PLACES]) + more
+
+
+_offset_facts_of: dict[tuple[str, str], DatabaseFacts] = {}
+"""Facts without families by paths of application and database: reads that follow open no database for them."""
+_MOST_KEPT = 4096
+_MOST_PLACES = 5
+
+
+def _offset_facts(application: Folder, database: Database) -> DatabaseFacts:
+    key = application.path, database.path
+    known = _offset_facts_of.get(key)
+    if known is not None and known.generation == _generation(application, database):
+        return known
+    found = database_facts(application, database, only_offsets=True)
+    if len(_offset_facts_of) >= _MOST_KEPT:
+        _offset_facts_of.clear()
+    _offset_facts_of[key] = found
+    return found
+
+
+def _generation(application: Folder, database: Database) -> str | None:
+    try:
+        return generation_of_files(entries_of(application.at(*database.path.split("/"))).values())
+    except StateStoreError:
+        return None
+
+
+def database_facts(application: Folder, database: Database, *, only_offsets: bool = False) -> DatabaseFacts:
+    """Facts about one database. Whatever is wrong with it is in ``problems``.
+
+    ``only_offsets``: leave out the families, and open the database only if it has a family ``offsets``.
+    """
     folder = application.at(*database.path.split("/"))
     try:
         if is_link(folder):
@@ -180,8 +258,9 @@ def database_facts(application: Folder, database: Database) -> DatabaseFacts:
     is_open_again = False
     try:
         with opened_copy(folder) as copy:
-            families, offsets = read_facts(copy, str(folder.path), problems)
-            is_open_again = is_opened_since_last_flush(copy)
+            if not only_offsets or _may_have_offsets(copy):
+                families, offsets = read_facts(copy, folder.path, problems)
+                is_open_again = is_opened_since_last_flush(copy)
     except StateStoreError as error:
         problems.append(error.message)
     if not tables and CURRENT in entries:
@@ -202,6 +281,13 @@ def database_facts(application: Folder, database: Database) -> DatabaseFacts:
         offsets,
         tuple(problems),
     )
+
+
+def _may_have_offsets(copy: Path) -> bool:
+    try:
+        return FAMILY in read_families(copy)
+    except Unreadable:
+        return True
 
 
 def is_opened_since_last_flush(copy: Path) -> bool:
@@ -248,78 +334,38 @@ def read_facts(
 ) -> tuple[tuple[FamilyFacts, ...], StoredOffsets | None]:
     """Families and stored offsets of a private copy of a database; ``where`` is the original's path for messages.
 
-    ``offsets``: read them. Raises CorruptError ROCKSDB_FILE where it cannot be opened. A family that cannot be read
-    becomes a problem.
+    ``offsets``: read them. Raises the errors of `opened_families` where it cannot be opened. A family that cannot be
+    read becomes a problem.
     """
-    using_rocksdb()
-    try:
-        names = sorted(Rdict.list_cf(str(directory)))
-        database = Rdict(
-            str(directory),
-            options=Options(raw_mode=True),
-            column_families={name: Options(raw_mode=True) for name in names if name != "default"} or None,
-            access_type=AccessType.read_only(),
-        )
-    except Exception as error:
-        raise _failure(where, str(directory), "open", error) from error
-    try:
-        found = tuple(_family(database, name, where, directory, problems) for name in names)
-        stored = _offsets(database, where, directory, problems) if offsets and FAMILY in names else None
-        return found, stored
-    finally:
-        database.close()
+    names = family_names(directory)
+    wrong: list[str] = []
+    with opened_families(directory, names) as opened:
+        found = tuple(_family(opened[name], name, wrong) for name in names)
+        stored = _offsets(opened[FAMILY], wrong) if offsets and FAMILY in names else None
+    problems += (in_terms_of(where, directory, each) for each in wrong)
+    return found, stored
 
 
-def _family(database: Rdict, name: str, where: str, directory: Path, problems: list[str]) -> FamilyFacts:
+def _family(family: Family, name: str, problems: list[str]) -> FamilyFacts:
     try:
-        table = database if name == "default" else database.get_column_family(name)
-        try:
-            rows = table.iter()
-            rows.seek_to_first()
-            has_rows = rows.valid()
-            if not has_rows:
-                rows.status()
-            estimate = table.property_int_value("rocksdb.estimate-num-keys")
-        finally:
-            if table is not database:
-                table.close()
-    except Exception as error:
-        failure = _failure(where, str(directory), f"read family {name} of", error)
-        problems.append(getattr(failure, "message", str(failure)))
+        has_rows = next(family.pairs(KeyRange()), None) is not None
+        return FamilyFacts(name, has_rows, family.estimated_rows)
+    except (StateStoreError, Unreadable) as error:
+        problems.append(f"family {name}: {getattr(error, 'message', error)}")
         return FamilyFacts(name, None, None)
-    return FamilyFacts(name, has_rows, estimate)
 
 
-def _offsets(database: Rdict, where: str, directory: Path, problems: list[str]) -> StoredOffsets | None:
+def _offsets(family: Family, problems: list[str]) -> StoredOffsets | None:
+    found: dict[bytes, bytes] = {}
+    size = 0
     try:
-        table = database.get_column_family(FAMILY)
-        try:
-            rows = table.iter()
-            rows.seek_to_first()
-            found: dict[bytes, bytes] = {}
-            size = 0
-            while rows.valid():
-                value = rows.value()
-                found[rows.key()] = value
-                size += len(value)
-                if len(found) > MOST_OFFSETS or size > MOST_OFFSET_BYTES:
-                    problems.append(f"family {FAMILY} has more than {MOST_OFFSETS} rows or {MOST_OFFSET_BYTES} bytes")
-                    return None
-                rows.next()
-            rows.status()
-        finally:
-            table.close()
+        for key, value in family.pairs(KeyRange()):
+            found[key] = value
+            size += len(value)
+            if len(found) > MOST_OFFSETS or size > MOST_OFFSET_BYTES:
+                problems.append(f"family {FAMILY} has more than {MOST_OFFSETS} rows or {MOST_OFFSET_BYTES} bytes")
+                return None
         return decode_offsets_family(found)
-    except StateStoreError as error:
-        problems.append(f"family {FAMILY}: {error.message}")
-    except Exception as error:
-        failure = _failure(where, str(directory), f"read family {FAMILY} of", error)
-        problems.append(getattr(failure, "message", str(failure)))
+    except (StateStoreError, Unreadable) as error:
+        problems.append(f"family {FAMILY}: {getattr(error, 'message', error)}")
     return None
-
-
-def _failure(where: str, copy: str, doing: str, error: Exception) -> StateStoreError:
-    refusal = system_error(error)
-    if refusal is not None:
-        return storage_error(refusal, doing, where)
-    return corrupt(where, f"RocksDB cannot {doing} it ({str(error).replace(copy, where)})")

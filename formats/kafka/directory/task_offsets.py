@@ -140,10 +140,10 @@ def _of_store(
     exact = changelog_topic(application, store, topology)
     if exact in checkpoint:
         return _flat({exact: checkpoint[exact]})
-    return _flat({topic: found for topic, found in checkpoint.items() if _owner(topic, neighbours) == store})
+    return _flat({topic: found for topic, found in checkpoint.items() if owner_of(topic, neighbours) == store})
 
 
-def _owner(topic: str, stores: Collection[str]) -> str | None:
+def owner_of(topic: str, stores: Collection[str]) -> str | None:
     """The store whose changelog a topic is by its end; of two, the one with the longer name."""
     return max((store for store in stores if topic.endswith(f"-{store}-changelog")), key=len, default=None)
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError, shown
+from statestore.formats.values.expansion import Expansion
 
 PREFIX = "avro:"
 PLAIN_PREFIX = "avro-plain:"
@@ -51,7 +52,15 @@ def parse_schema(text: str) -> AvroType:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise _wrong(shown(text), f"JSON ({error})") from None
-    return _parse(found, {}, "", 0)
+    return _parse(found, _Known(), "", 0)
+
+
+class _Known(dict[str, AvroType | None]):
+    """The types that a schema has defined so far, by full name, with the number of types that they expand to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.expansion = Expansion(_unsupported)
 
 
 def _wrong(found: str, expected: str) -> InvalidInputError:
@@ -66,9 +75,11 @@ def _unsupported(what: str) -> UnsupportedError:
     )
 
 
-def _parse(found: Any, known: dict[str, AvroType | None], space: str, depth: int) -> AvroType:
+def _parse(found: Any, known: _Known, space: str, depth: int) -> AvroType:
     if depth > _MOST_DEPTH:
         raise _unsupported(f"types nested deeper than {_MOST_DEPTH}")
+    if not isinstance(found, str):
+        known.expansion.add()
     if isinstance(found, list):
         return _union(found, known, space, depth)
     if isinstance(found, str):
@@ -96,7 +107,7 @@ def _parse(found: Any, known: dict[str, AvroType | None], space: str, depth: int
     return _logical(found, _parse(form, known, space, depth + 1))
 
 
-def _union(branches: list[Any], known: dict[str, AvroType | None], space: str, depth: int) -> AvroType:
+def _union(branches: list[Any], known: _Known, space: str, depth: int) -> AvroType:
     parts = [_parse(branch, known, space, depth + 1) for branch in branches]
     others = [part for part in parts if part.form != "null"]
     if len(parts) == 2 and len(others) == 1:
@@ -104,11 +115,13 @@ def _union(branches: list[Any], known: dict[str, AvroType | None], space: str, d
     raise _unsupported(f"the union {shown(branches)}")
 
 
-def _named(name: str, known: dict[str, AvroType | None], space: str) -> AvroType:
+def _named(name: str, known: _Known, space: str) -> AvroType:
     if name in _PRIMITIVES:
+        known.expansion.add()
         return AvroType(name, _PRIMITIVES[name])
     for full in (name, f"{space}.{name}"):
         if full in known:
+            known.expansion.add_named(full)
             kind = known[full]
             if kind is None:
                 raise _unsupported(f"the record {name!r}, which contains itself")
@@ -128,14 +141,14 @@ def _full_name(found: dict[str, Any], space: str) -> tuple[str, str]:
     return (f"{own}.{name}" if own else name), own
 
 
-def _define(found: dict[str, Any], known: dict[str, AvroType | None], space: str, kind: AvroType) -> AvroType:
+def _define(found: dict[str, Any], known: _Known, space: str, kind: AvroType) -> AvroType:
     known[_full_name(found, space)[0]] = kind
     return kind
 
 
-def _record(found: dict[str, Any], known: dict[str, AvroType | None], space: str, depth: int) -> AvroType:
+def _record(found: dict[str, Any], known: _Known, space: str, depth: int) -> AvroType:
     name, own = _full_name(found, space)
-    known[name] = None
+    known[name], before = None, known.expansion.types
     fields = found.get("fields")
     if not isinstance(fields, list) or not all(isinstance(field, dict) for field in fields):
         raise _wrong(shown(fields), f"the fields of record {name!r}")
@@ -144,6 +157,7 @@ def _record(found: dict[str, Any], known: dict[str, AvroType | None], space: str
     column = pa.struct([pa.field(field, part.column) for field, part in zip(names, parts, strict=True)])
     kind = AvroType("record", column, tuple(parts), tuple(names))
     known[name] = kind
+    known.expansion.define(name, before)
     return kind
 
 

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError, shown
+from statestore.formats.values.expansion import Expansion
 
 PREFIX = "protobuf:"
 PLAIN_PREFIX = "protobuf-plain:"
@@ -34,7 +35,6 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 """Wire types."""
 
 _MOST_DEPTH = 50
-_MOST_FIELDS = 10_000  # of all structs together: few messages could name each other very often
 _MOST_NUMBER = (1 << 29) - 1
 _TYPES: dict[int, tuple[str, int, pa.DataType]] = {
     1: ("double", FIXED64, pa.float64()),
@@ -251,7 +251,7 @@ class _Types:
 
     def __init__(self, messages: Mapping[str, _Definition], enums: Mapping[str, _Definition]) -> None:
         self.messages, self.enums = messages, enums
-        self.fields = 0
+        self.expansion = Expansion(_unsupported)
 
     def message(self, name: str, outer: tuple[str, ...]) -> ProtoMessage:
         """The type of a message inside the messages ``outer``."""
@@ -266,9 +266,7 @@ class _Types:
         return ProtoMessage(name, fields, column, found.paths)
 
     def _field(self, content: _Fields, owner: _Definition, outer: tuple[str, ...]) -> ProtoField:
-        self.fields += 1
-        if self.fields > _MOST_FIELDS:
-            raise _unsupported(f"more than {_MOST_FIELDS} fields, those of messages in messages included")
+        self.expansion.add()
         name, number = content.text(1), content.number(3)
         if content.number(5) not in _TYPES:
             raise _unsupported(f"field {name!r}, a group or of an unknown type")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-
-from rocksdict import Rdict
 
 from statestore.formats.errors import StateStoreError
 from statestore.formats.kafka.directory.applications import Application, StorePartition
 from statestore.formats.kafka.directory.database_copies import opened_copy
 from statestore.formats.kafka.directory.store_facts import read_facts
 from statestore.formats.kafka.directory.stored_offsets import FAMILY as OFFSETS
-from statestore.formats.rocksdb.rocksdict_scan import opened_family
+from statestore.formats.rocksdb.key_ranges import KeyRange
+from statestore.formats.rocksdb.opened_families import Family, opened_family
 
 ROWS = 256
 """Most rows of a family in one database that are sampled: half of them from each end."""
@@ -88,16 +88,14 @@ def sample_rows(directory: Path, family: str, most: int = ROWS) -> tuple[tuple[b
     return tuple(sorted({**first, **last}.items()))
 
 
-def _some(table: Rdict, most: int, *, backwards: bool) -> dict[bytes, bytes]:
+def _some(table: Family, most: int, *, backwards: bool) -> dict[bytes, bytes]:
     found: dict[bytes, bytes] = {}
-    rows = table.iter()
-    rows.seek_to_last() if backwards else rows.seek_to_first()
     size = 0
-    while rows.valid() and len(found) < most and size < _MOST_BYTES:
-        value = rows.value()
-        found[rows.key()] = value
+    for key, value in islice(table.pairs(KeyRange(), backwards=backwards), most):
+        found[key] = value
         size += len(value)
-        rows.prev() if backwards else rows.next()
+        if size >= _MOST_BYTES:
+            break
     return found
 
 

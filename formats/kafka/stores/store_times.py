@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-from rocksdict import Rdict
 
 from statestore.formats.kafka.columns.store_form import StoreKind
 from statestore.formats.kafka.directory.applications import StorePartition
@@ -22,7 +21,7 @@ from statestore.formats.kafka_rows.versioned_store import TIME
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.places.folder import Folder
 from statestore.formats.rocksdb.key_ranges import KeyRange, successor
-from statestore.formats.rocksdb.rocksdict_scan import opened_family, rows_in
+from statestore.formats.rocksdb.opened_families import Family, opened_family, rows_in
 from statestore.formats.rocksdb.rows import BATCH_ROWS, DEFAULT_FAMILY
 from statestore.formats.values.cells import cells_of
 
@@ -64,14 +63,14 @@ def stream_time_of_versions(database: Folder) -> int | None:
         return _newest(table, segments, database.path) if segments else None
 
 
-def _newest(table: Rdict, segments: Sequence[int], where: str) -> int:
+def _newest(table: Family, segments: Sequence[int], where: str) -> int:
     return max(int(times.max()) for each in segments for times in _first_fields(table, each, where) if len(times))
 
 
-def _first_fields(table: Rdict, segment: int, where: str) -> Iterator[Ints]:
+def _first_fields(table: Family, segment: int, where: str) -> Iterator[Ints]:
     """The first number in each value of a segment: the end of a row of history, the start of a latest version."""
     prefix = TIME.pack(segment)
-    for batch in rows_in(table, KeyRange(prefix, successor(prefix)), BATCH_ROWS, where):
+    for batch in rows_in(table, KeyRange(prefix, successor(prefix)), BATCH_ROWS):
         values = cells_of(batch.column(1))
         if len(values) and values.size.min() < TIME.size:
             raise corrupt(

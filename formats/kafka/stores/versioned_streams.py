@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
-from rocksdict import Rdict
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError
@@ -22,7 +21,7 @@ from statestore.formats.kafka.stores.family_merge import Held, aligned
 from statestore.formats.kafka.stores.key_bounds import disjoint_ranges
 from statestore.formats.kafka_rows.versioned_store import LATEST_SEGMENT, TIME
 from statestore.formats.rocksdb.key_ranges import KeyRange, successor
-from statestore.formats.rocksdb.rocksdict_scan import opened_family, rows_in
+from statestore.formats.rocksdb.opened_families import Family, opened_family, rows_in
 from statestore.formats.rocksdb.rows import BATCH_ROWS, DEFAULT_FAMILY, ROW_SCHEMA
 from statestore.formats.rocksdb.scan import scan_rocksdb
 
@@ -66,12 +65,12 @@ def segments_of(directory: Path) -> list[int]:
         return find_segments(table, str(directory))
 
 
-def find_segments(table: Rdict, where: str) -> list[int]:
+def find_segments(table: Family, where: str) -> list[int]:
     """The segment ids of an opened versioned store, -1 last. Raises as `read_versioned`."""
     found: list[int] = []
     at = b""
     while True:
-        batch = next(rows_in(table, KeyRange(at, None), 1, where), None)
+        batch = next(rows_in(table, KeyRange(at, None), 1), None)
         if batch is None:
             return found
         key: bytes = batch.column(0)[0].as_py()
@@ -88,7 +87,7 @@ def find_segments(table: Rdict, where: str) -> list[int]:
 
 
 def _spans(
-    directory: Path, table: Rdict, segments: Sequence[int], within: KeyRange, batch_rows: int
+    directory: Path, table: Family, segments: Sequence[int], within: KeyRange, batch_rows: int
 ) -> Iterator[list[pa.RecordBatch]]:
     each = max(_LEAST_ROWS, batch_rows // max(1, len(segments)))
     ranges = [_range(segment, within.first, within.stop) for segment in segments]
@@ -97,7 +96,7 @@ def _spans(
             scan_rocksdb(directory, _itself, key_ranges=(segment_range,), batch_rows=each) for segment_range in ranges
         ]
     else:
-        scans = [rows_in(table, segment_range, each, str(directory)) for segment_range in ranges]
+        scans = [rows_in(table, segment_range, each) for segment_range in ranges]
     for span in aligned([Held(scan, TIME.size) for scan in scans]):
         yield [rows for rows in span if rows is not None]
 

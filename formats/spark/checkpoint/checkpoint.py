@@ -83,7 +83,8 @@ class Store:
 
     ``prefix_columns`` is None where Spark wrote no operator metadata (3.5). ``partitions`` are those of a batch.
     ``absent`` are the first of these that are missing though the query must have written them. ``folders`` are those of
-    all batches. ``written`` is the rule that decides how many there must be.
+    all batches. ``written`` is the rule that decides how many there must be. ``schema_files`` are those of the schema
+    folder that the operator metadata lists, the oldest first.
     """
 
     operator_id: int
@@ -94,6 +95,7 @@ class Store:
     families: tuple[FamilySchema, ...]
     has_families: bool
     schema_folder: str | None
+    schema_files: tuple[str, ...] = ()
     written: Written = Written(False, False, None)
     partitions: tuple[int, ...] = ()
     absent: tuple[int, ...] = ()
@@ -304,7 +306,17 @@ def _store(folder: Folder, operator_id: int, number: int, entry: StoreEntry, par
     if names or kept:
         name = names[-1] if names else max(kept, key=_batch_of)
         families = read_schema_file(read_metadata(schemas, name), schemas.at(name).path)
-        return Store(operator_id, entry.name, number, partitions, entry.prefix_columns, families, True, schemas.path)
+        return Store(
+            operator_id,
+            entry.name,
+            number,
+            partitions,
+            entry.prefix_columns,
+            families,
+            True,
+            schemas.path,
+            tuple(names),
+        )
     first = folder.at(partitions[0] if partitions else 0, *(() if entry.name == DEFAULT_STORE else (entry.name,)))
     families = read_schema_file(read_metadata(first.at("_metadata"), "schema"), first.at("_metadata", "schema").path)
     return Store(operator_id, entry.name, number, partitions, entry.prefix_columns, families, False, None)
@@ -322,7 +334,8 @@ def value_schemas(checkpoint: Checkpoint, store: Store, family: FamilySchema) ->
     if store.schema_folder is None:
         return schemas
     folder = replace(checkpoint.root, path=store.schema_folder)
-    for name in folder.files():
+    # Files that are not listed are those of attempts that failed, whose ids may be those of other schemas.
+    for name in store.schema_files or folder.files():
         for other in read_schema_file(read_metadata(folder, name), folder.at(name).path):
             if other.name == family.name:
                 schemas.setdefault(other.value_id, other.value)

@@ -20,7 +20,7 @@ AHEAD_BYTES = 4 << 20
 """Larger files are not fetched ahead, but read when they are needed."""
 
 _DATA_FILE = re.compile(r"(0|[1-9][0-9]{0,18})(?:_([0-9a-fA-F-]{1,64}))?\.(delta|snapshot|zip|changelog)")
-PURGED = "no such file any more: the query purged it; read a newer batch"
+PURGED = "no such file any more: the query purged it; read again"
 """The message about a file that was listed and is gone."""
 
 NO_METADATA = "no such file; expected it in a checkpoint of Structured Streaming"

@@ -8,7 +8,7 @@ back to a zip.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from statestore.formats.spark.checkpoint.checkpoint_files import DataFile
@@ -29,12 +29,23 @@ class LoadPlan:
     changes: tuple[DataFile, ...]
 
 
-def plan_load(files: Sequence[DataFile], version: int, where: str, *, base_version: int | None = None) -> LoadPlan:
+def plan_load(
+    files: Sequence[DataFile],
+    version: int,
+    where: str,
+    *,
+    base_version: int | None = None,
+    without: Collection[str] = (),
+) -> LoadPlan:
     """The files of a version without uids; ``base_version`` requires a base, 0 is the empty one.
 
-    Raises NotFoundError SPARK_STATE_NOT_FOUND, stating the versions that can be read, naming ``where``.
+    The files named in ``without`` are no bases: a snapshot before them and the changes since then make up the version.
+
+    Raises NotFoundError SPARK_STATE_NOT_FOUND, naming ``where``.
     """
-    bases = {file.version: file for file in files if file.kind in BASES and file.uid is None}
+    bases = {
+        file.version: file for file in files if file.kind in BASES and file.uid is None and file.name not in without
+    }
     changes = {file.version: file for file in files if file.kind in CHANGES and file.uid is None}
     start = base_version
     if start is None:
@@ -46,20 +57,31 @@ def plan_load(files: Sequence[DataFile], version: int, where: str, *, base_versi
     # The loop ends at the first missing file, because a file name may contain any number as its version.
     absent = next((number for number in range(start + 1, version + 1) if number not in changes), None)
     if absent is not None:
-        kept = readable_versions(files)
-        raise missing(f"state version {version} of {where}", f"no file of version {absent}; readable versions: {kept}")
+        raise missing(f"state version {version} of {where}", f"no file of version {absent}")
     return LoadPlan(bases.get(start), tuple(changes[number] for number in range(start + 1, version + 1)))
 
 
 def plan_lineage(
-    files: Sequence[DataFile], version: int, uid: str, where: str, lineage: Lineage, *, base_version: int | None = None
+    files: Sequence[DataFile],
+    version: int,
+    uid: str,
+    where: str,
+    lineage: Lineage,
+    *,
+    base_version: int | None = None,
+    without: Collection[str] = (),
 ) -> LoadPlan:
-    """The files of a version of checkpoint format 2. Raises as `plan_load`."""
-    named = {(file.kind, file.version, file.uid): file for file in files}
+    """The files of a version of checkpoint format 2. Parameters and errors are those of `plan_load`."""
+    named = {(file.kind, file.version, file.uid): file for file in files if file.name not in without}
     uids = {version: uid}
-    if base_version is not None or ("zip", version, uid) not in named:
-        uids |= _uids_before(named, version, uid, lineage, base_version)
-    start = max((v for v, u in uids.items() if v <= version and ("zip", v, u) in named), default=0)
+    start = version if ("zip", version, uid) in named else 0
+    if base_version is not None or not start:
+        # The lineage of a changelog ends at the snapshot before it. If that is not there, older lineages go on.
+        for least in (base_version, 0):
+            uids = {version: uid} | _uids_before(named, version, uid, lineage, least)
+            start = max((v for v, u in uids.items() if v <= version and ("zip", v, u) in named), default=0)
+            if start or base_version is not None:
+                break
     if base_version is not None:
         if base_version and ("zip", base_version, uids.get(base_version)) not in named:
             raise missing(f"snapshot {base_version} of {where}", f"not in the lineage of version {version}")

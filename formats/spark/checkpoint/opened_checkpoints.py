@@ -7,11 +7,13 @@ storage reports no times, or parts of the checkpoint are missing and may be rest
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import OrderedDict
 from dataclasses import replace
 from threading import Lock
 
+from statestore.formats.errors import NotFoundError
 from statestore.formats.places.folder import Folder, folder_at
 from statestore.formats.places.locations import Location
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, open_in
@@ -25,7 +27,7 @@ _lock = Lock()
 
 def open_located(location: Location, batch_id: int | None = None) -> Checkpoint:
     """Open as `open_checkpoint`; also raises the errors of `open_location`."""
-    return _open(location, batch_id, folder_at(location, SPARK_FILES).remembering())
+    return _forgetting(_open(location, batch_id, folder_at(location, SPARK_FILES).remembering()))
 
 
 def open_now(location: Location, batch_id: int | None = None, seen: Checkpoint | None = None) -> Checkpoint:
@@ -34,27 +36,35 @@ def open_now(location: Location, batch_id: int | None = None, seen: Checkpoint |
     ``seen`` is the checkpoint as it was opened for the same question as of another batch.
     """
     root = seen.root.remembering() if seen is not None else folder_at(location, SPARK_FILES).remembering()
-    return replace(_open(location, batch_id, root), root=root)
+    return _open(location, batch_id, root)
 
 
 def _open(location: Location, batch_id: int | None, root: Folder) -> Checkpoint:
+    """The checkpoint with the memory of the root, or of a newer look where a query removed what the root had listed."""
     if root.is_local:
-        return _forgetting(open_in(root, batch_id))
+        return _open_again(root, batch_id)
     commits = frozenset((info.base_name, info.size, info.mtime_ns) for info in root.at("commits").entries())
     key = (location, batch_id)
     with _lock:
         found = _opened.get(key)
         if found is not None and found[0] == commits:
             _opened.move_to_end(key)
-            return found[1]
-    checkpoint = _forgetting(open_in(root, batch_id))
-    if not _is_whole(checkpoint) or any(changed is None for _, _, changed in commits):
+            return replace(found[1], root=root)
+    checkpoint = _open_again(root, batch_id)
+    if checkpoint.root is not root or not _is_whole(checkpoint) or any(changed is None for _, _, changed in commits):
         return checkpoint
     with _lock:
-        _opened[key] = _opened[location, checkpoint.batch.batch_id] = commits, checkpoint
+        _opened[key] = _opened[location, checkpoint.batch.batch_id] = commits, _forgetting(checkpoint)
         while len(_opened) > KEPT:
             _opened.popitem(last=False)
     return checkpoint
+
+
+def _open_again(root: Folder, batch_id: int | None) -> Checkpoint:
+    """Open a checkpoint, and once more if a file is missing: a running query may have removed what was listed."""
+    with contextlib.suppress(NotFoundError):
+        return open_in(root, batch_id)
+    return open_in(root.fresh().remembering(), batch_id)
 
 
 def _is_whole(checkpoint: Checkpoint) -> bool:

@@ -15,12 +15,13 @@ batch gets a commit, and its state is not used.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from statestore.formats.errors import StateStoreError
+from statestore.formats.errors import NotFoundError, StateStoreError
 from statestore.formats.places.folder import NUMBER, Folder
 from statestore.formats.spark.checkpoint.checkpoint_files import parse_json, read_log, read_metadata
 from statestore.formats.spark.checkpoint.state_errors import corrupt_file, missing
@@ -104,6 +105,18 @@ def read_batch(root: Folder, batch_id: int) -> Batch:
     if batch_id not in kept:
         expected = f"one of {kept[0]} to {kept[-1]}" if kept else "a committed batch, and there is none yet"
         raise missing(f"batch {batch_id} of {root.path}", f"it is not committed; expected {expected}")
+    with contextlib.suppress(NotFoundError):
+        return _read_batch(root, batch_id, kept)
+    # Spark removes the logs of old batches while it commits a new one, and these were listed before. A look at what is
+    # there now finds a batch whose commit is left.
+    root = root.fresh().remembering()
+    kept = committed_batches(root)
+    if batch_id in kept:
+        return _read_batch(root, batch_id, kept)
+    raise missing(f"batch {batch_id} of {root.path}", "the query purged it while it was read; read a newer batch")
+
+
+def _read_batch(root: Folder, batch_id: int, kept: Sequence[int]) -> Batch:
     logged = root.at("offsets").numbered()
     state = _state_of(root, batch_id, logged)
     # After a batch that was skipped, the state is that of the batch before it.

@@ -15,9 +15,7 @@ def corrupt_row(problem: str) -> CorruptError:
 
 def corrupt_file(path: str, problem: str) -> CorruptError:
     """The error for a damaged file of the checkpoint."""
-    return CorruptError(
-        ErrorCode.SPARK_STATE_FILE, f"{path}: {problem}; restore the file from a copy, or read an earlier batch"
-    )
+    return CorruptError(ErrorCode.SPARK_STATE_FILE, f"{path}: {problem}; restore the file from a copy")
 
 
 def missing(what: str, problem: str) -> NotFoundError:

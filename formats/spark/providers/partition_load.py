@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from statestore.formats.errors import NotFoundError
+from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.kernels.compiled_use import is_loaded, load_if_it_pays
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.ordered_threads import in_order
@@ -38,6 +38,12 @@ from statestore.formats.spark.providers.rocksdb_provider import (
     read_zip,
     split_keys,
     zip_rows,
+)
+from statestore.formats.spark.providers.snapshot_repair import (
+    BaseReading,
+    rows_of_given_base,
+    rows_of_whole_base,
+    with_whole_base,
 )
 from statestore.formats.spark.providers.stored_rows import StoredRows, rows_in
 from statestore.formats.spark.rows.byte_spans import Spans, gather
@@ -93,8 +99,59 @@ def stored_rows(
     Raises NotFoundError SPARK_STATE_NOT_FOUND if the files of the version are not all kept, CorruptError
     SPARK_STATE_FILE, UnsupportedError SPARK_STATE_UNSUPPORTED.
     """
+    is_given = False
+    while True:
+        try:
+            for found in _stored_rows(partition, each, base_version, key_ranges, lookup, hashes):
+                is_given = True
+                yield found
+            return
+        except NotFoundError:
+            # A running query replaces old changes by a newer snapshot, which makes the same state.
+            now = partition if is_given else _listed_again(partition)
+            if now.files == partition.files:
+                raise
+            partition = now
+
+
+def _listed_again(partition: Partition) -> Partition:
+    checkpoint = replace(partition.checkpoint, root=partition.checkpoint.root.fresh())
+    return open_partition(checkpoint, partition.store, partition.number, partition.family)
+
+
+def _stored_rows(
+    partition: Partition,
+    each: Callable[[StoredRows], T],
+    base_version: int | None,
+    key_ranges: Sequence[KeyBounds] | None,
+    lookup: Sequence[KeyRange] | None,
+    hashes: HashRange | None,
+) -> Iterator[T]:
     checkpoint = partition.checkpoint
-    plan = plan_version(partition, checkpoint.batch.version, _uid(partition), base_version)
+
+    def plan(without: Collection[str]) -> LoadPlan:
+        return plan_version(partition, checkpoint.batch.version, _uid(partition), base_version, without)
+
+    def read(chosen: LoadPlan, reading: BaseReading) -> Iterator[T]:
+        return _rows_of(partition, chosen, reading, each, key_ranges=key_ranges, lookup=lookup, hashes=hashes)
+
+    if base_version is None:
+        yield from rows_of_whole_base(partition.folder.path, plan, read)
+        return
+    yield from rows_of_given_base(plan(()), read)
+
+
+def _rows_of(
+    partition: Partition,
+    plan: LoadPlan,
+    reading: BaseReading,
+    each: Callable[[StoredRows], T],
+    *,
+    key_ranges: Sequence[KeyBounds] | None,
+    lookup: Sequence[KeyRange] | None,
+    hashes: HashRange | None,
+) -> Iterator[T]:
+    checkpoint = partition.checkpoint
     load_if_it_pays(sum(file.size for file in (plan.base, *plan.changes) if file is not None))
     family_id = _family_id(partition, plan.base, checkpoint.batch.version)
     if family_id is None and partition.store.has_families:
@@ -113,8 +170,7 @@ def stored_rows(
                 yield kept.changes(change if key_ranges is None else changes_within(change, key_ranges))
 
     def base(over: Callable[[pa.RecordBatch], list[T]]) -> Iterator[T]:
-        for batches in _base(partition, plan.base, family_id, over, key_ranges, family_ranges):
-            yield from batches
+        return reading.rows(_base(partition, plan.base, family_id, reading.counted(over), key_ranges, family_ranges))
 
     if is_loaded() and sum(file.size for file in plan.changes) >= BULK_BYTES:
         with contextlib.suppress(FoundMerges):
@@ -140,13 +196,25 @@ def hashes_of_keys(store: Store, hole: int | None = None) -> KeyHashes:
     return KeyHashes(FAMILY_BYTES if store.has_families else 0, hole)
 
 
-def plan_version(partition: Partition, version: int, uid: str | None, base_version: int | None = None) -> LoadPlan:
-    """The files of a version; ``uid`` is the version's uid in checkpoint format 2."""
+def plan_version(
+    partition: Partition,
+    version: int,
+    uid: str | None,
+    base_version: int | None = None,
+    without: Collection[str] = (),
+) -> LoadPlan:
+    """The files of a version; ``uid`` is that of the version in checkpoint format 2. ``without`` as in `plan_load`."""
     where = partition.folder.path
     if uid is None:
-        return plan_load(partition.files, version, where, base_version=base_version)
+        return plan_load(partition.files, version, where, base_version=base_version, without=without)
     lineage = partial(changelog_lineage, partition.folder)
-    return plan_lineage(partition.files, version, uid, where, lineage, base_version=base_version)
+    return plan_lineage(partition.files, version, uid, where, lineage, base_version=base_version, without=without)
+
+
+def _on_whole_base(partition: Partition, use: Callable[[DataFile | None], T]) -> T:
+    """What ``use`` returns for the newest base of the checkpoint's batch that can be read."""
+    version, uid = partition.checkpoint.batch.version, _uid(partition)
+    return with_whole_base(lambda without: plan_version(partition, version, uid, None, without), use)
 
 
 def files_of_batch(partition: Partition) -> list[DataFile]:
@@ -155,12 +223,18 @@ def files_of_batch(partition: Partition) -> list[DataFile]:
     Table files have the kind "table" and version 0, because their names do not contain the version that wrote them.
     Raises NotFoundError SPARK_STATE_NOT_FOUND.
     """
-    plan = plan_version(partition, partition.checkpoint.batch.version, _uid(partition))
-    files = [] if plan.base is None else [plan.base]
-    if plan.base is not None and plan.base.kind == "zip":
-        shared = sorted(read_zip(partition.folder, plan.base).tables.values())
-        files += [DataFile(f"SSTs/{name}", 0, None, "table", size) for name, size in shared]
-    return [*files, *plan.changes]
+    version, uid = partition.checkpoint.batch.version, _uid(partition)
+    base, tables = _on_whole_base(partition, lambda base: (base, _tables(partition, base)))
+    others = [] if base is None else [file.name for file in partition.files if file.kind == base.kind and file != base]
+    plan = plan_version(partition, version, uid, None, others)
+    return [*([] if base is None else [base]), *tables, *plan.changes]
+
+
+def _tables(partition: Partition, base: DataFile | None) -> list[DataFile]:
+    if base is None or base.kind != "zip":
+        return []
+    shared = sorted(read_zip(partition.folder, base).tables.values())
+    return [DataFile(f"SSTs/{name}", 0, None, "table", size) for name, size in shared]
 
 
 def replayed_bytes(partition: Partition) -> int:
@@ -177,7 +251,10 @@ def counted_keys(partition: Partition) -> int | None:
     plan = plan_version(partition, partition.checkpoint.batch.version, _uid(partition))
     if plan.base is None or plan.base.kind != "zip" or plan.changes:
         return None
-    return read_zip(partition.folder, plan.base).keys
+    try:
+        return read_zip(partition.folder, plan.base).keys
+    except CorruptError:
+        return None  # the reader of the rows does without it
 
 
 def version_changes(partition: Partition, version: int, uid: str | None) -> Iterator[Changes]:
@@ -281,10 +358,13 @@ def ranges_of_family(family_id: int | None, ranges: Sequence[KeyRange]) -> list[
 
 def split_partition(partition: Partition, most: int) -> list[KeyBounds]:
     """Split a large partition into ranges of stored keys of about one size; at most ``most``, often one."""
-    file = plan_version(partition, partition.checkpoint.batch.version, _uid(partition)).base
-    if file is None or file.kind != "zip":
-        return [(None, None)]
-    return split_keys(partition.folder, file, _family_id(partition, file, file.version), _PART_BYTES, most)
+
+    def split(base: DataFile | None) -> list[KeyBounds]:
+        if base is None or base.kind != "zip":
+            return [(None, None)]
+        return split_keys(partition.folder, base, _family_id(partition, base, base.version), _PART_BYTES, most)
+
+    return _on_whole_base(partition, split)
 
 
 def split_history(partition: Partition, versions: Collection[int]) -> list[KeyBounds]:
@@ -294,13 +374,17 @@ def split_history(partition: Partition, versions: Collection[int]) -> list[KeyBo
     The amounts are those of these versions. Often one range is returned. Only the newest zip shows where keys can be
     split.
     """
-    base = plan_version(partition, partition.checkpoint.batch.version, _uid(partition)).base
+    return _on_whole_base(partition, partial(_split_history, partition, versions))
+
+
+def _split_history(partition: Partition, versions: Collection[int], base: DataFile | None) -> list[KeyBounds]:
     if base is None or base.kind != "zip":
         return [(None, None)]
     written = [file for file in partition.files if file.version in versions]
-    tables = {
-        table for file in written if file.kind == "zip" for table in read_zip(partition.folder, file).tables.values()
-    }
+    tables = set[tuple[str, int]]()
+    for file in written:
+        with contextlib.suppress(CorruptError):  # others may say as much, and readers of this zip report the error
+            tables |= set(read_zip(partition.folder, file).tables.values()) if file.kind == "zip" else set()
     total = sum(size for _, size in tables) + sum(file.size for file in written if file.kind == "changelog")
     parts = min(total // _HISTORY_BYTES, _MOST_PARTS)
     if parts < 2:
@@ -332,10 +416,17 @@ def _family_id(partition: Partition, base: DataFile | None, version: int) -> int
     before = [file for file in reversed(zips) if file.version <= version and is_joined(file)]
     after = [file for file in zips if file.version > version and is_joined(file)]
     bases = ([base] if base else []) + before + after
+    damage: CorruptError | None = None
     for file in bases:
-        family_id = read_zip(partition.folder, file).families.get(partition.family)
+        try:
+            family_id = read_zip(partition.folder, file).families.get(partition.family)
+        except CorruptError as error:
+            damage = damage or error
+            continue
         if family_id is not None:
             return family_id
+    if damage is not None:
+        raise damage  # only the damaged zip may say that the family had been created
     if not bases and partition.files:
         raise missing(
             partition.folder.path, f"no zip is kept that contains the ids of column families in version {version}"

@@ -26,6 +26,7 @@ from statestore.formats.places.folder import MAX_SMALL_BYTES, Folder
 from statestore.formats.places.local_directory import temporary_directory
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.key_samples import split_points
+from statestore.formats.rocksdb.reader_errors import naming
 from statestore.formats.rocksdb.scan import scan_rocksdb
 from statestore.formats.spark.checkpoint.checkpoint_files import PURGED, DataFile, parse_json
 from statestore.formats.spark.checkpoint.state_errors import corrupt_file, unsupported
@@ -78,7 +79,8 @@ def zip_rows(
         bounds = [(keys.first, keys.stop) if isinstance(keys, KeyRange) else keys for keys in ranges]
         copy_tables(folder, found.tables, directory, bounds)
         try:
-            yield from scan_rocksdb(directory, each, key_ranges=ranges, delimiter=delimiter)
+            with naming(directory, path):
+                yield from scan_rocksdb(directory, each, key_ranges=ranges, delimiter=delimiter)
         except CorruptError as error:
             forget_parts()  # a table file that is restored has the name of the damaged one
             raise corrupt_file(path, error.message) from error
@@ -125,11 +127,13 @@ def family_range(family_id: int | None) -> KeyBounds:
 
 @contextmanager
 def _opened(folder: Folder, name: str, path: str) -> Iterator[zipfile.ZipFile]:
+    data = BytesIO(folder.read_small(name, gone=PURGED))
     try:
-        with zipfile.ZipFile(BytesIO(folder.read_small(name, gone=PURGED))) as members:
-            yield members
-    except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, EOFError, RuntimeError) as error:
+        members = zipfile.ZipFile(data)
+    except Exception as error:  # BadZipFile, and errors of struct and of UTF-8 for what it does not check
         raise corrupt_file(path, f"not a readable zip ({error})") from error
+    with members:
+        yield members
 
 
 def _member(members: zipfile.ZipFile, name: str, path: str, most: int = MAX_SMALL_BYTES) -> bytes:

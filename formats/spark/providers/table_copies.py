@@ -20,7 +20,7 @@ from statestore.formats.spark.providers.key_bounds import KeyBounds
 _PIECE = 8 << 20
 _WHOLE_BYTES = 1 << 20
 """Smaller files are fetched whole: one request takes as long as the transfer of so many bytes."""
-_NO_TABLE = "no such table file: it was purged or not copied; restore it, or read a newer batch"
+_NO_TABLE = "no such table file: it was purged or not copied; restore it"
 _TAIL_SHARE, _LEAST_TAIL = 32, 128 << 10
 """Bytes at the end that are fetched first; often they include everything but data blocks."""
 

@@ -1,6 +1,7 @@
 """State rows in Avro (``encodingFormat=avro``, transformWithState): field after field, each over all rows at once.
 
-    schema id:int16, big-endian | record          values and last parts of keys; first parts of keys have no id
+    schema id:int16, little-endian | record       values and last parts of keys; first parts of keys have no id
+    (marker:bytes | value:bytes)*                 first parts of range keys, both of them unions
 
 Each field of a record is a union of null and its type, whatever the schema says; elements of arrays and values of maps
 are one only if they are structs, arrays or maps. ``void`` takes no bytes. Keys of maps are strings. The schema id
@@ -11,12 +12,13 @@ SPARK_STATE_ROW; UnsupportedError SPARK_STATE_UNSUPPORTED for types whose Avro f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from statestore.formats.kernels.arrays import Bools, Bytes, Ints
 from statestore.formats.spark.checkpoint.spark_schema import (
@@ -93,6 +95,19 @@ def decode_record(rows: Spans, schema: StructOf) -> list[pa.Array]:
     return columns
 
 
+def decode_ordering(rows: Spans, schema: StructOf) -> list[pa.Array]:
+    """Decode one column of binaries per ordering column of a range key: its marker, and behind it its value.
+
+    In Avro these are two fields, so the record has twice the fields of ``schema``.
+    """
+    pairs = StructOf(tuple(replace(field, type=BINARY) for field in schema.fields for _ in ("marker", "value")))
+    found = decode_record(rows, pairs)
+    return [
+        pc.binary_join_element_wise(marker, value, pa.scalar(b"", pa.binary()))
+        for marker, value in zip(found[::2], found[1::2], strict=True)
+    ]
+
+
 def decode_key_rows(rows: Spans, schema: StructOf) -> list[pa.Array]:
     """Decode one column per field, of records with a schema id. The id is skipped, because keys do not evolve."""
     return decode_record(rows.cut(_ID_BYTES, "an Avro row"), schema)
@@ -102,7 +117,7 @@ def value_decoder(writers: Mapping[int, StructOf]) -> RowDecoder:
     """A decoder of rows that were written with any of these schemas, by id."""
 
     def decode(rows: Spans, schema: StructOf) -> list[pa.Array]:
-        ids = gather(rows.data, rows.cut(_ID_BYTES, "an Avro row").start - _ID_BYTES, ">i2")
+        ids = gather(rows.data, rows.cut(_ID_BYTES, "an Avro row").start - _ID_BYTES, "<i2")
         distinct, row_writer = np.unique(ids, return_inverse=True)
         parts = []
         for number, schema_id in enumerate(distinct.tolist()):
@@ -135,12 +150,27 @@ def _evolved(columns: list[pa.Array], writer: StructOf, reader: StructOf, rows: 
 
 
 def _evolved_column(column: pa.Array, writer: SparkType, reader: SparkType) -> pa.Array:
-    if not isinstance(writer, StructOf) or not isinstance(reader, StructOf):
-        return column if writer == reader else column.cast(arrow_type(reader))
-    fields = [column.field(number) for number in range(len(writer.fields))]
-    members = _evolved(fields, writer, reader, len(column))
-    mask = column.is_null() if column.null_count else None
-    return pa.StructArray.from_arrays(members, fields=list(arrow_type(reader)), mask=mask)
+    """Convert a column, and what lists and maps of it hold, as Avro resolves the writer's type to the reader's."""
+    if writer == reader:
+        return column
+    nulls = column.is_null() if column.null_count else None
+    if isinstance(writer, StructOf) and isinstance(reader, StructOf):
+        fields = [column.field(number) for number in range(len(writer.fields))]
+        members = _evolved(fields, writer, reader, len(column))
+        return pa.StructArray.from_arrays(members, fields=list(arrow_type(reader)), mask=nulls)
+    if isinstance(writer, ArrayOf) and isinstance(reader, ArrayOf):
+        elements = _evolved_column(column.values, writer.element, reader.element)
+        return pa.ListArray.from_arrays(column.offsets, elements, type=arrow_type(reader), mask=nulls)
+    if isinstance(writer, MapOf) and isinstance(reader, MapOf):
+        keys = _evolved_column(column.keys, writer.key, reader.key)
+        items = _evolved_column(column.items, writer.value, reader.value)
+        return pa.MapArray.from_arrays(column.offsets, keys, items, type=arrow_type(reader), mask=nulls)
+    if writer == BINARY and reader == STRING:
+        return text_of(column)
+    try:
+        return column.cast(arrow_type(reader), safe=False)  # Spark rounds and cuts numbers, too
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise unsupported(f"state in Avro whose type changed from {writer} to {reader}") from error
 
 
 def _record(cursor: _Cursor, schema: StructOf) -> list[pa.Array]:

@@ -9,7 +9,8 @@
     list of values        (size:int32 | 00 | row), with the merge delimiter between
 
 A binary of a range key is a marker (0 negative, 1 not, 2 null) and the big-endian value; negative floats have their
-bits inverted. In Avro, a row is as in ``avro_row``. Sizes are little-endian. Raises CorruptError SPARK_STATE_ROW.
+bits inverted. In Avro, a row and the first part of a range key are as in ``avro_row``. Sizes are little-endian. Raises
+CorruptError SPARK_STATE_ROW.
 """
 
 from __future__ import annotations
@@ -43,12 +44,14 @@ RowDecoder = Callable[[Spans, StructOf], list[pa.Array]]
 class RowForm:
     """The form in which a store writes rows. ``bare`` rows have no version byte and are never split.
 
-    ``part`` reads the first parts of keys; ``whole`` reads last parts and keys of one part. In Avro the two differ.
+    ``part`` reads the first parts of keys, ``ordering`` those of range keys; ``whole`` reads last parts and keys of one
+    part. In Avro the three differ.
     """
 
     bare: bool = False
     whole: RowDecoder = decode_fields
     part: RowDecoder = decode_fields
+    ordering: RowDecoder = decode_fields
     value: RowDecoder = decode_fields
 
 
@@ -173,7 +176,7 @@ def _ranged(keys: Spans, schema: StructOf, ordinals: tuple[int, ...], form: RowF
         raise corrupt_row(f"found ordering columns {ordinals} of a key of {len(schema.fields)} columns")
     first, second = _split(keys)
     binaries = StructOf(tuple(Field(schema.fields[number].name, BINARY) for number in ordinals))
-    cells_of = dict(zip(ordinals, _versioned(first, binaries, form, form.part), strict=True))
+    cells_of = dict(zip(ordinals, _versioned(first, binaries, form, form.ordering), strict=True))
     others = [number for number in range(len(schema.fields)) if number not in cells_of]
     columns = {number: _ordered(cells, schema.fields[number].type) for number, cells in cells_of.items()}
     if others:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import random
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -259,7 +259,7 @@ def test_every_damaged_region_is_told(tmp_path: Path) -> None:
             pa.table(
                 {
                     "k": pa.array(range(count)),
-                    "v": [os.urandom(1000)] * count,
+                    "v": [random.Random(1).randbytes(1000)] * count,
                     "timestamp": pa.array([5000] * count, pa.int64()),
                 }
             )

@@ -50,7 +50,7 @@ def test_inspect_names_the_types_of_every_state(name: str) -> None:
 @pytest.mark.parametrize("name", ["spark4.3.0-aggmulti__rkcl", "spark4.3.0-limit__rkcl", "spark4.3.0-dedup__hdfs"])
 def test_reports_take_keys_that_stores_of_ours_can_not_have(name: str) -> None:
     """Floating-point numbers, and columns without a type."""
-    figures = figures_of(open_warehouse(checkpoint_path(name)), "state")
+    figures = figures_of(open_warehouse(checkpoint_path(name)).open("state").pin())
     rows = statestore.inspect(checkpoint_path(name)).table("state").history().read_all().num_rows
     assert sum(cell["rows"] for cell in figures.heat) == rows > 0
     assert figures.busiest

@@ -186,7 +186,7 @@ def test_metadata_tables_tell_of_batches_and_files(tmp_path: Path) -> None:
 
 def test_the_report_tells_what_batches_changed() -> None:
     """Against the states of all batches, each read by itself."""
-    figures = figures_of(open_warehouse(checkpoint_path(AGGREGATION)), "state")
+    figures = figures_of(open_warehouse(checkpoint_path(AGGREGATION)).open("state").pin())
     table = statestore.inspect(checkpoint_path(AGGREGATION)).table("state")
     rows = [table.scan(version=batch).read_all().to_pylist() for batch in range(6)]
     states = [{row["key"]["k"] or "null": row["value"] for row in found} for found in rows]

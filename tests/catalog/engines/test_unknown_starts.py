@@ -69,7 +69,7 @@ def test_every_door_of_a_checkpoint(tmp_path: Path) -> None:
 def test_a_report_has_them_without_a_start(tmp_path: Path) -> None:
     path = purged(NAME, tmp_path, 4)
     rows = tables(path)["state"].history().read_all().to_pylist()
-    figures = figures_of(open_warehouse(path), "state")
+    figures = figures_of(open_warehouse(path).open("state").pin())
     assert sum(cell["rows"] for cell in figures.heat) == sum(row["valid_from"] is not None for row in rows)
     assert sum(row["versions"] for row in figures.busiest) > 0
     starts = [row["from"] for rows in figures.lifelines.values() for row in rows]

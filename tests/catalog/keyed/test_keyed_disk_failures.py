@@ -154,7 +154,7 @@ def test_rocksdb_refused_by_the_disk_is_not_called_damage(
         raise Exception(said)
 
     monkeypatch.setenv("STATESTORE_ROCKSDB_READER", "rocksdict")
-    monkeypatch.setattr("statestore.formats.rocksdb.rocksdict_scan.Rdict", opening)
+    monkeypatch.setattr("statestore.formats.rocksdb.opened_families.Rdict", opening)
     each: Callable[[Any], Any] = lambda batch: batch  # noqa: E731
     with refused(expected, str(tmp_path)):
         list(scan_rocksdb(tmp_path, each))

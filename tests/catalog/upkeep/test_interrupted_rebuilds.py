@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import statestore
@@ -153,6 +159,72 @@ def test_a_put_that_nobody_has_committed_is_not_lost_to_a_rebuild(
             catalog.rebuild("s", key_groups=64)
         writer.commit()
     assert keys_of(catalog) == {"old0", "put"}
+
+
+@pytest.mark.parametrize("written", ["commit", "put", "dropped"])
+def test_a_refused_rebuild_moves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str) -> None:
+    """Nobody but its caller notices it: neither the writer, whose files have paths, nor a reader."""
+    catalog = statestore.connect(tmp_path)
+    filled(catalog, "old", 1)
+    with catalog.open_store("s") as writer:
+
+        def overtaken(*given: Any) -> None:
+            if written == "dropped":
+                catalog.drop_store("s")
+                filled(catalog, "new", 1)
+            else:
+                writer.put("put", 1, timestamp=5000)
+            if written == "commit":
+                writer.commit()
+            monkeypatch.setattr(store_folders, "_exchange", None)
+            replace_store(*given)
+
+        monkeypatch.setattr("statestore.catalog.catalog.replace_store", overtaken)
+        with pytest.raises(statestore.ConflictError, match="REBUILD_OVERTAKEN"):
+            catalog.rebuild("s", key_groups=64)
+        if written == "put":
+            writer.commit()
+    assert keys_of(catalog) == ({"new0"} if written == "dropped" else {"old0", "put"})
+    assert [path.name for path in tmp_path.iterdir()] == ["s"]
+
+
+@pytest.mark.parametrize("beginning", ["claim", "changelog"])
+def test_writers_wait_at_the_gates_while_a_store_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beginning: str
+) -> None:
+    """Else a write could begin between the last look for writes and the exchange, and would be lost or undone."""
+    catalog = statestore.connect(tmp_path)
+    filled(catalog, "old", 1)
+    writer = catalog.open_store("s", auto_compact=False)
+    begin: Callable[[], object] = partial(writer.put, "x", 1, timestamp=9)
+    if beginning == "claim":
+        begin = partial(writer.write, pa.table({"k": ["x"], "v": [1], "timestamp": [9]}))
+    exchange = store_folders._exchange
+    waits, others = threading.Event(), ThreadPoolExecutor(1)
+    started: list[Future[object]] = []
+    lock_gate = fcntl.flock
+
+    def locking(file: int, how: int) -> None:
+        if how == fcntl.LOCK_SH:
+            with pytest.raises(BlockingIOError):
+                lock_gate(file, how | fcntl.LOCK_NB)
+            waits.set()
+        lock_gate(file, how)
+
+    def exchanging(*given: Any) -> None:
+        monkeypatch.setattr(fcntl, "flock", locking)
+        started.append(others.submit(begin))
+        assert waits.wait(60)
+        monkeypatch.setattr(fcntl, "flock", lock_gate)
+        exchange(*given)
+
+    monkeypatch.setattr(store_folders, "_exchange", exchanging)
+    catalog.rebuild("s", key_groups=64).close()
+    with pytest.raises(statestore.NotFoundError, match="STORE_REPLACED"):
+        started[0].result(60)
+    others.shutdown()
+    writer.close()
+    assert keys_of(catalog) == {"old0"}
 
 
 def test_a_rebuild_that_goes_on_is_not_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +18,10 @@ from support.command_line import cells, run
 from support.key_strategies import key_types
 
 import statestore
-from statestore.connector.key_text import cells_of, of_text
-from statestore.connector.terminal.nanoseconds import python_values
-from statestore.connector.terminal.output import cell, plain
+from statestore.connector.key_text import _ESCAPE, MANY_ESCAPES, _readings, cells_of, of_text
+from statestore.connector.terminal.output import cell, plain, printable
 from statestore.formats.error_codes import ErrorCode
+from statestore.formats.values.python_times import python_values
 
 RAW = [b"", b"ada", b"\x00\xff", "ünï".encode(), b"base64:AP8=", b"hex:00", b"AP8=", b"\xc3("]
 
@@ -44,17 +48,42 @@ def keys(draw: st.DrawFn) -> pa.Array:
 
 
 def same(found: Any, column: pa.Array) -> bool:
-    return bool(pa.array([found], column.type).equals(column))
+    """NaN is like NaN, and -0.0 is not 0.0."""
+    return repr(pa.array([found], column.type).to_pylist()) == repr(column.to_pylist())
+
+
+CONTROLS = "\x00\x1b\n\t\x7f\x80\x9f\u2028"
+STRUCT = pa.struct([("a", pa.string()), ("b", pa.float64()), ("c", pa.binary()), ("d", pa.timestamp("us", "UTC"))])
 
 
 @given(keys())
 @example(pa.array([b"\x00\xff"]))
 @example(pa.array([b"hex:00"]))
+@example(pa.array([{"a": CONTROLS, "b": float("nan"), "c": b"\xff", "d": 0}], STRUCT))
+@example(pa.array([{"a": None, "b": -0.0, "c": None, "d": None}], STRUCT))
+@example(pa.array([[CONTROLS, None]], pa.list_(pa.string())))
+@example(pa.array([-0.0]))
+@example(pa.array([float("nan")]))
+@example(pa.array([datetime(2024, 5, 1, 9, 30, 15, 250001, UTC)], pa.timestamp("us", "UTC")))
 def test_a_printed_key_is_typed(column: pa.Array) -> None:
-    """Texts in a table have their control characters written out, so the text of `--json` is taken for those."""
+    """A text alone is looked up in each way in which it can be read; see below."""
     (value,) = python_values(column)
     shown = value if isinstance(value, str) else cell(value)
-    assert shown is not None and same(of_text(shown, column.type), column)
+    assert shown is not None and not (set(shown) & set(CONTROLS) and value != shown)
+    assert same(of_text(shown, column.type), column)
+
+
+@given(st.text(st.sampled_from(["\\", "x", "7", "f", "n", "u", "0", *CONTROLS, "ü", "\U0001f600"]), max_size=12))
+@example("C:\\new\nline")
+@example("\\x7f\x7f")
+@example("a\x7fb")
+def test_a_printed_text_names_its_key(text: str) -> None:
+    """Also as a terminal without Unicode shows it."""
+    shown = printable(text)
+    for typed in (shown, shown.encode("ascii", "backslashreplace").decode()):
+        readings = _readings(typed)
+        assert typed in readings
+        assert text in readings or len(_ESCAPE.findall(typed)) > MANY_ESCAPES
 
 
 @given(keys(), keys())
@@ -104,3 +133,53 @@ def test_binary_in_csv_is_base64(warehouse: Path) -> None:
 def test_a_wrong_code_is_refused(warehouse: Path, key: str) -> None:
     found = run("get", warehouse, "raw", key)
     assert found.code == 2 and "WRONG_KEY" in found.err and "binary" in found.err
+
+
+def test_a_key_with_control_characters_is_copied_from_a_table(tmp_path: Path) -> None:
+    """A key that has the escape itself looks the same: both are shown."""
+    catalog = statestore.connect(tmp_path)
+    kind = {"a": "string", "b": "bigint"}
+    with (
+        catalog.create_store("texts", key={"k": "string"}, value={"v": "bigint"}) as texts,
+        catalog.create_store(
+            "structs", key={"k": pa.struct([("a", pa.string()), ("b", pa.int64())])}, value=kind
+        ) as pairs,
+    ):
+        for number, key in enumerate(["a\x7fb", "line\nbreak", "C:\\new", "C:\new", "ü"]):
+            texts.put(key, number, timestamp=number)
+            pairs.put({"a": key, "b": number}, (key, number), timestamp=number)
+        texts.commit()
+        pairs.commit()
+    found = {"C:\\new": [2, 3]}
+    for key, value in cells(run("scan", tmp_path, "texts", "--columns", "k,v"))[1:]:
+        for command in ("get", "history"):
+            rows = run(command, tmp_path, "texts", key, "--json").rows
+            assert sorted(row["v"] for row in rows) == found.get(key, [int(value)])
+    for key, number in cells(run("scan", tmp_path, "structs", "--columns", "k,b"))[1:]:
+        for command in ("get", "history"):
+            (row,) = run(command, tmp_path, "structs", key, "--json").rows
+            assert row["b"] == int(number)
+
+
+@pytest.mark.parametrize("key", ["nobody", "k=ada"])
+def test_a_key_that_is_not_there(warehouse: Path, key: str) -> None:
+    for command in ("get", "history"):
+        found = run(command, warehouse, "raw", key)
+        assert (found.code, found.out) == (1, "") and "this key in raw" in found.err
+
+
+def test_a_terminal_without_unicode(tmp_path: Path) -> None:
+    with statestore.connect(tmp_path).create_store("s", key={"k": "string"}, value={"v": "array<string>"}) as store:
+        store.put("ü", ["…", "\U0001f600"], timestamp=0)
+        store.commit()
+
+    def said(*arguments: str) -> str:
+        command = [sys.executable, "-m", "statestore", *arguments]
+        done = subprocess.run(
+            command, capture_output=True, check=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}, timeout=120
+        )
+        return done.stdout.decode("ascii")
+
+    assert json.loads(said("scan", str(tmp_path), "s", "--json"))["v"] == ["…", "\U0001f600"]
+    table = said("get", str(tmp_path), "s", "\\xfc")
+    assert "\\xfc" in table and r'["\u2026", "\ud83d\ude00"]' in table

@@ -193,6 +193,7 @@ def test_a_download_needs_its_ticket_and_an_export_the_token(warehouse: str, tmp
         assert client.get("/api/export", params=asked).status_code == 403
         ticket = client.get("/api/export", headers={"x-statestore-token": "secret"}, params=asked).json()["ticket"]
         assert client.get("/download/guess").status_code == 404
+        assert client.head(f"/download/{ticket}").status_code == 405  # the ticket is not used up
         assert client.get(f"/download/{ticket}", headers={"host": "evil.example"}).status_code == 421
         found = client.get(f"/download/{ticket}")
         assert found.status_code == 200 and found.headers["x-content-type-options"] == "nosniff"

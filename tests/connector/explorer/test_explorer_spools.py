@@ -17,6 +17,7 @@ from statestore.connector.explorer.limits import Limits, NobodyWaits
 from statestore.connector.explorer.questions import Sorting
 from statestore.connector.explorer.spools import Spool, Spools
 from statestore.formats.engine import WholePart
+from statestore.formats.errors import InvalidInputError
 from statestore.formats.state_table import Query, StateTable
 
 WAIT = 30
@@ -126,3 +127,25 @@ def test_unknown_beginnings_come_first_if_asked(tmp_path: Path) -> None:
     spool = Spools(tmp_path).of(0, as_table(table), Query(), Limits())
     assert values(spool, Sorting("n", True)) == [2, 1, 0, None]
     assert values(spool, Sorting("n", False, nulls_first=True)) == [None, 0, 1, 2]
+
+
+def test_structs_are_sorted_by_their_fields_and_lists_are_refused(tmp_path: Path) -> None:
+    """Python's order of the tuples is the truth; a null comes last in either direction, as in other columns."""
+    values = [("b", 2.5, "x"), ("a", -1.5, "x"), ("a", -2.5, "y"), ("b", 2.5, "a"), ("", 0.0, "")]
+    kind = pa.struct([("k", pa.string()), ("in", pa.struct([("f", pa.float64()), ("g", pa.string())]))])
+    rows = [{"k": k, "in": {"f": f, "g": g}} for k, f, g in values]
+    partly, null = {"k": None, "in": {"f": 1.0, "g": "z"}}, None
+    batches = [pa.record_batch({"s": pa.array(part, kind)}) for part in (rows[:2], [null, partly], rows[2:])]
+    with spools.rows_file(tmp_path / "s", batches[0].schema) as file:
+        for batch in batches:
+            file.add(batch)
+    spool = file.spool()
+    for descending in (False, True):
+        found = spool.rows(Sorting("s", descending), 0, 10, Limits())["s"].to_pylist()
+        ordered = [{"k": k, "in": {"f": f, "g": g}} for k, f, g in sorted(values, reverse=descending)]
+        assert found == [*ordered, partly, null]
+    with spools.rows_file(tmp_path / "l", pa.schema([("l", pa.struct([("x", pa.list_(pa.int64()))]))])) as file:
+        pass
+    lists = file.spool()
+    with pytest.raises(InvalidInputError, match=r"sort is 'l'.* has no order here"):
+        lists.rows(Sorting("l", False), 0, 10, Limits())

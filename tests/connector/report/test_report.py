@@ -30,7 +30,7 @@ from statestore.connector.report.figures import PARTS, figures_of
 from statestore.connector.report.history import history_of
 from statestore.connector.report.key_counts import greatest, row_bytes
 from statestore.connector.report.page import script_json
-from statestore.formats.state_table import Query
+from statestore.formats.state_table import Query, table_for_plan
 from statestore.formats.values.key_hash import hash_keys
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -96,7 +96,7 @@ def test_figures_are_those_of_the_store(warehouse: Path) -> None:
     found = open_warehouse(warehouse)
     name = next(n for n in found.tables() if n.startswith("pri"))
     done: list[int] = []
-    made = figures_of(found, name, (key_filters(found.open(name), "late"),), done.append)
+    made = figures_of(table_for_plan(found.open(name)), (key_filters(found.open(name), "late"),), done.append)
     assert len(set(done)) > 5 and done == sorted(done) and done[-1] < PARTS
     with statestore.connect(warehouse).open_store(name) as store:
         history = store.history().read_all().to_pylist()
@@ -313,7 +313,7 @@ def test_keys_have_the_text_that_get_takes_and_a_bar_each(tmp_path: Path) -> Non
                 store.put(key, [version, None], timestamp=T0 + version)
         store.commit()
     found = open_warehouse(tmp_path)
-    binary, texts = (figures_of(found, name) for name in ("bytes", "texts"))
+    binary, texts = (figures_of(table_for_plan(found.open(name))) for name in ("bytes", "texts"))
     assert {row["key"] for row in binary.busiest} == {"base64:/wA=", "abc"}
     for typed in ("abc", "base64:/wA=", "hex:ff00"):
         assert run("get", tmp_path, "bytes", typed).code == 0
@@ -337,10 +337,10 @@ def test_a_history_is_read_once_if_it_fits(warehouse: Path, monkeypatch: pytest.
         return splits(table, query)
 
     monkeypatch.setattr(type(found.open(name)), "splits", counted)
-    held = figures_of(found, name)
+    held = figures_of(table_for_plan(found.open(name)))
     assert len(read) == 1
     monkeypatch.setattr(figures, "history_of", lambda table, columns: history_of(table, columns, held_bytes=0))
-    again = figures_of(found, name)
+    again = figures_of(table_for_plan(found.open(name)))
     assert len(read) > 4
     assert again == held
 
@@ -348,3 +348,34 @@ def test_a_history_is_read_once_if_it_fits(warehouse: Path, monkeypatch: pytest.
 @pytest.mark.parametrize(("most", "least", "labels"), [(0, 0, [0]), (1, 0, [0, 1]), (7, -6, [-10, -5, 0, 5, 10])])
 def test_counts_have_whole_labels(most: int, least: int, labels: list[int]) -> None:
     assert count_axis(most, least)["values"] == labels
+
+
+def test_a_page_is_of_one_version_beside_writers(tmp_path: Path) -> None:
+    """Every step of the report finds a further commit. Snapshot n has n rows, and version n of the table, too."""
+    path = tmp_path / "warehouse"
+    catalog = statestore.connect(path)
+    keyed = catalog.create_store("keyed", kind="keyed", key={"k": "bigint"})
+    backend = keyed.backend()
+    states = [backend.value_state(name, "bigint", default=0) for name in ("one", "two")]
+    plain = catalog.create_store("plain", key={"k": "bigint"}, value={"n": "bigint"}, history_retention="1 minute")
+    commits = 0
+
+    def commit(*_: Any) -> None:
+        nonlocal commits
+        commits += 1
+        backend.set_current_key(commits)
+        for state in states:
+            state.update(commits)
+        backend.notify_complete(keyed.commit([backend.snapshot("full").result()]))
+        plain.put(commits, commits, timestamp=T0 + commits * 40_000)
+        plain.commit()
+        plain.expire()
+
+    commit()
+    page = statestore.write_report(path, tmp_path / "page.html", progress=commit)
+    rows = re.findall(r"<tr><t[hd][^>]*>(keyed.one|keyed.two|plain)</t[hd]>(.*?)</tr>", page.read_text(), re.DOTALL)
+    cells = {name: re.findall(r"<td[^>]*>(.*?)</td>", row)[2:4] for name, row in rows}
+    assert cells["keyed.one"] == cells["keyed.two"] == ["1", "1"] and cells["plain"] == ["1", "2"]
+    assert commits > PARTS
+    keyed.close()
+    plain.close()

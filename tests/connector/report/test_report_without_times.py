@@ -33,7 +33,7 @@ def test_figures_of_the_newest_snapshot() -> None:
     newest = manifest(RUN)["snapshots"][-1]
     found = open_warehouse(fixture(RUN) / newest["path"]).pin()
     for name in found.tables():
-        figures = figures_now(found, name)
+        figures = figures_now(found.open(name))
         read = sum(batch.num_rows for batch in read_rows(found.open(name), Query()))
         assert figures.rows == read and figures.versions is None
         assert {heading for heading, _, _ in charts_of(figures)} <= {"Biggest keys"}

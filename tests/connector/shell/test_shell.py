@@ -27,8 +27,10 @@ from statestore.connector.shell.statements import Typed, transaction_word
 from statestore.connector.shell.terminal_prompt import Words
 from statestore.connector.sql import interruptible
 from statestore.connector.sql.first_rows import FirstRows
-from statestore.connector.sql.query import answer, for_statement
+from statestore.connector.sql.interruptible import answer
+from statestore.connector.sql.query import for_statement
 from statestore.formats.errors import InvalidInputError
+from statestore.formats.places.interrupts import stoppable
 
 
 @pytest.fixture(scope="module")
@@ -197,9 +199,8 @@ def test_a_second_ctrl_c_does_not_wait_for_the_statement() -> None:
         signal.pthread_kill(main_thread, signal.SIGINT)
         release.wait()
 
-    running: Any = [Deaf()]
     with pytest.raises(KeyboardInterrupt):
-        interruptible._in_thread(work, running)
+        stoppable(work, Deaf().interrupt)
     assert not release.is_set()
     release.set()
 

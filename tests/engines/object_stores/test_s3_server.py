@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import random
 import signal
 import subprocess
 import sys
@@ -87,7 +87,7 @@ def test_the_client_of_arrow_passes_a_proxy(s3_server: S3Server) -> None:
 def test_large_objects_pass_a_proxy(s3_server: S3Server) -> None:
     """The server refuses what is there before it has read the body."""
     with proxy_before(s3_server.endpoint) as proxy:
-        store, value = client(s3_server, endpoint=proxy.endpoint), os.urandom(12_000_000)
+        store, value = client(s3_server, endpoint=proxy.endpoint), random.Random(1).randbytes(12_000_000)
         assert create(store, "large", value)
         assert bytes(store.get("large").bytes()) == value
         assert [create(store, "large", value) for _ in range(5)] == [False] * 5
@@ -100,7 +100,7 @@ def test_what_was_answered_outlives_a_killed_server(tmp_path: Path) -> None:
 
         def write(thread: int) -> None:
             for number in range(1_000_000):
-                key, value = f"kill/{thread}/{number}", os.urandom(3000)
+                key, value = f"kill/{thread}/{number}", random.Random(number).randbytes(3000)
                 try:
                     store.put(key, value, mode="create", use_multipart=False)
                 except BaseError:

@@ -85,7 +85,7 @@ def test_folders_of_a_location_keep_its_credentials() -> None:
     [
         ("s3a://bucket/a b?region=x", "s3://bucket/?region=x", "/root/a b"),
         ("s3n://key:word@bucket/a", "s3://key:word@bucket/", "/root/a"),
-        ("gcs://bucket/a", "gs://bucket/", "/root/a"),
+        ("gcs://bucket/a", "gs://bucket/?retry_limit_seconds=8", "/root/a"),
         ("hdfs://namenode:8020/user/a b%20", "hdfs://namenode:8020/", "/root/user/a b%20"),
         ("hdfs:///user/a", "hdfs:///", "/root/user/a"),
         ("hdfs:/user/a", "hdfs:///", "/root/user/a"),

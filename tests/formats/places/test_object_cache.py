@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import random
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from statestore.formats.places.object_cache import CachedObject, cached_object, 
 from statestore.formats.segments.regions import REGION_BYTES, VerifiedBytes, checksum_regions
 from statestore.formats.segments.segment_meta import FileRef
 
-CONTENT = os.urandom(3 * REGION_BYTES + 1_000)
+CONTENT = random.Random(1).randbytes(3 * REGION_BYTES + 1_000)
 REF = FileRef("segments/a.arrow", len(CONTENT), checksum_regions(pa.py_buffer(CONTENT)))
 
 

@@ -14,10 +14,10 @@ from support.rocksdb.rocksdb_scans import Rows, pairs, scanned
 from support.rocksdb.rocksdb_tables import MERGE, PUT, Entry, Form, table, u32, varint, write_directory
 
 from statestore.formats.errors import CorruptError
-from statestore.formats.rocksdb import range_read, rocksdict_scan, scan, table_scan
+from statestore.formats.rocksdb import opened_families, range_read, scan, table_scan
+from statestore.formats.rocksdb.family_scan import scan_family
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.reader_errors import Unreadable
-from statestore.formats.rocksdb.rocksdict_scan import scan_with_rocksdict
 
 ROWS = {b"key-%04d" % number: b"value %d" % number * 5 for number in range(400)}
 
@@ -92,13 +92,6 @@ def lz4_of_format_1(path: Path) -> Rows:
     return list(ROWS.items())
 
 
-def bzip2(path: Path) -> Rows:
-    own = options()
-    own.set_compression_type(DBCompressionType.bz2())
-    written(path, own)
-    return list(ROWS.items())
-
-
 def compression_dictionary(path: Path) -> Rows:
     own = options()
     own.set_compression_type(DBCompressionType.zstd())
@@ -117,7 +110,7 @@ def wide_column_at_the_end(path: Path) -> Rows:
 
 
 CASES = [
-    range_deletion, blob_files, log_with_records, ingested_file, bzip2, compression_dictionary, lz4_of_format_1,
+    range_deletion, blob_files, log_with_records, ingested_file, compression_dictionary, lz4_of_format_1,
     wide_column_at_the_end,
 ]  # fmt: skip
 
@@ -146,14 +139,14 @@ def test_left_to_rocksdb_in_the_middle(
     left: list[KeyRange] = []
 
     def spied(
-        directory: Path, family: str, ranges: Sequence[KeyRange], batch_rows: int, *, merges: bool
+        directory: Path, family: str, ranges: Sequence[KeyRange], batch_rows: int, *, delimiter: bytes | None
     ) -> Iterator[pa.RecordBatch]:
         left.extend(ranges)
-        return scan_with_rocksdict(directory, family, ranges, batch_rows, merges=merges)
+        return scan_family(directory, family, ranges, batch_rows, delimiter=delimiter)
 
     monkeypatch.setattr(table_scan, "RANGE_BYTES", 500)
     monkeypatch.setattr(scan, "reading_threads", lambda: threads)
-    monkeypatch.setattr(scan, "scan_with_rocksdict", spied)
+    monkeypatch.setattr(scan, "scan_family", spied)
     ranges = [(b"key-0010", stop), (b"key-0000", b"key-0002")]
     found = [row for batch in scan.scan_rocksdb(tmp_path / "db", pairs, key_ranges=ranges) for row in batch]
     assert found == [row for row in rows if row[0] >= b"key-0010" and (stop is None or row[0] < stop)] + rows[:2]
@@ -163,7 +156,7 @@ def test_left_to_rocksdb_in_the_middle(
 
 def test_no_fallback_where_none_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written(tmp_path / "db", options())
-    monkeypatch.setattr(scan, "scan_with_rocksdict", None)
+    monkeypatch.setattr(scan, "scan_family", None)
     assert [row for batch in scan.scan_rocksdb(tmp_path / "db", pairs) for row in batch] == list(ROWS.items())
 
 
@@ -262,6 +255,6 @@ def test_batches_of_wide_rows_end_early(
     for number in range(10):
         table[b"%d" % number] = bytes(bytes_each)
     table.close()
-    monkeypatch.setattr(rocksdict_scan, "BATCH_BYTES", 90)
+    monkeypatch.setattr(opened_families, "BATCH_BYTES", 90)
     monkeypatch.setenv(scan.READER, "rocksdict")
     assert list(scan.scan_rocksdb(tmp_path / "wide", lambda batch: batch.num_rows)) == expected

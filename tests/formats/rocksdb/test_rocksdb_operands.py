@@ -32,8 +32,8 @@ from support.rocksdb.rocksdb_tables import (
     write_directory,
 )
 
+from statestore.formats.rocksdb.family_scan import scan_family
 from statestore.formats.rocksdb.key_ranges import KeyRange
-from statestore.formats.rocksdb.rocksdict_scan import scan_with_rocksdict
 
 FORMS = [
     Form(),
@@ -46,7 +46,7 @@ FORMS = [
 
 
 def by_rocksdb(directory: Path, within: KeyRange = KeyRange()) -> Rows:  # noqa: B008 (frozen)
-    return [row for batch in scan_with_rocksdict(directory, "default", [within], 1000) for row in pairs(batch)]
+    return [row for batch in scan_family(directory, "default", [within], 1000) for row in pairs(batch)]
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -46,7 +46,7 @@ def test_an_unknown_reader_is_refused(value: str, directory: Path, monkeypatch: 
 def test_the_reader_that_is_asked_for(reader: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(scan.READER, reader)
     if reader == "scanner":
-        monkeypatch.setattr(scan, "scan_with_rocksdict", None)
+        monkeypatch.setattr(scan, "scan_family", None)
     else:
         monkeypatch.setattr(table_scan, "plan_scan", None)
     assert rows_of(directory) == expected()

@@ -4,25 +4,41 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.checkpoints.spark_state_fixtures import QUICK, checkpoint_path, index, multiset, opened
+from pyspark.sql import Row
+from support.checkpoints.spark_state_fixtures import (
+    ARCHIVE,
+    LOCAL,
+    MORE,
+    QUICK,
+    checkpoint_path,
+    index,
+    multiset,
+    opened,
+)
 from support.checkpoints.unsafe_row_model import row_bytes
 from support.parameters import mostly_slow
 
+import statestore
 from statestore.catalog.engines.engine_table import EngineTable, PartSplit
+from statestore.catalog.reads.table import Table
 from statestore.formats.engines import EngineOpening
+from statestore.formats.places.folder import Folder
 from statestore.formats.places.locations import parse_location
 from statestore.formats.rocksdb.key_ranges import KeyRange
+from statestore.formats.spark.checkpoint.checkpoint import open_checkpoint
 from statestore.formats.spark.checkpoint.spark_schema import StructOf, parse_schema
 from statestore.formats.spark.checkpoint.state_views import StateView, state_views
-from statestore.formats.spark.key_lookup import key_lookup
+from statestore.formats.spark.key_lookup import key_lookup, placement_hashes
 from statestore.formats.spark.lookup_parts import LookupPart
 from statestore.formats.spark.rows.key_encoding import UNKNOWN, pinned, ranges_of, row_starts
 from statestore.formats.spark.rows.key_placement import partition_of
@@ -125,6 +141,11 @@ def test_a_lookup_reads_little_besides_its_key(name: str) -> None:
                 assert len(near) == 1 < max(everything, 2)
 
 
+UNPLACED = ("limit", "3.5.9-session", "aggmulti", "keys", "time")  # one partition, no metadata, arrays, times
+ALL_NAMES = mostly_slow(
+    [(archive, name) for archive in (ARCHIVE, MORE) for name in sorted(index(archive))],
+    [(ARCHIVE, "spark4.3.0-join__rkj4"), (ARCHIVE, "spark4.3.0-sess__rkcl"), (ARCHIVE, "spark4.3.0-twsttl__rkav")],
+)
 PLACED = [name for name in NAMES if any(kind in name for kind in ("agg__", "dedup__", "win__", "fmgws"))]
 
 
@@ -142,6 +163,31 @@ def test_keys_are_where_their_hash_says(name: str) -> None:
                     found = key_lookup(checkpoint, state_view, filters)
                     assert found is not None and found.hash is not None
                     assert partition_of(found.hash, count) == partition
+
+
+@pytest.mark.parametrize(("archive", "name"), ALL_NAMES)
+def test_rows_are_in_the_partition_of_their_key(archive: Path, name: str) -> None:
+    """In every layout of state, in every release that places rows strictly, and in every encoding."""
+    checkpoint = open_checkpoint(LOCAL, str(checkpoint_path(name, archive)))
+    for state_view in [view for each in checkpoint.operators for view in state_views(checkpoint, each) if view.user]:
+        count = state_view.store.count
+        for partition in state_view.store.partitions:
+            for batch in read_state(checkpoint, state_view, partition, columns=("key",)):
+                keys = batch.column("key")[:20]
+                for key in [] if repeated(keys.type) else keys.to_pylist():
+                    hashes = placement_hashes(checkpoint, state_view, [Filter("key", "=", key)])
+                    if hashes is not None:
+                        assert {partition_of(each, count) for each in hashes} == {partition}, (state_view.name, key)
+                    elif not any(kind in name for kind in UNPLACED):
+                        raise AssertionError(f"{state_view.name}: nothing says where {key} is")
+
+
+def repeated(kind: pa.DataType) -> bool:
+    """Return whether a struct has a name twice, at any depth."""
+    if not pa.types.is_struct(kind):
+        return False
+    names = [field.name for field in kind]
+    return len(set(names)) < len(names) or any(repeated(field.type) for field in kind)
 
 
 def schema_of(*kinds: str) -> StructOf:
@@ -209,3 +255,103 @@ def test_strings_are_looked_up_behind_a_hole_of_slots() -> None:
         (8, b"abc\0\0\0\0\0"),  # a null's slot is known
         (0, b""),
     }
+
+
+SEVERAL = "spark4.3.0-win__rkcl"  # keys of a window, which is a struct, and a text
+
+
+def named_forms(key: dict[str, Any]) -> dict[str, list[Filter]]:
+    """One key, named in every way."""
+    turned = dict(reversed(key.items()))
+    rows = [Filter("key", "in", (key, tuple(key.values())))]
+    return {
+        "dict": [Filter("key", "=", key)],
+        "other order": [Filter("key", "=", turned)],
+        "tuple": [Filter("key", "=", tuple(deep(value) for value in key.values()))],
+        "row": [Filter("key", "=", Row(**turned))],
+        "null-safe": [Filter("key", "<=>", key)],
+        "one of some": [Filter("key", "in", (key,))],
+        "twice": rows,
+        "fields": [Filter("key", "=", value, (name,)) for name, value in key.items()],
+        "leaves": [Filter("key", "=", value, path) for path, value in leaves(key)],
+        "leaves in": [Filter("key", "in", (value,), path) for path, value in leaves(key)],
+    }
+
+
+def deep(value: Any) -> Any:
+    return tuple(map(deep, value.values())) if isinstance(value, dict) else value
+
+
+@pytest.mark.parametrize("name", ["spark4.3.0-agg__hdfs", SEVERAL, "spark4.3.0-sess__rkcl", "spark4.3.0-twsttl__rkcl"])
+def test_however_a_key_is_named_the_same_is_looked_up(name: str) -> None:
+    checkpoint = opened(name)
+    state_view = next(view for view in user_views(name) if view.shape == "rows" and not view.listed)
+    rows = read_state(checkpoint, state_view, state_view.store.partitions[0], columns=("key",))
+    keys = (row for batch in rows for row in batch.column("key").to_pylist())
+    key = next(each for each in keys if all(value is not None for _, value in leaves(each)))
+    found = {form: key_lookup(checkpoint, state_view, filters) for form, filters in named_forms(key).items()}
+    assert found["dict"] is not None and found["dict"].ranges
+    assert {form: each and each.ranges for form, each in found.items()} == dict.fromkeys(found, found["dict"].ranges)
+    places = [placement_hashes(checkpoint, state_view, filters) for filters in named_forms(key).values()]
+    assert places[0] is not None and len(places[0]) == 1 and places == places[:1] * len(places)
+
+
+def test_several_whole_keys_are_looked_up_together() -> None:
+    """Not every combination of their parts."""
+    checkpoint = opened(SEVERAL)
+    (state_view,) = user_views(SEVERAL)
+    rows = read_state(checkpoint, state_view, 0, columns=("key",))
+    keys = [row for batch in rows for row in batch.column("key").to_pylist()][:3]
+    found = key_lookup(checkpoint, state_view, [Filter("key", "in", tuple(keys))])
+    single = [key_lookup(checkpoint, state_view, [Filter("key", "=", key)]) for key in keys]
+    assert found is not None and found.ranges == tuple(
+        sorted((each for one in single if one for each in one.ranges), key=lambda within: within.first or b"")
+    )
+
+
+def test_what_names_no_key_is_no_lookup() -> None:
+    checkpoint = opened(SEVERAL)
+    (state_view,) = user_views(SEVERAL)
+    for value in ("text", ("too", "many", "parts"), {"other": 1}, {}, None, 7):
+        assert key_lookup(checkpoint, state_view, [Filter("key", "=", value)]) is None
+        assert placement_hashes(checkpoint, state_view, [Filter("key", "=", value)]) is None
+
+
+READS: dict[str, Callable[[Table, dict[str, Any]], object]] = {
+    "get": lambda table, key: table.get(key),
+    "get, by column": lambda table, key: table.get({"key": key}),
+    "get, tuple": lambda table, key: table.get((tuple(key.values()),)),
+    "get, past": lambda table, key: table.get(key, version=2),
+    "get, absent": lambda table, key: table.get({"k": "no such key"}),
+    "history": lambda table, key: table.history(key=key).read_all(),
+    "history, past": lambda table, key: table.history(key=key, version=2).read_all(),
+    "changes": lambda table, key: table.changes(filter=("key.k", "=", key["k"])).read_all(),
+    "scan": lambda table, key: table.scan(filter=("key", "in", [key])).read_all(),
+}
+
+
+@pytest.mark.parametrize("name", ["spark4.3.0-agg__hdfs", "spark4.3.0-agg__rkcl"])
+@pytest.mark.parametrize("ask", READS)
+def test_a_key_is_read_from_its_partition_alone(name: str, ask: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = statestore.inspect(checkpoint_path(name)).table("state")
+    row = table.scan().read_all().to_pylist()[0]
+    read_from: set[str] = set()
+    stream, read_once = Folder.stream, Folder.read_once
+
+    def noted(folder: Folder) -> None:
+        found = re.search(r"/state/0/(\d+)", folder.path)
+        read_from.update(found.groups() if found else ())
+
+    def streamed(folder: Folder, *given: Any, **options: Any) -> Any:
+        noted(folder)
+        return stream(folder, *given, **options)
+
+    def read(folder: Folder, *given: Any, **options: Any) -> Any:
+        noted(folder)
+        return read_once(folder, *given, **options)
+
+    monkeypatch.setattr(Folder, "stream", streamed)
+    monkeypatch.setattr(Folder, "read_once", read)
+    READS[ask](table, row["key"])
+    expected = {str(row["partition_id"])} if ask != "get, absent" else read_from
+    assert read_from == expected and len(read_from) == 1

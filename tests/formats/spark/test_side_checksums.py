@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import struct
+import warnings
 import zlib
 from io import BytesIO
 from pathlib import Path
@@ -89,14 +90,20 @@ def test_no_file_of_a_checkpoint_is_read_when_it_was_changed(name: str, tmp_path
     for file in files:
         data = file.read_bytes()
         file.write_bytes(data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :])
-        try:
-            assert scanned(path) == rows  # not needed for this read
-        except CorruptError as error:
-            assert f"{file}: bytes " in str(error) and "crc says" in str(error)
+        said = ""
+        with warnings.catch_warnings(record=True) as notices:
+            warnings.simplefilter("always")
+            try:
+                assert scanned(path) == rows  # not needed for this read, or a snapshot that can be done without
+            except CorruptError as error:
+                said = str(error)
+        said += "".join(str(each.message) for each in notices)
+        if said:
+            assert f"{file}: bytes " in said and "crc says" in said
             noticed.append(file.name)
         file.write_bytes(data)
     assert {"schema", "metadata", "5"} <= set(noticed)
-    assert any(file.endswith((".delta", ".snapshot", ".zip")) for file in noticed)
+    assert any(file.endswith((".snapshot", ".zip")) for file in noticed)
 
 
 def scanned(path: Path) -> list[str]:

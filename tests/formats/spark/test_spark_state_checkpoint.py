@@ -178,18 +178,6 @@ def test_unknown_names_are_refused_with_the_known_ones(operator: int, name: str 
         list(read_state(opened(AGGREGATION), find_state_view(opened(AGGREGATION), 0), 9))
 
 
-@pytest.mark.parametrize(("name", "kind"), [(AGGREGATION, "snapshot"), (CHANGELOG, "zip")])
-def test_a_damaged_snapshot_can_be_gone_around(name: str, kind: str, copied: Callable[[str], Path]) -> None:
-    path = copied(name)
-    for file in (path / "state/0").glob(f"*/*.{kind}"):
-        file.write_bytes(b"damaged")
-    with pytest.raises(CorruptError, match=kind):
-        rows(at(path))
-    assert multiset(rows(at(path), base_version=0)) == expected(name)
-    with pytest.raises(NotFoundError, match="snapshot 5"):
-        rows(at(path), base_version=5)
-
-
 def test_purged_versions_are_refused_with_the_readable_ones(copied: Callable[[str], Path]) -> None:
     path = copied(AGGREGATION)
     for partition in (0, 1):

@@ -17,7 +17,7 @@ from support.rocksdb.compiled_loops import compiled_or_not  # noqa: F401
 from statestore.formats.errors import CorruptError, StateStoreError, UnsupportedError
 from statestore.formats.spark.checkpoint.schema_files import KeyEncoder
 from statestore.formats.spark.checkpoint.spark_schema import BINARY, Field, StructOf, parse_schema
-from statestore.formats.spark.rows.avro_row import decode_record, value_decoder
+from statestore.formats.spark.rows.avro_row import decode_record
 from statestore.formats.spark.rows.byte_spans import Spans, spans_of
 from statestore.formats.spark.rows.row_encoding import RowForm, decode_keys, decode_values, looks_prefixed, split_values
 
@@ -201,28 +201,6 @@ def test_avro_values_with_nulls_between(kind: Any, data: bytes, expected: Any) -
         [None] * 3,
         ["z", None, "z"],
     ]
-
-
-def test_avro_values_of_several_schemas() -> None:
-    """A variable whose schema evolved: by name, with nulls for new fields and wider numbers."""
-    old = schema_of(n="integer", gone="string", p=POINT)
-    wider = {"type": "struct", "fields": [{"name": "y", "type": "long"}, {"name": "x", "type": "long"}]}
-    new = schema_of(p=wider, n="long", fresh="double")
-    first = b"\0\0" + present(zigzag(1)) + present(text("g")) + present(present(zigzag(2)))
-    second = b"\0\1" + NULL + present(zigzag(2**40)) + present(struct.pack("<d", 0.5))
-    columns = value_decoder({0: old, 1: new})(spans(first, second, first), new)
-    assert [column.to_pylist() for column in columns] == [
-        [{"y": None, "x": 2}, None, {"y": None, "x": 2}],
-        [1, 2**40, 1],
-        [None, 0.5, None],
-    ]
-    assert [column.type for column in columns] == [
-        pa.struct({"y": pa.int64(), "x": pa.int64()}),
-        pa.int64(),
-        pa.float64(),
-    ]
-    with pytest.raises(CorruptError, match="schema id 9"):
-        value_decoder({0: old})(spans(b"\0\x09" + first[2:]), old)
 
 
 @settings(deadline=None, max_examples=150)

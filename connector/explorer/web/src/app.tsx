@@ -4,7 +4,7 @@ import "./app.css";
 
 import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { askRows, keepToken } from "./asking";
+import { askJson, askRows, keepToken } from "./asking";
 import { Compare } from "./compare";
 import { conditionsOfKey } from "./conditions";
 import { Filters } from "./filters";
@@ -14,7 +14,8 @@ import { type Column, Grid } from "./grid";
 import { Growth } from "./growth/growth";
 import { Leave } from "./leave/leave";
 import { KeyLife } from "./life/life";
-import { Overview, type TableFacts, usePlaces } from "./overview";
+import { Notices } from "./notices";
+import { Overview, type PlaceFacts, type TableFacts, usePlaces } from "./overview";
 import { type Axis, Scrubber } from "./scrubber";
 import { AskPlace, AskTable } from "./sql/ask";
 import { count } from "./texts";
@@ -26,7 +27,10 @@ const MOST_ORDERED = 50_000;
 
 function Page() {
   const [view, setView] = useState<View>(viewOfAddress());
-  const { places, error, look, following } = usePlaces(!view.table && view.tab !== "sql");
+  // A table is shown before all that is beside it is known, which may take much longer than its rows.
+  const [hasAsked, setAsked] = useState(false);
+  const { places, error, look, following } = usePlaces(!view.table && view.tab !== "sql", !view.table || hasAsked);
+  const alone = useTable(view, places);
   useEffect(() => {
     const back = () => setView(viewOfAddress());
     addEventListener("popstate", back);
@@ -40,9 +44,15 @@ function Page() {
       return next;
     });
   }
+  function again(): void {
+    if (places) look();
+    else alone.look();
+  }
   const home = () => go({ ...EMPTY });
   const place = places?.find((each) => String(each.place) === view.place);
-  const table = place?.tables.find((each) => each.store === view.table);
+  const table = place ? place.tables.find((each) => each.store === view.table) : alone.table;
+  const problem = view.table && !places ? alone.error : error;
+  const isRead = places !== null || (view.table !== "" && alone.isRead);
   useEffect(() => { document.title = view.table ? `${view.table} · statestore explorer` : "statestore explorer"; }, [view.table]);
   return (
     <>
@@ -50,25 +60,56 @@ function Page() {
         <button class="brand" onClick={home}><img src="/static/icon.svg" alt="" width={22} height={22} /> statestore explorer</button>
         {view.table && <span class="crumb" title={place?.path}>{view.table}</span>}
       </header>
-      {error && <main><p class="error" role="alert">{error}</p><button onClick={look}>Try again</button></main>}
-      {!places && !error && <main><p class="quiet" role="status">Reading…</p></main>}
+      {problem && <main><p class="error" role="alert">{problem}</p><button onClick={again}>Try again</button></main>}
+      {!isRead && !problem && <main><p class="quiet" role="status">Reading…</p></main>}
       {places && !view.table && view.tab === "sql" && <AskPlace places={places} view={view} go={go} />}
       {places && !view.table && view.tab !== "sql" && (
         <Overview places={places} open={(number, name) => go({ place: String(number), table: name })}
           ask={(number) => go({ place: String(number), tab: "sql" })} look={look} following={following} />
       )}
-      {places && view.table && !table && (
+      {isRead && view.table && !table && !problem && (
         <main>
           <p class="error" role="alert">{place?.error ?? `There is no table ${view.table} here; go back to the overview.`}</p>
-          <button onClick={look}>Try again</button>
+          <button onClick={again}>Try again</button>
         </main>
       )}
-      {table && <TableView key={`${view.place} ${view.table}`} table={table} tables={place?.tables ?? []} view={view} go={go} />}
+      {table && (
+        <TableView key={`${view.place} ${view.table}`} table={table} tables={place?.tables ?? []} view={view} go={go}
+          askTables={() => setAsked(true)} />
+      )}
     </>
   );
 }
 
-function TableView(props: { table: TableFacts; tables: TableFacts[]; view: View; go: (change: Partial<View>, quietly?: boolean) => void }) {
+// What is known of the table of the address, as long as nothing is known of all tables.
+function useTable(view: View, places: PlaceFacts[] | null): { table: TableFacts | undefined; isRead: boolean; error: string; look: () => void } {
+  const name = places === null ? view.table : "";
+  const question = `${view.place} ${name}`;
+  const [found, setFound] = useState<{ question: string; table: TableFacts | undefined; error: string } | null>(null);
+  const [looks, setLooks] = useState(0);
+  useEffect(() => {
+    setFound(null);
+    if (!name) return;
+    const stop = new AbortController();
+    askJson<TableFacts[]>("tables", { place: view.place, names: JSON.stringify([name]) }, stop.signal).then(
+      ([table]) => setFound({ question, table, error: "" }),
+      (reason: Error) => { if (!stop.signal.aborted) setFound({ question, table: undefined, error: reason.message }); },
+    );
+    return () => stop.abort();
+  }, [question, looks]);
+  const mine = found?.question === question ? found : null;
+  return { table: mine?.table, isRead: mine !== null, error: mine?.error ?? "", look: () => setLooks((old) => old + 1) };
+}
+
+interface TableProps {
+  table: TableFacts;
+  tables: TableFacts[]; // all of its place, once they are asked for
+  askTables: () => void;
+  view: View;
+  go: (change: Partial<View>, quietly?: boolean) => void;
+}
+
+function TableView(props: TableProps) {
   const { table, view, go } = props;
   const [axis, setAxis] = useState<Axis | null>(null);
   const [error, setError] = useState("");
@@ -110,6 +151,7 @@ function TableView(props: { table: TableFacts; tables: TableFacts[]; view: View;
         <h1>{table.store}</h1>
         <p class="quiet">{table.kind}{table.health.length > 0 && ` · ⚠ ${table.health.join("; ")}`}</p>
       </div>
+      <Notices of={JSON.stringify([view.place, view.table, view.tab, view.version, view.as_of])} />
       {error && <p class="error" role="alert">{error} <button onClick={() => setAttempt(attempt + 1)}>Try again</button></p>}
       {!error && following.problem && <p class="error" role="alert">What is shown cannot be followed: {following.problem}</p>}
       {following.isReplaced && (
@@ -140,10 +182,10 @@ function TableView(props: { table: TableFacts; tables: TableFacts[]; view: View;
         <>
           <Filters where={view.where} columns={table.fields} asked={{ ...pointOf(view), where: view.where, ...seen }} go={(where) => go({ where })} />
           <Grid asked={{ ...pointOf(view), where: view.where, ...seen }} sort={view.sort || usual} keys={keys}
-            onSort={(sort) => go({ sort })} onOpen={opened} />
+            onSort={(sort, quietly) => go({ sort }, quietly)} onOpen={opened} />
         </>
       )}
-      {view.tab === "life" && axis && <KeyLife view={view} table={table} tables={props.tables} keys={keys} newest={axis.last} go={go} />}
+      {view.tab === "life" && axis && <KeyLife view={view} table={table} tables={props.tables} askTables={props.askTables} keys={keys} newest={axis.last} go={go} />}
       {view.tab === "compare" && axis && <Compare view={view} columns={table.fields} first={axis.first} version={version} go={go} />}
       {view.tab === "growth" && axis && <Growth view={view} version={version} newest={axis.last} columns={table.columns} opened={opened} />}
       {view.tab === "sql" && axis && <AskTable table={table} version={version} view={view} go={go} />}

@@ -21,6 +21,7 @@ export type Cells = (string | null)[];
 
 interface Lots {
   asked: Record<string, string>;
+  sort: string;
   columns: Column[];
   total: number | null;
   rows: Map<number, Cells>;
@@ -51,7 +52,7 @@ interface Props {
   asked: Record<string, string>; // the question without its order and its page
   sort: string;
   keys: string[];
-  onSort?: (sort: string) => void;
+  onSort?: (sort: string, quietly?: boolean) => void;
   onOpen?: (row: Record<string, string | null>, columns: Column[]) => void;
 }
 
@@ -67,6 +68,7 @@ export function Grid(props: Props) {
   const [isCancelled, setCancelled] = useState(false);
   const [attempt, setAttempt] = useState(0);
   const [counted, setCounted] = useState<number | null>(null);
+  const [unsorted, setUnsorted] = useState(""); // why the rows are not in the order that was asked for
   const [uncounted, setUncounted] = useState(""); // why the rows were not counted
   const frame = useRef<HTMLDivElement>(null);
   const pending = useRef<Set<number>>(new Set());
@@ -97,17 +99,24 @@ export function Grid(props: Props) {
         const { columns, rows: cells } = props.shape ? props.shape(rows) : { columns: columnsOf(rows), rows: cellsOf(rows) };
         setError("");
         setLots((old) => {
-          const same = keepsOld && old !== null && JSON.stringify(old.asked) === JSON.stringify(props.asked);
+          const same = keepsOld && old !== null && isOfQuestion(old);
           const all = new Map(same ? old.rows : []);
           cells.forEach((each, at) => all.set(number * LOT + at, each));
           const total = given === "" ? (facts.get("last") ? number * LOT + cells.length : null) : Number(given);
-          return { asked: props.asked, columns, total, rows: all };
+          return { asked: props.asked, sort: props.sort, columns, total, rows: all };
         });
       },
       (reason: Error) => {
         if (stopped.aborted) return; // what is pending now belongs to another question
         answered(number);
-        setError(reason instanceof Refused ? reason.message : String(reason));
+        const said = reason instanceof Refused ? reason.message : String(reason);
+        // Rows that cannot be had in another order stay in the one that they have.
+        if (props.onSort && lots !== null && lots.sort !== props.sort && isOfQuestion(lots)) {
+          setUnsorted(said);
+          props.onSort(lots.sort, true);
+          return;
+        }
+        setError(said);
         setLots(null); // and from the top again, because rows far down may be what takes too long
         setTop(0);
         setActive(0);
@@ -115,6 +124,9 @@ export function Grid(props: Props) {
     );
   }
 
+  function isOfQuestion(old: Lots): boolean {
+    return JSON.stringify(old.asked) === JSON.stringify(props.asked);
+  }
   function answered(number: number): void {
     pending.current.delete(number);
     if (pending.current.size === 0) setSince(null);
@@ -126,6 +138,7 @@ export function Grid(props: Props) {
   }
 
   const stopped = useRef(new AbortController());
+  useEffect(() => setUnsorted(""), [JSON.stringify(props.asked)]);
   useEffect(() => {
     stopped.current.abort();
     stopped.current = new AbortController();
@@ -175,6 +188,7 @@ export function Grid(props: Props) {
         <div class="answers">
           <p class="error" role="alert">{error}</p>
           <button onClick={() => { setError(""); setAttempt(attempt + 1); }}>Read again</button>
+          {props.sort && props.onSort && <button onClick={() => { setError(""); props.onSort?.(""); }}>Read without this order</button>}
         </div>
       </>
     );
@@ -243,8 +257,10 @@ export function Grid(props: Props) {
       </tr>,
     );
   }
+  const onSort = props.onSort && ((sort: string) => { setUnsorted(""); props.onSort?.(sort); });
   return (
     <>
+      {unsorted && <p class="error" role="alert">{unsorted}</p>}
       <div class="answers">{!props.isCounted && <p class="quiet" role="status">
         {known !== null ? `${count(known)} ${known === 1 ? "row" : "rows"}` : uncounted ? `The number of rows is unknown: ${uncounted}` : "counting the rows…"}
         {props.onOpen && <span class="hint"> · Enter or a double click opens the life of a key</span>}
@@ -252,11 +268,11 @@ export function Grid(props: Props) {
       <div ref={frame} class="grid" onScroll={(event) => setTop(event.currentTarget.scrollTop)} onKeyDown={move}
         tabIndex={0} role="grid" aria-label={props.label ?? "rows of the state"} aria-activedescendant={first <= active && active < stop ? `row-${active}` : undefined}
         aria-rowcount={known === null ? -1 : known + 1}
-        aria-busy={JSON.stringify(lots.asked) !== JSON.stringify(props.asked)}>
+        aria-busy={!isOfQuestion(lots)}>
         <table role="presentation" class="rows">
           <thead role="rowgroup">
             <tr role="row" aria-rowindex={1}>
-              {lots.columns.map((column) => <Heading key={column.name} column={column} {...props} isKey={isKey.has(column.name)} />)}
+              {lots.columns.map((column) => <Heading key={column.name} column={column} {...props} onSort={onSort} isKey={isKey.has(column.name)} />)}
             </tr>
           </thead>
           <tbody role="rowgroup">

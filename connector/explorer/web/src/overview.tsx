@@ -1,9 +1,10 @@
 // The overview: every table of every place.
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { askJson } from "./asking";
 import { Counted, type Counts, useCounts } from "./counted";
 import { type FollowedPlaces, useMarks } from "./follow/marks";
+import { Notices } from "./notices";
 import { Operators } from "./operators/operators";
 import { bytes, count } from "./texts";
 
@@ -33,16 +34,19 @@ export interface PlaceFacts {
   marks: Record<string, string> | null; // of each table, another one when it has a newer version; null if the place is closed
 }
 
-export function usePlaces(isShown: boolean): { places: PlaceFacts[] | null; error: string; look: () => void; following: FollowedPlaces } {
+export function usePlaces(isShown: boolean, isNeeded: boolean): { places: PlaceFacts[] | null; error: string; look: () => void; following: FollowedPlaces } {
   const [places, setPlaces] = useState<PlaceFacts[] | null>(null);
   const [error, setError] = useState("");
   const [looks, setLooks] = useState(0);
+  const needed = useRef(false); // from the first time on
+  needed.current ||= isNeeded;
   useEffect(() => {
+    if (!needed.current) return;
     askJson<PlaceFacts[]>("overview", {}).then(
       (found) => { setError(""); setPlaces(found); },
       (reason: Error) => setError(reason.message),
     );
-  }, [looks]);
+  }, [looks, needed.current]);
   const look = () => setLooks((old) => old + 1);
   const following = useMarks(places, isShown && error === "", setPlaces, look);
   return { places, error, look, following };
@@ -73,6 +77,7 @@ export function Overview(props: { places: PlaceFacts[] } & Ways) {
         </button>
       )}
       {props.following?.problem && <p class="error" role="alert">What is shown cannot be followed: {props.following.problem}</p>}
+      <Notices of="the overview" />
       {props.places.map((place) => (
         <PlaceTables
           key={place.place} place={place} search={search.toLowerCase()} counts={counts} open={props.open} ask={props.ask}

@@ -89,9 +89,8 @@ def test_without_a_clipboard_the_text_is_selected(page: Page) -> None:
     assert str(page.evaluate("getSelection().toString()")).startswith("statestore scan ")
 
 
-def test_exports_are_downloaded_without_a_cookie(page: Page, tmp_path: Path) -> None:
+def test_exports_are_downloaded(page: Page, tmp_path: Path) -> None:
     link(page, version="2", sort="-n")
-    page.context.clear_cookies()
     page.get_by_text("Export…").click()
     with page.expect_download() as waiting:
         page.get_by_role("button", name="Parquet").press("Enter")

@@ -155,7 +155,7 @@ def test_what_cannot_be_written_is_refused_and_nothing_is_changed(spark: SparkSe
     refused = {
         f"INSERT INTO {t} VALUES (NULL, 1, {at(9)})": r"NULL_KEY",
         f"INSERT INTO {t} VALUES ('a', 1, NULL)": r"NULL_TIMESTAMP",
-        f"INSERT INTO {t} (item, n) VALUES ('a', 1)": r"NULL_TIMESTAMP",
+        f"INSERT INTO {t} (item, n) VALUES ('a', 1)": r"NULL_TIMESTAMP\] .*`valid_from` in SQL",
         f"INSERT INTO {t} VALUES ('a', 1)": r"NOT_ENOUGH_DATA_COLUMNS",
         f"INSERT INTO {t} VALUES ('a', 'x', {at(9)})": r"CANNOT_SAFELY_CAST",
         f"INSERT INTO {t} (item, nope, valid_from) VALUES ('a', 1, {at(9)})": r"UNRESOLVED_COLUMN",

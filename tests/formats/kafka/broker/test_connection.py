@@ -24,6 +24,7 @@ def test_an_address(text: str) -> None:
 
 
 def test_several_brokers_and_a_config_that_is_not_shown() -> None:
+    assert address_of(parse_location("kafka://a,[::1]:2/t"), None).servers == "a,[::1]:2"
     address = address_of(parse_location("kafka://a:1,b:2/t"), "/etc/secret.properties")
     assert address.servers == "a:1,b:2"
     assert "secret" not in f"{address} {address!r}"
@@ -31,7 +32,17 @@ def test_several_brokers_and_a_config_that_is_not_shown() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["kafka://", "kafka:/topic", "kafka://a:1,,b:2", "kafka://me:pw@a:1/t", "kafka://a:1?x=pw"],
+    [
+        "kafka://",
+        "kafka:/topic",
+        "kafka://a:1,,b:2",
+        "kafka://me:pw@a:1/t",
+        "kafka://a:1?x=pw",
+        "kafka://a:port",
+        "kafka://a:1,b:99999",
+        "kafka://a:",
+        "kafka://[::1/t",
+    ],
 )
 def test_an_address_that_is_none(text: str) -> None:
     with pytest.raises(statestore.InvalidInputError, match=r"INVALID_LOCATION.*kafka://host:port") as found:

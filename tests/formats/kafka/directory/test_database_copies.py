@@ -21,8 +21,8 @@ from statestore.formats.kafka.directory.applications import Database, find_appli
 from statestore.formats.kafka.directory.database_copies import opened_copy
 from statestore.formats.kafka.directory.store_facts import application_facts, database_facts
 from statestore.formats.places.folder import Folder
+from statestore.formats.rocksdb.family_scan import scan_family
 from statestore.formats.rocksdb.key_ranges import KeyRange
-from statestore.formats.rocksdb.rocksdict_scan import scan_with_rocksdict
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def rewrite(database: Rdict) -> None:
 
 
 def rows(path: Path) -> dict[bytes, bytes]:
-    batches = scan_with_rocksdict(path, "default", [KeyRange()], 1000)
+    batches = scan_family(path, "default", [KeyRange()], 1000)
     return {row["key"]: row["value"] for batch in batches for row in batch.to_pylist()}
 
 

@@ -130,7 +130,7 @@ function Export(props: { asked: Asked }) {
       (found) => {
         if (signal.aborted) return;
         setSince(null);
-        // The address is good for one download and needs no cookie, which frames in notebooks do not send.
+        // The address is good for one download and needs no token, which a link cannot send.
         const link = document.createElement("a");
         link.href = `/download/${found.ticket}`;
         link.download = found.name;

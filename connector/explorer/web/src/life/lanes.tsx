@@ -22,22 +22,22 @@ export function Lanes(props: { life: Life; table: TableFacts; tables: TableFacts
   const { life, table, keys } = props;
   const siblings = siblingsOf(table, props.tables);
   const [others, setOthers] = useState<Map<string, Life>>(new Map());
-  const [problem, setProblem] = useState("");
+  const [problems, setProblems] = useState<string[]>([]); // of tables beside this one
   const where = conditionOf(life, keys[0]);
   useEffect(() => {
     const stop = new AbortController();
     setOthers(new Map());
-    setProblem("");
+    setProblems([]);
     if (where === null) return;
     for (const each of siblings) {
       const asked = { place: props.view.place, table: each.store, version: props.view.version, where };
       askRows("life", asked, stop.signal).then(
         (found) => setOthers((old) => new Map(old).set(each.store, lifeOf(found, Object.keys(each.key ?? {})))),
-        (reason: Error) => { if (!stop.signal.aborted) setProblem(`${each.store}: ${reason.message}`); },
+        (reason: Error) => { if (!stop.signal.aborted) setProblems((old) => [...old, `${each.store}: ${reason.message}`]); },
       );
     }
     return () => stop.abort();
-  }, [where, life, props.view.place, props.view.version, table.store]);
+  }, [where, life, props.view.place, props.view.version, table.store, siblings.map((each) => each.store).join("\n")]);
 
   const isPair = siblings.length === 1 && dueColumn(table) === null && dueColumn(siblings[0]) === null;
   const mine = [...new Set(life.lines.map((line) => line.name))].slice(-MOST);
@@ -94,7 +94,7 @@ export function Lanes(props: { life: Life; table: TableFacts; tables: TableFacts
         {mine.length === MOST && `The last ${MOST} keys. `}
         {hasAlone && "A dashed line: alone, no row of the other side was in the state at that time. "}
         {lanes.some((lane) => lane.due.length) && `▲ a timer's due time, at the right edge if it is later; ${count(pending)} pending. `}
-        {problem && <span class="error" role="alert">{problem}</span>}
+        {problems.length > 0 && `Not drawn beside it: ${problems.join("; ")}`}
       </figcaption>
       {lanes.some((lane) => lane.due.some((each) => each.isPending)) && (
         <ul class="pending">

@@ -21,6 +21,7 @@ interface Props {
   view: View;
   table: TableFacts;
   tables: TableFacts[];
+  askTables: () => void;
   keys: string[];
   newest: number; // the newest version that the page knows
   go: (change: Partial<View>) => void;
@@ -58,6 +59,7 @@ export function KeyLife(props: Props) {
         answered.current = question + limit;
         setAsked(false);
         setLife(next);
+        props.askTables();
         setTotal(next.total);
         if (next.total === null) {
           const ask = () => askJson<{ rows: number }>("life_count", now, stop.signal).then(

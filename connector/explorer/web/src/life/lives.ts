@@ -53,16 +53,17 @@ export function dueColumn(table: TableFacts): string | null {
   return Object.keys(table.key ?? {}).find((name) => name.endsWith("timestamp_ms")) ?? null;
 }
 
-// The other tables of the same operator whose keys begin with the same column: the other side of a join, timers.
+// The other tables of the same operator whose keys begin with the same column: the other side of a join, timers. An
+// operator is recorded, or is the name before a dot. Tables without one have nothing to do with each other.
 export function siblingsOf(table: TableFacts, tables: TableFacts[]): TableFacts[] {
-  const operator = (name: string) => (name.includes(".") ? name.slice(0, name.indexOf(".")) : "");
+  const operator = (each: TableFacts) => each.operator ?? (each.store.includes(".") ? each.store.slice(0, each.store.indexOf(".")) : "");
   const first = Object.entries(table.key ?? {})[0];
-  if (!first) return [];
+  if (!first || !operator(table)) return [];
   return tables
     .filter((each) => {
       const theirs = Object.entries(each.key ?? {})[0];
       return each.store !== table.store && each.kind !== null && each.last !== null && theirs !== undefined
-        && operator(each.store) === operator(table.store) && theirs[0] === first[0] && theirs[1] === first[1];
+        && operator(each) === operator(table) && theirs[0] === first[0] && theirs[1] === first[1];
     })
     .slice(0, 8);
 }

@@ -5,6 +5,7 @@ import "./sql.css";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { askJson } from "../asking";
 import { Grid } from "../grid";
+import { Notices } from "../notices";
 import type { PlaceFacts, TableFacts } from "../overview";
 import { count } from "../texts";
 import type { View } from "../view";
@@ -39,6 +40,7 @@ export function AskPlace(props: { places: PlaceFacts[]; view: View; go: Go }) {
         ) : <p class="quiet">{place?.path}</p>}
       </div>
       {place?.error && <p class="error" role="alert">{place.error}</p>}
+      <Notices of={JSON.stringify([view.place, view.sql])} />
       {place && !place.error && <Ask key={view.place} table={first} moment={NOW} view={view} go={go} />}
     </main>
   );
@@ -139,7 +141,7 @@ function Ask(props: { table: string; moment: Moment; view: View; go: Go }) {
       )}
       {done && (!view.chart || !canDraw) && (
         <Grid key={done.asked.run} route="sql/rows" label="rows of the answer" asked={done.asked} sort={view.order} keys={[]}
-          onSort={(order) => go({ order })} />
+          onSort={(order, quietly) => go({ order }, quietly)} />
       )}
       {done && view.chart && canDraw && (
         <AnswerChart key={done.asked.run} asked={done.asked} facts={done.facts} chosen={view.chart} go={(chart) => go({ chart })} />

@@ -6,7 +6,8 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from statestore.connector.terminal.nanoseconds import python_column, python_values
+from statestore.formats.errors import UnsupportedError
+from statestore.formats.values.python_times import python_column, python_rows, python_values
 
 NANOS = pa.timestamp("ns", "UTC")
 
@@ -49,3 +50,28 @@ def test_times_outside_the_years_of_python_are_text(sql: str, text: str) -> None
     assert found is not None
     column = found.to_arrow_table().column("t")
     assert python_values(column.combine_chunks()) == [text, None]
+
+
+@pytest.mark.parametrize(
+    ("column", "shown"),
+    [
+        (pa.array([253_402_300_800_005], pa.timestamp("ms", "UTC")), "10000-01-01 00:00:00.005"),
+        (pa.array([-62_135_596_800_001], pa.timestamp("ms")), "0001-12-31 (BC)"),
+        (pa.array([2**62], pa.timestamp("ms", "UTC")), str(2**62)),
+        (pa.array([2**62], pa.timestamp("s")), str(2**62)),
+        (pa.array([2_932_897], pa.date32()), "10000-01-01"),
+        (pa.array([2**31 - 1], pa.date32()), ""),
+        (pa.array([[{"at": 2**62}]], pa.list_(pa.struct([("at", pa.timestamp("ms"))]))), str(2**62)),
+    ],
+)
+def test_a_time_outside_of_python_s_is_text_or_refused_by_its_column(column: pa.Array, shown: str) -> None:
+    assert shown in str(python_values(column)[0])
+    batch = pa.RecordBatch.from_arrays([pa.array(["a"]), column], names=["k", "at"])
+    with pytest.raises(UnsupportedError, match=r"TIME_OUT_OF_RANGE.*column at of counts .*scan\(\)"):
+        python_rows(batch, "counts")
+
+
+def test_rows_of_python_have_exact_times() -> None:
+    batch = pa.RecordBatch.from_arrays([pa.array([1_714_570_400_000_001_000], pa.timestamp("ns", "UTC"))], names=["at"])
+    (row,) = python_rows(batch, "counts")
+    assert row["at"].microsecond == 1

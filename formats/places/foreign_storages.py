@@ -1,0 +1,126 @@
+"""Storages of other libraries: pyarrow's and fsspec's file systems, whose failures and silences become errors here.
+
+A library may raise any exception, and may wait for ever: for a server that never answers, or for credentials that
+nobody gives. So a storage is opened, and asked for one folder, in a thread that is given up after `CONTACT_SECONDS`.
+Later requests fail with one of `STORAGE_ERRORS`.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+CONTACT_SECONDS = 15.0
+"""Time for the first answer of a storage, the search for credentials included."""
+
+STORAGE_ERRORS = (OSError, pa.ArrowException)
+"""The exceptions with which a storage fails. pyarrow raises a bare ArrowException for what Azure's client reports."""
+
+Answer = TypeVar("Answer")
+
+
+def within_contact_time(work: Callable[[], Answer]) -> Answer:
+    """Return the answer of ``work``, which contacts a storage. Raises its errors, and TimeoutError where it takes
+    longer than `CONTACT_SECONDS`. Ctrl-C ends the wait at once."""
+    found: queue.SimpleQueue[tuple[Answer | None, BaseException | None]] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            found.put((work(), None))
+        except BaseException as error:
+            found.put((None, error))
+
+    # A daemon, so that a storage that never answers cannot keep the process.
+    threading.Thread(target=run, daemon=True, name="statestore contact").start()
+    try:
+        answer, error = found.get(timeout=CONTACT_SECONDS)
+    except queue.Empty:
+        raise TimeoutError(f"no answer in {CONTACT_SECONDS:.0f} s") from None
+    if error is not None:
+        raise error
+    return answer  # type: ignore[return-value]
+
+
+def fsspec_files(filesystem: Any) -> pafs.FileSystem:
+    """Return a file system of fsspec as one of pyarrow, whose failures are OSErrors."""
+    return pafs.PyFileSystem(_Handler(filesystem))
+
+
+@contextmanager
+def _os_errors() -> Iterator[None]:
+    try:
+        yield
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:
+        raise OSError(f"{type(error).__name__}: {error}") from error
+
+
+class _Handler(pafs.FSSpecHandler):  # type: ignore[misc]
+    """The handler of pyarrow, which takes a folder that cannot be asked for as one that does not exist."""
+
+    def get_file_info(self, paths: list[str]) -> list[pafs.FileInfo]:
+        with _os_errors():
+            found: list[pafs.FileInfo] = super().get_file_info(paths)
+            return found
+
+    def get_file_info_selector(self, selector: pafs.FileSelector) -> list[pafs.FileInfo]:
+        (base,) = self.get_file_info([selector.base_dir])
+        if base.type == pafs.FileType.NotFound and selector.allow_not_found:
+            return []
+        with _os_errors():
+            if selector.recursive or base.type != pafs.FileType.Directory:
+                found: list[pafs.FileInfo] = super().get_file_info_selector(selector)
+                return found
+            listed = self.fs.ls(selector.base_dir, detail=True)  # fsspec's find leaves out what it cannot list
+            own = selector.base_dir.strip("/")
+            return [self._create_file_info(each["name"], each) for each in listed if each["name"].strip("/") != own]
+
+    def open_input_stream(self, path: str) -> pa.NativeFile:
+        return self._opened(path)
+
+    def open_input_file(self, path: str) -> pa.NativeFile:
+        return self._opened(path)
+
+    def _opened(self, path: str) -> pa.NativeFile:
+        (info,) = self.get_file_info([path])
+        if info.type != pafs.FileType.File:
+            raise FileNotFoundError(path)
+        with _os_errors():
+            return pa.PythonFile(_File(self.fs.open(path, mode="rb")), mode="r")
+
+
+class _File:
+    """An open file of fsspec whose failures are OSErrors."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def read(self, size: int = -1) -> bytes:
+        with _os_errors():
+            found: bytes = self._file.read(size)
+            return found
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        with _os_errors():
+            position: int = self._file.seek(offset, whence)
+            return position
+
+    def tell(self) -> int:
+        with _os_errors():
+            position: int = self._file.tell()
+            return position
+
+    def close(self) -> None:
+        with _os_errors():
+            self._file.close()
+
+    @property
+    def closed(self) -> bool:
+        return bool(self._file.closed)

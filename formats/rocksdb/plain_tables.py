@@ -1,0 +1,229 @@
+"""Rows of a column family straight from its table files, without compiled loops and without RocksDB.
+
+This is the way for table files with a codec that RocksDB is built without here (`table_head.codec_without_rocksdict`).
+It reads the blocks that may hold the keys of a range, one block of each run at a time, and merges the runs: the newest
+version of a key wins, and operands are joined as RocksDB's StringAppendOperator does. Raises as `table_head`.
+"""
+
+from __future__ import annotations
+
+import bisect
+import heapq
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from operator import ge, itemgetter
+from pathlib import Path
+
+from statestore.formats.places.regular_files import open_regular
+from statestore.formats.rocksdb.fields import Malformed
+from statestore.formats.rocksdb.key_ranges import KeyRange
+from statestore.formats.rocksdb.manifest import FamilyFiles, read_families
+from statestore.formats.rocksdb.reader_errors import Unreadable, corrupt
+from statestore.formats.rocksdb.stored_blocks import TRAILER, BlockHandle, read_block
+from statestore.formats.rocksdb.table_head import TWO_LEVEL_INDEX, TableHead, check_readable, read_head
+
+_DELETE, _PUT, _MERGE, _SINGLE_DELETE = 0, 1, 2, 7
+_HASHED, _UNKNOWN_LAYOUT = 1 << 31, 7 << 28
+Version = tuple[bytes, int, bytes]
+"""User key, negative sequence and type (newer versions come first), value."""
+Index = tuple[list[bytes], list[BlockHandle]]
+"""Separators, each at least every key of its block and below those of the next, and the blocks."""
+
+
+@dataclass(frozen=True)
+class PlainTable:
+    """An open table file."""
+
+    head: TableHead
+    descriptor: int
+
+    def versions(self, within: KeyRange, backwards: bool) -> Iterator[Version]:
+        """Yield the entries of blocks that may hold keys of a range, and of no others, in order."""
+        separators, handles = self._blocks(self._index(self.head.index), within)
+        if self.head.index_kind == TWO_LEVEL_INDEX:
+            parts = [self._blocks(self._index(handle), within) for handle in handles]
+            separators = [key for part in parts for key in part[0]]
+            handles = [handle for part in parts for handle in part[1]]
+        numbers, entries = range(len(handles)), 0
+        for number in reversed(numbers) if backwards else numbers:
+            found = self._entries(handles[number])
+            entries += len(found)
+            if any(map(ge, found, found[1:])):
+                raise corrupt(self.head.path, f"byte {handles[number].offset}: found keys out of order")
+            if found and (found[-1][0] > separators[number] or (number and found[0][0] < separators[number - 1])):
+                raise corrupt(
+                    self.head.path, f"byte {handles[number].offset}: a block holds keys that belong elsewhere"
+                )
+            yield from reversed(found) if backwards else found
+        if within == KeyRange() and entries != self.head.number("num.entries"):
+            raise corrupt(self.head.path, f"found {entries} entries, expected {self.head.number('num.entries')}")
+
+    def _blocks(self, index: Index, within: KeyRange) -> Index:
+        separators, handles = index
+        first = 0 if within.first is None else bisect.bisect_left(separators, within.first)
+        # The block whose separator is the first not below ``stop`` may hold keys before it.
+        stop = len(handles) if within.stop is None else bisect.bisect_left(separators, within.stop, lo=first) + 1
+        return separators[first:stop], handles[first:stop]
+
+    def _read(self, handle: BlockHandle) -> bytes:
+        return read_block(self.descriptor, handle, self.head.checksums, self.head.version, self.head.path)
+
+    def _index(self, handle: BlockHandle) -> Index:
+        block, short, strip = self._read(handle), self.head.has_short_handles, self.head.strip
+        keys: list[bytes] = []
+        handles: list[BlockHandle] = []
+        at, end, key = 0, _end_of_entries(block, self.head.path), b""
+        while at < end:
+            shared, at = _varint(block, at, end)
+            own, at = _varint(block, at, end)
+            if not short:
+                _, at = _varint(block, at, end)  # the length of the handle, which says itself where it ends
+            if shared > len(key) or at + own > end:
+                raise Malformed("the index of its blocks")
+            key, at = key[:shared] + block[at : at + own], at + own
+            if short and shared:
+                change, at = _varint(block, at, end)
+                before = handles[-1]
+                found = BlockHandle(before.offset + before.size + TRAILER, before.size + (change >> 1 ^ -(change & 1)))
+            else:
+                offset, at = _varint(block, at, end)
+                size, at = _varint(block, at, end)
+                found = BlockHandle(offset, size)
+            if found.size < 0 or found.offset + found.size + TRAILER > self.head.size:
+                raise Malformed("blocks that lie behind the end of the file")
+            keys.append(key[: len(key) - self.head.strip] if strip else key)
+            handles.append(found)
+        return keys, handles
+
+    def _entries(self, handle: BlockHandle) -> list[Version]:
+        block = self._read(handle)
+        found: list[Version] = []
+        at, end, key = 0, _end_of_entries(block, self.head.path), b""
+        while at < end:
+            shared, at = _varint(block, at, end)
+            own, at = _varint(block, at, end)
+            size, at = _varint(block, at, end)
+            behind = at + own
+            if shared > len(key) or shared + own < 8 or behind + size > end:
+                raise Malformed(f"byte {handle.offset}: a block holds malformed entries")
+            key = key[:shared] + block[at:behind]
+            at = behind + size
+            found.append((key[:-8], -int.from_bytes(key[-8:], "little"), block[behind:at]))
+        return found
+
+
+class PlainFamily:
+    """A column family whose table files are open. ``delimiter`` joins operands; None: they are refused."""
+
+    def __init__(self, runs: Sequence[Sequence[PlainTable]], where: str, delimiter: bytes | None) -> None:
+        self._runs, self._where, self._delimiter = runs, where, delimiter
+
+    @property
+    def estimated_rows(self) -> int:
+        """The entries less twice the deletions, as RocksDB estimates it."""
+        heads = [table.head for run in self._runs for table in run]
+        return max(0, sum(head.number("num.entries") - 2 * head.number("deleted.keys") for head in heads))
+
+    def pairs(self, within: KeyRange, *, backwards: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """Yield keys and values of a range in key order, or the other way round."""
+        try:
+            runs = [self._versions(run, within, backwards) for run in self._runs]
+            merged = heapq.merge(*runs, key=itemgetter(0, 1), reverse=backwards)
+            for key, group in groupby(merged, itemgetter(0)):
+                versions = list(group)
+                if (within.first is None or within.first <= key) and (within.stop is None or key < within.stop):
+                    value = self._newest(reversed(versions) if backwards else versions)
+                    if value is not None:
+                        yield key, value
+        except Malformed as error:
+            raise corrupt(self._where, f"a table file is malformed: {error}") from error
+
+    def _versions(self, run: Sequence[PlainTable], within: KeyRange, backwards: bool) -> Iterator[Version]:
+        for table in reversed(run) if backwards else run:
+            yield from table.versions(within, backwards)
+
+    def _newest(self, versions: Iterable[Version]) -> bytes | None:
+        """The value that the versions of a key, newest first, amount to; None: it is deleted."""
+        operands: list[bytes] = []
+        for _, tag, value in versions:
+            kind = -tag & 0xFF
+            if kind == _MERGE:
+                operands.append(value)
+                continue
+            if kind not in (_PUT, _DELETE, _SINGLE_DELETE):
+                raise Unreadable(f"{self._where}: an entry of type {kind}")
+            if kind == _PUT:
+                operands.append(value)
+            elif not operands:
+                return None
+            if len(operands) == 1 and kind == _PUT:
+                return value
+            break
+        if self._delimiter is None:
+            raise Unreadable(f"{self._where}: found operands to merge, and no merge operator is known")
+        return self._delimiter.join(reversed(operands))
+
+
+@contextmanager
+def opened_plain(directory: Path, families: Sequence[str], delimiter: bytes | None) -> Iterator[dict[str, PlainFamily]]:
+    """Open table files of column families, by family. Nothing is written into the directory."""
+    known = read_families(directory)
+    with ExitStack() as opened:
+        found = {}
+        for name in families:
+            if name not in known:
+                raise Unreadable(f"{directory} has no column family {name!r}")
+            found[name] = PlainFamily(_runs(directory, known[name], opened), str(directory), delimiter)
+        yield found
+
+
+def _runs(directory: Path, family: FamilyFiles, opened: ExitStack) -> list[list[PlainTable]]:
+    runs: dict[tuple[int, int], list[PlainTable]] = {}
+    for entry in family.files:
+        where = os.path.realpath(directory / entry.name)
+        try:
+            descriptor = open_regular(where)
+        except OSError as error:
+            raise corrupt(where, f"cannot be opened ({error.strerror})") from error
+        opened.callback(os.close, descriptor)
+        size = os.fstat(descriptor).st_size
+        if size != entry.size:
+            raise corrupt(where, f"found {size} bytes, expected {entry.size}")
+        try:
+            head = read_head(descriptor, size, where)
+        except Malformed as error:
+            raise corrupt(where, f"its metadata is malformed: {error}") from error
+        check_readable(head)
+        runs.setdefault((entry.level, entry.number if entry.level == 0 else 0), []).append(PlainTable(head, descriptor))
+    return list(runs.values())
+
+
+def _end_of_entries(block: bytes, path: str) -> int:
+    """Where the entries of a block end: restart points follow, and perhaps a hash index of them."""
+    if len(block) < 4:
+        raise Malformed(f"a block of {len(block)} bytes")
+    count, end = int.from_bytes(block[-4:], "little"), len(block) - 4
+    if count & _UNKNOWN_LAYOUT:
+        raise Unreadable(f"{path} has a block of an unknown layout")
+    if count & _HASHED:
+        end -= 2 + int.from_bytes(block[end - 2 : end], "little")
+    end -= 4 * (count & ~_HASHED)
+    if end < 0:
+        raise Malformed(f"{count & ~_HASHED} restart points in a block of {len(block)} bytes")
+    return end
+
+
+def _varint(block: bytes, at: int, end: int) -> tuple[int, int]:
+    """An unsigned LEB128 number, and where it ends."""
+    number = shift = 0
+    while at < end and shift < 64:
+        byte = block[at]
+        at += 1
+        number |= (byte & 127) << shift
+        if byte < 128:
+            return number, at
+        shift += 7
+    raise Malformed(f"no number at byte {at}")

@@ -1,0 +1,145 @@
+"""Every codec of RocksDB through every way to its rows: the same rows, from databases that RocksDB's Java wrote.
+
+`codecs.tar.xz` has a database for each codec and table format with the same writes, in four table files of two levels,
+by RocksDB 9.7.3: <codec>-v<format>, zlib-two (two-level index), zlib-hash (hash index), zlib-wal (write-ahead log).
+"""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from support.paths import DATA
+
+from statestore.formats.errors import CorruptError, UnsupportedError
+from statestore.formats.rocksdb.key_ranges import KeyRange
+from statestore.formats.rocksdb.opened_families import family_names, opened_family
+from statestore.formats.rocksdb.plain_tables import opened_plain
+from statestore.formats.rocksdb.scan import READER, scan_rocksdb
+from statestore.formats.rocksdb.table_head import codec_without_rocksdict
+
+NEWEST = ("none-v5", "snappy-v5", "zlib-v5", "bzip2-v5", "lz4-v5", "lz4hc-v5", "zstd-v5")
+ZLIB = ("zlib-v0", "zlib-v1", "zlib-v2", "zlib-v3", "zlib-v4", "zlib-v6", "zlib-two", "zlib-hash")
+READABLE = (*NEWEST, *ZLIB, "bzip2-v1", "lz4-v1", "lz4-v6")
+Rows = dict[bytes, bytes]
+
+
+def written() -> Rows:
+    """The rows that the writes of the program leave: puts, puts, deletes, merges with a comma, merges of new keys."""
+    rows = {b"key-%05d" % i: b"first value of %d%s%s" % (i, b" " * (i % 7), b"a" * 24) for i in range(150)}
+    rows |= {b"key-%05d" % i: b"second value of %d" % i for i in range(0, 150, 10)}
+    for i in range(5, 150, 10):
+        del rows[b"key-%05d" % i]
+    for i in range(3, 150, 50):
+        rows[b"key-%05d" % i] += b",m1-%d,m2-%d" % (i, i)
+    return rows | {b"key-%05d" % i: b"alone-%d" % i for i in range(303, 306)}
+
+
+@pytest.fixture(scope="module")
+def databases(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("codecs")
+    with tarfile.open(DATA / "rocksdb" / "codecs.tar.xz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+def pairs(batch: pa.RecordBatch) -> list[tuple[bytes, bytes]]:
+    return list(zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True))
+
+
+def scanned(directory: Path, within: KeyRange) -> Rows:
+    found = [row for rows in scan_rocksdb(directory, pairs, key_ranges=[within], delimiter=b",") for row in rows]
+    assert found == sorted(found)
+    return dict(found)
+
+
+def by_plain(directory: Path, within: KeyRange) -> Rows:
+    with opened_plain(directory, ["default"], b",") as opened:
+        found = list(opened["default"].pairs(within))
+        assert list(opened["default"].pairs(within, backwards=True)) == found[::-1]
+    return dict(found)
+
+
+def by_family(directory: Path, within: KeyRange) -> Rows:
+    with opened_family(directory, "default", delimiter=b",") as table:
+        return dict(table.pairs(within))
+
+
+def by_scanner(directory: Path, within: KeyRange) -> Rows:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv(READER, "scanner")
+        return scanned(directory, within)
+
+
+WAYS: tuple[Callable[[Path, KeyRange], Rows], ...] = (scanned, by_plain, by_family, by_scanner)
+RANGES = (
+    KeyRange(),
+    KeyRange(b"key-00042", b"key-00042\0"),
+    KeyRange(b"key-0010", b"key-0011"),
+    KeyRange(b"key-00003", b"key-00003\0"),
+    KeyRange(b"key-00145", b"key-00145\0"),
+    KeyRange(b"key-00148", None),
+    KeyRange(None, b"key-00004"),
+    KeyRange(b"key-00303", b"key-00305"),
+    KeyRange(b"z", None),
+)
+
+
+@pytest.mark.parametrize("name", READABLE)
+def test_every_way_reads_the_rows_that_were_written(databases: Path, name: str) -> None:
+    directory, rows = databases / name, written()
+    assert family_names(directory) == ["default", "other"]
+    for within in RANGES:
+        wanted = {
+            key: value
+            for key, value in rows.items()
+            if (within.first is None or within.first <= key) and (within.stop is None or key < within.stop)
+        }
+        for way in WAYS:
+            assert way(directory, within) == wanted, (way.__name__, within)
+    with opened_family(directory, "other") as table:
+        assert list(table.pairs(KeyRange())) == [(b"o1", b"other 1 " + b"a" * 53), (b"o2", b"x")]
+        assert table.estimated_rows == 2
+
+
+def test_the_codec_that_rocksdict_lacks_is_found(databases: Path) -> None:
+    found = {path.name: codec_without_rocksdict(path) for path in databases.iterdir()}
+    assert {name for name, codec in found.items() if codec == "Zlib"} == {*ZLIB, "zlib-v5", "zlib-wal"}
+    assert {name for name, codec in found.items() if codec is None} == {*READABLE} - {*ZLIB, "zlib-v5"}
+
+
+def test_what_only_rocksdb_reads_is_refused_by_the_name_of_the_codec(databases: Path) -> None:
+    with (
+        pytest.raises(UnsupportedError, match=r"ROCKSDB_UNSUPPORTED.*zlib-wal.*Zlib.*another compression"),
+        opened_family(databases / "zlib-wal", "default"),
+    ):
+        raise AssertionError
+    with (
+        pytest.raises(UnsupportedError, match=r"ROCKSDB_UNSUPPORTED.*operands to merge"),
+        opened_family(databases / "zlib-v5", "default") as table,
+    ):
+        list(table.pairs(KeyRange()))
+
+
+@pytest.mark.parametrize("name", ["zlib-v5", "zlib-v6", "bzip2-v5", "zstd-v5"])
+def test_a_changed_byte_is_never_another_row(databases: Path, name: str, tmp_path: Path) -> None:
+    rows = written()
+    source = max((databases / name).glob("*.sst"), key=lambda path: path.stat().st_size)
+    for path in (databases / name).iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    whole = source.read_bytes()
+    refused = 0
+    for at in range(0, len(whole), 97):
+        (tmp_path / source.name).write_bytes(whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :])
+        try:
+            assert by_plain(tmp_path, KeyRange()) == rows
+        except CorruptError as error:
+            assert error.code == "ROCKSDB_FILE"
+            refused += 1
+        except Exception as error:
+            assert type(error).__name__ == "Unreadable"
+            refused += 1
+    assert refused > len(whole) // 97 // 2
