@@ -110,25 +110,16 @@ class Warehouse(NamedItems):
     location: Location
     held: Tables
 
-    def pin(self, pinned: PinnedStores | None = None) -> Warehouse:
+    def pin(self) -> Warehouse:
         """Return the tables bound to one version of each source, which is looked at once for all questions.
 
         An engine's directory is bound as it was when it was opened. A store of this package is bound when one of its
         tables is first asked something: its rows, history, changes and metadata, and all states of a keyed store, are
         then of one version. Several stores have no commit in common, so each has a version of its own. No file is kept
         for a pinned store: a read raises NotFoundError where an expiry, or the discarding of a snapshot, has removed
-        what the version had. ``pinned`` is what other warehouses of the same place share, or a statement holds.
+        what the version had.
         """
-        return replace(self, held=self.held.pin(pinned))
-
-    def for_statement(self) -> Warehouse:
-        """Return the tables as `pin` does, for one statement: files of a store that is looked at stay until the tables
-        are gone."""
-        return self.pin(PinnedStores(keeps_files=True))
-
-    def pin_anew(self) -> Warehouse:
-        """Return the tables as `pin` does, at versions that are the newest at some moment after this call."""
-        return replace(self, held=self.held.pin_anew())
+        return replace(self, held=self.held.pin())
 
     @property
     def path(self) -> str:
@@ -250,6 +241,21 @@ class Warehouse(NamedItems):
             ErrorCode.TABLE_NOT_FOUND,
             f"no table {name!r} in {self.path}, which has {', '.join(self.tables()) or 'none'}; {hint}",
         )
+
+
+def pinned_anew(warehouse: Warehouse) -> Warehouse:
+    """Return the tables pinned at versions that are the newest at some moment after this call, for a transaction."""
+    return replace(warehouse, held=warehouse.held.pin_anew())
+
+
+def pinned_with(warehouse: Warehouse, pinned: PinnedStores) -> Warehouse:
+    """Return the tables pinned; ``pinned`` is what was seen of stores, which other warehouses of the place share."""
+    return replace(warehouse, held=warehouse.held.pin(pinned))
+
+
+def pinned_for_statement(warehouse: Warehouse) -> Warehouse:
+    """Return the tables pinned for one statement: files of a store that is looked at stay as long as the tables."""
+    return pinned_with(warehouse, PinnedStores(keeps_files=True))
 
 
 def inspect(path: str | os.PathLike[str], **options: Any) -> Warehouse:

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from functools import cached_property, partial
 
-from statestore.catalog.warehouse import Warehouse
+from statestore.catalog.warehouse import Warehouse, pinned_anew
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 from statestore.formats.state_table import MarksDeadRows, StateTable
@@ -47,7 +47,7 @@ class PinnedWarehouses:
             found = self._pinned.pop(pin, None)
             if found is None:
                 check_remembered(name, pin, self._forgotten)
-                found = self._warehouse.pin_anew()
+                found = pinned_anew(self._warehouse)
             self._pinned[pin] = found
             if len(self._pinned) > KEPT_PINS:
                 oldest, _ = self._pinned.popitem(last=False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
 
-from statestore.catalog.warehouse import Warehouse, open_warehouse
+from statestore.catalog.warehouse import Warehouse, open_warehouse, pinned_for_statement
 from statestore.connector.sql.interruptible import answer_or_stop, check_query
 from statestore.connector.supported_spark import check_session
 from statestore.formats.engine_arguments import engine_options_of
@@ -71,4 +71,4 @@ def sql(
 
 def for_statement(path: str, selected: Mapping[str, str]) -> Warehouse:
     """Open the tables that one statement reads. ``selected`` are options of engines, by their names in Spark."""
-    return open_warehouse(path, selected).for_statement()
+    return pinned_for_statement(open_warehouse(path, selected))

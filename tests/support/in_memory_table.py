@@ -109,9 +109,6 @@ class MemoryTable:
 class MemoryWarehouse:
     held: dict[str, MemoryTable]
 
-    def for_statement(self) -> MemoryWarehouse:
-        return self
-
     def tables(self) -> list[str]:
         return sorted(n for n in self.held if "$" not in n)
 

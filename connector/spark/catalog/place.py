@@ -21,7 +21,7 @@ from statestore.catalog.describe.metadata_table import TABLES
 from statestore.catalog.pinned_stores import PinnedStores
 from statestore.catalog.store_kinds import is_name
 from statestore.catalog.store_tables import named_table
-from statestore.catalog.warehouse import Warehouse, open_warehouse
+from statestore.catalog.warehouse import Warehouse, open_warehouse, pinned_with
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError
 from statestore.formats.places.locations import is_object_store, parse_location
@@ -63,7 +63,7 @@ class Place:
     @cached_property
     def _opened_once(self) -> Warehouse | None:
         warehouse = self._opened()
-        return None if warehouse is None else warehouse.pin(self._stores)
+        return warehouse if warehouse is None or self._stores is None else pinned_with(warehouse, self._stores)
 
     def _opened(self) -> Warehouse | None:
         try:

@@ -21,7 +21,7 @@ NOW, EARLY = [("curry", 9.0), ("milk", 2.0)], [("curry", 8.0), ("milk", 2.0)]
 @pytest.fixture
 def tables(monkeypatch: pytest.MonkeyPatch) -> dict[str, MemoryTable]:
     held = {name: MemoryTable(name, [V0, V1]) for name in ("prices", "orders", "prices$versions", "a b;--", 'q"t')}
-    monkeypatch.setattr(sql_module, "open_warehouse", lambda path, options: MemoryWarehouse(held))
+    monkeypatch.setattr(sql_module, "for_statement", lambda path, options: MemoryWarehouse(held))
     return held
 
 
