@@ -67,7 +67,7 @@ def main(folder: str) -> None:
     refused("explore", "explore", place, "--no-browser")
     refused("kafka", "inspect", "kafka://localhost:1")
     try:
-        statestore.register(None)
+        statestore.register(None)  # type: ignore[arg-type]
     except statestore.StateStoreError as error:
         assert error.code == "UNSUPPORTED_SPARK", error
     else:
