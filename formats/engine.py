@@ -413,6 +413,10 @@ SHARED_OPTIONS = (
 """Options of the reads of every engine (`statestore.formats.notices`)."""
 
 
+def _nothing(_: Folder) -> str:
+    return ""
+
+
 @dataclass(frozen=True)
 class Engine:
     """The reader of one stream processor's state. A module listed in ``statestore.formats.engines``, or named by an
@@ -421,7 +425,10 @@ class Engine:
     ``expects`` is what the engine reads, for errors ("checkpoint of Structured Streaming"). ``recognises`` returns
     whether a folder is state of this engine; listing it is one request for all engines. ``open`` opens it. It gets all
     options of a read, by name, and refuses those of its own that do not go together. ``schemes`` are those of locations
-    that belong to the engine and are no folders: a server, whose path is the name of a state or empty.
+    that belong to the engine and are no folders: a server, whose path is the name of a state or empty. ``unreadable``
+    says of a folder that is not recognised what the engine has written there all the same, such as the checkpoint of a
+    query before its first commit, and why there is no state in it; "" for anything else. ``includes_below``: folders of
+    this engine below a recognised one are part of it.
     """
 
     name: str
@@ -430,6 +437,8 @@ class Engine:
     recognises: Callable[[Folder], bool]
     open: Callable[[Location, Mapping[str, str]], Source]
     schemes: tuple[str, ...] = ()
+    unreadable: Callable[[Folder], str] = _nothing
+    includes_below: bool = False
 
     @property
     def read_options(self) -> tuple[EngineOption, ...]:

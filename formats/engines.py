@@ -62,6 +62,11 @@ def recognised(folder: Folder) -> Engine | None:
     return next((engine for engine in engines() if engine.recognises(folder)), None)
 
 
+def unreadable(folder: Folder) -> str:
+    """What an engine has written into a folder that no engine recognises, and why it holds no state; "" for nothing."""
+    return next((said for engine in engines() if (said := engine.unreadable(folder))), "")
+
+
 def engine_of_scheme(scheme: str) -> Engine | None:
     """The engine to which locations of a scheme belong, because they are no folders; None where they are."""
     if scheme == LOCAL_SCHEME or scheme in ARROW_SCHEMES:

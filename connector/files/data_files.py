@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from statestore.connector.files.json_lines import read_json_lines
 from statestore.connector.terminal.forms import delimited_cell
-from statestore.connector.terminal.nanoseconds import python_values
 from statestore.connector.terminal.output import json_objects, plain
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.places.disk_errors import disk_errors
+from statestore.formats.values.python_times import python_values
 
 SUFFIXES = {
     ".parquet": "parquet",

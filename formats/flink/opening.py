@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError
+from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.flink.flink_options import FlinkSettings
 from statestore.formats.flink.snapshot.file_places import CHECKPOINT
 from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef, find_jobs
@@ -16,13 +16,19 @@ from statestore.formats.places.locations import Location
 def open_source(location: Location, settings: FlinkSettings) -> FlinkSource:
     """Open the job at a location, or the one of several that the settings name.
 
-    Raises InvalidInputError STATE_SELECTION where there are several, or none of that name, and the errors of
-    `open_snapshot`.
+    Raises InvalidInputError STATE_SELECTION where there are several, or none of that name, NotFoundError
+    FLINK_FILE_MISSING where no snapshot is complete, and the errors of `open_snapshot`.
     """
     jobs = [job for job in find_jobs(folder_at(location)) if job.snapshots]
     chosen = [job for job in jobs if job.job.startswith(settings.job or "")]
+    if not jobs:
+        raise NotFoundError(
+            ErrorCode.FLINK_FILE_MISSING,
+            f"{location} is the checkpoint folder of a Flink job that has completed no snapshot: no folder chk-… or "
+            "savepoint-… in it has a file _metadata, which Flink writes last; read it once a checkpoint is complete",
+        )
     if len(chosen) != 1:
-        found = ", ".join(job.job for job in jobs) or "none with a complete snapshot"
+        found = ", ".join(job.job for job in jobs)
         asked = "" if settings.job is None else f", not one that begins with {settings.job!r}"
         raise InvalidInputError(
             ErrorCode.STATE_SELECTION,
