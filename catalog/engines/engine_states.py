@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from statestore.catalog.describe.metadata_table import MetadataTable
 from statestore.catalog.describe.table_summary import TableInfo, TableSummary
@@ -16,15 +16,19 @@ from statestore.formats.engines import EngineOpening, describe_only, engine_name
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError
 from statestore.formats.places.locations import Location
+from statestore.formats.replaced_versions import explained, is_gone
 from statestore.formats.state_table import StateTable
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class EngineStates:
     """The states of one source.
 
-    ``given`` are the options of the engine as the user gave them, ``bound`` the newest version that the tables have.
-    ``one``: the state that alone is listed; None: all.
+    A source that is not ``pinned`` is opened anew where the engine has replaced what it reads. ``given`` are the
+    options of the engine as the user gave them, ``bound`` the newest version that the tables have. ``one``: the state
+    that alone is listed; None: all.
     """
 
     location: Location
@@ -38,9 +42,18 @@ class EngineStates:
     def pin(self) -> EngineStates:
         return replace(self, pinned=True)
 
+    def ask(self, question: Callable[[Source], T]) -> T:
+        """Return the answer of the source. Errors as `EngineTable.ask`."""
+        try:
+            return explained(self.source, "", lambda: question(self.source))
+        except NotFoundError as error:
+            if self.pinned or not is_gone(error):
+                raise
+        return EngineTable(self.opening, "", "").ask(question)
+
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(self.source.states()) if self.one is None else (self.one,)
+        return tuple(self.ask(lambda source: source.states())) if self.one is None else (self.one,)
 
     @property
     def stores(self) -> tuple[str, ...]:
@@ -53,11 +66,11 @@ class EngineStates:
     def knows(self, name: str) -> bool:
         if self.one is not None:
             return name == self.one
-        return name in self.names or self.source.listed_as(name) is not None
+        return name in self.names or self.ask(lambda source: source.listed_as(name)) is not None
 
     def open(self, name: str) -> StateTable:
         called, _, suffix = name.partition("$")
-        base = called if called in self.source.states() else self.source.listed_as(called) or called
+        base = self.ask(lambda source: called if called in source.states() else source.listed_as(called) or called)
         source = self.source if self.pinned else None
         return state_table(EngineTable(self.opening, base, base, source, self.bound), suffix)
 
@@ -66,8 +79,9 @@ class EngineStates:
 
         Raises NotFoundError TABLE_NOT_FOUND, which names all states, if there is no such state.
         """
-        if self.source.default is not None:
-            return self.open(self.source.default)
+        default = self.ask(lambda source: source.default)
+        if default is not None:
+            return self.open(default)
         names = ", ".join(f"{self.location}/{name}" for name in self.names) or "none"
         options = ", ".join(option.name for option in engine_named(self.opening.engine).options)
         hint = f"; or select one by an option of the engine: {options}" if options else ""
@@ -76,7 +90,7 @@ class EngineStates:
         )
 
     def about(self, name: str) -> TableInfo:
-        info = self.source.info(name)
+        info = self.ask(lambda source: source.info(name))
         return TableInfo(info.kind, None, info.facts, info.operator)
 
     def summary(self, name: str) -> TableSummary:
@@ -86,7 +100,7 @@ class EngineStates:
                 f"{self.location} was opened as of version {self.bound}, and a summary is of all versions; leave out "
                 "the version",
             )
-        return summarize_state(EngineTable(self.opening, name, name, self.source))
+        return self.ask(lambda source: summarize_state(EngineTable(self.opening, name, name, source)))
 
     def address(self, name: str) -> str:
         """Return the path of a state; options that select it go with the path of all states. A metadata table is that

@@ -17,7 +17,9 @@ KEPT_PINS = 4096  # transactions whose state is kept; an older one that reads ag
 
 
 class PinnedTable:
-    """A table as it was when a transaction first read it."""
+    """A table as it was when a transaction first read it; ``used``: rows of it were handed out."""
+
+    used = False
 
     def __init__(self, table: StateTable) -> None:
         self.table = table.pin()
@@ -55,6 +57,15 @@ class Transactions:
                 oldest, _ = self._pinned.popitem(last=False)
                 self._forgotten = max(self._forgotten, oldest)
             return last
+
+    def forget(self, pin: int) -> None:
+        """Let a transaction read a newer state, because the engine has replaced that which it found, unless it has rows
+        of it."""
+        with self._lock:
+            found = self._pinned.get(pin)
+            if found is not None and not found.used:
+                del self._pinned[pin]
+                self._newest = None if self._newest is found else self._newest
 
 
 def check_remembered(name: str, pin: int, forgotten: int) -> None:

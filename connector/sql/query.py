@@ -12,6 +12,7 @@ from statestore.connector.supported_spark import check_session
 from statestore.formats.engine_arguments import engine_options_of
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
+from statestore.formats.replaced_versions import again
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -65,8 +66,7 @@ def sql(
     from statestore.connector.sql.sql_spark import run_on_spark
 
     path = with_settings(path, session_settings(spark, path))
-    warehouse = open_warehouse(path, selected).pin()
-    return run_on_spark(warehouse, query, spark)
+    return again(lambda: run_on_spark(open_warehouse(path, selected).pin(), query, spark))
 
 
 def answer(
@@ -83,10 +83,11 @@ def answer(
     it; the call then raises ``duckdb.InterruptException``. With ``first`` only so many rows are returned.
     """
     _check_query(query)
-    warehouse = open_warehouse(path, selected).pin()
     from statestore.connector.sql.sql_duckdb import run_on_duckdb
 
-    return run_on_duckdb(warehouse, query, allow_external_access, started, first)
+    return again(
+        lambda: run_on_duckdb(open_warehouse(path, selected).pin(), query, allow_external_access, started, first)
+    )
 
 
 def _check_query(query: object) -> None:

@@ -108,7 +108,7 @@ def _is_whole(partition: Partition, version: int, uid: str | None) -> bool:
     return True
 
 
-def explained(error: NotFoundError, location: Location, state_view: StateView, batch: int) -> NotFoundError:
+def explained(error: StateStoreError, location: Location, state_view: StateView, batch: int) -> StateStoreError:
     """The error SPARK_STATE_NOT_FOUND for files that were removed while they were read, with the batches kept now."""
     if error.code != ErrorCode.SPARK_STATE_NOT_FOUND:
         return error
