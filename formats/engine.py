@@ -19,7 +19,7 @@ from typing import Any, Protocol, runtime_checkable
 import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import CorruptError, NotFoundError
+from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
 from statestore.formats.notices import STRICT
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.locations import Location
@@ -352,8 +352,13 @@ class HasDeltas(Protocol):
 class ExplainsLoss(Protocol):
     """A source, a state at a version, or a part of changes that can explain why files vanished while they were read."""
 
-    def explain_loss(self, error: NotFoundError, state: str, versions: Sequence[int]) -> NotFoundError:
-        """The error to raise in place of ``error``, from a look at the directory as it is now."""
+    def explain_loss(self, error: StateStoreError, state: str, versions: Sequence[int]) -> StateStoreError:
+        """The error to raise in place of ``error``, from a look at the directory as it is now.
+
+        ``error`` is of a missing, shorter or unreadable file. VERSION_GONE says that the engine has replaced one of the
+        ``versions``, or any of the source's where none are given, by a newer one. The question is then asked again: of
+        the source opened anew, or of the same one where it is pinned, which from then on leaves out the lost version.
+        """
 
 
 @runtime_checkable

@@ -6,11 +6,13 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.flink.flink_options import FlinkSettings
 from statestore.formats.flink.snapshot.file_places import CHECKPOINT
-from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef, find_jobs
+from statestore.formats.flink.snapshot.job_snapshots import JobSnapshots, SnapshotRef, find_jobs
 from statestore.formats.flink.snapshot_states import OpenedSnapshot, open_snapshot
 from statestore.formats.flink.source import FlinkSource, Found
 from statestore.formats.places.folder import folder_at
 from statestore.formats.places.locations import Location
+
+_LISTINGS = 4
 
 
 def open_source(location: Location, settings: FlinkSettings) -> FlinkSource:
@@ -19,7 +21,7 @@ def open_source(location: Location, settings: FlinkSettings) -> FlinkSource:
     Raises InvalidInputError STATE_SELECTION where there are several, or none of that name, NotFoundError
     FLINK_FILE_MISSING where no snapshot is complete, and the errors of `open_snapshot`.
     """
-    jobs = [job for job in find_jobs(folder_at(location)) if job.snapshots]
+    jobs = _complete(location)
     chosen = [job for job in jobs if job.job.startswith(settings.job or "")]
     if not jobs:
         raise NotFoundError(
@@ -42,7 +44,7 @@ def open_source(location: Location, settings: FlinkSettings) -> FlinkSource:
         if match and len(job.snapshots) > 1:
             number = int(match[1])
         else:
-            one = open_snapshot(ref, settings)
+            one = _opened(ref, settings)
             number = one.metadata.checkpoint_id
             opened.setdefault(number, one)
         if number in numbered:
@@ -54,3 +56,29 @@ def open_source(location: Location, settings: FlinkSettings) -> FlinkSource:
         numbered[number] = ref
     refs = tuple(sorted(numbered.items()))
     return FlinkSource(location, job.job, refs, job.incomplete, settings, Found(opened))
+
+
+def _complete(location: Location) -> list[JobSnapshots]:
+    """The jobs with complete snapshots. A job that keeps one may have replaced it between the looks at its folders, so
+    where there is none they are listed again until nothing changes."""
+    before: tuple[JobSnapshots, ...] = ()
+    for _ in range(_LISTINGS):
+        jobs = find_jobs(folder_at(location))
+        complete = [job for job in jobs if job.snapshots]
+        if complete or jobs == before:
+            return complete
+        before = jobs
+    return []
+
+
+def _opened(ref: SnapshotRef, settings: FlinkSettings) -> OpenedSnapshot:
+    """Open a snapshot that was just listed.
+
+    Raises NotFoundError VERSION_GONE where it was removed since, and the errors of `open_snapshot`.
+    """
+    try:
+        return open_snapshot(ref, settings)
+    except NotFoundError as error:
+        raise NotFoundError(
+            ErrorCode.VERSION_GONE, f"{ref.folder.path} was removed while it was opened; read again"
+        ) from error

@@ -7,6 +7,7 @@ known.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import pickle
@@ -18,17 +19,17 @@ import pyarrow as pa
 
 from statestore.formats.engine import DescribesStates, HasSlices, Source, StateAt, StateInfo, StateSize, Version
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError
+from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError, StateStoreError
 from statestore.formats.flink.description_file import describe_job, read_description
 from statestore.formats.flink.flink_options import FlinkSettings
 from statestore.formats.flink.job_description import JobDescription, job_of
 from statestore.formats.flink.needed_files import DAMAGED, MISSING, handles_bytes, needed_files
 from statestore.formats.flink.restore_check import restore_findings
 from statestore.formats.flink.snapshot.handles import RocksHandle
-from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef
+from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef, is_there, newer_checkpoints
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot
 from statestore.formats.flink.snapshot_states import OpenedSnapshot, ShownState, open_snapshot, shown_name
-from statestore.formats.flink.state_at import ElementsAt, KeyedAt, Origin, UnreadableAt
+from statestore.formats.flink.state_at import UNREADABLE, ElementsAt, KeyedAt, Origin, UnreadableAt
 from statestore.formats.flink.state_facts import keyed_kind, operator_words, state_info, wider_schema
 from statestore.formats.flink.stored_parts import asked_groups, parts_of
 from statestore.formats.flink.streams.operator_rows import OperatorForm
@@ -48,11 +49,13 @@ _WITHOUT_ROWS = ("CURRENT", "MANIFEST-", "OPTIONS-", "IDENTITY", "LOCK", "LOG")
 
 @dataclass(frozen=True)
 class Found:
-    """Results of a source's look-ups; nothing of them changes while the source is used."""
+    """Results of a source's look-ups; nothing of them changes while the source is used, but that checkpoints are
+    ``gone``."""
 
     snapshots: dict[int, OpenedSnapshot] = field(default_factory=dict)
     shown: dict[str, ShownState] = field(default_factory=dict)
     at: dict[tuple[str, int], StateAt] = field(default_factory=dict)
+    gone: set[int] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
@@ -104,9 +107,11 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
     def versions(self, state: str, numbers: Sequence[int] | None = None) -> Sequence[Version]:
         operator = self._shown(state).identity[0]
         times = self._times()
+        if self.refs[-1][0] in self.found.gone:
+            raise self._gone(self.refs[-1][0])
         found = []
         for number, ref in self.refs:
-            if numbers is not None and number not in numbers:
+            if (numbers is not None and number not in numbers) or number in self.found.gone:
                 continue
             if self._snapshot(number).operator(operator) is None:
                 continue
@@ -119,7 +124,49 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
         self._shown(state)
         return self.refs[-1][0]
 
+    def check_readable(self, state: str, version: int) -> None:
+        if version in self.found.gone:
+            raise self._gone(version)
+        super().check_readable(state, version)
+
+    def explain_loss(self, error: StateStoreError, state: str, versions: Sequence[int]) -> StateStoreError:
+        """VERSION_GONE where a checkpoint was removed, as the job removes it once a newer one is complete.
+
+        Files may go before ``_metadata`` does, so a missing file also tells it where the job has gone on.
+        """
+        asked = [each for each in self.refs if each[0] in versions or not versions]
+        try:
+            gone = [number for number, ref in asked if number in self.found.gone or not is_there(ref)]
+            if not gone and error.code == ErrorCode.FLINK_FILE_MISSING and self._newer():
+                gone = [(asked[0] if versions else asked[-1])[0]]
+        except InvalidInputError:
+            return error
+        if not gone:
+            return error
+        self.found.gone.update(gone)
+        return self._gone(gone[-1])
+
+    def _newer(self) -> list[int]:
+        number, ref = self.refs[-1]
+        return newer_checkpoints(ref, number)
+
+    def _gone(self, number: int) -> NotFoundError:
+        newer = [each for each, _ in self.refs if each > number and each not in self.found.gone]
+        with contextlib.suppress(InvalidInputError):
+            newer += self._newer()
+        what = f"{self._word(number)} of {self.path} is gone"
+        if not newer:
+            return NotFoundError(ErrorCode.VERSION_GONE, f"{what}: it was removed while it was read; read another one")
+        return NotFoundError(
+            ErrorCode.VERSION_GONE, f"{what}: the job has replaced it by checkpoint {newer[-1]}; read again"
+        )
+
+    def _word(self, number: int) -> str:
+        return f"{dict(self.refs)[number].kind} {number}"
+
     def at(self, state: str, version: int) -> StateAt:
+        if version in self.found.gone:
+            raise self._gone(version)
         if (state, version) not in self.found.at:
             self.found.at[state, version] = self._at(self._shown(state), version)
         return self.found.at[state, version]
@@ -145,6 +192,9 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
         snapshot = self._snapshot(self.newest(state))
         operator = self._newest_operator(found)
         files = list(needed_files(snapshot.files, operator))
+        if any(each.role == MISSING for each in files):
+            lost = NotFoundError(ErrorCode.FLINK_FILE_MISSING, f"{snapshot.files.path}: files are missing")
+            self._check_whole([lost])
         missing, damaged = ([each.name for each in files if each.role == role] for role in (MISSING, DAMAGED))
         problems = [f"files that the snapshot needs are missing: {', '.join(missing[:5])}"] if missing else []
         problems += [f"files have another size than the snapshot says: {', '.join(damaged[:5])}"] if damaged else []
@@ -307,6 +357,7 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
         """The states of the newest snapshot by name. Raises InvalidInputError FLINK_TYPE for types of no state."""
         if not self.found.shown:
             states = self._snapshot(self.refs[-1][0]).states().values()
+            self._check_whole([each.error for each in states if each.error is not None])
             known = {name for each in states for name in (each.name, each.identity[2])}
             unknown = sorted(set(self.settings.types) - known)
             if unknown:
@@ -320,6 +371,13 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
                     _check_column(name, column, [each for each in states if name in (each.name, each.identity[2])])
             self.found.shown.update({each.name: each for each in states})
         return self.found.shown
+
+    def _check_whole(self, errors: Sequence[StateStoreError]) -> None:
+        """Raise NotFoundError VERSION_GONE where states are missing because their files were just removed."""
+        for error in errors:
+            found = self.explain_loss(error, "", [self.refs[-1][0]]) if isinstance(error, NotFoundError) else error
+            if found is not error:
+                raise found from error
 
     def _name_of(self, wanted: ShownState) -> str:
         return next((name for name, each in self._states().items() if each.identity == wanted.identity), wanted.name)
@@ -353,7 +411,8 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
         if found is None and operator is not None:
             error = snapshot.error_of(operator.id)
         if error is not None:
-            return UnreadableAt(version, error)
+            known = found or wanted
+            return UnreadableAt(version, error, UNREADABLE if known.form is None else known.form.schema)
         form = wanted.form if found is None else found.form
         stored = None if operator is None else snapshot.stored(operator.id)
         operator = operator or self._newest_operator(wanted)

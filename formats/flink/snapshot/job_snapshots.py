@@ -110,6 +110,18 @@ def find_jobs(folder: Folder) -> tuple[JobSnapshots, ...]:
     return _grouped(found, _at_once(lambda each: _metadata(each.folder), found))
 
 
+def is_there(ref: SnapshotRef) -> bool:
+    """Return whether a snapshot still has its ``_metadata``. Raises InvalidInputError NO_ACCESS."""
+    return _metadata(ref.folder) is not None
+
+
+def newer_checkpoints(ref: SnapshotRef, number: int) -> list[int]:
+    """The ids above ``number`` of complete checkpoints beside a snapshot now. Raises InvalidInputError NO_ACCESS."""
+    job = _parent(ref.folder)
+    found = [(int(match[1]), name) for name in job.folders() if (match := CHECKPOINT.fullmatch(name))]
+    return sorted(each for each, name in found if each > number and _metadata(job.at(name)) is not None)
+
+
 def _inside(folder: Folder) -> tuple[pafs.FileInfo | None, list[str]]:
     """The facts of a folder's ``_metadata``, None where it has none, and the names of its folders, by one listing."""
     entries = folder.entries()

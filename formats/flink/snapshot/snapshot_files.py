@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -144,7 +144,11 @@ class SnapshotFiles:
             size = self._size(path)
             if size is not None:
                 return self._checked(handle, path, size)
-        raise _missing(self.path, f"found no {described(handle)}; looked for {', '.join(tried)}; {_SHARED}")
+        raise self.missing(handle, tried)
+
+    def missing(self, handle: StreamHandle, tried: Sequence[str]) -> NotFoundError:
+        """The error FLINK_FILE_MISSING for a handle whose file is at none of the places."""
+        return _missing(self.path, f"found no {described(handle)}; looked for {', '.join(tried)}; {_SHARED}")
 
     def locate_all(self, handles: Iterable[StoredHandle]) -> list[Located]:
         """The places of several handles, looked up at the same time. Raises as `locate`."""
