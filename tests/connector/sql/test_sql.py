@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from support.in_memory_table import MemoryTable, MemoryWarehouse
 
-from statestore.connector.sql import interruptible as sql_module
+from statestore.connector.sql import query as sql_module
 from statestore.connector.sql.query import sql
 from statestore.formats.errors import InvalidInputError, NotFoundError, UnsupportedError
 
