@@ -105,15 +105,15 @@ def difference(
             return iter([_of_store(table.files(), *table.leased(), points, names, schema, found)])
 
         return Rows(_title(table, old, new), schema, iter([first]), again)
-    table = table.pin()
-    queries = [_query_at(table, point) for point in (old, new)]
-    shown = _shared_schema(table.name, *(table.schema(query) for query in queries))
-    keys = table.row_key or table.key_columns
-    names = _chosen(table.name, keys, [n for n in shown.names if n not in (*keys, *INTERVAL)], columns)
+    bound = table.pin()
+    queries = [_query_at(bound, point) for point in (old, new)]
+    shown = _shared_schema(bound.name, *(bound.schema(query) for query in queries))
+    keys = bound.row_key or bound.key_columns
+    names = _chosen(bound.name, keys, [n for n in shown.names if n not in (*keys, *INTERVAL)], columns)
     if columns is None:
-        names = replace(names, placement=frozenset(table.placement_columns))
+        names = replace(names, placement=frozenset(bound.placement_columns))
     schema = _schema(shown, names)
-    return _rows_of_tables(_title(table, old, new), (table, table), queries, names, schema)
+    return _rows_of_tables(_title(bound, old, new), (bound, bound), queries, names, schema)
 
 
 def _title(table: StateTable, old: Point, new: Point) -> str:
