@@ -24,7 +24,7 @@ TABLES = {  # a place, and a table that is read through every door
     "checkpoints/spark4.3.0-agg__rkcl": "state",
     "checkpoints/spark4.3.0-agg__hdfs": "state",
 }
-MOST_TABLES = 8
+MOST_TABLES = 3
 PROGRAM = Path(sys.executable).parent / "statestore"
 EXTRAS = {"numba", "pyspark", "pandas", "starlette", "uvicorn", "confluent_kafka", "altair"}
 
