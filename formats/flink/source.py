@@ -1,8 +1,8 @@
 """The savepoints and checkpoints of a Flink job as a `Source`: read only, without Flink.
 
 A version is a snapshot, by its checkpoint id. Its time is when it was completed, by the time of change of its
-``_metadata`` file; Flink writes no other. Times of files that were copied are not in the order of the ids: then none is
-known.
+``_metadata`` file; Flink writes no other. Times of files that were copied are not in the order of the ids, or closer
+together than a job takes checkpoints: then none is known.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from statestore.formats.flink.flink_options import FlinkSettings
 from statestore.formats.flink.job_description import JobDescription, job_of
 from statestore.formats.flink.needed_files import DAMAGED, MISSING, handles_bytes, needed_files
 from statestore.formats.flink.restore_check import restore_findings
+from statestore.formats.flink.snapshot.file_places import CHECKPOINT
 from statestore.formats.flink.snapshot.handles import RocksHandle
 from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef, is_there, newer_checkpoints
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot
@@ -41,6 +42,8 @@ from statestore.formats.restore_findings import ChecksRestore, RestoreFinding
 from statestore.formats.values.filters import Filter
 
 SLICE_BYTES = 64 << 20
+LEAST_INTERVAL_US = 250_000
+"""Snapshots that are closer together than this, on the average, were copied: no job takes them so often."""
 _MOST_OPENED = 4
 _opened: dict[bytes, FlinkSource] = {}  # sources that came with tasks, by a digest of what they are
 _WITHOUT_ROWS = ("CURRENT", "MANIFEST-", "OPTIONS-", "IDENTITY", "LOCK", "LOG")
@@ -67,10 +70,11 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
     refs: tuple[tuple[int, SnapshotRef], ...]
     incomplete: tuple[str, ...]
     settings: FlinkSettings
+    broken: tuple[str, ...] = ()
     found: Found = field(default_factory=Found, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[object, ...]:
-        known = (self.location, self.job, self.refs, self.incomplete, self.settings)
+        known = (self.location, self.job, self.refs, self.incomplete, self.settings, self.broken)
         return _shared, (hashlib.sha256(pickle.dumps(known)).digest(), *known)
 
     @property
@@ -122,7 +126,22 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
     def newest(self, state: str) -> int:
         """The newest snapshot, whose states are those that are listed."""
         self._shown(state)
+        found = self._broken()
+        if found is not None:
+            raise found
         return self.refs[-1][0]
+
+    def _broken(self) -> CorruptError | None:
+        """The error for a checkpoint newer than all others whose ``_metadata`` cannot be read."""
+        last, ref = self.refs[-1]
+        newer = [name for name in self.broken if (match := CHECKPOINT.fullmatch(name)) and int(match[1]) > last]
+        if not newer:
+            return None
+        return CorruptError(
+            ErrorCode.FLINK_METADATA,
+            f"{self.path}: the _metadata of {newer[-1]}, which is newer than {ref.name}, is a link that leads to no "
+            f"file; restore it from a copy, or read version {last}",
+        )
 
     def check_readable(self, state: str, version: int) -> None:
         if version in self.found.gone:
@@ -189,7 +208,7 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
     def size(self, state: str) -> StateSize:
         """Bytes of the operator's state: its states share files. Rows are unknown until they are read."""
         found = self._shown(state)
-        snapshot = self._snapshot(self.newest(state))
+        snapshot = self._snapshot(self.refs[-1][0])
         operator = self._newest_operator(found)
         files = list(needed_files(snapshot.files, operator))
         if any(each.role == MISSING for each in files):
@@ -199,6 +218,8 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
         problems = [f"files that the snapshot needs are missing: {', '.join(missing[:5])}"] if missing else []
         problems += [f"files have another size than the snapshot says: {', '.join(damaged[:5])}"] if damaged else []
         problems += [f"{found.error}"] if found.error is not None else []
+        broken = self._broken()
+        problems += [] if broken is None else [broken.message]
         alone = sum(each.identity[0] == operator.id for each in self._states().values()) == 1
         total = handles_bytes(operator)
         details = [f"operator {found.operator}: {total} bytes in {len(files)} files, of all its states"]
@@ -213,7 +234,7 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
             files=len(files),
             writer=f"Flink metadata version {snapshot.metadata.version}",
             problems=tuple(problems),
-            damaged=bool(missing or damaged) or isinstance(found.error, CorruptError),
+            damaged=bool(missing or damaged or broken) or isinstance(found.error, CorruptError),
             details=tuple(details),
         )
 
@@ -221,8 +242,8 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
         return NotFoundError(
             ErrorCode.TIME_NOT_KEPT,
             f"checkpoint {version} of {self.path} has no known time, which history and changes need: the times of the "
-            "_metadata files are not in the order of the checkpoint ids, so they are those of copies; copy with times "
-            "(cp -p, rsync -t), or read single checkpoints",
+            "_metadata files are those of copies, for they are not in the order of the checkpoint ids, or too close "
+            "together; copy with times (cp -p, rsync -t), or read single checkpoints",
         )
 
     # Slices: key groups, which are the same in every version
@@ -346,10 +367,13 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
         return "savepoint" if opened.metadata.is_savepoint else "checkpoint"
 
     def _times(self) -> Mapping[int, int]:
-        """Times of the snapshots by id; none where they are not in the order of the ids."""
+        """Times of the snapshots by id; none where they are not in the order of the ids, or so close together that
+        they are those of a copy."""
         times = [ref.time_us for _, ref in self.refs]
         known = [time for time in times if time is not None]
         if len(known) < len(times) or any(after <= before for before, after in itertools.pairwise(known)):
+            return {}
+        if len(known) > 1 and known[-1] - known[0] < (len(known) - 1) * LEAST_INTERVAL_US:
             return {}
         return dict(zip((number for number, _ in self.refs), known, strict=True))
 
