@@ -228,14 +228,14 @@ def _fine(error_path: ErrorPath, value: Any) -> np.datetime64 | None:
     if error_path.kind.unit != "ns":
         return None
     if isinstance(value, np.datetime64):
-        moment = value.astype("M8[ns]")
+        moment: np.datetime64 = value.astype("M8[ns]")
         if moment.astype(value.dtype) != value or moment.astype("M8[us]") == moment:
             return None
         return moment
     if not getattr(value, "nanosecond", 0) or (value.tzinfo is None) != (error_path.kind.tz is None):
         return None
-    found: np.datetime64 = value.to_datetime64()  # of pandas, in UTC
-    return found.astype("M8[ns]")
+    found: np.datetime64 = value.to_datetime64().astype("M8[ns]")  # of pandas, in UTC
+    return found
 
 
 def _time(error_path: ErrorPath) -> Convert:
