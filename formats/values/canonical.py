@@ -234,8 +234,8 @@ def _fine(error_path: ErrorPath, value: Any) -> np.datetime64 | None:
         return moment
     if not getattr(value, "nanosecond", 0) or (value.tzinfo is None) != (error_path.kind.tz is None):
         return None
-    exact: np.datetime64 = value.to_datetime64().astype("M8[ns]")  # of pandas, in UTC
-    return exact
+    found: np.datetime64 = value.to_datetime64().astype("M8[ns]")  # of pandas, in UTC
+    return found
 
 
 def _time(error_path: ErrorPath) -> Convert:
