@@ -64,7 +64,7 @@ def no_catalog(reason: str, lacking: Sequence[str]) -> UnsupportedError:
     return UnsupportedError(
         ErrorCode.UNSUPPORTED_SPARK,
         f"{reason}, and lacks what a catalog needs: {', '.join(lacking)}; use statestore.sql(path, query, spark=spark) "
-        f"or spark.read.format('statestore') without a catalog, or Spark {known_releases()}",
+        f"or spark.read.format('arrow_statestore') without a catalog, or Spark {known_releases()}",
     )
 
 

@@ -56,7 +56,7 @@ def run_query(spark: SparkSession, feed: Path, store: Path, checkpoint: Path) ->
     totals = rows.groupBy("origin").agg(
         f.count("*").alias("flights"), f.avg("dep_delay").alias("mean_delay"), f.max("departed").alias("timestamp")
     )
-    writer = totals.writeStream.format("statestore").outputMode("update")
+    writer = totals.writeStream.format("arrow_statestore").outputMode("update")
     writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start(str(store)).awaitTermination()
 
 

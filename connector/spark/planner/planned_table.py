@@ -109,7 +109,7 @@ class PlannedTable(JavaObject):
             raise InvalidInputError(
                 ErrorCode.INVALID_OPTION,
                 f"option {left[0]} of spark.read.table needs Spark 4.3, this is {self._jvm.spark.version}; name a "
-                "table such as state.prices.history, or load the path with spark.read.format('statestore')",
+                "table such as state.prices.history, or load the path with spark.read.format('arrow_statestore')",
             )
         planned = replace(face, table=table_for_plan(face.table))
         return TableScanBuilder(self._jvm, planned.table, face.query, self._schema, planned.shown, face.table)

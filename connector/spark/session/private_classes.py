@@ -62,7 +62,7 @@ def check_private_classes(jvm: Jvm) -> None:
     also = f"; it has methods that the catalog does not answer: {', '.join(unanswered)}" if unanswered else ""
     warnings.warn(
         f"{reason}, with which the catalog is tested; it is registered and may not work{also}; if a statement fails, "
-        f"use statestore.sql(path, query, spark=spark) or spark.read.format('statestore')",
+        f"use statestore.sql(path, query, spark=spark) or spark.read.format('arrow_statestore')",
         RuntimeWarning,
         stacklevel=4,
     )

@@ -86,7 +86,7 @@ def register(
         raise UnsupportedError(
             ErrorCode.UNSUPPORTED_SPARK,
             "a session of Spark Connect takes no catalog; use statestore.sql(path, query, spark=spark), or "
-            "spark.read.format('statestore')",
+            "spark.read.format('arrow_statestore')",
         )
     if spark not in _undo:
         check_workers(spark)

@@ -69,7 +69,7 @@ UPDATE_REFUSED = (
 )
 CATALOG_REFUSED = (
     "UnsupportedError: [UNSUPPORTED_SPARK] a session of Spark Connect takes no catalog; use "
-    "statestore.sql(path, query, spark=spark), or spark.read.format('statestore')"
+    "statestore.sql(path, query, spark=spark), or spark.read.format('arrow_statestore')"
 )
 
 
