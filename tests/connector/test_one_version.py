@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -170,7 +171,7 @@ def test_the_tables_of_a_pinned_warehouse_stay(moving: Moving) -> None:
 def test_one_look_at_the_store_that_a_statement_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other stores of the warehouse are not looked at, nor is the one that is named looked at again."""
     moving = moving_stores(tmp_path)
-    load, looks = segment_files.load_log_state, list[str]()
+    load, looks = vars(segment_files)["load_log_state"], list[str]()
 
     def counted(storage: Any, *given: Any, **named: Any) -> Any:
         looks.append(str(storage))
@@ -196,7 +197,7 @@ def test_what_an_expiry_has_removed_is_refused(tmp_path: Path) -> None:
         store.compact(full=True)
         store.vacuum()
         assert pinned.scan().read_all().column("n").to_pylist() == [4]
-        for asked in (pinned.history, pinned.changes, lambda: pinned.scan(as_of=2_000)):
+        for asked in (pinned.history, pinned.changes, partial(pinned.scan, as_of=2_000)):
             with pytest.raises(statestore.NotFoundError, match=r"TIME_NOT_KEPT|VERSION_NOT_FOUND"):
                 asked().read_all()
         with pytest.raises(statestore.NotFoundError, match=r"VERSION_NOT_FOUND.*0 to 4 can be read"):
