@@ -35,6 +35,7 @@ from statestore.catalog.log.storage_places import (
 )
 from statestore.catalog.log.store_spec import KEYED, STORE_FILE, StoreSpec
 from statestore.catalog.pinned_stores import PinnedStores
+from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.store_upkeep import Upkeep, upkeep_of
 from statestore.formats.engine import Opening
@@ -123,7 +124,14 @@ class StoreTables:
         keyed = self._state(name)
         if keyed is not None:
             return summarize_state(keyed)
-        return summarize(*self._located(name), pinned=None if self.pinned is None else self.pinned.log(name))
+        storage, spec = self._located(name)
+        if self.pinned is None:
+            return summarize(storage, spec)
+        # Of the newest version, because it describes the files that are there; the first look binds the tables.
+        files = SegmentFiles(storage, spec)
+        seen = files.leased()
+        self.pinned.log(name).log_state(files, seen)
+        return summarize(storage, spec, seen)
 
     def path_of(self, name: str) -> str:
         """Return the path of a table below ``root``, with the suffix of a metadata table."""

@@ -22,7 +22,7 @@ from statestore.catalog.engines.located_states import (
     states_at,
     states_in,
 )
-from statestore.catalog.engines.places_below import hint_of, places_below
+from statestore.catalog.engines.places_below import hint_of, places_below, places_beside
 from statestore.catalog.keyed.tables.keyed_source import KeyedOpening
 from statestore.catalog.log.storage_places import names_a_store
 from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec
@@ -47,12 +47,12 @@ from statestore.catalog.store_tables import (
 from statestore.catalog.store_upkeep import Upkeep
 from statestore.formats.engine import DescribesStates
 from statestore.formats.engine_arguments import engine_options_of
-from statestore.formats.engines import describe_only, engine_options, expected
+from statestore.formats.engines import EngineOpening, describe_only, engine_named, engine_options, expected, unreadable
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError, UnsupportedError, shown
 from statestore.formats.jobs import Job, KnowsJob
 from statestore.formats.places.disk_errors import disk_errors
-from statestore.formats.places.folder import Folder
+from statestore.formats.places.folder import Folder, folder_at
 from statestore.formats.places.locations import Location, is_object_store, parse_location
 from statestore.formats.places.object_clients import MARKER
 from statestore.formats.state_table import StateTable
@@ -186,6 +186,15 @@ class Warehouse(NamedItems):
             )
         return source.described()
 
+    def beside(self) -> list[str]:
+        """Return the local folders directly in this place that are places of their own and no part of it, such as a
+        checkpoint in the folder of another one."""
+        if not self.location.is_local:
+            return []
+        opening = self.held.opening if isinstance(self.held, EngineStates) else None
+        engine = engine_named(opening.engine) if isinstance(opening, EngineOpening) else None
+        return places_beside(Path(self.location.path), engine)
+
     def job(self) -> Job | None:
         """Return what is recorded of the job that keeps the states; None where they are of no job."""
         source = self.held.source if isinstance(self.held, EngineStates) else None
@@ -307,11 +316,10 @@ def open_warehouse(path: str | os.PathLike[str], options: Mapping[str, str] | No
             return Warehouse(location, engine_state)
         stores = tuple(Catalog(location).stores())
     if not stores:
-        raise NotFoundError(
-            ErrorCode.NOTHING_HERE,
-            f"{root} holds no store; expected a warehouse made with statestore.connect, or {expected()}"
-            + hint_of(places_below(root)),
+        found = unreadable(folder_at(location)) or (
+            f"holds no store; expected a warehouse made with statestore.connect, or {expected()}"
         )
+        raise NotFoundError(ErrorCode.NOTHING_HERE, f"{root} {found}{hint_of(places_below(root), root)}")
     return Warehouse(location, _Stores(location, stores))
 
 
@@ -427,6 +435,9 @@ class _OneStore(StoreTables):
 
 
 def _no_state(location: Location, folder: Folder) -> NotFoundError:
+    begun = unreadable(folder)
+    if begun:
+        return NotFoundError(ErrorCode.NOTHING_HERE, f"{location} {begun}")
     if folder.entries():
         what = f"holds no store, and not {expected()}"
         return NotFoundError(

@@ -19,7 +19,7 @@ from typing import Any, Protocol, runtime_checkable
 import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import CorruptError, NotFoundError
+from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
 from statestore.formats.notices import STRICT
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.locations import Location
@@ -352,8 +352,13 @@ class HasDeltas(Protocol):
 class ExplainsLoss(Protocol):
     """A source, a state at a version, or a part of changes that can explain why files vanished while they were read."""
 
-    def explain_loss(self, error: NotFoundError, state: str, versions: Sequence[int]) -> NotFoundError:
-        """The error to raise in place of ``error``, from a look at the directory as it is now."""
+    def explain_loss(self, error: StateStoreError, state: str, versions: Sequence[int]) -> StateStoreError:
+        """The error to raise in place of ``error``, from a look at the directory as it is now.
+
+        ``error`` is of a missing, shorter or unreadable file. VERSION_GONE says that the engine has replaced one of the
+        ``versions``, or any of the source's where none are given, by a newer one. The question is then asked again: of
+        the source opened anew, or of the same one where it is pinned, which from then on leaves out the lost version.
+        """
 
 
 @runtime_checkable
@@ -413,6 +418,10 @@ SHARED_OPTIONS = (
 """Options of the reads of every engine (`statestore.formats.notices`)."""
 
 
+def _nothing(_: Folder) -> str:
+    return ""
+
+
 @dataclass(frozen=True)
 class Engine:
     """The reader of one stream processor's state. A module listed in ``statestore.formats.engines``, or named by an
@@ -421,7 +430,10 @@ class Engine:
     ``expects`` is what the engine reads, for errors ("checkpoint of Structured Streaming"). ``recognises`` returns
     whether a folder is state of this engine; listing it is one request for all engines. ``open`` opens it. It gets all
     options of a read, by name, and refuses those of its own that do not go together. ``schemes`` are those of locations
-    that belong to the engine and are no folders: a server, whose path is the name of a state or empty.
+    that belong to the engine and are no folders: a server, whose path is the name of a state or empty. ``unreadable``
+    says of a folder that is not recognised what the engine has written there all the same, such as the checkpoint of a
+    query before its first commit, and why there is no state in it; "" for anything else. ``includes_below``: folders of
+    this engine below a recognised one are part of it.
     """
 
     name: str
@@ -430,6 +442,8 @@ class Engine:
     recognises: Callable[[Folder], bool]
     open: Callable[[Location, Mapping[str, str]], Source]
     schemes: tuple[str, ...] = ()
+    unreadable: Callable[[Folder], str] = _nothing
+    includes_below: bool = False
 
     @property
     def read_options(self) -> tuple[EngineOption, ...]:

@@ -19,6 +19,7 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.locations import ARROW_SCHEMES, LOCAL_SCHEME, Location
+from statestore.formats.replaced_versions import again
 
 BUILT_IN = ("statestore.formats.spark.engine", "statestore.formats.flink.engine", "statestore.formats.kafka.engine")
 GROUP = "statestore.engines"
@@ -33,7 +34,8 @@ class EngineOpening:
     options: Mapping[str, str] = field(default_factory=dict)
 
     def open(self) -> Source:
-        return engine_named(self.engine).open(self.location, self.options)
+        engine = engine_named(self.engine)
+        return again(lambda: engine.open(self.location, self.options))
 
 
 def engines() -> Iterator[Engine]:
@@ -60,6 +62,11 @@ def engine_named(name: str) -> Engine:
 def recognised(folder: Folder) -> Engine | None:
     """The engine whose state a folder is; None where no engine recognises it. A folder with a memory is listed once."""
     return next((engine for engine in engines() if engine.recognises(folder)), None)
+
+
+def unreadable(folder: Folder) -> str:
+    """What an engine has written into a folder that no engine recognises, and why it holds no state; "" for nothing."""
+    return next((said for engine in engines() if (said := engine.unreadable(folder))), "")
 
 
 def engine_of_scheme(scheme: str) -> Engine | None:

@@ -128,6 +128,8 @@ class ErrorCode(StrEnum):
 
     INVALID_VERSION = "INVALID_VERSION"
     """A version is no integer, or not one that can be given here. Give the number of a version."""
+    VERSION_GONE = "VERSION_GONE"
+    """A running job or query has replaced the version while it was read: read again."""
     VERSION_NOT_FOUND = "VERSION_NOT_FOUND"
     """The version does not exist or is no longer kept. Ask for one in the range that the message names."""
     INVALID_TIME = "INVALID_TIME"

@@ -44,7 +44,7 @@ settings.register_profile(
 )
 settings.load_profile("repeatable")
 if _SEED is not None:
-    hypothesis.core.global_force_seed = int(_SEED)
+    hypothesis.core.global_force_seed = int(_SEED)  # type: ignore[assignment]
 
 pytest_plugins = ["support.explorer.browsers", "support.explorer.page_sources", "support.object_stores.fixtures"]
 

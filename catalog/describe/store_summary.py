@@ -22,7 +22,6 @@ from statestore.catalog.log.leases import Lease
 from statestore.catalog.log.log_state import LogState, file_names
 from statestore.catalog.log.storage import ObjectInfo, Storage, own_folder
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.reads.pinned_log import PinnedLog
 from statestore.catalog.reads.row_ends import SegmentWithClosures, newest_ends, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.publish_compaction import is_due
@@ -38,22 +37,14 @@ MAX_COUNTED_BYTES = 1 << 23  # longer changelogs are reported in bytes only
 Found = TypeVar("Found")
 
 
-def summarize(
-    storage: Storage,
-    spec: StoreSpec,
-    seen: tuple[LogState, Lease | None] | None = None,
-    pinned: PinnedLog | None = None,
-) -> TableSummary:
+def summarize(storage: Storage, spec: StoreSpec, seen: tuple[LogState, Lease | None] | None = None) -> TableSummary:
     """Return the summary of a store in the state ``seen``, or as it is now.
 
-    ``pinned`` is set to that state, unless it has been looked at before: a summary is of the files that are there.
     Raises CorruptError LOG_CORRUPT if the content of the store cannot be determined.
     """
     files = SegmentFiles(storage, spec)
     # Without a lease a file that vacuum removes meanwhile would be taken for damage.
-    log_state, lease = files.leased() if seen is None else seen
-    if pinned is not None:
-        pinned.log_state(files, (log_state, lease))
+    log_state, _lease = files.leased() if seen is None else seen
     listed = storage.list("")
     needed = file_names(log_state)
     spare = [item for item in listed if item.name not in needed and LEFT_BEHIND.fullmatch(item.name)]

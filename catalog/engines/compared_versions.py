@@ -17,13 +17,11 @@ import pyarrow as pa
 
 from statestore.catalog.engines.history_columns import HISTORY_COLUMNS, valid_rows
 from statestore.catalog.reads.changes import CHANGE_COLUMNS, CHANGE_TYPES, DELETE, INSERT, POSTIMAGE, PREIMAGE
-from statestore.catalog.reads.pieces.row_comparison import Side, counted_rows, differences, others, pairs
+from statestore.catalog.reads.pieces.row_comparison import Side, counted_rows, differences, keyed_rows, others, pairs
 from statestore.formats.engine import HasSlices, Source, StateAt, StateInfo, Version
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.state_table import Query
-from statestore.formats.values.comparable_values import comparable
 from statestore.formats.values.filters import Filter
-from statestore.formats.values.key_hash import hash_keys
 from statestore.formats.values.types import TIME
 from statestore.formats.values.wider_types import cast_wider
 
@@ -86,7 +84,7 @@ class Slice:
         values = [batch.column(name) for name in self.schema.names if name not in outside]
         if not keys:
             return Rows(batch, counted_rows(values))
-        return Rows(batch, Side(keys, values, hash_keys([comparable(column) for column in keys])))
+        return Rows(batch, keyed_rows(keys, values))
 
     def content(self, at: StateAt) -> object:
         """Return a value that is equal for two versions only if the slice has the same rows in both; None: unknown."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from statestore.catalog.describe.metadata_table import MetadataTable
 from statestore.catalog.describe.table_summary import TableInfo, TableSummary
@@ -18,15 +18,19 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, ReadOnlyError
 from statestore.formats.notices import is_strict
 from statestore.formats.places.locations import Location
+from statestore.formats.replaced_versions import explained, is_gone
 from statestore.formats.state_table import StateTable
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class EngineStates:
     """The states of one source.
 
-    ``given`` are the options of the engine as the user gave them, ``bound`` the newest version that the tables have.
-    ``one``: the state that alone is listed; None: all.
+    A source that is not ``pinned`` is opened anew where the engine has replaced what it reads. ``given`` are the
+    options of the engine as the user gave them, ``bound`` the newest version that the tables have. ``one``: the state
+    that alone is listed; None: all.
     """
 
     location: Location
@@ -44,9 +48,18 @@ class EngineStates:
     def pin_anew(self) -> EngineStates:
         return replace(self, source=self.opening.open(), pinned=True)
 
+    def ask(self, question: Callable[[Source], T]) -> T:
+        """Return the answer of the source. Errors as `EngineTable.ask`."""
+        try:
+            return explained(self.source, "", lambda: question(self.source))
+        except NotFoundError as error:
+            if self.pinned or not is_gone(error):
+                raise
+        return EngineTable(self.opening, "", "").ask(question)
+
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(self.source.states()) if self.one is None else (self.one,)
+        return tuple(self.ask(lambda source: source.states())) if self.one is None else (self.one,)
 
     @property
     def stores(self) -> tuple[str, ...]:
@@ -59,11 +72,11 @@ class EngineStates:
     def knows(self, name: str) -> bool:
         if self.one is not None:
             return name == self.one
-        return name in self.names or self.source.listed_as(name) is not None
+        return name in self.names or self.ask(lambda source: source.listed_as(name)) is not None
 
     def open(self, name: str) -> StateTable:
         called, _, suffix = name.partition("$")
-        base = called if called in self.source.states() else self.source.listed_as(called) or called
+        base = self.ask(lambda source: called if called in source.states() else source.listed_as(called) or called)
         source = self.source if self.pinned else None
         strict = is_strict(self.opening.options)
         return state_table(EngineTable(self.opening, base, base, source, self.bound, strict), suffix)
@@ -73,8 +86,9 @@ class EngineStates:
 
         Raises NotFoundError TABLE_NOT_FOUND, which names all states, if there is no such state.
         """
-        if self.source.default is not None:
-            return self.open(self.source.default)
+        default = self.ask(lambda source: source.default)
+        if default is not None:
+            return self.open(default)
         names = ", ".join(f"{self.location}/{name}" for name in self.names) or "none"
         options = ", ".join(option.name for option in engine_named(self.opening.engine).options)
         hint = f"; or select one by an option of the engine: {options}" if options else ""
@@ -83,11 +97,11 @@ class EngineStates:
         )
 
     def about(self, name: str) -> TableInfo:
-        info = self.source.info(name)
+        info = self.ask(lambda source: source.info(name))
         return TableInfo(info.kind, None, info.facts, info.operator)
 
     def summary(self, name: str) -> TableSummary:
-        return summarize_state(EngineTable(self.opening, name, name, self.source, self.bound))
+        return self.ask(lambda source: summarize_state(EngineTable(self.opening, name, name, source, self.bound)))
 
     def address(self, name: str) -> str:
         """Return the path of a state; options that select it go with the path of all states. A metadata table is that

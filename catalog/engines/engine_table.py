@@ -2,15 +2,16 @@
 
 A version is one of the engine (a batch, a snapshot, a savepoint); its state time is the moment at which it took effect.
 Each question reads the directory once: `EngineTable.pin` opens the source, and every read of the pinned table, in this
-process or in Spark tasks, sees that one view.
+process or in Spark tasks, sees that one view. A running engine may remove files meanwhile: then the question is asked
+again, of the source opened anew (`statestore.formats.replaced_versions`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -32,7 +33,6 @@ from statestore.formats.engine import (
     CountsRows,
     DeltaPart,
     ExplainsDamage,
-    ExplainsLoss,
     HasDeltas,
     Opening,
     Part,
@@ -44,11 +44,14 @@ from statestore.formats.engine import (
     Version,
 )
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError
+from statestore.formats.errors import CorruptError, InvalidInputError, StateStoreError
 from statestore.formats.notices import notify
+from statestore.formats.replaced_versions import again, cause, explained
 from statestore.formats.state_table import Query
 from statestore.formats.table_columns import checked_filters, chosen_columns, fields_read, narrowed
 from statestore.formats.values.filters import mask, with_whole_structs
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -99,10 +102,23 @@ class EngineTable:
         """The pinned source, or else the source in its current content."""
         return self.opening.open() if self.pinned is None else self.pinned
 
+    def ask(self, question: Callable[[Source], T]) -> T:
+        """Return the answer of the source to a question that hands out no rows.
+
+        It is asked again where the engine has replaced what it reads. Raises NotFoundError VERSION_GONE where a pinned
+        source has lost its version.
+        """
+
+        def once() -> T:
+            source = self.source
+            return explained(source, self.state, lambda: question(source))
+
+        return again(once)
+
     @property
     def info(self) -> StateInfo:
         """Columns, keys and kind of the state."""
-        return self.source.info(self.state)
+        return self.ask(lambda source: source.info(self.state))
 
     @property
     def key_columns(self) -> tuple[str, ...]:
@@ -129,45 +145,40 @@ class EngineTable:
 
     @property
     def identity(self) -> str:
-        return self.source.identity
+        return self.ask(lambda source: source.identity)
 
     def kept_versions(self) -> tuple[int, int]:
         """Return (oldest, newest) version that history covers. Raises NotFoundError if there is none."""
-        kept = self.source.kept(self.state)
+        kept = self.ask(lambda source: source.kept(self.state))
         newest = kept[-1] if self.bound is None else self.bound
         return min(kept[0], newest), newest
 
     def versions(self) -> pa.Table:
         """Return one row per known version, including those that can no longer be read."""
-        return rows_table(VERSIONS_SCHEMA, map(version_row, self.source.versions(self.state)))
+        return rows_table(VERSIONS_SCHEMA, map(version_row, self.ask(lambda source: source.versions(self.state))))
 
     def lookup_floor(self, version: int) -> int | None:
         return None
 
     def change_start(self) -> int:
         """Return the version before the first one whose changes are known."""
-        return change_start(self.source, self.state)
+        return self.ask(lambda source: change_start(source, self.state))
 
     def known_from(self, version: int) -> int | None:
         """Return where the history up to a version begins, in epoch microseconds; None if nothing was before it."""
-        source = self.source
-        if source.info(self.state).has_past:
-            return past_of(source.at(self.state, version)).past_from()
-        return history_start(source, self.state, version)
+        return self.ask(lambda source: _known_from(source, self.state, version))
 
     def check_resumable(self, version: int) -> None:
         """Raise NotFoundError VERSION_NOT_FOUND if a stream that has read up to a version cannot continue."""
-        source = self.source
-        if isinstance(source, ChecksResumption):
-            source.check_resumable(self.state, version)
+        self.ask(lambda source: _check_resumable(source, self.state, version))
 
     def schema(self, query: Query) -> pa.Schema:
         """Return the columns of the answer.
 
         Raises NotFoundError COLUMN_NOT_FOUND, and for columns of a version or moment also the errors of `splits`.
         """
-        source, query = self.source, self._within_bound(query)
-        return chosen_columns(_whole(source, self.state, query), query, self.name)
+        query = self._within_bound(query)
+        return self.ask(lambda source: chosen_columns(_whole(source, self.state, query), query, self.name))
 
     def splits(self, query: Query) -> Sequence[EngineSplit]:
         """Return the pieces of the answer; each carries the view of the directory from which it was made.
@@ -176,7 +187,10 @@ class EngineTable:
         VERSION_NOT_FOUND, TIME_NOT_KEPT, COLUMN_NOT_FOUND or ROWS_UNCERTAIN, InvalidInputError INVALID_VERSION,
         INVALID_RANGE or INVALID_FILTER.
         """
-        source, state = self.source, self.state
+        return self.ask(lambda source: self._splits(source, query))
+
+    def _splits(self, source: Source, query: Query) -> Sequence[EngineSplit]:
+        state = self.state
         check_numbers(query, source.version_words[0])
         query = self._within_bound(query)
         whole = _whole(source, state, query)
@@ -208,7 +222,9 @@ class EngineTable:
 
     def count(self, query: Query) -> int | None:
         """Return the number of rows of a state, where the engine's metadata has it."""
-        source = self.source
+        return self.ask(lambda source: self._count(source, query))
+
+    def _count(self, source: Source, query: Query) -> int | None:
         if query.mode != "state" or query.filters or _is_past(source, self.state, query):
             return None
         query = self._within_bound(query)
@@ -220,7 +236,9 @@ class EngineTable:
 
     def unsafe_columns(self, query: Query) -> tuple[str, ...]:
         """Return the columns of the answer that can be read as Spark's own rows."""
-        source = self.source
+        return self.ask(lambda source: self._unsafe_columns(source, query))
+
+    def _unsafe_columns(self, source: Source, query: Query) -> tuple[str, ...]:
         if query.mode != "state" or _is_past(source, self.state, query):
             return ()
         query = self._within_bound(query)
@@ -233,7 +251,8 @@ class EngineTable:
     def read(self, split: EngineSplit, query: Query) -> Iterator[pa.RecordBatch]:
         """Yield rows in the order of the engine's files; histories and changes have no order.
 
-        Raises CorruptError, and NotFoundError, which states what is kept now, if files were removed in the meantime.
+        Raises CorruptError, and NotFoundError, which states what is kept now, if files were removed in the meantime:
+        VERSION_GONE where another read may succeed.
         """
         with _explained(_reader(split), self.state, _versions(split)):
             yield from self._read(split, query)
@@ -310,16 +329,13 @@ def _explained(reader: object, state: str, versions: Sequence[int]) -> Iterator[
     """Raise errors of missing and of damaged files as the engine explains them, which says what can be read now."""
     try:
         yield
-    except NotFoundError as error:
-        lost = reader.explain_loss(error, state, versions) if isinstance(reader, ExplainsLoss) else error
-        if lost is error:
+    except StateStoreError as error:
+        found = cause(error, reader, state, versions)
+        if found is error and isinstance(error, CorruptError) and isinstance(reader, ExplainsDamage):
+            found = reader.explain_damage(error, state)
+        if found is error:
             raise
-        raise lost from error
-    except CorruptError as error:
-        damaged = reader.explain_damage(error, state) if isinstance(reader, ExplainsDamage) else error
-        if damaged is error:
-            raise
-        raise damaged from error
+        raise found from error
 
 
 def _reader(split: EngineSplit) -> StateAt | DeltaPart | Source:
@@ -363,6 +379,17 @@ def _whole(source: Source, state: str, query: Query) -> pa.Schema:
 def _with_mode(columns: pa.Schema, query: Query) -> pa.Schema:
     """Return the columns of a state, followed by those of a history or a change feed."""
     return pa.schema([*columns, *(HISTORY_COLUMNS if query.mode == "history" else CHANGE_COLUMNS)])
+
+
+def _check_resumable(source: Source, state: str, version: int) -> None:
+    if isinstance(source, ChecksResumption):
+        source.check_resumable(state, version)
+
+
+def _known_from(source: Source, state: str, version: int) -> int | None:
+    if source.info(state).has_past:
+        return past_of(source.at(state, version)).past_from()
+    return history_start(source, state, version)
 
 
 def _is_past(source: Source, state: str, query: Query) -> bool:

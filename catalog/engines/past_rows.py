@@ -16,15 +16,13 @@ import pyarrow.compute as pc
 
 from statestore.catalog.engines.history_columns import HISTORY_COLUMNS, valid_rows
 from statestore.catalog.reads.changes import CHANGE_COLUMNS, CHANGE_TYPES, DELETE, INSERT, POSTIMAGE, PREIMAGE
-from statestore.catalog.reads.pieces.row_comparison import Side, pairs
+from statestore.catalog.reads.pieces.row_comparison import Side, keyed_rows, pairs
 from statestore.formats.engine import HoldsPast, Part, Source, StateAt, StateInfo
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError
 from statestore.formats.kernels.arrays import Bools
 from statestore.formats.state_table import Query
-from statestore.formats.values.comparable_values import comparable
 from statestore.formats.values.filters import Filter
-from statestore.formats.values.key_hash import hash_keys
 from statestore.formats.values.times import format_time
 from statestore.formats.values.types import TIME
 
@@ -148,7 +146,7 @@ def _updates(rows: pa.Table, row_key: Sequence[str], start: pa.Array, end: pa.Ar
 
 
 def _side(columns: list[pa.Array]) -> Side:
-    return Side(columns, [], hash_keys([comparable(column) for column in columns]))
+    return keyed_rows(columns, [])
 
 
 def _within(moments: pa.Array, query: Query, since: int | None) -> Bools:

@@ -3,45 +3,91 @@
 from __future__ import annotations
 
 import os
+from collections import deque
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
 from statestore.catalog.log.store_spec import STORE_FILE
-from statestore.formats.engines import recognised
+from statestore.formats.engine import Engine
+from statestore.formats.engines import recognised, unreadable
 from statestore.formats.errors import StateStoreError
 from statestore.formats.places.folder import folder_at
 from statestore.formats.places.locations import parse_location
 
 MOST = 1_000  # folders that are looked at
+DEPTH = 4
 LISTED = 3
 
 
-def places_below(folder: Path) -> list[str]:
-    """Return the folders directly in ``folder`` that hold a warehouse or the state of an engine, by their names.
+def places_below(folder: Path, depth: int = DEPTH) -> list[str]:
+    """Return the folders below ``folder`` that hold a warehouse or the state of an engine, by their names, and those
+    that an engine has begun and that cannot be read yet. Nothing below one of them is looked at.
 
-    Of more than MOST folders, the first ones are looked at. A folder that cannot be read is left out.
+    Of more than MOST folders, the nearest ones are looked at. A folder that cannot be listed is left out.
     """
-    try:
-        with os.scandir(folder) as entries:
-            names = sorted(each.name for each in islice((e for e in entries if e.is_dir()), MOST))
-    except OSError:
-        return []
-    return [str(folder / name) for name in names if _is_place(folder / name)]
+    return sorted(str(path) for path, _ in _places(folder, depth))
 
 
-def hint_of(places: list[str]) -> str:
+def places_beside(folder: Path, engine: Engine | None) -> list[str]:
+    """Return the folders directly in a place, the state of ``engine`` or a warehouse, that are places of their own and
+    no part of it."""
+    included = engine if engine is not None and engine.includes_below else None
+    found = [(path, of) for path, of in _places(folder, 1) if of is not None and of is not included]
+    return sorted(str(path) for path, _ in found)
+
+
+def hint_of(places: list[str], root: Path) -> str:
     """Return the end of an error about their folder; empty if there are none."""
     if not places:
         return ""
-    listed = ", ".join(Path(each).name for each in places[:LISTED])
-    more = f" and {len(places) - LISTED} more" if len(places) > LISTED else ""
-    return f"; its folders can be opened, each with a path of its own: {listed}{more}"
+    return f"; its folders can be opened, each with a path of its own: {listed_below(places, root)}"
 
 
-def _is_place(folder: Path) -> bool:
+def listed_below(places: list[str], root: Path) -> str:
+    """Return the first of some folders below ``root``, by their paths from there."""
+    listed = ", ".join(str(Path(each).relative_to(root)) for each in places[:LISTED])
+    return f"{listed} and {len(places) - LISTED} more" if len(places) > LISTED else listed
+
+
+def _places(root: Path, depth: int) -> Iterator[tuple[Path, Engine | None]]:
+    """Yield the places below a folder, the nearest first, and the engine whose state each is."""
+    waiting = deque([(root, 0)])
+    looked = 0
+    while waiting and looked < MOST:
+        folder, level = waiting.popleft()
+        for child in _folders_in(folder, MOST - looked):
+            looked += 1
+            is_place, engine = _place(child)
+            if is_place:
+                yield child, engine
+            elif level + 1 < depth:
+                waiting.append((child, level + 1))
+
+
+def _folders_in(folder: Path, most: int) -> list[Path]:
     try:
-        if recognised(folder_at(parse_location(folder)).remembering()) is not None:
-            return True
-        return any((each / STORE_FILE).is_file() for each in folder.iterdir())
-    except (StateStoreError, OSError):
+        with os.scandir(folder) as entries:
+            found = (each.name for each in entries if each.is_dir(follow_symlinks=False) or _links_to_folder(each))
+            return [folder / name for name in sorted(islice(found, most))]
+    except OSError:
+        return []
+
+
+def _links_to_folder(entry: os.DirEntry[str]) -> bool:
+    """Return whether an entry is a link to a folder outside of its own, which no loop of links is."""
+    if not entry.is_symlink() or not entry.is_dir():
         return False
+    target, here = Path(entry.path).resolve(), Path(entry.path).parent.resolve()
+    return not here.is_relative_to(target)
+
+
+def _place(folder: Path) -> tuple[bool, Engine | None]:
+    try:
+        listed = folder_at(parse_location(folder)).remembering()
+        engine = recognised(listed)
+        if engine is not None or unreadable(listed):
+            return True, engine
+        return any((each / STORE_FILE).is_file() for each in folder.iterdir()), None
+    except (StateStoreError, OSError):
+        return False, None

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from statestore.catalog.log.leases import Lease, holding
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.pieces.row_comparison import Side, counted_rows, differences, others, pairs
+from statestore.catalog.reads.pieces.row_comparison import Side, counted_rows, differences, keyed_rows, others, pairs
 from statestore.catalog.reads.results.rows import Pieces, Rows
 from statestore.catalog.reads.scan import CHUNK_ROWS, Piece, TimeRange, live_mask, plan
 from statestore.catalog.reads.segment_files import SegmentFiles
@@ -27,7 +27,6 @@ from statestore.formats.kernels.arrays import Bools, Hashes, Ints
 from statestore.formats.segments.segment_meta import SegmentMeta
 from statestore.formats.state_table import Query, RepeatsQueries, StateTable, column_names
 from statestore.formats.table_columns import unknown_column
-from statestore.formats.values.comparable_values import comparable
 from statestore.formats.values.filters import Filter
 from statestore.formats.values.key_hash import hash_keys
 from statestore.formats.values.times import format_time
@@ -334,8 +333,8 @@ def _read(table: StateTable, query: Query, names: Columns, schema: pa.Schema) ->
     kinds = [*(schema.field(n).type for n in names.keys), *(values.field(n).type for n in names.values)]
     columns = [cast_wider(_one_array(column), kind) for column, kind in zip(rows.columns, kinds, strict=True)]
     keys = columns[: len(names.keys)]
-    hashes = hash_keys([comparable(c) for c in keys]) if keys else np.zeros(rows.num_rows, np.uint64)
-    return Side(keys, columns[len(names.keys) :], hashes)
+    values_read = columns[len(names.keys) :]
+    return keyed_rows(keys, values_read) if keys else Side([], values_read, np.zeros(rows.num_rows, np.uint64))
 
 
 def _one_array(column: pa.ChunkedArray) -> pa.Array:

@@ -8,16 +8,18 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from statestore.catalog.reads.argument_names import one_spelling
 from statestore.catalog.reads.difference import Point, compare, difference
-from statestore.catalog.reads.results.rows import Pieces, Rows
+from statestore.catalog.reads.results.rows import Pieces, Rows, begun_again
 from statestore.catalog.reads.results.shown_object import Facts, ShowsItself
 from statestore.catalog.reads.results.shown_store import columns_of, contents_of
 from statestore.catalog.reads.results.shown_table import shown_columns
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
+from statestore.formats.replaced_versions import again
 from statestore.formats.state_table import (
     KeepsFiles,
     Query,
@@ -27,6 +29,7 @@ from statestore.formats.state_table import (
     column_names,
     table_for_plan,
 )
+from statestore.formats.values.comparable_values import comparable
 from statestore.formats.values.filters import Filter, has_texts, parse_filters, with_times
 from statestore.formats.values.key_codec import KeyValues
 from statestore.formats.values.python_times import python_rows
@@ -145,7 +148,7 @@ class Reads(ShowsItself):
             raise InvalidInputError(ErrorCode.MISSING_OPTION, "diff: give start_version, start_time or both")
         old = Point(start_version, _us(start_time, "start_time"))
         new = Point(end_version, _us(end_time, "end_time"))
-        return difference(self._asked(), old, new, columns)
+        return begun_again(lambda: difference(self._asked(), old, new, columns))
 
     def compare(self, other: Reads, columns: Iterable[str] | None = None, filter: Any = None) -> Rows:
         """Read the rows in which another table of the same kind differs from this one now, in the columns of `diff`.
@@ -153,8 +156,13 @@ class Reads(ShowsItself):
         A row is ``added`` if only ``other`` has it. A local state directory is so compared with its changelog, or a
         checkpoint with its copy. Columns that only one table has are left out. ``filter`` is on columns of both.
         """
-        table = self._asked()
-        return compare(table, other._asked(), columns, _timed(table, Query(), parse_filters(filter)))
+        filters = parse_filters(filter)
+
+        def compared() -> Rows:
+            table = self._asked()
+            return compare(table, other._asked(), columns, _timed(table, Query(), filters))
+
+        return begun_again(compared)
 
     def versions(self) -> pa.Table:
         """Return one row per version, oldest first: time, operation, writer, transaction, stream time, rows, bytes.
@@ -189,13 +197,16 @@ class Table(Reads):
         several rows at a time (a map, a list, windows): add the columns that tell them apart, or use `scan` with a
         filter. Raises UnsupportedError TIME_OUT_OF_RANGE for a row with a time that Python's datetime cannot hold.
         """
-        table = self._asked().pin()
+        query = Query(as_of=_us(as_of, "as_of"), version=version)
+        return again(lambda: self._get(self._asked().pin(), key, query))
+
+    def _get(self, table: StateTable, key: Any, query: Query) -> dict[str, Any] | None:
         if not table.key_columns:
             raise InvalidInputError(ErrorCode.WRONG_KEY, f"{table.name} has no key; read its rows with scan(filter=…)")
-        query = Query(as_of=_us(as_of, "as_of"), version=version)
         rows: list[dict[str, Any]] = []
-        for batch in read(table, query, None, _key_filters(table, key)):
-            rows += python_rows(batch.slice(0, 2), table.name)
+        asked = _key_filters(table, key)
+        for batch in read(table, query, None, asked):
+            rows += python_rows(_same_bits(batch, asked).slice(0, 2), table.name)
             if len(rows) > 1:
                 further = [name for name in table.row_key if name not in table.key_columns]
                 hint = f"name {', '.join(further)}, too, or read them" if further else "read them"
@@ -229,6 +240,17 @@ def _key_filters(table: StateTable, key: Any) -> tuple[Filter, ...]:
     return parse_filters([(n, "=", cell) for n, cell in zip(names, codec.normalize(key), strict=True)])
 
 
+def _same_bits(batch: pa.RecordBatch, key: Sequence[Filter]) -> pa.RecordBatch:
+    """Return the rows whose key has the bits that were asked for: 0.0 equals -0.0, and is another key."""
+    floating = [item for item in key if pa.types.is_floating(batch.schema.field(item.column).type)]
+    for item in floating:
+        column = batch.column(item.column)
+        wanted = comparable(pa.array([item.value], column.type), by_bits=True)[0]
+        same = pc.equal(comparable(column, by_bits=True), wanted)
+        batch = batch.filter(same) if item.value == item.value else batch
+    return batch
+
+
 def _named(table: StateTable, key: Any) -> tuple[str, ...]:
     """Return the columns that a key names: the key columns, or also the columns that distinguish its rows."""
     choices = table.lookup_columns
@@ -240,18 +262,24 @@ def _named(table: StateTable, key: Any) -> tuple[str, ...]:
 
 def read(table: StateTable, query: Query, columns: Iterable[str] | None, filter: Any) -> Rows:
     """Plan a read, and return its rows, all splits one after the other."""
-    if not isinstance(table, RepeatsQueries):
-        table = table.pin()
     asked = None if columns is None else column_names(columns, "columns")
-    query = replace(query, columns=asked, filters=_timed(table, query, parse_filters(filter)))
+    filters = parse_filters(filter)
+
+    def plan() -> Rows:
+        return _planned(table if isinstance(table, RepeatsQueries) else table.pin(), query, asked, filters)
+
+    return begun_again(plan)
+
+
+def _planned(table: StateTable, query: Query, asked: tuple[str, ...] | None, filters: tuple[Filter, ...]) -> Rows:
+    query = replace(query, columns=asked, filters=_timed(table, query, filters))
     if asked == ():  # rows without columns are still counted: one column is read and dropped
         query = replace(query, columns=tuple(table.schema(replace(query, columns=None)).names[:1]))
     schema = table.schema(query)
     planned = table_for_plan(table)
     splits = planned.splits(query)
-    title = f"{table.name}: {_said(query)}"
     return Rows(
-        title,
+        f"{table.name}: {_said(query)}",
         pa.schema([]) if asked == () else schema,
         _pieces(table, splits, query, asked),
         _again(table, planned, splits, query, asked),
@@ -279,8 +307,8 @@ def _again(
     """Return the function that repeats a read. It holds no file of the table."""
     if not splits:  # later commits add nothing to what was asked for
         return lambda: iter(())
-    if not isinstance(planned, RepeatsQueries):  # the table is bound to its content
-        return lambda: _pieces(table, table.splits(query), query, asked)
+    if not isinstance(planned, RepeatsQueries):  # the table is bound to its content, and its splits hold no file
+        return lambda: _pieces(table, splits, query, asked)
     bound = planned.repeatable(query)
     if bound is not None and query.mode == "changes":
         return partial(_again_changes, table, planned.expired_to(), bound, asked)

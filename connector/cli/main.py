@@ -3,10 +3,12 @@ interrupted."""
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -22,8 +24,9 @@ from statestore.connector.cli.writing.import_command import import_store
 from statestore.connector.terminal.option_words import in_words_of_options
 from statestore.connector.terminal.output import say_error, say_notice
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, StateStoreError
+from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError
 from statestore.formats.notices import notices_to
+from statestore.formats.replaced_versions import again
 
 HELP = """Time-travel tables for stream-processor state.
 
@@ -39,8 +42,53 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+class _Output:
+    """The standard output; ``used``: something may have been written to it."""
+
+    def __init__(self, output: Any) -> None:
+        self.output, self.used = output, False
+
+    def write(self, text: str) -> int:
+        self.used = True
+        return int(self.output.write(text))
+
+    def __getattr__(self, name: str) -> Any:
+        self.used = self.used or name in ("buffer", "writelines")
+        return getattr(self.output, name)
+
+
+def _asked_again(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command that reads, and that runs again where a running engine has replaced what it reads before
+    anything was printed."""
+
+    @functools.wraps(command)
+    def run(*given: Any, **named: Any) -> None:
+        output = _Output(sys.stdout)
+        lost: list[NotFoundError] = []
+
+        def once() -> None:
+            try:
+                command(*given, **named)
+            except NotFoundError as error:
+                if not output.used:
+                    raise
+                lost.append(error)
+
+        sys.stdout = output
+        try:
+            again(once)
+        finally:
+            sys.stdout = output.output
+        if lost:
+            raise lost[0]
+
+    return run
+
+
 for command in (*read_commands.COMMANDS, *difference_commands.COMMANDS, watch, explore):
-    app.command(cls=Command, epilog=epilog())(with_engine_flags(command))
+    app.command(cls=Command, epilog=epilog())(with_engine_flags(_asked_again(command)))
 for writing in (*store_commands.COMMANDS, file_commands.load, *upkeep_commands.COMMANDS):
     app.command()(writing)
 app.command(cls=Command, epilog=epilog())(with_engine_flags(file_commands.export))

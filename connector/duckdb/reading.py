@@ -7,6 +7,7 @@ the next transaction reads the newest commit. Transactions that find the same ve
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +20,8 @@ from statestore.connector.duckdb.kept_rows import MARKS, KeptBatches, MarkedRows
 from statestore.connector.duckdb.live_columns import BATCH_ROWS
 from statestore.connector.duckdb.transactions import KEPT_PINS, PinnedTable, Transactions, check_remembered
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import StateStoreError, UnsupportedError
+from statestore.formats.errors import NotFoundError, StateStoreError, UnsupportedError
+from statestore.formats.replaced_versions import again, is_gone
 from statestore.formats.state_table import (
     MARK_TYPE,
     KeepsFiles,
@@ -137,6 +139,26 @@ class Reading:
                 f"table {self.table.name!r} cannot be read with DuckDB's filter pushdown switched off; "
                 "enable the optimizer again (PRAGMA enable_optimizer, SET disabled_optimizers = '')",
             )
+        return again(lambda: self._scan(pin, filters, asked, dead_allowed))
+
+    def _scan(
+        self, pin: int, filters: Sequence[Filter], asked: Sequence[str], dead_allowed: bool
+    ) -> pa.RecordBatchReader:
+        try:
+            found = self._planned_scan(pin, filters, asked, dead_allowed)
+            self.transactions.use(pin)
+            return found
+        except NotFoundError as error:
+            if is_gone(error):
+                with self._lock:
+                    self._pins.pop(pin, None)
+                    self._newest = None
+                    self.transactions.forget(pin)
+            raise
+
+    def _planned_scan(
+        self, pin: int, filters: Sequence[Filter], asked: Sequence[str], dead_allowed: bool
+    ) -> pa.RecordBatchReader:
         named = tuple(replace(f, column=self._column_of[f.column]) for f in filters)
         columns = tuple(asked)
         wanted = tuple(self._column_of[name] for name in columns if name in self._column_of)
@@ -165,6 +187,8 @@ class Reading:
         else:
             parts = [MaskedSplit(split, None, None) for split in splits]
             batches = self._batches(state.table.read, parts, query, schema, pin)
+            if not self._marks_dead:
+                batches = _begun(batches)
         return pa.RecordBatchReader.from_batches(schema, self._watched(batches, splits))
 
     def _pin(self, pin: int) -> _Pinned:
@@ -310,6 +334,14 @@ class Reading:
     def _index_of(self, name: str, query: Query) -> int | None:
         """The position of the column in a batch that answers ``query``; None for marks and pin, which no batch has."""
         return (query.columns or ()).index(self._column_of[name]) if name in self._column_of else None
+
+
+def _begun(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches, of which the first are read now: nobody has any of them yet, so the scan can be planned again."""
+    read: list[pa.RecordBatch] = []
+    while sum(batch.num_rows for batch in read) <= JOINED_ROWS and (batch := next(batches, None)) is not None:
+        read.append(batch)
+    return itertools.chain(read, batches)
 
 
 def _joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

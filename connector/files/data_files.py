@@ -8,15 +8,17 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 
 from statestore.connector.files.json_lines import read_json_lines
-from statestore.connector.terminal.output import json_objects
+from statestore.connector.terminal.forms import delimited_cell
+from statestore.connector.terminal.output import json_objects, plain
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.places.disk_errors import disk_errors
+from statestore.formats.values.python_times import python_values
 
 SUFFIXES = {
     ".parquet": "parquet",
@@ -45,6 +47,29 @@ def format_of(path: Path, given: str | None) -> str:
         return str(given)
     found = f"--format is {given}" if given is not None else f"{path} has no suffix of a known format"
     raise InvalidInputError(ErrorCode.INVALID_OPTION, f"{found}; expected --format {', '.join(FORMATS)}")
+
+
+def write_stream(out: IO[bytes], form: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
+    """Write batches to a stream as they arrive, and return the number of rows.
+
+    Raises UnsupportedError UNSUPPORTED_FORMAT for Parquet, whose end is written by positions, and UNSUPPORTED_TYPE.
+    """
+    if form == "parquet":
+        raise UnsupportedError(
+            ErrorCode.UNSUPPORTED_FORMAT,
+            "parquet cannot be written to a pipe; name a file, or take --format arrow, csv, tsv or json",
+        )
+    rows = 0
+    try:
+        with _stream_writer(out, form, schema) as write:
+            for batch in batches:
+                write(batch)
+                rows += batch.num_rows
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise UnsupportedError(
+            ErrorCode.UNSUPPORTED_TYPE, f"{error}; {form} cannot hold a column, so take another format"
+        ) from error
+    return rows
 
 
 def write_file(path: Path, form: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
@@ -81,9 +106,20 @@ def _writer(path: Path, form: str, schema: pa.Schema) -> Iterator[Write]:
     elif form == "arrow":
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as arrow:
             yield arrow.write_batch
+    else:
+        with path.open("wb") as file, _stream_writer(file, form, schema) as write:
+            yield write
+
+
+@contextlib.contextmanager
+def _stream_writer(out: IO[bytes], form: str, schema: pa.Schema) -> Iterator[Write]:
+    if form == "arrow":
+        with pa.ipc.new_stream(out, schema) as arrow:
+            yield arrow.write_batch
     elif form == "json":
-        with path.open("w", encoding="utf-8") as lines:
-            yield lambda batch: lines.writelines(f"{json.dumps(o, ensure_ascii=False)}\n" for o in json_objects(batch))
+        yield lambda batch: out.writelines(
+            f"{json.dumps(o, ensure_ascii=False)}\n".encode() for o in json_objects(batch)
+        )
     else:
         import pyarrow.csv as pc
 
@@ -94,8 +130,24 @@ def _writer(path: Path, form: str, schema: pa.Schema) -> Iterator[Write]:
                 f"column {binary[0]} is {schema.field(binary[0]).type}, which {form} cannot hold; take json, which has "
                 "it as base64, or leave it out with --columns",
             )
-        with pc.CSVWriter(path, schema, write_options=pc.WriteOptions(delimiter=DELIMITERS[form])) as table:
-            yield table.write_batch
+        written = pa.schema([field.with_type(pa.string()) if _is_nested(field) else field for field in schema])
+        with pc.CSVWriter(out, written, write_options=pc.WriteOptions(delimiter=DELIMITERS[form])) as csv:
+            yield lambda batch: csv.write_batch(_with_texts(batch, written))
+
+
+def _is_nested(field: pa.Field) -> bool:
+    return bool(pa.types.is_nested(field.type))
+
+
+def _with_texts(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch with nested values as `scan` prints them into CSV: as JSON."""
+    columns = [
+        pa.array([delimited_cell(plain(value)) for value in python_values(column)], pa.string())
+        if _is_nested(field)
+        else column
+        for field, column in zip(batch.schema, batch.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def read_file(path: Path, form: str, types: pa.Schema) -> pa.RecordBatchReader:

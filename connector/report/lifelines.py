@@ -131,7 +131,7 @@ def _moments(column: pa.ChunkedArray) -> list[int | None]:
 
 def hashes_of(keys: Sequence[pa.Array]) -> Hashes:
     """Hashes of keys of any type; keys of engines may have types that keys of stores cannot have."""
-    return hash_keys([comparable(column) for column in keys]) if keys else np.empty(0, np.uint64)
+    return hash_keys([comparable(column, by_bits=True) for column in keys]) if keys else np.empty(0, np.uint64)
 
 
 def flat(rows: pa.Table) -> pa.Table:

@@ -24,7 +24,7 @@ from statestore.formats.values.types import shown_field
 
 MODES = (*FORMS, "line")
 HELP = f"""SQL statements end in ; and may have several lines. Tables take TIMESTAMP AS OF and VERSION AS OF.
-Each statement runs by itself: one that creates, changes or sets something is refused.
+Each statement runs by itself and reads the newest versions: one that creates, changes or sets something is refused.
 From BEGIN to COMMIT or ROLLBACK, all statements read one version of each store or engine's directory.
 .tables            list the tables
 .schema [TABLE]    list the columns of a table, or of all

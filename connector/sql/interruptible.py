@@ -13,6 +13,7 @@ from statestore.catalog.warehouse import Warehouse
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.places.interrupts import held_back, stoppable
+from statestore.formats.replaced_versions import again
 
 if TYPE_CHECKING:
     import duckdb
@@ -47,17 +48,21 @@ def answer(
     started: Callable[[duckdb.DuckDBPyConnection], None] | None = None,
     first: FirstRows | None = None,
 ) -> pa.Table:
-    """Run a statement on DuckDB as `sql` does, over the tables that ``opened`` returns, such as `for_statement`.
+    """Run a statement on DuckDB as `sql` does, over the tables that ``opened`` returns.
 
     ``started`` is called with the connection that is going to run the statement, so that another thread can interrupt
     it; the call then raises ``duckdb.InterruptException``. With ``first`` only so many rows are returned.
     """
     check_query(query)
-    warehouse = opened()
-    with held_back():
-        from statestore.connector.sql.sql_duckdb import run_on_duckdb
 
-    return run_on_duckdb(warehouse, query, allow_external_access, started, first)
+    def once() -> pa.Table:
+        warehouse = opened()
+        with held_back():
+            from statestore.connector.sql.sql_duckdb import run_on_duckdb
+
+        return run_on_duckdb(warehouse, query, allow_external_access, started, first)
+
+    return again(once)
 
 
 def check_query(query: object) -> None:

@@ -12,6 +12,7 @@ from statestore.catalog.warehouse import Warehouse, open_warehouse, pinned_for_s
 from statestore.connector.sql.interruptible import answer_or_stop, check_query
 from statestore.connector.supported_spark import check_session
 from statestore.formats.engine_arguments import engine_options_of
+from statestore.formats.replaced_versions import again
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -65,8 +66,7 @@ def sql(
     from statestore.connector.sql.sql_spark import run_on_spark
 
     path = with_settings(path, session_settings(spark, path))
-    warehouse = open_warehouse(path, selected).pin()
-    return run_on_spark(warehouse, query, spark)
+    return again(lambda: run_on_spark(open_warehouse(path, selected).pin(), query, spark))
 
 
 def for_statement(path: str, selected: Mapping[str, str]) -> Warehouse:

@@ -28,4 +28,4 @@ def open_state(location: Location, options: Mapping[str, str]) -> Source:
     return open_source(location, settings_of(options))
 
 
-ENGINE = Engine("flink", "savepoint or checkpoint of Flink", OPTIONS, recognises, open_state)
+ENGINE = Engine("flink", "savepoint or checkpoint of Flink", OPTIONS, recognises, open_state, includes_below=True)

@@ -26,16 +26,26 @@ OPTIONS = (
         "serializer of the job's own, where utf is a text of Java's writeUTF, string one of Flink's StringSerializer.",
         describes=True,
     ),
+    EngineOption(
+        "allowOutsideFiles",
+        "bool",
+        "Read files that a snapshot names outside of the folder with the job's folder; a forged one may name any.",
+        describes=True,
+    ),
 )
 
 
 @dataclass(frozen=True)
 class FlinkSettings:
-    """Facts about a job that a user gave. ``uids`` are by operator id, ``types`` by state and then by column."""
+    """Facts about a job that a user gave. ``uids`` are by operator id, ``types`` by state and then by column.
+
+    ``outside``: files outside of the folder with the job's folder are read.
+    """
 
     job: str | None = None
     uids: Mapping[str, str] = field(default_factory=dict)
     types: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    outside: bool = False
 
 
 def settings_of(options: Mapping[str, str]) -> FlinkSettings:
@@ -57,7 +67,8 @@ def settings_of(options: Mapping[str, str]) -> FlinkSettings:
             raise InvalidInputError(
                 ErrorCode.INVALID_OPTION, f"option type has two types of {shown(name.strip())}; expected one"
             )
-    return FlinkSettings(options.get("job"), {operator_id(uid): uid for uid in uids}, types)
+    outside = options.get("allowoutsidefiles", "false").lower() == "true"
+    return FlinkSettings(options.get("job"), {operator_id(uid): uid for uid in uids}, types, outside)
 
 
 def _split(text: str) -> list[str]:

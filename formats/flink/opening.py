@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError
+from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.flink.flink_options import FlinkSettings
 from statestore.formats.flink.snapshot.file_places import CHECKPOINT
-from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef, find_jobs
+from statestore.formats.flink.snapshot.job_snapshots import JobSnapshots, SnapshotRef, find_jobs
 from statestore.formats.flink.snapshot_states import OpenedSnapshot, open_snapshot
 from statestore.formats.flink.source import FlinkSource, Found
 from statestore.formats.places.folder import folder_at
 from statestore.formats.places.locations import Location
 
+_LISTINGS = 4
+
 
 def open_source(location: Location, settings: FlinkSettings) -> FlinkSource:
     """Open the job at a location, or the one of several that the settings name.
 
-    Raises InvalidInputError STATE_SELECTION where there are several, or none of that name, and the errors of
-    `open_snapshot`.
+    Raises InvalidInputError STATE_SELECTION where there are several, or none of that name, NotFoundError
+    FLINK_FILE_MISSING where no snapshot is complete, and the errors of `open_snapshot`.
     """
-    jobs = [job for job in find_jobs(folder_at(location)) if job.snapshots]
+    jobs = _complete(location)
     chosen = [job for job in jobs if job.job.startswith(settings.job or "")]
+    if not jobs:
+        raise NotFoundError(
+            ErrorCode.FLINK_FILE_MISSING,
+            f"{location} is the checkpoint folder of a Flink job that has completed no snapshot: no folder chk-… or "
+            "savepoint-… in it has a file _metadata, which Flink writes last; read it once a checkpoint is complete",
+        )
     if len(chosen) != 1:
-        found = ", ".join(job.job for job in jobs) or "none with a complete snapshot"
+        found = ", ".join(job.job for job in jobs)
         asked = "" if settings.job is None else f", not one that begins with {settings.job!r}"
         raise InvalidInputError(
             ErrorCode.STATE_SELECTION,
@@ -36,7 +44,7 @@ def open_source(location: Location, settings: FlinkSettings) -> FlinkSource:
         if match and len(job.snapshots) > 1:
             number = int(match[1])
         else:
-            one = open_snapshot(ref, settings)
+            one = _opened(ref, settings)
             number = one.metadata.checkpoint_id
             opened.setdefault(number, one)
         if number in numbered:
@@ -47,4 +55,30 @@ def open_source(location: Location, settings: FlinkSettings) -> FlinkSource:
             )
         numbered[number] = ref
     refs = tuple(sorted(numbered.items()))
-    return FlinkSource(location, job.job, refs, job.incomplete, settings, Found(opened))
+    return FlinkSource(location, job.job, refs, job.incomplete, settings, job.broken, Found(opened))
+
+
+def _complete(location: Location) -> list[JobSnapshots]:
+    """The jobs with complete snapshots. A job that keeps one may have replaced it between the looks at its folders, so
+    where there is none they are listed again until nothing changes."""
+    before: tuple[JobSnapshots, ...] = ()
+    for _ in range(_LISTINGS):
+        jobs = find_jobs(folder_at(location))
+        complete = [job for job in jobs if job.snapshots]
+        if complete or jobs == before:
+            return complete
+        before = jobs
+    return []
+
+
+def _opened(ref: SnapshotRef, settings: FlinkSettings) -> OpenedSnapshot:
+    """Open a snapshot that was just listed.
+
+    Raises NotFoundError VERSION_GONE where it was removed since, and the errors of `open_snapshot`.
+    """
+    try:
+        return open_snapshot(ref, settings)
+    except NotFoundError as error:
+        raise NotFoundError(
+            ErrorCode.VERSION_GONE, f"{ref.folder.path} was removed while it was opened; read again"
+        ) from error

@@ -144,7 +144,7 @@ class OpenedSnapshot:
 
 def open_snapshot(ref: SnapshotRef, settings: FlinkSettings) -> OpenedSnapshot:
     """Parse the metadata of a snapshot. Raises as `SnapshotFiles.metadata`."""
-    files = SnapshotFiles(ref.folder)
+    files = SnapshotFiles(ref.folder, settings.outside)
     return OpenedSnapshot(ref, files, files.metadata(), settings)
 
 

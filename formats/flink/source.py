@@ -1,12 +1,13 @@
 """The savepoints and checkpoints of a Flink job as a `Source`: read only, without Flink.
 
 A version is a snapshot, by its checkpoint id. Its time is when it was completed, by the time of change of its
-``_metadata`` file; Flink writes no other. Times of files that were copied are not in the order of the ids: then none is
-known.
+``_metadata`` file; Flink writes no other. Times of files that were copied are not in the order of the ids, or closer
+together than a job takes checkpoints: then none is known.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import pickle
@@ -18,17 +19,18 @@ import pyarrow as pa
 
 from statestore.formats.engine import DescribesStates, HasSlices, Source, StateAt, StateInfo, StateSize, Version
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError
+from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError, StateStoreError
 from statestore.formats.flink.description_file import describe_job, read_description
 from statestore.formats.flink.flink_options import FlinkSettings
 from statestore.formats.flink.job_description import JobDescription, job_of
 from statestore.formats.flink.needed_files import DAMAGED, MISSING, handles_bytes, needed_files
 from statestore.formats.flink.restore_check import restore_findings
+from statestore.formats.flink.snapshot.file_places import CHECKPOINT
 from statestore.formats.flink.snapshot.handles import RocksHandle
-from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef
+from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef, is_there, newer_checkpoints
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot
 from statestore.formats.flink.snapshot_states import OpenedSnapshot, ShownState, open_snapshot, shown_name
-from statestore.formats.flink.state_at import ElementsAt, KeyedAt, Origin, UnreadableAt
+from statestore.formats.flink.state_at import UNREADABLE, ElementsAt, KeyedAt, Origin, UnreadableAt
 from statestore.formats.flink.state_facts import keyed_kind, operator_words, state_info, wider_schema
 from statestore.formats.flink.stored_parts import asked_groups, parts_of
 from statestore.formats.flink.streams.operator_rows import OperatorForm
@@ -40,6 +42,8 @@ from statestore.formats.restore_findings import ChecksRestore, RestoreFinding
 from statestore.formats.values.filters import Filter
 
 SLICE_BYTES = 64 << 20
+LEAST_INTERVAL_US = 250_000
+"""Snapshots that are closer together than this, on the average, were copied: no job takes them so often."""
 _MOST_OPENED = 4
 _opened: dict[bytes, FlinkSource] = {}  # sources that came with tasks, by a digest of what they are
 _WITHOUT_ROWS = ("CURRENT", "MANIFEST-", "OPTIONS-", "IDENTITY", "LOCK", "LOG")
@@ -48,11 +52,13 @@ _WITHOUT_ROWS = ("CURRENT", "MANIFEST-", "OPTIONS-", "IDENTITY", "LOCK", "LOG")
 
 @dataclass(frozen=True)
 class Found:
-    """Results of a source's look-ups; nothing of them changes while the source is used."""
+    """Results of a source's look-ups; nothing of them changes while the source is used, but that checkpoints are
+    ``gone``."""
 
     snapshots: dict[int, OpenedSnapshot] = field(default_factory=dict)
     shown: dict[str, ShownState] = field(default_factory=dict)
     at: dict[tuple[str, int], StateAt] = field(default_factory=dict)
+    gone: set[int] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
@@ -64,10 +70,11 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
     refs: tuple[tuple[int, SnapshotRef], ...]
     incomplete: tuple[str, ...]
     settings: FlinkSettings
+    broken: tuple[str, ...] = ()
     found: Found = field(default_factory=Found, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[object, ...]:
-        known = (self.location, self.job, self.refs, self.incomplete, self.settings)
+        known = (self.location, self.job, self.refs, self.incomplete, self.settings, self.broken)
         return _shared, (hashlib.sha256(pickle.dumps(known)).digest(), *known)
 
     @property
@@ -104,9 +111,11 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
     def versions(self, state: str, numbers: Sequence[int] | None = None) -> Sequence[Version]:
         operator = self._shown(state).identity[0]
         times = self._times()
+        if self.refs[-1][0] in self.found.gone:
+            raise self._gone(self.refs[-1][0])
         found = []
         for number, ref in self.refs:
-            if numbers is not None and number not in numbers:
+            if (numbers is not None and number not in numbers) or number in self.found.gone:
                 continue
             if self._snapshot(number).operator(operator) is None:
                 continue
@@ -117,9 +126,66 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
     def newest(self, state: str) -> int:
         """The newest snapshot, whose states are those that are listed."""
         self._shown(state)
+        found = self._broken()
+        if found is not None:
+            raise found
         return self.refs[-1][0]
 
+    def _broken(self) -> CorruptError | None:
+        """The error for a checkpoint newer than all others whose ``_metadata`` cannot be read."""
+        last, ref = self.refs[-1]
+        newer = [name for name in self.broken if (match := CHECKPOINT.fullmatch(name)) and int(match[1]) > last]
+        if not newer:
+            return None
+        return CorruptError(
+            ErrorCode.FLINK_METADATA,
+            f"{self.path}: the _metadata of {newer[-1]}, which is newer than {ref.name}, is a link that leads to no "
+            f"file; restore it from a copy, or read version {last}",
+        )
+
+    def check_readable(self, state: str, version: int) -> None:
+        if version in self.found.gone:
+            raise self._gone(version)
+        super().check_readable(state, version)
+
+    def explain_loss(self, error: StateStoreError, state: str, versions: Sequence[int]) -> StateStoreError:
+        """VERSION_GONE where a checkpoint was removed, as the job removes it once a newer one is complete.
+
+        Files may go before ``_metadata`` does, so a missing file also tells it where the job has gone on.
+        """
+        asked = [each for each in self.refs if each[0] in versions or not versions]
+        try:
+            gone = [number for number, ref in asked if number in self.found.gone or not is_there(ref)]
+            if not gone and error.code == ErrorCode.FLINK_FILE_MISSING and self._newer():
+                gone = [(asked[0] if versions else asked[-1])[0]]
+        except InvalidInputError:
+            return error
+        if not gone:
+            return error
+        self.found.gone.update(gone)
+        return self._gone(gone[-1])
+
+    def _newer(self) -> list[int]:
+        number, ref = self.refs[-1]
+        return newer_checkpoints(ref, number)
+
+    def _gone(self, number: int) -> NotFoundError:
+        newer = [each for each, _ in self.refs if each > number and each not in self.found.gone]
+        with contextlib.suppress(InvalidInputError):
+            newer += self._newer()
+        what = f"{self._word(number)} of {self.path} is gone"
+        if not newer:
+            return NotFoundError(ErrorCode.VERSION_GONE, f"{what}: it was removed while it was read; read another one")
+        return NotFoundError(
+            ErrorCode.VERSION_GONE, f"{what}: the job has replaced it by checkpoint {newer[-1]}; read again"
+        )
+
+    def _word(self, number: int) -> str:
+        return f"{dict(self.refs)[number].kind} {number}"
+
     def at(self, state: str, version: int) -> StateAt:
+        if version in self.found.gone:
+            raise self._gone(version)
         if (state, version) not in self.found.at:
             self.found.at[state, version] = self._at(self._shown(state), version)
         return self.found.at[state, version]
@@ -142,13 +208,18 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
     def size(self, state: str) -> StateSize:
         """Bytes of the operator's state: its states share files. Rows are unknown until they are read."""
         found = self._shown(state)
-        snapshot = self._snapshot(self.newest(state))
+        snapshot = self._snapshot(self.refs[-1][0])
         operator = self._newest_operator(found)
         files = list(needed_files(snapshot.files, operator))
+        if any(each.role == MISSING for each in files):
+            lost = NotFoundError(ErrorCode.FLINK_FILE_MISSING, f"{snapshot.files.path}: files are missing")
+            self._check_whole([lost])
         missing, damaged = ([each.name for each in files if each.role == role] for role in (MISSING, DAMAGED))
         problems = [f"files that the snapshot needs are missing: {', '.join(missing[:5])}"] if missing else []
         problems += [f"files have another size than the snapshot says: {', '.join(damaged[:5])}"] if damaged else []
         problems += [f"{found.error}"] if found.error is not None else []
+        broken = self._broken()
+        problems += [] if broken is None else [broken.message]
         alone = sum(each.identity[0] == operator.id for each in self._states().values()) == 1
         total = handles_bytes(operator)
         details = [f"operator {found.operator}: {total} bytes in {len(files)} files, of all its states"]
@@ -163,7 +234,7 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
             files=len(files),
             writer=f"Flink metadata version {snapshot.metadata.version}",
             problems=tuple(problems),
-            damaged=bool(missing or damaged) or isinstance(found.error, CorruptError),
+            damaged=bool(missing or damaged or broken) or isinstance(found.error, CorruptError),
             details=tuple(details),
         )
 
@@ -171,8 +242,8 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
         return NotFoundError(
             ErrorCode.TIME_NOT_KEPT,
             f"checkpoint {version} of {self.path} has no known time, which history and changes need: the times of the "
-            "_metadata files are not in the order of the checkpoint ids, so they are those of copies; copy with times "
-            "(cp -p, rsync -t), or read single checkpoints",
+            "_metadata files are those of copies, for they are not in the order of the checkpoint ids, or too close "
+            "together; copy with times (cp -p, rsync -t), or read single checkpoints",
         )
 
     # Slices: key groups, which are the same in every version
@@ -296,10 +367,13 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
         return "savepoint" if opened.metadata.is_savepoint else "checkpoint"
 
     def _times(self) -> Mapping[int, int]:
-        """Times of the snapshots by id; none where they are not in the order of the ids."""
+        """Times of the snapshots by id; none where they are not in the order of the ids, or so close together that
+        they are those of a copy."""
         times = [ref.time_us for _, ref in self.refs]
         known = [time for time in times if time is not None]
         if len(known) < len(times) or any(after <= before for before, after in itertools.pairwise(known)):
+            return {}
+        if len(known) > 1 and known[-1] - known[0] < (len(known) - 1) * LEAST_INTERVAL_US:
             return {}
         return dict(zip((number for number, _ in self.refs), known, strict=True))
 
@@ -307,6 +381,7 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
         """The states of the newest snapshot by name. Raises InvalidInputError FLINK_TYPE for types of no state."""
         if not self.found.shown:
             states = self._snapshot(self.refs[-1][0]).states().values()
+            self._check_whole([each.error for each in states if each.error is not None])
             known = {name for each in states for name in (each.name, each.identity[2])}
             unknown = sorted(set(self.settings.types) - known)
             if unknown:
@@ -320,6 +395,13 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
                     _check_column(name, column, [each for each in states if name in (each.name, each.identity[2])])
             self.found.shown.update({each.name: each for each in states})
         return self.found.shown
+
+    def _check_whole(self, errors: Sequence[StateStoreError]) -> None:
+        """Raise NotFoundError VERSION_GONE where states are missing because their files were just removed."""
+        for error in errors:
+            found = self.explain_loss(error, "", [self.refs[-1][0]]) if isinstance(error, NotFoundError) else error
+            if found is not error:
+                raise found from error
 
     def _name_of(self, wanted: ShownState) -> str:
         return next((name for name, each in self._states().items() if each.identity == wanted.identity), wanted.name)
@@ -353,7 +435,8 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
         if found is None and operator is not None:
             error = snapshot.error_of(operator.id)
         if error is not None:
-            return UnreadableAt(version, error)
+            known = found or wanted
+            return UnreadableAt(version, error, UNREADABLE if known.form is None else known.form.schema)
         form = wanted.form if found is None else found.form
         stored = None if operator is None else snapshot.stored(operator.id)
         operator = operator or self._newest_operator(wanted)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.formats.engine import Source, StateAt, StateFile, WholePart
+from statestore.formats.engine import ExplainsLoss, Source, StateAt, StateFile, WholePart
 from statestore.formats.errors import StateStoreError
 from statestore.formats.flink.needed_files import needed_files
 from statestore.formats.flink.serializers.flink_types import FlinkType
@@ -37,6 +37,10 @@ class Origin:
     def again(self, version: int) -> StateAt:
         """The state at a version, looked up in the source."""
         return self.source.at(self.state, version)
+
+    def explain_loss(self, error: StateStoreError, versions: Sequence[int]) -> StateStoreError:
+        """The error in place of one of a read (`statestore.formats.engine.ExplainsLoss`)."""
+        return self.source.explain_loss(error, self.state, versions) if isinstance(self.source, ExplainsLoss) else error
 
 
 UNREADABLE = pa.schema([pa.field("key", pa.binary())])
@@ -96,6 +100,9 @@ class KeyedAt(StateAt):
     def files(self) -> Iterator[StateFile]:
         return needed_files(self.files_of, self.operator)
 
+    def explain_loss(self, error: StateStoreError, state: str, versions: Sequence[int]) -> StateStoreError:
+        return self.origin.explain_loss(error, versions)
+
 
 @dataclass(frozen=True)
 class ElementsAt(StateAt):
@@ -130,13 +137,18 @@ class ElementsAt(StateAt):
     def files(self) -> Iterator[StateFile]:
         return needed_files(self.files_of, self.operator)
 
+    def explain_loss(self, error: StateStoreError, state: str, versions: Sequence[int]) -> StateStoreError:
+        return self.origin.explain_loss(error, versions)
+
 
 @dataclass(frozen=True)
 class UnreadableAt(StateAt):
-    """State of an operator that cannot be read: its error is that of every read."""
+    """State of an operator that cannot be read: its error is that of every read. ``columns`` are those that the
+    readable subtasks have."""
 
     number: int
     error: StateStoreError
+    columns: pa.Schema = UNREADABLE
 
     @property
     def version(self) -> int:
@@ -144,7 +156,7 @@ class UnreadableAt(StateAt):
 
     @property
     def schema(self) -> pa.Schema:
-        return UNREADABLE
+        return self.columns
 
     def parts(self, filters: Sequence[Filter]) -> Sequence[WholePart]:
         raise self.error

@@ -55,5 +55,11 @@ def open_state(location: Location, options: Mapping[str, str]) -> Source:
 
 
 ENGINE = Engine(
-    "kafka", "state directory or changelog of a Kafka Streams application", OPTIONS, recognises, open_state, SCHEMES
+    "kafka",
+    "state directory or changelog of a Kafka Streams application",
+    OPTIONS,
+    recognises,
+    open_state,
+    SCHEMES,
+    includes_below=True,
 )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from statestore.formats.errors import CorruptError, NotFoundError
+from statestore.formats.errors import CorruptError, StateStoreError
 from statestore.formats.places.locations import Location
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store
 from statestore.formats.spark.checkpoint.query_metadata import Batch
@@ -58,7 +58,7 @@ class BatchesPart:
         """Changes, preceded by the batch and the kind of each."""
         return map(renamed, read_row_changes(self._batches(columns), self.before))
 
-    def explain_loss(self, error: NotFoundError, state: str, versions: Sequence[int]) -> NotFoundError:
+    def explain_loss(self, error: StateStoreError, state: str, versions: Sequence[int]) -> StateStoreError:
         return explained(error, self.location, self.state_view, versions[-1])
 
     def explain_damage(self, error: CorruptError, state: str) -> CorruptError:

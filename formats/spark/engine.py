@@ -15,6 +15,28 @@ def recognises(folder: Folder) -> bool:
     return folder.holds("commits", "state")
 
 
+def unreadable(folder: Folder) -> str:
+    """Return what a checkpoint without state is: of a query that has not committed a batch, or that keeps no state."""
+    found = set(folder.folders())
+    if "offsets" not in found or not ({"commits", "sources", "state"} & found or "metadata" in folder.files()):
+        return ""
+    there = ", ".join(sorted({"metadata", *_FOLDERS} & {*found, *folder.files()}))
+    if "commits" in found:
+        last = max(folder.at("commits").numbered(), default=None)
+        done = "has committed no batch yet" if last is None else f"has committed batch {last}"
+        return (
+            f"is the checkpoint of a streaming query that {done} and keeps no state (it has {there}, and no folder "
+            "state); only queries with aggregation, deduplication, a join of streams or state of their own keep some"
+        )
+    planned = max(folder.at("offsets").numbered(), default=None)
+    begun = "" if planned is None else f"; batch {planned} was begun"
+    return (
+        f"is the checkpoint of a streaming query whose first batch is not committed (it has {there}, and no folder "
+        f"commits{begun}); the state of an unfinished batch cannot be read: let the query commit it, and see its log "
+        "if it does not"
+    )
+
+
 def open_state(location: Location, options: Mapping[str, str]) -> Source:
     """Open the states for users, or the one state that options of Spark's own ``statestore`` source select.
 
@@ -27,4 +49,5 @@ def open_state(location: Location, options: Mapping[str, str]) -> Source:
     return open_source(location) if selection is None else selected_source(location, selection)
 
 
-ENGINE = Engine("spark", "checkpoint of Structured Streaming", OPTIONS, recognises, open_state)
+_FOLDERS = ("commits", "offsets", "sources", "state")
+ENGINE = Engine("spark", "checkpoint of Structured Streaming", OPTIONS, recognises, open_state, unreadable=unreadable)

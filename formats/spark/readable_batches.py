@@ -196,7 +196,7 @@ def _is_whole(partition: Partition, version: int, uid: str | None) -> bool:
     return True
 
 
-def explained(error: NotFoundError, location: Location, state_view: StateView, batch: int) -> NotFoundError:
+def explained(error: StateStoreError, location: Location, state_view: StateView, batch: int) -> StateStoreError:
     """The error SPARK_STATE_NOT_FOUND for files that are not there, with the batches that can be read now."""
     if error.code != ErrorCode.SPARK_STATE_NOT_FOUND:
         return error

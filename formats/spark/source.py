@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from statestore.formats.engine import Part, Source, StateAt, StateFile, StateInfo, StateSize, Version
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import CorruptError, NotFoundError, UnsupportedError
+from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError, UnsupportedError
 from statestore.formats.jobs import Job, KnowsJob
 from statestore.formats.places.locations import Location
 from statestore.formats.places.reading_threads import processors, reading_threads
@@ -232,8 +232,9 @@ class CheckpointSource(Source, KnowsJob):
             )
         return self.info(state).columns
 
-    def explain_loss(self, error: NotFoundError, state: str, versions: Sequence[int]) -> NotFoundError:
-        return explained(error, self.location, self.state_view(state), versions[-1])
+    def explain_loss(self, error: StateStoreError, state: str, versions: Sequence[int]) -> StateStoreError:
+        """Return the error with the batches that can be read; one of a listing says itself what was purged."""
+        return explained(error, self.location, self.state_view(state), versions[-1]) if versions else error
 
     def explain_damage(self, error: CorruptError, state: str) -> CorruptError:
         return explained_damage(error, self.location, self.state_view(state))
@@ -390,7 +391,7 @@ class CheckpointAt(StateAt):
                 version = file.version - 1 if file.version else None
                 yield StateFile(f"{_folder(partition)}/{file.name}", file.kind, file.size, None, version, version)
 
-    def explain_loss(self, error: NotFoundError, state: str, versions: Sequence[int]) -> NotFoundError:
+    def explain_loss(self, error: StateStoreError, state: str, versions: Sequence[int]) -> StateStoreError:
         return explained(error, self.location, self.state_view, versions[-1])
 
     def explain_damage(self, error: CorruptError, state: str) -> CorruptError:

@@ -31,6 +31,8 @@ from statestore.formats.spark.rows.unsafe_cells import unsafe_cells
 from statestore.formats.spark.rows.unsafe_row import decode_fields
 
 _SIZE_BYTES = 4
+_WORD = 8
+_ONE_FIELD = 2 * _WORD
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,34 @@ def _value(decoder: Decoder, entries: Spans) -> pa.StructArray:
     schema = decoder.state_view.family.value
     if decoder.state_view.shape == "timers" or state_fields(decoder.state_view)[-1].name not in decoder.columns:
         return pa.nulls(len(entries), arrow_type(schema))
+    if may_lack_values(decoder.state_view):
+        nothing = _are_one_null(entries, 0 if decoder.form.bare else 1)
+        if nothing.any():
+            return spread(decode_values(entries.select(~nothing), schema, decoder.form), nothing)
     return decode_values(entries, schema, decoder.form)
+
+
+def may_lack_values(state_view: StateView) -> bool:
+    """Return whether stored values may be one null each, whatever the schema of values says.
+
+    Spark up to 3.3.0 declared the input's whole row as the value of a deduplication, and stored one null (SPARK-39650).
+    Later releases keep the schema file of a query that such a release began.
+    """
+    family = state_view.family
+    if state_view.store.has_families or state_view.shape != "rows" or len(family.value.fields) < 2:
+        return False
+    declared = {field.name: field.type for field in family.value.fields}
+    return all(declared.get(field.name) == field.type for field in family.key.fields)
+
+
+def _are_one_null(entries: Spans, front: int) -> Bools:
+    """Return which encoded rows have one field, a null: no row of several fields is so short."""
+    found: Bools = entries.size == front + _ONE_FIELD
+    short = entries.select(found)
+    bits = gather(short.data, short.start + front, "<u8")
+    slots = gather(short.data, short.start + front + _WORD, "<u8")
+    found[found] = (bits == 1) & (slots == 0)
+    return found
 
 
 def _key(decoder: Decoder, keys: Spans) -> pa.StructArray:

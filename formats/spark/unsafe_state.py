@@ -18,7 +18,7 @@ from statestore.formats.spark.providers.key_bounds import KeyBounds
 from statestore.formats.spark.providers.partition_load import open_partition, stored_rows
 from statestore.formats.spark.providers.stored_rows import StoredRows
 from statestore.formats.spark.rows.unsafe_cells import is_checkable
-from statestore.formats.spark.state_columns import decode_columns, decoder_of, holds_whole_keys
+from statestore.formats.spark.state_columns import decode_columns, decoder_of, holds_whole_keys, may_lack_values
 from statestore.formats.spark.state_rows import record_batch, row_form
 from statestore.formats.values.filters import Filter, mask
 
@@ -31,7 +31,8 @@ def unsafe_columns(checkpoint: Checkpoint, state_view: StateView) -> tuple[str, 
     found = []
     if holds_whole_keys(state_view, row_form(checkpoint, state_view)) and is_checkable(state_view.family.key):
         found.append("key")
-    if state_view.shape in ("rows", "map") and is_checkable(state_view.family.value):
+    is_whole = state_view.shape in ("rows", "map") and not may_lack_values(state_view)
+    if is_whole and is_checkable(state_view.family.value):
         found.append(state_fields(state_view)[-1].name)
     return tuple(found)
 

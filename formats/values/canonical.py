@@ -12,6 +12,8 @@ decimal(p, s)      Decimal with s digits after the point, never -0
 date               date
 timestamp          datetime in ``datetime.UTC``
 timestamp_ntz      datetime without a zone
+timestamp in ns    the same, or a numpy.datetime64 in UTC where it has nanoseconds
+time               time without a zone
 duration           timedelta
 struct             tuple in field order
 list               tuple
@@ -28,7 +30,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from struct import Struct
 from typing import Any
@@ -80,6 +82,7 @@ def canonical(error_path: ErrorPath) -> Convert:
         (types.is_decimal128, _decimal),
         (types.is_date32, _date),
         (types.is_timestamp, _timestamp),
+        (types.is_time, _time),
         (types.is_duration, _duration),
         (types.is_struct, _struct),
         (types.is_list, _list),
@@ -220,8 +223,39 @@ def _timestamp(error_path: ErrorPath) -> Convert:
     return _aware(error_path) if error_path.kind.tz else _naive(error_path)
 
 
+def _fine(error_path: ErrorPath, value: Any) -> np.datetime64 | None:
+    """The moment of a value that has nanoseconds, for a column that has them; None of any other value."""
+    if error_path.kind.unit != "ns":
+        return None
+    if isinstance(value, np.datetime64):
+        moment: np.datetime64 = value.astype("M8[ns]")
+        if moment.astype(value.dtype) != value or moment.astype("M8[us]") == moment:
+            return None
+        return moment
+    if not getattr(value, "nanosecond", 0) or (value.tzinfo is None) != (error_path.kind.tz is None):
+        return None
+    exact: np.datetime64 = value.to_datetime64().astype("M8[ns]")  # of pandas, in UTC
+    return exact
+
+
+def _time(error_path: ErrorPath) -> Convert:
+    step = {"s": 1_000_000, "ms": 1_000}.get(error_path.kind.unit, 1)
+
+    def convert(value: Any) -> time:
+        if not isinstance(value, time) or value.tzinfo is not None:
+            raise error_path.wrong(value, "write a datetime.time without a zone")
+        if value.microsecond % step:
+            raise error_path.wrong(value, "finer than the type")
+        return value if not value.fold else value.replace(fold=0)
+
+    return convert
+
+
 def _aware(error_path: ErrorPath) -> Convert:
-    def convert(value: Any) -> datetime:
+    def convert(value: Any) -> datetime | np.datetime64:
+        fine = _fine(error_path, value)
+        if fine is not None:
+            return fine
         moment: datetime = value if type(value) is datetime else _plain_datetime(error_path, value)
         if moment.tzinfo is UTC and not moment.fold:
             return moment
@@ -236,7 +270,10 @@ def _aware(error_path: ErrorPath) -> Convert:
 
 
 def _naive(error_path: ErrorPath) -> Convert:
-    def convert(value: Any) -> datetime:
+    def convert(value: Any) -> datetime | np.datetime64:
+        fine = _fine(error_path, value)
+        if fine is not None:
+            return fine
         moment: datetime = value if type(value) is datetime else _plain_datetime(error_path, value)
         if moment.tzinfo is not None:
             raise error_path.wrong(value, "a datetime with a time zone; write .replace(tzinfo=None)")

@@ -1,7 +1,12 @@
 """Values in a form in which equal ones have equal bits, so that columns of any type can be hashed and compared.
 
-Floating-point numbers become integers of their bits (one NaN, one zero). Maps become lists of entries in an order that
-depends on the keys alone. Structs and lists are converted by their members.
+Floating-point numbers become integers of their bits, with one NaN and one zero, and so do times, which key hashes have
+in microseconds alone. Maps become lists of entries in an order that depends on the keys alone. Structs and lists are
+converted by their members.
+
+Engines compare the bytes of keys: to Flink (``BinaryRowData``, ``Double.equals``) and to the state stores of Spark and
+Kafka Streams, 0.0 and -0.0 are two keys, so keys are compared ``by_bits``. Where an engine has one zero and one NaN, as
+Spark has in grouping keys, its stored keys have them already.
 """
 
 from __future__ import annotations
@@ -12,36 +17,72 @@ import pyarrow.compute as pc
 
 from statestore.formats.values.key_hash import hash_keys
 
+_INTEGERS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 
-def comparable(column: pa.Array) -> pa.Array:
-    """Replace floating-point numbers, maps and columns without a type, at any depth of ``column``.
 
-    Returns the same array where there are none.
+def comparable(column: pa.Array, *, by_bits: bool = False) -> pa.Array:
+    """Replace what key hashes and equality of keys do not know, at any depth of ``column``.
+
+    ``by_bits`` keeps zeros of both signs and NaNs of several bits apart. Returns the same array where there is nothing
+    to replace.
     """
     kind = column.type
     if not _needs_work(kind):
         return column
+    if pa.types.is_dictionary(kind):
+        return comparable(column.dictionary_decode(), by_bits=by_bits)
     if column.offset:
         column = column.take(pa.array(np.arange(len(column))))
     if pa.types.is_null(kind):
         return column.cast(pa.int8())
     if pa.types.is_floating(kind):
-        return _bits(column)
+        return column.view(_INTEGERS[kind.bit_width]) if by_bits else _bits(column)
+    if _is_number(kind):
+        return column.view(_INTEGERS[kind.bit_width])
+    if _is_wide(kind):
+        return _as_binary(column)
     if pa.types.is_struct(kind):
-        fields = [comparable(column.field(i)) for i in range(kind.num_fields)]
+        fields = [comparable(column.field(i), by_bits=by_bits) for i in range(kind.num_fields)]
         return pa.StructArray.from_arrays(fields, names=[f.name for f in kind], mask=_nulls(column))
     if pa.types.is_map(kind):
-        return _sorted_entries(column)
-    members = comparable(column.values)
-    return pa.ListArray.from_arrays(_offsets(column), members, mask=_nulls(column))
+        return _sorted_entries(column, by_bits=by_bits)
+    if pa.types.is_fixed_size_list(kind):
+        return comparable(column.cast(pa.list_(kind.value_field)), by_bits=by_bits)
+    members = comparable(column.values, by_bits=by_bits)
+    make = pa.LargeListArray if pa.types.is_large_list(kind) else pa.ListArray
+    return make.from_arrays(_offsets(column), members, mask=_nulls(column))
 
 
 def _needs_work(kind: pa.DataType) -> bool:
-    if pa.types.is_struct(kind):
+    types = pa.types
+    if types.is_struct(kind):
         return any(_needs_work(field.type) for field in kind)
-    if pa.types.is_list(kind):
+    if types.is_list(kind) or types.is_large_list(kind):
         return _needs_work(kind.value_type)
-    return bool(pa.types.is_floating(kind) or pa.types.is_map(kind) or pa.types.is_null(kind))
+    if types.is_floating(kind) or types.is_map(kind) or types.is_null(kind) or types.is_fixed_size_list(kind):
+        return True
+    return bool(types.is_dictionary(kind) or _is_number(kind) or _is_wide(kind))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    """Return whether a type is a number of up to 64 bits that key hashes do not know."""
+    types = pa.types
+    if types.is_timestamp(kind) or types.is_duration(kind):
+        return str(kind.unit) != "us"
+    return bool(types.is_time(kind) or types.is_date64(kind) or types.is_unsigned_integer(kind))
+
+
+def _is_wide(kind: pa.DataType) -> bool:
+    """Return whether a type has a fixed width that is none of an integer."""
+    types = pa.types
+    return bool(types.is_fixed_size_binary(kind) or types.is_decimal256(kind) or types.is_interval(kind))
+
+
+def _as_binary(column: pa.Array) -> pa.Array:
+    width = column.type.bit_width // 8
+    offsets = pa.array(np.arange(len(column) + 1, dtype=np.int32) * np.int32(width))
+    buffers = [column.buffers()[0], offsets.buffers()[1], column.buffers()[1]]
+    return pa.Array.from_buffers(pa.binary(), len(column), buffers, column.null_count)
 
 
 def _bits(column: pa.Array) -> pa.Array:
@@ -52,8 +93,8 @@ def _bits(column: pa.Array) -> pa.Array:
     return pa.array(bits, mask=column.is_null().to_numpy(zero_copy_only=False)) if column.null_count else pa.array(bits)
 
 
-def _sorted_entries(column: pa.MapArray) -> pa.Array:
-    keys, items = comparable(column.keys), comparable(column.items)
+def _sorted_entries(column: pa.MapArray, *, by_bits: bool) -> pa.Array:
+    keys, items = comparable(column.keys, by_bits=True), comparable(column.items, by_bits=by_bits)
     offsets = _offsets(column)
     starts = offsets.to_numpy()
     owner = np.searchsorted(starts, np.arange(len(keys)), side="right")

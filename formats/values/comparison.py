@@ -89,10 +89,25 @@ def _decoded(column: pa.Array, error_path: ErrorPath) -> tuple[pa.Array, ErrorPa
     if pa.types.is_integer(column.type) or pa.types.is_null(column.type):
         return column, error_path
     try:
-        kind = normal_type(column.type, error_path.path)
+        kind = _compared_as(column.type, error_path.path)
     except StateStoreError as error:
         raise InvalidInputError(error_path.code, f"{error.message}; a filter can only ask whether it is null") from None
     return (column, error_path) if column.type == kind else (pc.cast(column, kind), replace(error_path, kind=kind))
+
+
+def _compared_as(kind: pa.DataType, what: str) -> pa.DataType:
+    """The type in which a column is compared: that of stores, and types of engines that no store has.
+
+    Raises UnsupportedError UNSUPPORTED_TYPE.
+    """
+    types = pa.types
+    if types.is_time(kind) or ((types.is_timestamp(kind) or types.is_duration(kind)) and kind.unit == "ns"):
+        return kind
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return pa.list_(_compared_as(kind.value_type, f"{what}, element"))
+    if types.is_struct(kind):
+        return pa.struct([pa.field(each.name, _compared_as(each.type, f"{what}.{each.name}")) for each in kind])
+    return normal_type(kind, what)
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -29,7 +29,7 @@ from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.formats.engine import Source, StateAt, StateFile, StateInfo, StateSize, Version
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import NotFoundError
+from statestore.formats.errors import NotFoundError, StateStoreError
 from statestore.formats.places.local_directory import temporary_directory
 from statestore.formats.places.reading_threads import processors
 from statestore.formats.rocksdb.scan import scan_rocksdb
@@ -198,7 +198,7 @@ class KeyedSource(Source):
                 "retain snapshots until the stream has read them",
             )
 
-    def explain_loss(self, error: NotFoundError, state: str, versions: Sequence[int]) -> NotFoundError:
+    def explain_loss(self, error: StateStoreError, state: str, versions: Sequence[int]) -> StateStoreError:
         """Return VERSION_NOT_FOUND for a missing file of a snapshot that was discarded meanwhile, other errors
         unchanged.
         """
@@ -303,7 +303,7 @@ class KeyedAt(StateAt):
     def files(self) -> Iterator[StateFile]:
         return state_files(self.entry, self.state, self.source.kept_snapshots.values())
 
-    def explain_loss(self, error: NotFoundError, state: str, versions: Sequence[int]) -> NotFoundError:
+    def explain_loss(self, error: StateStoreError, state: str, versions: Sequence[int]) -> StateStoreError:
         return self.source.explain_loss(error, state, versions)
 
     def stored_rows(self, part: SnapshotPart, groups: range, lookup: KeyLookup | None) -> Iterator[Grouped]:

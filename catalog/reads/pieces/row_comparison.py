@@ -1,6 +1,7 @@
 """Comparison of two sets of rows: the rows that match by key, and the differences between them.
 
-Values are compared null-safe; NaN equals NaN, 0.0 equals -0.0, and the order of a map's entries is ignored.
+Values are compared null-safe; NaN equals NaN, 0.0 equals -0.0, and the order of a map's entries is ignored. Keys are
+equal where their bits are, because engines compare the bytes of keys.
 """
 
 from __future__ import annotations
@@ -20,11 +21,17 @@ from statestore.formats.values.key_hash import hash_keys
 
 @dataclass(frozen=True)
 class Side:
-    """Rows of one point, as parallel columns."""
+    """Rows of one point, as parallel columns. ``by_bits``: keys are equal where their bits are, as in engines."""
 
     keys: list[pa.Array]
     values: list[pa.Array]
     hashes: Hashes
+    by_bits: bool = True
+
+
+def keyed_rows(keys: list[pa.Array], values: list[pa.Array]) -> Side:
+    """Return rows that are identified by their keys, of which there is one at least."""
+    return Side(keys, values, hash_keys([comparable(column, by_bits=True) for column in keys]))
 
 
 def counted_rows(columns: Sequence[pa.Array]) -> Side:
@@ -37,14 +44,15 @@ def counted_rows(columns: Sequence[pa.Array]) -> Side:
     rank = np.arange(len(order)) - np.repeat(first, np.diff(np.append(first, len(order))))
     mixed = np.empty_like(hashes)
     mixed[order] = ordered + rank.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    return Side(list(columns), [], mixed)
+    return Side(list(columns), [], mixed, by_bits=False)
 
 
 def pairs(before: Side, after: Side) -> tuple[Ints, Ints]:
     """Return the rows of both sides that have the same key; within a side no two rows have the same key."""
     left, matches = KeyIndex.build(after.hashes).match(before.hashes)
     right = matches.astype(np.int64)
-    same = keys_equal([comparable(c) for c in before.keys], left, [comparable(c) for c in after.keys], right)
+    sides = ([comparable(column, by_bits=side.by_bits) for column in side.keys] for side in (before, after))
+    same = keys_equal(next(sides), left, next(sides), right)
     return left[same], right[same]
 
 

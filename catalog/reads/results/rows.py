@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from statestore.catalog.reads.results.shown_table import html_page, html_table, printable, shown_columns
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import UnsupportedError
+from statestore.formats.errors import NotFoundError, UnsupportedError
 from statestore.formats.places.interrupts import held_back, raise_in_callers_of_duckdb
+from statestore.formats.replaced_versions import again, pieces_again
 
 if TYPE_CHECKING:
     import duckdb
@@ -42,6 +43,7 @@ class Rows:
         self._schema = schema
         self._first = first
         self._again = again
+        self._anew: Callable[[], Pieces] | None = None  # plans the read again, as long as no row was handed out
         self._reading: Batches | None = None  # of `read_next_batch`
         self._shown: tuple[pa.Table, bool] | None = None
 
@@ -52,7 +54,7 @@ class Rows:
 
     def to_arrow(self) -> pa.Table:
         """Return all rows as an Arrow table."""
-        return pa.Table.from_batches(list(self._batches()), self._schema)
+        return pa.Table.from_batches(self._all(), self._schema)
 
     def to_pandas(self, **options: Any) -> pd.DataFrame:
         """Return all rows as a pandas DataFrame; ``options`` are those of `pyarrow.Table.to_pandas`."""
@@ -107,7 +109,7 @@ class Rows:
 
     def read_all(self) -> pa.Table:
         """Return all rows as an Arrow table, or those that `read_next_batch` has left."""
-        return pa.Table.from_batches(list(self), self._schema)
+        return pa.Table.from_batches(self._all() if self._reading is None else list(self), self._schema)
 
     def read_pandas(self, **options: Any) -> pd.DataFrame:
         """Return what `read_all` returns as a pandas DataFrame."""
@@ -169,6 +171,53 @@ class Rows:
 
     def _batches(self) -> Batches:
         """Yield all batches. Nothing is taken before the first is asked for: a reader may be made for its schema."""
+        for piece in self._pieces():
+            for batch in piece:
+                self._anew = None
+                yield batch
+
+    def _all(self) -> list[pa.RecordBatch]:
+        """Return all batches. They are read again where they go meanwhile, as nobody has any of them yet."""
+        waiting = [self._pieces()]
+
+        def read() -> list[pa.RecordBatch]:
+            pieces = waiting.pop() if waiting or self._anew is None else self._anew()
+            return [batch for piece in pieces for batch in piece]
+
+        found = read() if self._anew is None else again(read)
+        self._anew = None
+        return found
+
+    def _pieces(self) -> Pieces:
         first, self._first = self._first, None
-        for piece in self._again() if first is None else first:
-            yield from piece
+        return self._again() if first is None else first
+
+
+def begun_again(plan: Callable[[], Rows]) -> Rows:
+    """Return the rows of a read, which is planned again where a running engine replaces the version that is read.
+
+    So it is until the first row is handed out. From then on, they are the rows of one version, also when they are asked
+    for again.
+    """
+    rows = again(plan)
+    title, schema, repeat = rows._title, rows._schema, rows._again
+    waiting = [rows._first]
+    del rows  # it holds the files of the plan
+
+    def begin() -> Pieces:
+        nonlocal repeat
+        found = waiting.pop() if waiting else None
+        if found is not None:
+            return found
+        newer = plan()
+        if newer._schema != schema or newer._first is None:
+            raise NotFoundError(
+                ErrorCode.VERSION_GONE,
+                f"{title}: the version that was read is gone, and the newer one has other columns; read again",
+            )
+        repeat = newer._again
+        return newer._first
+
+    found = Rows(title, schema, pieces_again(begin), lambda: repeat())
+    found._anew = begin
+    return found

@@ -8,6 +8,7 @@ import typer
 
 from statestore.connector.cli.grammar.engine_flags import Selected
 from statestore.connector.terminal.output import say
+from statestore.formats.errors import StateStoreError
 
 NONE: Selected = {}
 
@@ -27,7 +28,12 @@ def explore(
 
     places = opened_paths(paths, selected)
     for path in places:
-        open_warehouse(path, selected)  # a wrong path is reported before a browser opens
+        try:
+            open_warehouse(path, selected)  # a wrong path is reported before a browser opens
+        except StateStoreError as error:
+            if path in paths:
+                raise
+            say(f"{path} is shown with its error: {error}")
     made = explorer(places, selected, port)
     typer.echo(made.url)
     say("Ctrl-C ends it; the address holds a token, so keep it to yourself")

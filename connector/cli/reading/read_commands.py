@@ -43,6 +43,7 @@ def inspect(
 
         show_restore(path, compatible_with, selected, chosen, full=full)
         return
+    from statestore.catalog.engines.places_below import listed_below
     from statestore.catalog.summaries import summaries
     from statestore.catalog.warehouse import open_warehouse
     from statestore.connector.cli.reading.summary import SHOWN, as_grid, columns_within, heading, whole_cells
@@ -68,8 +69,14 @@ def inspect(
                 say(f"{name}: {text}")
             for detail in described[0].get("details", []):
                 say(detail)
-        for name in open_warehouse(path, selected).pin().waiting():
+        warehouse = open_warehouse(path, selected).pin()
+        for name in warehouse.waiting():
             say(f"{name}: a keyed store without a snapshot yet")
+        if not warehouse.tables() and not warehouse.waiting():
+            say(f"{warehouse.path} holds no state yet: it was made, and no store is in it")
+        others = warehouse.beside()
+        if others:
+            say(f"not shown, each with a path of its own: {listed_below(others, Path(warehouse.path))}")
     damaged = [summary["store"] for summary in described if summary["status"] == "damaged"]
     if damaged:
         say(f"damaged: {', '.join(damaged)}; `statestore verify` reports what is affected")

@@ -72,7 +72,15 @@ def new_versions(table: StateTable, count: int | None, wait: Callable[[], None])
             wait()
             continue
         last = newest if left is None else min(newest, seen + left)
-        yield seen + 1, last
+        oldest = table.change_start()
+        if oldest > seen:
+            last = max(last, oldest)
+            say(
+                f"{table.name} has no version {seen} any more: the changes up to version {oldest} are not known, and "
+                f"those after it are printed; keep more versions to see all"
+            )
+        if last > oldest:
+            yield max(seen, oldest) + 1, last
         left = None if left is None else left - (last - seen)
         seen = last
 

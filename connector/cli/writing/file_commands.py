@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +15,7 @@ from statestore.connector.terminal.output import say
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 
+STDOUT = Path("-")
 Format = Annotated[
     str | None,
     typer.Option("--format", help="parquet, arrow, csv, tsv or json (JSON lines); by default as the file's suffix."),
@@ -23,7 +26,9 @@ def export(
     path: args.Path_,
     store: args.OnlyStore = None,
     *,
-    out: Annotated[Path, typer.Option("-o", "--out", help="The file to write; one that exists is replaced.")],
+    out: Annotated[
+        Path, typer.Option("-o", "--out", help="The file to write, which is replaced if it exists; - is stdout.")
+    ],
     form: Format = None,
     as_of: args.AsOf = None,
     version: args.Version = None,
@@ -35,15 +40,22 @@ def export(
 ) -> None:
     """Write the rows of a store to a file, now or as of a moment.
 
-    Rows are written in batches, and the file appears when it is whole.
+    Rows are written in batches, and the file appears when it is whole. To stdout (-o -, with --format) they go as they
+    arrive, with arrow as an IPC stream.
     """
     from statestore.catalog.warehouse import open_warehouse
     from statestore.connector.cli.grammar.argument_texts import column_names, moment, named, say_seconds
     from statestore.connector.cli.reading.queries import passing
-    from statestore.connector.files.data_files import format_of, write_file
+    from statestore.connector.files.data_files import format_of, write_file, write_stream
     from statestore.formats.state_table import Query
 
     chosen = format_of(out, form)
+    bytes_out = getattr(sys.stdout, "buffer", None)  # none where another program has put a text in its place
+    if out == STDOUT and chosen == "arrow" and (bytes_out is None or sys.stdout.isatty()):
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION,
+            "--out is -, where text is shown, and arrow is binary; name a file, or use a pipe",
+        )
     if not out.parent.is_dir():
         raise InvalidInputError(
             ErrorCode.INVALID_OPTION, f"--out is {out}, and {out.parent} is no folder; make it, or name another file"
@@ -62,8 +74,16 @@ def export(
         as_of=moment(as_of, "--as-of"),
         version=version,
     )
-    rows = write_file(out, chosen, table.schema(query), passing(table, query, where))
-    say(f"{rows} row{'' if rows == 1 else 's'} in {out}")
+    if out == STDOUT:
+        sys.stdout.flush()
+        stream = io.BytesIO() if bytes_out is None else bytes_out
+        rows = write_stream(stream, chosen, table.schema(query), passing(table, query, where))
+        if bytes_out is None:
+            sys.stdout.write(stream.getvalue().decode())
+        stream.flush()
+    else:
+        rows = write_file(out, chosen, table.schema(query), passing(table, query, where))
+    say(f"{rows} row{'' if rows == 1 else 's'}" + ("" if out == STDOUT else f" in {out}"))
 
 
 def load(

@@ -132,7 +132,7 @@ def explore(*paths: str | os.PathLike[str], port: int = 0, **options: Any) -> Ex
 
 
 def opened_paths(paths: Sequence[str], options: Mapping[str, str]) -> list[str]:
-    """Return the paths, and in place of a local folder that is no place itself the places directly in it, if any."""
+    """Return the paths, and in place of a local folder that is no place itself the places below it, if any."""
     from statestore.catalog.engines.places_below import places_below
     from statestore.catalog.warehouse import open_warehouse
 

@@ -27,17 +27,30 @@ _URI = re.compile(r"([a-zA-Z][\w+.-]*):(?://([^/]*))?(/.*)?", re.DOTALL)
 _MOST_SEGMENTS = 256
 
 
-def places(folder: Folder, handle: StoredHandle) -> list[str]:
+def places(folder: Folder, handle: StoredHandle, *, outside: bool = False) -> list[str]:
     """Paths in the file system of ``folder``, which is that of ``_metadata``, in the order in which they are tried.
 
-    Raises CorruptError FLINK_METADATA for a path that Flink does not write.
+    All of them are in the folder that has the job's folder, or below it. ``outside``: so is not the place that a URI
+    itself names. Raises CorruptError FLINK_METADATA for a path that Flink does not write.
     """
     if isinstance(handle, RelativeHandle):
         if not _is_name(handle.path):
             raise _strange(folder, handle.path, "the name of a file in the folder of _metadata")
         return [posixpath.join(folder.path, handle.path)]
     scheme, authority, path = _parts(folder, handle.uri)
-    return list(dict.fromkeys(_moved(folder, path) + _as_written(folder, scheme, authority, path)))
+    written = _as_written(folder, scheme, authority, path)
+    return list(dict.fromkeys(_moved(folder, path) + [each for each in written if outside or _is_inside(folder, each)]))
+
+
+def places_outside(folder: Folder, handle: StoredHandle) -> list[str]:
+    """The paths that `places` has only with ``outside``: a forged snapshot may name any file of the machine."""
+    within = places(folder, handle)
+    return [path for path in places(folder, handle, outside=True) if path not in within]
+
+
+def _is_inside(folder: Folder, path: str) -> bool:
+    base = posixpath.dirname(posixpath.dirname(folder.path))
+    return bool(base.strip("/")) and path.startswith(base + "/")
 
 
 def _parts(folder: Folder, uri: str) -> tuple[str, str, str]:

@@ -6,11 +6,13 @@ jobs and savepoints. Source: ``org.apache.flink.runtime.state.filesystem.Abstrac
 
 from __future__ import annotations
 
+import errno
 import posixpath
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal, TypeVar
 
 import pyarrow.fs as pafs
@@ -47,11 +49,13 @@ class JobSnapshots:
 
     ``job`` is its id, or the 6 digits in the names of savepoints whose job has no folder here, or the folder's name.
     ``incomplete`` are the names of checkpoints without ``_metadata``: they did not complete, or are being taken.
+    ``broken`` are those whose ``_metadata`` is a link that leads to no file.
     """
 
     job: str
     snapshots: tuple[SnapshotRef, ...]
     incomplete: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,18 @@ def find_jobs(folder: Folder) -> tuple[JobSnapshots, ...]:
     return _grouped(found, _at_once(lambda each: _metadata(each.folder), found))
 
 
+def is_there(ref: SnapshotRef) -> bool:
+    """Return whether a snapshot still has its ``_metadata``. Raises InvalidInputError NO_ACCESS."""
+    return _metadata(ref.folder) is not None
+
+
+def newer_checkpoints(ref: SnapshotRef, number: int) -> list[int]:
+    """The ids above ``number`` of complete checkpoints beside a snapshot now. Raises InvalidInputError NO_ACCESS."""
+    job = _parent(ref.folder)
+    found = [(int(match[1]), name) for name in job.folders() if (match := CHECKPOINT.fullmatch(name))]
+    return sorted(each for each, name in found if each > number and _metadata(job.at(name)) is not None)
+
+
 def _inside(folder: Folder) -> tuple[pafs.FileInfo | None, list[str]]:
     """The facts of a folder's ``_metadata``, None where it has none, and the names of its folders, by one listing."""
     entries = folder.entries()
@@ -135,15 +151,18 @@ def _grouped(found: Sequence[_Candidate], infos: Sequence[pafs.FileInfo | None])
     owners = {each.owner for each in found if each.owner}
     snapshots: dict[str, list[SnapshotRef]] = defaultdict(list)
     incomplete: dict[str, list[str]] = defaultdict(list)
+    broken: dict[str, list[str]] = defaultdict(list)
     for each, info in zip(found, infos, strict=True):
         job = each.owner or _job_of_savepoint(each.name, owners)
         if info is None:
-            incomplete[job].append(each.name)
+            (broken if _is_link(each.folder) else incomplete)[job].append(each.name)
         else:
             snapshots[job].append(_ref(each, info))
     return tuple(
-        JobSnapshots(job, tuple(sorted(snapshots[job], key=_age)), tuple(sorted(incomplete[job])))
-        for job in sorted({*snapshots, *incomplete})
+        JobSnapshots(
+            job, tuple(sorted(snapshots[job], key=_age)), tuple(sorted(incomplete[job])), tuple(sorted(broken[job]))
+        )
+        for job in sorted({*snapshots, *incomplete, *broken})
     )
 
 
@@ -201,8 +220,15 @@ def _metadata(folder: Folder) -> pafs.FileInfo | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except STORAGE_ERRORS as error:
+        if (isinstance(error, OSError) and error.errno == errno.ELOOP) or _is_link(folder):
+            return None
         raise no_access(path, error) from error
     return info if info.type == pafs.FileType.File else None
+
+
+def _is_link(folder: Folder) -> bool:
+    """Return whether ``_metadata`` is a link, which is known of this machine's folders alone."""
+    return folder.is_local and Path(folder.path, METADATA).is_symlink()
 
 
 def _at_once(work: Callable[[T], R], pieces: Sequence[T]) -> list[R]:

@@ -3,7 +3,7 @@
 RocksDB writes into every directory that it opens, and a snapshot's files have other names than those that RocksDB
 expects. So a reader opens a temporary directory, which has
 
-    table files                 symbolic links to local files, else copies
+    table files                 links to local files, else copies
     CURRENT, MANIFEST           copies
     OPTIONS                     a file of our own
 
@@ -14,14 +14,16 @@ them. Ours names each column family with the operator that merges list states (`
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import CorruptError, shown
+from statestore.formats.errors import CorruptError, NotFoundError, StorageError, shown
 from statestore.formats.flink.snapshot.handles import FileHandle, RelativeHandle, RocksHandle, StreamHandle
 from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles
 from statestore.formats.places.disk_errors import disk_errors
@@ -38,6 +40,8 @@ _NAME = re.compile(r"(?!\.{1,2}$)[0-9A-Za-z._-]{1,255}")
 _TABLE = re.compile(r"[0-9]{1,20}\.(sst|ldb|blob)")
 _COPIED = re.compile(r"CURRENT|MANIFEST-[0-9]{1,20}|[0-9]{1,20}\.log")
 _PIECE = 8 << 20
+_OPEN_FILES = Path("/proc/self/fd")  # of Linux
+_MOST_HELD = 128  # files that are open for a link; RocksDB opens each of them, too
 _OPTIONS = "OPTIONS-999999"
 _ESCAPED = str.maketrans({"\\": r"\\", "#": r"\#", ":": r"\:", "\r": r"\r", "\n": r"\n"})
 _HEAD = """[Version]
@@ -67,11 +71,15 @@ def opened_database(files: SnapshotFiles, handle: RocksHandle) -> Iterator[Path]
     InvalidInputError NO_ACCESS.
     """
     wanted = _wanted(files, handle)
-    with temporary_directory() as directory, naming(directory, files.path):
-        _fill(files, directory, wanted)
-        _check_manifest(files, directory, [name for name, _ in wanted if name.startswith("MANIFEST-")])
-        _write_options(directory)
-        yield directory
+    with temporary_directory() as directory, naming(directory, files.path), ExitStack() as held:
+        _fill(files, directory, wanted, held)
+        try:
+            _check_manifest(files, directory, [name for name, _ in wanted if name.startswith("MANIFEST-")])
+            _write_options(directory)
+            yield directory
+        except (CorruptError, StorageError, NotFoundError) as error:
+            _check_links(files, directory, wanted, error)
+            raise
 
 
 def _wanted(files: SnapshotFiles, handle: RocksHandle) -> list[tuple[str, StreamHandle]]:
@@ -89,31 +97,58 @@ def _wanted(files: SnapshotFiles, handle: RocksHandle) -> list[tuple[str, Stream
     return [(name, each) for name, each in pairs if _TABLE.fullmatch(name) or _COPIED.fullmatch(name)]
 
 
-def _fill(files: SnapshotFiles, directory: Path, wanted: Sequence[tuple[str, StreamHandle]]) -> None:
+def _fill(files: SnapshotFiles, directory: Path, wanted: Sequence[tuple[str, StreamHandle]], held: ExitStack) -> None:
     def put(pair: tuple[str, StreamHandle]) -> None:
         _put(files, pair[1], directory / pair[0])
 
     if files.folder.is_local:
+        tables = [pair for pair in wanted if _is_linked(files, *pair)]
+        for number, (name, handle) in enumerate(tables):
+            _link(files, handle, directory / name, held if number < _MOST_HELD else None)
+        linked = {name for name, _ in tables}
         for pair in wanted:
-            put(pair)
+            if pair[0] not in linked:
+                put(pair)
         return
     with ThreadPoolExecutor(min(len(wanted), PARALLEL_REQUESTS)) as pool:
         list(pool.map(put, wanted))
 
 
-def _put(files: SnapshotFiles, handle: StreamHandle, target: Path) -> None:
-    """Link a table file of this machine, and copy any other one.
+def _is_linked(files: SnapshotFiles, name: str, handle: StreamHandle) -> bool:
+    """Return whether a file is linked: what RocksDB may write to, such as CURRENT, is never a link."""
+    return files.folder.is_local and bool(_TABLE.fullmatch(name)) and isinstance(handle, FileHandle | RelativeHandle)
 
-    What RocksDB may write to, such as CURRENT, is never a link.
-    """
-    if files.folder.is_local and _TABLE.fullmatch(target.name) and isinstance(handle, FileHandle | RelativeHandle):
-        found = files.locate(handle)
-        with disk_errors("link", target):
-            target.symlink_to(found.path)
-        return
+
+def _put(files: SnapshotFiles, handle: StreamHandle, target: Path) -> None:
     with files.open_at(handle) as part, disk_errors("write", target), target.open("wb") as copy:
         for at in range(0, part.size, _PIECE):
             copy.write(part.read_at(at, _PIECE))
+
+
+def _link(files: SnapshotFiles, handle: StreamHandle, target: Path, held: ExitStack | None) -> None:
+    """Link a table file. With ``held``, the link is to the open file, whose rows stay when Flink removes it.
+
+    A hard link would keep them, too, and would change the file's time of change, which backups look at.
+    """
+    assert isinstance(handle, FileHandle | RelativeHandle)
+    path = files.locate(handle).path
+    if held is not None and _OPEN_FILES.is_dir():
+        with contextlib.suppress(OSError):
+            number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            held.callback(os.close, number)
+            path = str(_OPEN_FILES / str(number))
+    with disk_errors("link", target):
+        target.symlink_to(path)
+
+
+def _check_links(
+    files: SnapshotFiles, directory: Path, wanted: Sequence[tuple[str, StreamHandle]], error: Exception
+) -> None:
+    """Raise NotFoundError FLINK_FILE_MISSING where a table file was removed since it was linked."""
+    for name, handle in wanted:
+        linked = directory / name
+        if linked.is_symlink() and not linked.exists():
+            raise files.missing(handle, [str(linked.readlink())]) from error
 
 
 def _check_manifest(files: SnapshotFiles, directory: Path, names: Sequence[str]) -> None:

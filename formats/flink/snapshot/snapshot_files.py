@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -11,7 +11,7 @@ import pyarrow.fs as pafs
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError
-from statestore.formats.flink.snapshot.file_places import StoredHandle, places
+from statestore.formats.flink.snapshot.file_places import StoredHandle, places, places_outside
 from statestore.formats.flink.snapshot.handles import (
     EmptyHandle,
     InPlace,
@@ -103,10 +103,11 @@ class Part:
 class SnapshotFiles:
     """The files that a snapshot needs, found from the folder of its ``_metadata``.
 
-    It holds nothing open and can be pickled.
+    It holds nothing open and can be pickled. ``outside``: files may lie where the snapshot says, wherever that is.
     """
 
     folder: Folder
+    outside: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "folder", replace(self.folder, rules=RULES))
@@ -139,12 +140,25 @@ class SnapshotFiles:
         CorruptError FLINK_FILE where it has another size, CorruptError FLINK_METADATA for a path that Flink does not
         write, InvalidInputError NO_ACCESS.
         """
-        tried = places(self.folder, handle)
+        tried = places(self.folder, handle, outside=self.outside)
         for path in tried:
             size = self._size(path)
             if size is not None:
                 return self._checked(handle, path, size)
-        raise _missing(self.path, f"found no {described(handle)}; looked for {', '.join(tried)}; {_SHARED}")
+        raise self.missing(handle, tried)
+
+    def missing(self, handle: StreamHandle, tried: Sequence[str]) -> NotFoundError:
+        """The error FLINK_FILE_MISSING for a handle whose file is at none of the places."""
+        untried: list[str] = []
+        if not self.outside and not isinstance(handle, InPlace | EmptyHandle):
+            untried = places_outside(self.folder, handle)
+        elsewhere = (
+            f"; {untried[0]} lies outside of the folder with the job's folder, and is not looked at: if you trust the "
+            "snapshot, read with option allowOutsideFiles"
+            if untried
+            else ""
+        )
+        return _missing(self.path, f"found no {described(handle)}; looked for {', '.join(tried)}{elsewhere}; {_SHARED}")
 
     def locate_all(self, handles: Iterable[StoredHandle]) -> list[Located]:
         """The places of several handles, looked up at the same time. Raises as `locate`."""

@@ -43,7 +43,8 @@ from statestore.formats.places.disk_errors import disk_errors, storage_error
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.local_directory import temporary_directory
 from statestore.formats.places.regular_files import MAX_METADATA_BYTES, too_large
-from statestore.formats.rocksdb.reader_errors import naming
+from statestore.formats.rocksdb.manifest import read_families
+from statestore.formats.rocksdb.reader_errors import Unreadable, naming
 
 ATTEMPTS = 20
 MAX_LOG_BYTES = 4 << 30
@@ -68,35 +69,38 @@ class _Changed(Exception):
 
 
 @contextmanager
-def opened_copy(folder: Folder, parent: Path | None = None, *, generation: str | None = None) -> Iterator[Path]:
+def opened_copy(
+    folder: Folder, parent: Path | None = None, *, generation: str | None = None, family: str | None = None
+) -> Iterator[Path]:
     """A private directory with the files of a database, removed after the block or after the process has died.
 
     ``parent`` is an existing empty folder for it; by default a new one in the system's temporary directory. RocksDB and
     the scanner of table files may open the copy as they like. ``generation`` is the one that the files must have
-    (`DatabaseFacts.generation`), None: any.
+    (`DatabaseFacts.generation`), None: any. With ``family`` the copy has what a reader of this column family's table
+    files needs, and RocksDB cannot open it.
 
     Raises CorruptError ROCKSDB_FILE where the folder is no RocksDB, CorruptError NOT_A_FILE where it or a file in it is
     a link, ConflictError STATE_CHANGED where the database changes again and again or has another generation, and the
     storage's errors. A missing or damaged table file is left to those who read it.
     """
     if parent is not None:
-        copy_database(folder, parent, generation=generation)
+        copy_database(folder, parent, generation=generation, family=family)
         with naming(parent, folder.path):
             yield parent
         return
     with temporary_directory() as files:
-        copy_database(folder, files, generation=generation)
+        copy_database(folder, files, generation=generation, family=family)
         with naming(files, folder.path):
             yield files
 
 
-def copy_database(folder: Folder, target: Path, *, generation: str | None = None) -> None:
+def copy_database(folder: Folder, target: Path, *, generation: str | None = None, family: str | None = None) -> None:
     """Fill an empty folder with the files of a database. Raises as `opened_copy`."""
     if is_link(folder):
         raise not_a_file(folder.path)
     for attempt in range(ATTEMPTS):
         with suppress(_Changed):
-            _take(folder, target, generation)
+            _take(folder, target, generation, family)
             return
         _clear(target)
         time.sleep(_PAUSE * attempt)
@@ -107,7 +111,7 @@ def copy_database(folder: Folder, target: Path, *, generation: str | None = None
     )
 
 
-def _take(folder: Folder, target: Path, generation: str | None) -> None:
+def _take(folder: Folder, target: Path, generation: str | None, family: str | None) -> None:
     before = entries_of(folder)
     version, manifest = _version(folder)
     listed = entries_of(folder)
@@ -118,6 +122,12 @@ def _take(folder: Folder, target: Path, generation: str | None) -> None:
             f"{folder.path}: the application has changed the database since the read began; read again, or read a copy "
             "of the directory",
         )
+    with disk_errors("write", target):
+        (target / version.name).write_bytes(manifest)
+        (target / CURRENT).write_text(f"{version.name}\n")
+    if family is not None:
+        wanted = _tables_of(target, family)
+        listed = {name: entry for name, entry in listed.items() if name in wanted}
     with ExitStack() as opened:
         held: list[tuple[int, Path]] = []
         for entry in listed.values():
@@ -137,9 +147,15 @@ def _take(folder: Folder, target: Path, generation: str | None) -> None:
             raise _Changed
         for descriptor, path in held:
             _copy(descriptor, path)
-    with disk_errors("write", target):
-        (target / version.name).write_bytes(manifest)
-        (target / CURRENT).write_text(f"{version.name}\n")
+
+
+def _tables_of(copy: Path, family: str) -> set[str]:
+    """Names of the table files of a family by the MANIFEST; none where this reader does not know its form."""
+    try:
+        found = read_families(copy).get(family)
+    except Unreadable:
+        return set()
+    return set() if found is None else {entry.name for entry in found.files}
 
 
 def _version(folder: Folder) -> tuple[_Version, bytes]:

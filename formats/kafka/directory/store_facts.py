@@ -32,6 +32,7 @@ from statestore.formats.places.reading_threads import reading_threads
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.manifest import read_families
 from statestore.formats.rocksdb.opened_families import Family, family_names, opened_families
+from statestore.formats.rocksdb.plain_tables import opened_plain
 from statestore.formats.rocksdb.reader_errors import Unreadable, in_terms_of
 
 NO_TABLE_FILE = (
@@ -241,7 +242,7 @@ def _generation(application: Folder, database: Database) -> str | None:
 def database_facts(application: Folder, database: Database, *, only_offsets: bool = False) -> DatabaseFacts:
     """Facts about one database. Whatever is wrong with it is in ``problems``.
 
-    ``only_offsets``: leave out the families, and open the database only if it has a family ``offsets``.
+    ``only_offsets``: leave out the families, and copy and read no table file but those of family ``offsets``.
     """
     folder = application.at(*database.path.split("/"))
     try:
@@ -257,10 +258,12 @@ def database_facts(application: Folder, database: Database, *, only_offsets: boo
     offsets = None
     is_open_again = False
     try:
-        with opened_copy(folder) as copy:
-            if not only_offsets or _may_have_offsets(copy):
+        with opened_copy(folder, family=FAMILY if only_offsets else None) as copy:
+            if only_offsets:
+                offsets = _read_offsets(copy, folder.path, problems)
+            else:
                 families, offsets = read_facts(copy, folder.path, problems)
-                is_open_again = is_opened_since_last_flush(copy)
+            is_open_again = is_opened_since_last_flush(copy)
     except StateStoreError as error:
         problems.append(error.message)
     if not tables and CURRENT in entries:
@@ -283,11 +286,18 @@ def database_facts(application: Folder, database: Database, *, only_offsets: boo
     )
 
 
-def _may_have_offsets(copy: Path) -> bool:
+def _read_offsets(copy: Path, where: str, problems: list[str]) -> StoredOffsets | None:
+    """The stored offsets in a copy for their family; None where there are none, or only RocksDB could read them."""
+    wrong: list[str] = []
     try:
-        return FAMILY in read_families(copy)
+        if FAMILY not in read_families(copy):
+            return None
+        with opened_plain(copy, [FAMILY], None) as opened:
+            return _offsets(opened[FAMILY], wrong)
     except Unreadable:
-        return True
+        return None
+    finally:
+        problems += (in_terms_of(where, copy, each) for each in wrong)
 
 
 def is_opened_since_last_flush(copy: Path) -> bool:

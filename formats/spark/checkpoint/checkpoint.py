@@ -41,6 +41,10 @@ Provider = Literal["hdfs", "rocksdb"]
 
 DEFAULT_STORE = "default"
 _LIMIT = "globalLimit"
+_NO_SCHEMA = (
+    "no such file; Spark 3.0 and earlier wrote none, so nothing says which columns the state has: continue the query "
+    "in Spark 3.1 or later, which writes it, or restore it from a copy"
+)
 _TOLD = 20
 _PROVIDERS: dict[str, Provider] = {"HDFSBackedStateStoreProvider": "hdfs", "RocksDBStateStoreProvider": "rocksdb"}
 _OWN_FOLDERS = ("SSTs", "logs", "_metadata")
@@ -318,7 +322,8 @@ def _store(folder: Folder, operator_id: int, number: int, entry: StoreEntry, par
             tuple(names),
         )
     first = folder.at(partitions[0] if partitions else 0, *(() if entry.name == DEFAULT_STORE else (entry.name,)))
-    families = read_schema_file(read_metadata(first.at("_metadata"), "schema"), first.at("_metadata", "schema").path)
+    data = first.at("_metadata").read_small("schema", gone=_NO_SCHEMA)
+    families = read_schema_file(data, first.at("_metadata", "schema").path)
     return Store(operator_id, entry.name, number, partitions, entry.prefix_columns, families, False, None)
 
 

@@ -16,8 +16,10 @@ from typing import Any
 
 import duckdb
 import pytest
+from rocksdict import Options, Rdict
 from starlette.testclient import TestClient
 from support.command_line import run
+from support.kafka.unpacked import unpack
 from support.paths import DATA
 
 import statestore
@@ -38,12 +40,18 @@ def half(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "eos28n"
 
 
+def value_of(row: dict[str, Any] | None) -> int:
+    assert row is not None
+    value: int = row["value"]
+    return value
+
+
 def test_every_read_in_python_warns(half: Path) -> None:
     counts = statestore.inspect(half).table("counts")
     reads: list[Any] = [
-        lambda: counts.get(KEY)["value"],
+        lambda: value_of(counts.get(KEY)),
         lambda: counts.scan(filter=("key", "=", KEY)).read_all().column("value")[0].as_py(),
-        lambda: statestore.sql(half, f"SELECT value FROM counts WHERE key = '{KEY}'").column(0)[0].as_py(),
+        lambda: statestore.sql(str(half), f"SELECT value FROM counts WHERE key = '{KEY}'").column(0)[0].as_py(),
         lambda: statestore.attach(str(half)).sql(f"SELECT value FROM counts WHERE key = '{KEY}'").fetchall()[0][0],
     ]
     for read in reads:
@@ -56,7 +64,7 @@ def test_every_read_in_python_warns(half: Path) -> None:
 def test_a_strict_read_is_refused(half: Path) -> None:
     for read in (
         lambda: statestore.inspect(half, strict=True).table("counts").get(KEY),
-        lambda: statestore.sql(half, "SELECT * FROM counts", strict=True),
+        lambda: statestore.sql(str(half), "SELECT * FROM counts", strict=True),
     ):
         with pytest.raises(statestore.NotFoundError, match=r"ROWS_UNCERTAIN.*no offset.*without it"):
             read()
@@ -65,7 +73,8 @@ def test_a_strict_read_is_refused(half: Path) -> None:
 
 
 def test_the_command_line_prints_a_line_beside_the_rows(half: Path, tmp_path: Path) -> None:
-    for words in (["get", half, "counts", KEY], ["scan", half, "counts"], ["sql", half, "SELECT * FROM counts"]):
+    path = str(half)
+    for words in (["get", path, "counts", KEY], ["scan", path, "counts"], ["sql", path, "SELECT * FROM counts"]):
         found = run(*words, "--json")
         assert found.code == 0
         assert {row["value"] for row in found.rows if row["key"] == KEY} == {ON_DISK}
@@ -82,10 +91,10 @@ def test_a_whole_store_has_no_notice_and_strict_reads_it(half: Path, tmp_path: P
     shutil.copytree(half, folder)
     for task, partition in (("1_0", 0), ("1_1", 1)):
         (folder / task / ".checkpoint").write_text(f"0\n1\neos28n-counts-changelog {partition} 9\n")
-    assert statestore.inspect(folder, strict=True).table("counts").get(KEY)["value"] == ON_DISK
+    assert value_of(statestore.inspect(folder, strict=True).table("counts").get(KEY)) == ON_DISK
     # A source table whose topic is its changelog has an entry of that topic.
     (folder / "1_0" / ".checkpoint").write_text("0\n1\nwords 0 9\n")
-    assert statestore.inspect(folder, strict=True).table("counts").get(KEY)["value"] == ON_DISK
+    assert value_of(statestore.inspect(folder, strict=True).table("counts").get(KEY)) == ON_DISK
 
 
 def test_a_read_of_one_partition_has_its_notices_alone(half: Path) -> None:
@@ -147,3 +156,16 @@ def test_the_explorer_says_so_beside_the_rows(half: Path, tmp_path: Path) -> Non
         assert [": no offset" in text for text in found] == [True], route
     assert NOTICES not in client.get("/api/versions", params={"table": "counts"}).headers
     assert NOTICES not in client.get("/api/sql", params={"sql": "SELECT 1"}).headers
+
+
+def test_a_store_of_4_3_that_was_opened_again_has_a_notice(tmp_path: Path) -> None:
+    """Its offsets are in the database itself, with the status of the close before."""
+    state = unpack("orders", tmp_path) / "state" / "orders"
+    given: dict[str, Any] = {"kind": "timestamped-key-value", "key_serde": "string", "value_serde": "long"}
+    stock = statestore.inspect(state, **given).table("stock")
+    rows = stock.scan().read_all()
+    for path in state.glob("*/rocksdb/stock"):
+        families = {name: Options(raw_mode=True) for name in Rdict.list_cf(str(path)) if name != "default"}
+        Rdict(str(path), Options(raw_mode=True), column_families=families).close()
+    with pytest.warns(statestore.StateStoreWarning, match=r"rocksdb/stock.*: the store was opened again"):
+        assert stock.scan().read_all() == rows

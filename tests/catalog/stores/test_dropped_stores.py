@@ -145,7 +145,8 @@ LIVE: dict[str, tuple[dict[str, Any], dict[str, Callable[[Any], object]]]] = {
 def test_handles_that_do_not_own_their_store_yet(tmp_path: Path, kind: str) -> None:
     catalog = statestore.connect(tmp_path)
     options, calls = LIVE[kind]
-    for call in (*calls.values(), lambda store: store.flush(), lambda store: store.commit()):
+    ends: list[Callable[[Any], object]] = [lambda store: store.flush(), lambda store: store.commit()]
+    for call in (*calls.values(), *ends):
         catalog.create_store("s", kind=kind, **COLUMNS, **options).close()
         store = catalog.open_store("s")
         catalog.drop_store("s")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -135,10 +136,35 @@ def test_exports_have_the_rows_of_reads(warehouse: Path) -> None:
     assert [json.loads(line) for line in file.read_text().splitlines()] == run(
         "scan", warehouse, "prices", "--where", "price = 7 AND len(tags) = 1", "--json"
     ).rows
-    nested, file = exported(warehouse, "nested.csv")
-    assert (nested.code, file.exists()) == (1, False) and "UNSUPPORTED_TYPE" in nested.err
-    names = {"now.parquet", "then.arrow", "first.tsv", "all.parquet", "some.jsonl", "warehouse"}
+    _, file = exported(warehouse, "nested.csv", "--where", "price = 7", "--columns", "item,tags")
+    printed = run("scan", warehouse, "prices", "--where", "price = 7", "--columns", "item,tags", "--format", "csv")
+    with file.open() as lines:
+        assert sorted(csv.reader(lines)) == sorted(csv.reader(printed.out.splitlines()))
+    names = {"now.parquet", "then.arrow", "first.tsv", "all.parquet", "some.jsonl", "nested.csv", "warehouse"}
     assert {path.name for path in warehouse.parent.iterdir()} == names
+
+
+def test_rows_go_to_stdout(tmp_path: Path) -> None:
+    """As they arrive, so in formats that no position of a file is needed for."""
+    columns: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "struct<a:string,b:array<int>>", "n": "bigint"}}
+    with statestore.connect(tmp_path).create_store("s", **columns) as store:
+        store.put("ü", ({"a": 'x"\n', "b": [1]}, None), BEGIN)
+        store.commit()
+    for form in ("csv", "tsv", "json"):
+        answer = run("export", tmp_path, "s", "-o", "-", "--format", form, "--columns", "k,v,n")
+        assert answer.code == 0 and answer.err == "1 row\n"
+        if form == "json":
+            assert answer.rows == [{"k": "ü", "v": {"a": 'x"\n', "b": [1]}, "n": None}]
+        else:
+            _, (key, value, number) = csv.reader(io.StringIO(answer.out), delimiter="," if form == "csv" else "\t")
+            assert (key, json.loads(value), number) == ("ü", {"a": 'x"\n', "b": [1]}, "")
+    command = [sys.executable, "-m", "statestore", "export", str(tmp_path), "s", "-o", "-", "--format", "arrow"]
+    done = subprocess.run(command, capture_output=True, check=True, timeout=120)
+    assert pa.ipc.open_stream(done.stdout).read_all()["k"].to_pylist() == ["ü"]
+    for form, code in (("parquet", 1), ("arrow", 2)):  # the text in place of stdout takes no arrow
+        assert run("export", tmp_path, "s", "-o", "-", "--format", form).code == code
+    assert run("export", tmp_path, "s", "-o", "-").code == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["s"] and not Path("-").exists()
 
 
 def table_rows(table: pa.Table) -> list[tuple[Any, ...]]:

@@ -155,10 +155,10 @@ def test_a_key_with_control_characters_is_copied_from_a_table(tmp_path: Path) ->
         for command in ("get", "history"):
             rows = run(command, tmp_path, "texts", key, "--json").rows
             assert sorted(row["v"] for row in rows) == found.get(key, [int(value)])
-    for key, number in cells(run("scan", tmp_path, "structs", "--columns", "k,b"))[1:]:
+    for key, count in cells(run("scan", tmp_path, "structs", "--columns", "k,b"))[1:]:
         for command in ("get", "history"):
             (row,) = run(command, tmp_path, "structs", key, "--json").rows
-            assert row["b"] == int(number)
+            assert row["b"] == int(count)
 
 
 @pytest.mark.parametrize("key", ["nobody", "k=ada"])

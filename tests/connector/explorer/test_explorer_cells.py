@@ -12,9 +12,9 @@ import pytest
 from statestore.connector.explorer import pages
 from statestore.connector.explorer.cells import CELL, cell_text, cut_rows, shown_rows
 from statestore.connector.explorer.limits import Limits
-from statestore.connector.terminal.nanoseconds import python_values
 from statestore.formats.engine import WholePart
 from statestore.formats.state_table import Query, StateTable
+from statestore.formats.values.python_times import python_values
 
 TEXTS = ["", "x", None, *("é" * size for size in (CELL - 1, CELL, CELL + 1, 9 * CELL))]
 BYTES = [None, *(bytes(n % 251 for n in range(size)) for size in (0, 1, 2, 1498, 1499, 1500, 1501, CELL, 9 * CELL))]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import tarfile
 from pathlib import Path
 
 import pytest
+from support.command_line import run
 
 import statestore
+from statestore.connector.explorer.places import Places
+from statestore.connector.explorer.server import serve
 from statestore.connector.explorer.server.serve import opened_paths
 
 CHECKPOINTS = Path(__file__).parents[2] / "data" / "spark" / "checkpoints.tar.xz"
@@ -47,3 +51,80 @@ def test_an_error_names_what_can_be_opened(folder: Path, tmp_path: Path) -> None
         statestore.connect(tmp_path / name).create_store("s", key={"k": "bigint"}, value={"v": "string"}).close()
     with pytest.raises(statestore.NotFoundError, match=r": a, b, c and 2 more$"):
         statestore.inspect(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def troubled(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of checkpoints, of which only those below two others can be read."""
+    found = tmp_path_factory.mktemp("troubled")
+    for name in ("team/jobs/good", "bad", "first", "stateless"):
+        shutil.copytree(folder / "query", found / name)
+    shutil.copytree(folder / "query", found / "team" / "jobs" / "good" / "other")
+    next((found / "bad" / "state").rglob("schema")).unlink()
+    shutil.rmtree(found / "first" / "commits")
+    shutil.rmtree(found / "stateless" / "state")
+    (found / "loop").symlink_to(found)
+    return found
+
+
+def test_places_are_found_several_folders_down_and_named_if_they_cannot_be_read(
+    troubled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = [str(troubled / name) for name in ("bad", "first", "stateless", "team/jobs/good")]
+    assert opened_paths([str(troubled)], {}) == places
+    with pytest.raises(statestore.NotFoundError, match=r"NOTHING_HERE.*: bad, first, stateless and 1 more$"):
+        statestore.inspect(troubled)
+    told = Places(places, {}).overview()
+    assert [place["error"] is None for place in told] == [False, False, False, True]
+    assert "first batch is not committed" in told[1]["error"] and "keeps no state" in told[2]["error"]
+    served: list[list[str]] = []
+
+    class Served:
+        url = "http://127.0.0.1/"
+
+        def run(self) -> None: ...
+
+    def explorer(paths: list[str], *_: object) -> Served:
+        served.append(paths)
+        return Served()
+
+    monkeypatch.setattr(serve, "explorer", explorer)
+    answer = run("explore", troubled, "--no-browser")
+    assert (answer.code, served) == (0, [places])
+    assert "bad is shown with its error: [SPARK_STATE_NOT_FOUND]" in answer.err
+    assert run("explore", places[0], "--no-browser").code == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "first",
+            r"first batch is not committed \(it has metadata, offsets, .*state, and no folder commits; batch",
+        ),
+        ("stateless", r"has committed batch \d+ and keeps no state"),
+    ],
+)
+def test_a_checkpoint_without_state_is_called_one(troubled: Path, name: str, said: str) -> None:
+    with pytest.raises(statestore.NotFoundError, match=rf"NOTHING_HERE.*{said}"):
+        statestore.inspect(troubled / name)
+
+
+def test_a_checkpoint_in_the_folder_of_another_is_named(troubled: Path) -> None:
+    answer = run("inspect", troubled / "team" / "jobs" / "good")
+    assert answer.code == 0 and "not shown, each with a path of its own: other" in answer.err
+    with statestore.connect(troubled / "w").create_store("s", key={"k": "bigint"}, value={"v": "string"}):
+        assert statestore.inspect(troubled / "w").beside() == []
+
+
+def test_engines_that_have_begun_and_hold_nothing(tmp_path: Path) -> None:
+    job = tmp_path / "flink" / ("0123456789abcdef" * 2)
+    for name in ("shared", "taskowned", "chk-1"):
+        (job / name).mkdir(parents=True)
+    for path in (job, job.parent):
+        with pytest.raises(statestore.NotFoundError, match=r"FLINK_FILE_MISSING.*completed no snapshot"):
+            statestore.inspect(path)
+    (tmp_path / "kafka" / "app" / "0_0").mkdir(parents=True)
+    (tmp_path / "kafka" / "app" / "kafka-streams-process-metadata").write_text('{"processId": "x"}')
+    answer = run("inspect", tmp_path / "kafka")
+    assert answer.code == 0 and "holds no state yet" in answer.err

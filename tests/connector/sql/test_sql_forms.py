@@ -231,3 +231,30 @@ def test_times_before_the_kept_range(spark: SparkSession, tmp_path: Path) -> Non
     for session in (None, spark):
         with pytest.raises(statestore.NotFoundError, match=r"TIME_NOT_KEPT\] line 1, column 15: .*00:00:02.500Z"):
             statestore.sql(str(tmp_path), text, session)
+
+
+KEPT_BY_NOBODY = [
+    "CREATE TABLE kept AS SELECT 1 AS one",
+    "CREATE TEMP TABLE kept AS SELECT 1 AS one",
+    "CREATE VIEW kept AS SELECT 1 AS one",
+    "CREATE MACRO kept() AS 1",
+    "CREATE TABLE kept AS PIVOT prices ON item USING sum(price)",
+    "SET VARIABLE kept = 1",
+    "USE memory",
+    "ATTACH ':memory:' AS kept",
+    "BEGIN",
+    "PREPARE kept AS SELECT 1",
+]
+
+
+@pytest.mark.parametrize("allow", [False, True])
+def test_a_statement_whose_effect_would_end_with_it_is_refused(warehouse: str, allow: bool) -> None:
+    for text in KEPT_BY_NOBODY:
+        with pytest.raises(statestore.ReadOnlyError, match=r"READ_ONLY\] [A-Z]+ would have no effect: .*WITH name AS"):
+            statestore.sql(warehouse, text, allow_external_access=allow)
+
+
+def test_statements_that_answer_something_do(warehouse: str) -> None:
+    reads = "DESCRIBE prices", "SHOW TABLES", "SUMMARIZE prices", "EXPLAIN SELECT 1", "VALUES (1)"
+    for text in (*reads, "PIVOT prices ON item USING sum(price)", "PRAGMA database_list", "CALL pragma_version()"):
+        assert statestore.sql(warehouse, text).num_rows > 0

@@ -46,7 +46,11 @@ def copied(name: str, to: Path) -> Path:
 
 
 def removal(path: Path, *files: str) -> Callable[[], None]:
-    return lambda: [(path / file).unlink() for file in files] and None
+    def remove() -> None:
+        for file in files:
+            (path / file).unlink()
+
+    return remove
 
 
 READS: dict[str, Callable[[Table], Any]] = {

@@ -205,7 +205,7 @@ def test_no_filter_and_filters_that_all_pass_are_none() -> None:
         (("x", "=", {"b": 1}), pa.struct([("a", pa.int64())]), "write a dict or tuple of a"),
         (("x", "=", {}), pa.map_(pa.string(), pa.int64()), "no one equality"),
         (("x", "=", [{}]), pa.list_(pa.map_(pa.string(), pa.int64())), "no one equality"),
-        (("x", "=", 5), pa.time64("us"), "whether it is null"),
+        (("x", "=", 5), pa.time64("us"), "write a datetime.time"),
         (("y", "=", 5), pa.int64(), "did you mean|expected one of x"),
     ],
 )

@@ -6,6 +6,7 @@ import os
 import pickle
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,7 @@ def test_a_uri_of_another_machine_is_found_beside_the_metadata(place: str, tmp_p
 
 @pytest.mark.parametrize("form", ["file:{}", "file://{}", "file://host{}", "{}", "FILE:{}"])
 def test_a_uri_of_this_machine_is_read_as_it_stands(form: str, tmp_path: Path) -> None:
-    files = snapshot(tmp_path)
+    files = replace(snapshot(tmp_path), outside=True)
     path = written(tmp_path / "other base" / "files" / "uu%id")
     assert files.read(FileHandle(form.format(path), 7)) == b"content"
     encoded = str(tmp_path / "other%20base" / "files" / "uu%25id")
@@ -103,7 +104,7 @@ def test_a_uri_of_this_machine_is_read_as_it_stands(form: str, tmp_path: Path) -
 
 
 def test_files_beside_the_metadata_come_before_those_that_the_uri_names(tmp_path: Path) -> None:
-    files = snapshot(tmp_path)
+    files = replace(snapshot(tmp_path), outside=True)
     old = written(tmp_path / "old" / OTHER / "shared" / "uuid", b"old one")
     handle = FileHandle(f"file:{old}", 7)
     assert files.read(handle) == b"old one"

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statestore.formats.errors import CorruptError
-from statestore.formats.flink.streams.block_bytes import BlockWindow, _slow_crc32c, _unpacked
+from statestore.formats.flink.streams.block_bytes import BlockWindow, _unpacked
 from statestore.formats.flink.streams.savepoint_entries import savepoint_entries
+from statestore.formats.values.crc32c import crc32c
 
 Entries = Sequence[tuple[bytes, bytes]]
 KEYS = st.binary(min_size=1, max_size=40).map(lambda key: bytes([key[0] & 0x7F]) + key[1:])
@@ -39,7 +40,7 @@ def framed(data: bytes, chunk: int, packed: bool) -> bytes:
     """Snappy's framing format: an identifier, then chunks, with one to skip between."""
     found = b"\xff\x06\x00\x00sNaPpY"
     for part in pieces(data, chunk):
-        checksum = _slow_crc32c(part)
+        checksum = crc32c(part)
         masked = ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
         body = struct.pack("<I", masked) + (pa.Codec("snappy").compress(part, asbytes=True) if packed else part)
         found += bytes([0 if packed else 1]) + len(body).to_bytes(3, "little") + body
