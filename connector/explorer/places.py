@@ -68,6 +68,19 @@ class Places:
         with opening:
             self._pinned.pop(number, None)
 
+    def renew_after(self, number: int, error: StateStoreError) -> None:
+        """Renew a place after an error of a pinned table that its newest state may not have.
+
+        Raises the error itself where it is another one, or where the place has nothing any more.
+        """
+        if error.code not in RENEWED:
+            raise error
+        self.renew(number)
+        try:
+            self.warehouse(number)
+        except NotFoundError:
+            raise error from None
+
     def news(self, number: int, name: str) -> dict[str, Any]:
         """Return the versions of a table that can be read at this moment, as ``first`` and ``last``, and its identity.
 

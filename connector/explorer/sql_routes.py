@@ -16,7 +16,7 @@ from statestore.connector.explorer.answering import Lines
 from statestore.connector.explorer.cells import shown_as, shown_rows
 from statestore.connector.explorer.limits import Limits
 from statestore.connector.explorer.pages import MAX_ROWS
-from statestore.connector.explorer.places import RENEWED, Places
+from statestore.connector.explorer.places import Places
 from statestore.connector.explorer.questions import Sorting, number_of
 from statestore.connector.explorer.sql_answers import Answer, Answers, Key
 from statestore.connector.explorer.sql_points import kind_of, points_of
@@ -74,9 +74,7 @@ def _answer(places: Places, answers: Answers, given: Given, limits: Limits) -> A
     try:
         return answers.of(key, places.warehouse(place), limits)
     except StateStoreError as error:
-        if error.code not in RENEWED:
-            raise
-    places.renew(place)
+        places.renew_after(place, error)
     return answers.of(key, places.warehouse(place), limits)
 
 

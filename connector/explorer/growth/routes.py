@@ -16,7 +16,7 @@ from statestore.connector.explorer.growth.keys import biggest_keys, busiest_keys
 from statestore.connector.explorer.growth.over_versions import sizes_of
 from statestore.connector.explorer.growth.skew import skew_of
 from statestore.connector.explorer.limits import Limits
-from statestore.connector.explorer.places import MOVED, Places
+from statestore.connector.explorer.places import Places
 from statestore.connector.explorer.questions import number_of, query_of
 from statestore.formats.errors import StateStoreError
 from statestore.formats.state_table import StateTable
@@ -54,9 +54,7 @@ def _of_newest(places: Places, given: Given, limits: Limits, part: Part) -> Any:
     try:
         return _done(places, number, name, given, limits, part)
     except StateStoreError as error:
-        if error.code not in MOVED:
-            raise
-    places.renew(number)
+        places.renew_after(number, error)
     return _done(places, number, name, given, limits, part)
 
 

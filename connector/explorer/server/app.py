@@ -25,7 +25,7 @@ from statestore.connector.explorer.limits import ASKED, Limits
 from statestore.connector.explorer.lives import FIRST_ROWS, count_of_life, life_of
 from statestore.connector.explorer.moments import moment_of
 from statestore.connector.explorer.pages import MAX_ROWS, count_of, page_of
-from statestore.connector.explorer.places import RENEWED, Places
+from statestore.connector.explorer.places import Places
 from statestore.connector.explorer.questions import names_of, number_of, query_of, sorting_of
 from statestore.connector.explorer.spools import Spool, Spools
 from statestore.connector.explorer.sql_answers import Answers
@@ -154,9 +154,7 @@ def _twice(places: Places, given: Given, limits: Limits, work: Work) -> Any:
     try:
         return work(places.table(number, name), given, limits)
     except StateStoreError as error:
-        if error.code not in RENEWED:
-            raise
-    places.renew(number)
+        places.renew_after(number, error)
     return work(places.table(number, name), given, limits)
 
 
