@@ -59,8 +59,8 @@ SUM = "SELECT sum(v) FROM s"
 CALLS: dict[str, Callable[[Path], Any]] = {
     "sql": lambda w: statestore.sql(str(w), SUM),
     "sql of its own instance": lambda w: statestore.sql(str(w), f"SELECT random(), * FROM ({SUM})"),
-    "attach": lambda w: statestore.attach(w).sql(SUM).fetchall(),
-    "attach in one thread": lambda w: statestore.attach(w).execute("SET threads = 1").sql(SUM).fetchall(),
+    "attach": lambda w: statestore.attach(str(w)).sql(SUM).fetchall(),
+    "attach in one thread": lambda w: statestore.attach(str(w)).execute("SET threads = 1").sql(SUM).fetchall(),
     "rows in DuckDB": lambda w: statestore.inspect(w).table("s").scan().to_duckdb().sum("v").fetchall(),
     "scan": lambda w: statestore.inspect(w).table("s").scan().to_arrow(),
     "report": lambda w: statestore.write_report(w, w.parent / "report.html"),
@@ -77,8 +77,9 @@ def test_ctrl_c_inside_a_batch(call: str, warehouse: Path, in_a_batch: list[bool
 
 @pytest.mark.parametrize("moment", ["accepts", "stream"])
 def test_ctrl_c_while_duckdb_plans(moment: str, warehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    connection = statestore.attach(warehouse)
-    method, come = getattr(ScanSource, moment), []
+    connection = statestore.attach(str(warehouse))
+    method = getattr(ScanSource, moment)
+    come: list[bool] = []
 
     def pressed(self: Any, *arguments: Any) -> Any:
         if not come:
@@ -98,12 +99,12 @@ def test_a_handler_of_the_program_stays(warehouse: Path, in_a_batch: list[bool])
     own: Any = lambda number, frame: seen.append(number)  # noqa: E731
     signal.signal(signal.SIGINT, own)
     assert statestore.sql(str(warehouse), SUM).num_rows == 1
-    assert statestore.attach(warehouse).sql(SUM).fetchall() == [(sum(range(ROWS)),)]
+    assert statestore.attach(str(warehouse)).sql(SUM).fetchall() == [(sum(range(ROWS)),)]
     assert (seen, signal.getsignal(signal.SIGINT)) == ([signal.SIGINT], own)
 
 
 def test_outside_of_duckdb_ctrl_c_comes_at_once(warehouse: Path) -> None:
-    statestore.attach(warehouse)
+    statestore.attach(str(warehouse))
     assert signal.getsignal(signal.SIGINT) is interrupts._raised_in_caller
     with pytest.raises(KeyboardInterrupt):
         ctrl_c()

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import threading
 from functools import partial
 from typing import Any
 
-import fsspec
+import fsspec  # type: ignore[import-untyped]
 import pyarrow as pa
 import pytest
-from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]
 from support.refusals import refused
 
 import statestore
@@ -59,7 +60,7 @@ def test_addresses_that_other_tools_show_come_with_the_one_to_give(
     text: str, advice: str, fsspec_there: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not fsspec_there:
-        monkeypatch.setattr(locations.importlib.util, "find_spec", lambda name: None)
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     needs_settings = fsspec_there and text.startswith("dbfs")
     error, code = (InvalidInputError, "INVALID_LOCATION") if needs_settings else (UnsupportedError, "UNSUPPORTED_PATH")
     refused(error, code, partial(statestore.inspect, text), advice)
@@ -117,8 +118,13 @@ def test_a_storage_that_never_answers(silent: str, monkeypatch: pytest.MonkeyPat
 
 
 def test_google_is_not_asked_for_a_quarter_of_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
-    uris = []
-    monkeypatch.setattr(locations, "_opened", lambda uri: (uris.append(uri), "bucket"))
+    uris: list[str] = []
+
+    def opened(uri: str) -> tuple[None, str]:
+        uris.append(uri)
+        return None, "bucket"
+
+    monkeypatch.setattr(locations, "_opened", opened)
     for text in ("gs://bucket/a", "gcs://bucket/a?scheme=http", "gs://bucket/a?retry_limit_seconds=60"):
         locations.open_location(parse_location(text))
     assert uris == [
@@ -128,7 +134,7 @@ def test_google_is_not_asked_for_a_quarter_of_an_hour(monkeypatch: pytest.Monkey
     ]
 
 
-class _Lost(MemoryFileSystem):
+class _Lost(MemoryFileSystem):  # type: ignore[misc]
     """A file system of fsspec whose ``lost`` requests raise what their package likes."""
 
     protocol = "lost"
@@ -183,8 +189,13 @@ def test_a_lost_connection_is_no_missing_folder(request_: str, lost: type[_Lost]
 
 
 def test_ctrl_c_ends_the_wait_for_a_storage(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        locations, "_opened", lambda uri: (os.kill(os.getpid(), signal.SIGINT), threading.Event().wait())
-    )
+    never = threading.Event()
+
+    def opened(uri: str) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        never.wait()
+
+    monkeypatch.setattr(locations, "_opened", opened)
     with pytest.raises(KeyboardInterrupt):
         statestore.inspect("gs://bucket/checkpoint")
+    never.set()
