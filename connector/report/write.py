@@ -22,6 +22,8 @@ from statestore.formats.engine import Opening, Source
 from statestore.formats.engine_arguments import engine_options_of
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError, shown
+from statestore.formats.places.disk_errors import disk_errors
+from statestore.formats.places.locations import not_local, parse_location
 from statestore.formats.state_table import Query, StateTable, table_for_plan
 from statestore.formats.values.filters import Filter
 
@@ -52,8 +54,9 @@ def write_report(
     engines that select state.
 
     Raises NotFoundError PATH_NOT_FOUND, NOTHING_HERE, TABLE_NOT_FOUND, KEY_NOT_FOUND if no table ever had the key, or
-    REPORT_NOT_INSTALLED without the extra; InvalidInputError WRONG_KEY for a text that is a key of no table. Then
-    nothing is written.
+    REPORT_NOT_INSTALLED without the extra; InvalidInputError WRONG_KEY for a text that is a key of no table, and
+    INVALID_LOCATION for an ``out`` that can be no file; StorageError DISK_FAILED if it cannot be written. Then nothing
+    is written.
     """
     selected = engine_options_of("write_report", options)
     return write_page(path, out, selected, store=store, key=key, title=title, progress=progress)
@@ -70,6 +73,7 @@ def write_page(
     progress: Progress = _silent,
 ) -> Path:
     """Write the page as `write_report` does. ``selected`` are options of engines by their names in Spark."""
+    target = _target(out)
     bundle = _bundle()
     warehouse = open_warehouse(path, selected).pin()
     names = warehouse.tables() if store is None else [warehouse.open(store).name]
@@ -120,9 +124,23 @@ def write_page(
     heading = title or f"State in {folder.name}"
     cards = _cards(described, len(commits))
     text = page(heading, f"{folder}, as of {made}", cards, overview, sections, charts, lifelines, bundle)
-    target = Path(out)
-    target.write_text(text, "utf-8")
+    with disk_errors("write", target):
+        target.write_text(text, "utf-8")
     return target
+
+
+def _target(out: str | Path) -> Path:
+    """Return the local file to write, which need not exist. Raises InvalidInputError INVALID_LOCATION."""
+    location = parse_location(out)
+    if not location.is_local:
+        raise not_local(location, "a report is written into")
+    if Path(location.path).is_dir():
+        raise InvalidInputError(
+            ErrorCode.INVALID_LOCATION,
+            f"out is {shown(str(out))}, a directory; give the path of a file, such as "
+            f"{Path(location.path) / 'report.html'}",
+        )
+    return Path(out)
 
 
 def _advance(progress: Progress, name: str, before: int, total: int, done: int) -> None:

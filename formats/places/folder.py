@@ -141,6 +141,7 @@ class Folder:
             listed = []
         except STORAGE_ERRORS as error:
             raise no_access(self.path, error) from error
+        listed = list(filter(_has_name, listed))
         found = [info for info in listed if not info.base_name.startswith(".") and not info.base_name.endswith(".tmp")]
         if self.seen is not None:
             self.seen.listings[self.path] = {info.base_name: info for info in found}
@@ -242,6 +243,14 @@ class Folder:
             with contextlib.suppress(*STORAGE_ERRORS):
                 lost = self.filesystem.get_file_info(path).type == pafs.FileType.NotFound
         return self.rules.missing(path, gone) if lost else no_access(path, error)
+
+
+def _has_name(info: pafs.FileInfo) -> bool:
+    """Whether the name of an entry is UTF-8, as are those of all engines."""
+    try:
+        return bool(info.base_name)
+    except UnicodeDecodeError:
+        return False
 
 
 def folder_at(location: Location, rules: FileRules = FileRules()) -> Folder:

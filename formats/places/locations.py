@@ -13,6 +13,7 @@ options are never shown.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import importlib.util
 import os
@@ -46,6 +47,7 @@ OBJECT_SCHEMES = {
 _BUCKETS = {"s3": "bucket", "gs": "bucket", "abfs": "container", "abfss": "container"}
 _URI = re.compile(r"([a-zA-Z][\w+.-]+):(/.*)", re.DOTALL)
 _MOST_BYTES, _MOST_OF_A_NAME = 8192, 1024  # of a URI with its options
+_SHORT = 63  # characters of a path that no file system refuses for its length, in whatever bytes
 _S3_OPTIONS = ("access_key", "secret_key", "session_token", "anonymous")
 _LOCAL_HOSTS = ("", "localhost")
 _ENDPOINT_OPTION = "endpoint_override"
@@ -117,10 +119,10 @@ def parse_location(text: str | os.PathLike[str]) -> Location:
     uri = _URI.fullmatch(written)
     if uri is None:
         # Spark gives some relative paths in a form that is no URI: file:folder.
-        return Location(_absolute(written.removeprefix("file:")))
+        return Location(_of_usable_length(_absolute(written.removeprefix("file:"))))
     scheme, rest = uri[1].lower(), uri[2]
     if scheme == LOCAL_SCHEME:
-        return Location(_local_path(written, rest))
+        return Location(_of_usable_length(_local_path(written, rest)))
     bare, _, options = rest.partition("?")
     if bare.startswith("//"):
         authority, _, path = bare[2:].partition("/")
@@ -154,15 +156,16 @@ def _checked(text: object) -> str:
             ErrorCode.INVALID_LOCATION, f"path is a {type(text).__name__}; expected a str or pathlib.Path"
         )
     reason = ""
-    if "\0" in path:
+    if path in ("", "file:", "file://"):
+        reason = "it is empty"
+    elif "\0" in path:
         reason = "it holds a NUL character"
     elif any("\ud800" <= character <= "\udfff" for character in path):
         reason = "it is no valid Unicode"
     elif len(path.encode()) > _MOST_BYTES or any(len(part.encode()) > _MOST_OF_A_NAME for part in path.split("/")):
         reason = "it is too long"
     if reason:
-        shown = repr(path[:200])
-        raise InvalidInputError(ErrorCode.INVALID_LOCATION, f"path {shown}: {reason}; give the path of a folder")
+        raise _unusable(path, reason)
     return path
 
 
@@ -233,6 +236,22 @@ def _absolute(written: str) -> str:
         ) from None
 
 
+def _of_usable_length(path: str) -> str:
+    """The local path. Raises InvalidInputError INVALID_LOCATION if it is too long for its file system."""
+    if len(path) > _SHORT:
+        try:
+            os.lstat(path)
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                raise _unusable(path, "it is too long") from None
+    return path
+
+
+def _unusable(path: str, reason: str) -> InvalidInputError:
+    shown = repr(path[:200])
+    return InvalidInputError(ErrorCode.INVALID_LOCATION, f"path {shown}: {reason}; give the path of a folder")
+
+
 def _local_path(uri: str, rest: str) -> str:
     """The path of a ``file:`` URI.
 
@@ -244,7 +263,7 @@ def _local_path(uri: str, rest: str) -> str:
         path = f"{slash}{path}"
     if host not in _LOCAL_HOSTS:
         raise InvalidInputError(ErrorCode.INVALID_LOCATION, f"{uri} names the host {host!r}; expected file:///folder")
-    literal, decoded = Path(path), Path(unquote(path))
+    literal, decoded = Path(_of_usable_length(path)), Path(unquote(path))
     return str(decoded if literal != decoded and decoded.exists() and not literal.exists() else literal)
 
 

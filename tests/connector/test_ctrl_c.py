@@ -78,7 +78,8 @@ def test_ctrl_c_inside_a_batch(call: str, warehouse: Path, in_a_batch: list[bool
 @pytest.mark.parametrize("moment", ["accepts", "stream"])
 def test_ctrl_c_while_duckdb_plans(moment: str, warehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     connection = statestore.attach(str(warehouse))
-    method, come = getattr(ScanSource, moment), list[bool]()
+    method = getattr(ScanSource, moment)
+    come: list[bool] = []
 
     def pressed(self: Any, *arguments: Any) -> Any:
         if not come:

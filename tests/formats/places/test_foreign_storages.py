@@ -9,10 +9,10 @@ import threading
 from functools import partial
 from typing import Any
 
-import fsspec
+import fsspec  # type: ignore[import-untyped]
 import pyarrow as pa
 import pytest
-from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]
 from support.refusals import refused
 
 import statestore
@@ -189,10 +189,13 @@ def test_a_lost_connection_is_no_missing_folder(request_: str, lost: type[_Lost]
 
 
 def test_ctrl_c_ends_the_wait_for_a_storage(monkeypatch: pytest.MonkeyPatch) -> None:
+    never = threading.Event()
+
     def opened(uri: str) -> None:
         os.kill(os.getpid(), signal.SIGINT)
-        threading.Event().wait()
+        never.wait()
 
     monkeypatch.setattr(locations, "_opened", opened)
     with pytest.raises(KeyboardInterrupt):
         statestore.inspect("gs://bucket/checkpoint")
+    never.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import pickle
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from support.refusals import refused
 import statestore
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.places import locations
+from statestore.formats.places.folder import folder_at
 from statestore.formats.places.locations import is_relative, open_location, parse_location
 
 LOCAL = [
@@ -144,3 +146,24 @@ def test_warehouses_are_local_or_in_object_stores(tmp_path: Path, monkeypatch: p
     store = statestore.connect(f"file://{tmp_path}/w").create_store("s", key={"k": "int"}, value={"v": "int"})
     store.close()
     assert statestore.inspect((tmp_path / "w").as_uri()).tables() == ["s"]
+
+
+@pytest.mark.parametrize("text", ["", "file:", "file://"])
+def test_an_empty_path_is_not_the_working_directory(text: str) -> None:
+    refused(InvalidInputError, "INVALID_LOCATION", partial(statestore.inspect, text), "it is empty")
+
+
+@pytest.mark.parametrize("text", ["n" * 256, "/" + "a/" * 3000, "file:///" + "n" * 300])
+def test_a_name_that_no_folder_can_have(text: str) -> None:
+    refused(InvalidInputError, "INVALID_LOCATION", partial(statestore.inspect, text), "too long")
+
+
+@pytest.mark.local_files
+def test_a_neighbour_whose_name_is_no_text(tmp_path: Path) -> None:
+    """A file of another encoding in a folder does not keep the folder from being read."""
+    statestore.connect(tmp_path).create_store("s", key={"k": "int"}, value={"v": "int"}).close()
+    for name in (b"caf\xe9", b"x\xff"):
+        (tmp_path / os.fsdecode(name)).mkdir()
+    assert statestore.inspect(tmp_path).tables() == ["s"]
+    folder = folder_at(parse_location(tmp_path))
+    assert (folder.folders(), folder.files()) == (["s"], {})
