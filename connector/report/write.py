@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from statestore.catalog.engines.engine_table import EngineTable
 from statestore.catalog.summaries import summary_of
 from statestore.catalog.warehouse import Warehouse, open_warehouse
 from statestore.connector.key_text import key_filters
@@ -18,7 +16,6 @@ from statestore.connector.report.figures import PARTS, figures_now, figures_of
 from statestore.connector.report.history import read_rows
 from statestore.connector.report.page import page, panel, section, table
 from statestore.connector.terminal.output import human_bytes
-from statestore.formats.engine import Opening, Source
 from statestore.formats.engine_arguments import engine_options_of
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError, shown
@@ -148,20 +145,14 @@ def _advance(progress: Progress, name: str, before: int, total: int, done: int) 
 
 
 def _bound(warehouse: Warehouse, names: Sequence[str]) -> dict[str, StateTable]:
-    """Return the tables that can be opened, each bound to its state now, so that all figures of it are of one version.
+    """Return the tables of a pinned warehouse that can be opened, each bound to its state now.
 
-    The states of a keyed store are bound to one look at its snapshots.
+    All figures of a table are then of one version.
     """
     tables: dict[str, StateTable] = {}
-    sources: dict[Opening, Source] = {}
     for name in names:
         try:
-            table = warehouse.open(name)
-            if isinstance(table, EngineTable) and table.pinned is None:
-                source = sources.get(table.opening) or table.opening.open()
-                sources[table.opening] = source
-                table = replace(table, pinned=source)
-            tables[name] = table_for_plan(table)
+            tables[name] = table_for_plan(warehouse.open(name))
         except StateStoreError:
             continue  # its summary says what is wrong
     return tables
