@@ -186,7 +186,8 @@ def test_a_late_write_of_a_dropped_store_meets_no_other_one(location: Location, 
         assert [row["item"] for row in again.scan().read_all().to_pylist()] == ["naan"]
     with pytest.raises(NotFoundError, match="STORE_REPLACED"):
         store.scan().read_all()
-    store.put("dal", 1.0, timestamp=2_000)
+    with pytest.raises(NotFoundError, match="STORE_REPLACED"):
+        store.put("dal", 1.0, timestamp=2_000)
     with pytest.raises(NotFoundError, match="STORE_REPLACED"):
         store.commit()
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-import time
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,21 +13,13 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.state_table import Mode, Query, StateTable
 
-_UNDER_WAY: list[str] = []
-"""The statements of this process that Spark plans now."""
-_WITHOUT_DATE = re.compile(
-    r"""\bAS\s+OF\s+(?:TIMESTAMP\w*\s*|CAST\s*|\(\s*)*(['"])(?P<time>\s*T?[0-9]{1,2}:[^'"]*)\1""", re.I
-)
-_DAY_US = 86_400_000_000
-
 
 @dataclass(frozen=True)
 class Asked:
     """What Spark asks of a table when it loads it.
 
     ``version`` and ``time`` (epoch microseconds) are those of the statement; ``options`` are those of a reader.
-    ``privileges``: what a statement
-    is going to do with the rows, such as INSERT; none for a read.
+    ``privileges``: what a statement is going to do with the rows, such as INSERT; none for a read.
     """
 
     version: str | None = None
@@ -56,35 +45,6 @@ def asked_of(given: tuple[Any, ...]) -> Asked:
     if isinstance(only, int):
         return Asked(time=only)
     return Asked(privileges=_privileges(only))
-
-
-@contextlib.contextmanager
-def planned_by_spark(statement: object) -> Iterator[None]:
-    """Let `check_dated` see a statement in the block, in which Spark plans it."""
-    if not isinstance(statement, str):
-        yield
-        return
-    _UNDER_WAY.append(statement)
-    try:
-        yield
-    finally:
-        _UNDER_WAY.remove(statement)
-
-
-def check_dated(asked: Asked) -> None:
-    """Raise InvalidInputError INVALID_TIME for a time of the day without a date, of which Spark makes one of today.
-
-    Spark passes the moment alone, so its text is that of the statement under way.
-    """
-    if asked.time is None or abs(asked.time - time.time_ns() // 1000) > 2 * _DAY_US:
-        return
-    for found in map(_WITHOUT_DATE.search, tuple(_UNDER_WAY)):
-        if found is not None:
-            raise InvalidInputError(
-                ErrorCode.INVALID_TIME,
-                f"TIMESTAMP AS OF {found['time']!r} has no date; expected a date and a time, like "
-                "'2013-01-01T05:00:00Z'",
-            )
 
 
 def query_for(mode: Mode, asked: Asked, zone: str) -> Query:

@@ -15,7 +15,7 @@ from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.warehouse import rows_spec
 from statestore.connector.options import OPTIONS
 from statestore.connector.spark.catalog.change_queries import Changes, change_query
-from statestore.connector.spark.catalog.moment import Asked, asked_of, check_dated, pinned, query_for
+from statestore.connector.spark.catalog.moment import Asked, asked_of, pinned, query_for
 from statestore.connector.spark.catalog.place import DEFAULT, Named, Place
 from statestore.connector.spark.catalog.statements import Statements
 from statestore.connector.spark.catalog.table_definition import (
@@ -40,6 +40,7 @@ from statestore.connector.spark.jvm import CONNECTOR, Jvm, answering, entries, s
 from statestore.connector.spark.planner.hashed_scan import RangeFunctions
 from statestore.connector.spark.planner.planned_table import Face, PlannedTable
 from statestore.connector.spark.source import as_spelled
+from statestore.connector.spark.undated_times import check_dated
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, ReadOnlyError, UnsupportedError
 from statestore.formats.places.locations import parse_location
@@ -102,7 +103,7 @@ class StateCatalog(RangeFunctions):
     @answering
     def loadTable(self, identifier: Any, *given: Any) -> PlannedTable:
         asked = asked_of(given)
-        check_dated(asked)
+        check_dated(asked.time)
         found = self._loaded(identifier)
         table = found.table.pin()
         now = table_for_plan(table)

@@ -234,7 +234,7 @@ def test_values_that_python_has_no_object_for_are_no_error_of_the_page(tmp_path:
     far = pa.array([1 << 30], pa.int32()).view(pa.date32())
     store.put_all(pa.table({"k": ["a"], "d": far, "timestamp": [1]}))
     store.commit()
-    assert "cannot be read" in store.scan()._repr_html_() and store.scan().to_arrow()["d"].combine_chunks() == far
+    assert "2941775-04-07" in store.scan()._repr_html_() and store.scan().to_arrow()["d"].combine_chunks() == far
 
 
 def test_a_reading_that_has_ended_has_nothing_left(tmp_path: Path) -> None:
