@@ -6,9 +6,11 @@ import pickle
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.fs as pafs
 import pytest
 from support.checkpoints.spark_state_fixtures import checkpoint_path, index, multiset, truth
@@ -20,10 +22,12 @@ from support.refusals import refused
 import statestore
 from statestore.catalog.warehouse import open_table
 from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError
+from statestore.formats.notices import StateStoreWarning
 from statestore.formats.places import fetched_parts
 from statestore.formats.places.folder import PARALLEL_REQUESTS
 from statestore.formats.places.locations import parse_location
 from statestore.formats.spark.checkpoint.opened_checkpoints import open_located
+from statestore.formats.spark.providers import snapshot_repair
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import Filter
 
@@ -108,7 +112,7 @@ def test_opening_waits_for_few_answers_and_again_for_one(store: ObjectStore) -> 
     assert len(store.requests) <= 9 + 5
     assert {method for method, _ in store.requests} == {"GET"}
     store.clear()
-    assert open_located(location) is open_located(location, 5) is first
+    assert open_located(location).operators is open_located(location, 5).operators is first.operators
     assert store.requests == [("GET", f"/{BUCKET}")] * 2
     assert store.listed == ["waits/commits/"] * 2
 
@@ -155,6 +159,7 @@ def test_another_checkpoint_in_the_same_place() -> None:
 
 
 def test_a_table_file_that_was_damaged_and_restored(store: ObjectStore) -> None:
+    """The changes of all batches are there, so the rows are the same without it."""
     uri = store.upload(checkpoint_path(ROCKSDB), "restored")
     path = next(path for path in store.contents("restored") if path.endswith(".sst") and "/0/0/SSTs/" in path)
     data = store.filesystem.open_input_file(path).read()
@@ -162,10 +167,8 @@ def test_a_table_file_that_was_damaged_and_restored(store: ObjectStore) -> None:
         with store.filesystem.open_output_stream(path) as file:
             file.write(content)
         table = statestore.inspect(uri).table("state")
-        if content == data:
+        with nullcontext() if content == data else pytest.warns(StateStoreWarning, match=r"000008\.sst"):
             assert multiset(table.scan().read_all()) == last(ROCKSDB)
-        else:
-            refused(CorruptError, "SPARK_STATE_FILE", lambda table=table: table.scan().read_all())  # type: ignore[misc]
 
 
 def test_a_file_in_the_place_of_another_is_read(store: ObjectStore) -> None:
@@ -227,7 +230,10 @@ def test_what_pruning_leaves_out_is_not_fetched(store: ObjectStore) -> None:
     assert [path for _, path in store.requests if "/state/0/0/" in path and "_metadata" not in path] == []
 
 
-def test_copies_are_of_one_partition_and_go_with_the_reader(store: ObjectStore, temporary: Path) -> None:
+def test_copies_are_of_one_partition_and_go_with_the_reader(
+    store: ObjectStore, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot_repair, "HELD_BYTES", 0)  # so that a reader is under way with these few rows
     table = open_table(store.upload(checkpoint_path(ROCKSDB), "copies"))
     splits = table.splits(Query())
     assert len(splits) == 2
@@ -245,7 +251,7 @@ def test_copies_are_of_one_partition_and_go_with_the_reader(store: ObjectStore, 
 
 @pytest.mark.parametrize("ending", [".sst", ".zip", ".delta"])
 def test_a_file_that_vanishes(store: ObjectStore, temporary: Path, ending: str) -> None:
-    """Before its first byte: listed it was."""
+    """Before its first byte: listed it was. The rows of a snapshot are also those of the changes before it."""
     name = DELTAS if ending == ".delta" else ROCKSDB
     table = open_table(store.upload(checkpoint_path(name), f"vanishing{ending}"))
     gone = set()
@@ -258,8 +264,15 @@ def test_a_file_that_vanishes(store: ObjectStore, temporary: Path, ending: str) 
     splits = table.splits(Query())
     store.refuses = refuses
     rows = table.read(splits[0], Query())
-    error = refused(NotFoundError, "SPARK_STATE_NOT_FOUND", lambda: list(rows), "purged", ending)
-    assert any(path.removeprefix("/") in error.message for path in gone)
+    if ending == ".delta":
+        said = refused(NotFoundError, "SPARK_STATE_NOT_FOUND", lambda: list(rows), "purged", ending).message
+    else:
+        local = open_table(checkpoint_path(name))
+        expected = pa.Table.from_batches(local.read(local.splits(Query())[0], Query()))
+        with pytest.warns(StateStoreWarning, match="purged") as notices:
+            assert multiset(pa.Table.from_batches(rows)) == multiset(expected)
+        said = str(notices[0].message)
+    assert any(path.removeprefix("/") in said for path in gone)
     assert list(temporary.iterdir()) == []
 
 
@@ -269,7 +282,8 @@ def test_a_table_file_of_another_size(store: ObjectStore, temporary: Path) -> No
     with store.filesystem.open_output_stream(path) as file:
         file.write(b"short")
     split = table.splits(Query())[0]
-    refused(CorruptError, "SPARK_STATE_FILE", lambda: list(table.read(split, Query())), path, "found 5 bytes")
+    with pytest.warns(StateStoreWarning, match=f"{path}: found 5 bytes"):
+        assert list(table.read(split, Query()))
     assert list(temporary.iterdir()) == []
 
 
