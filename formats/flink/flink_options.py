@@ -29,7 +29,8 @@ OPTIONS = (
     EngineOption(
         "allowOutsideFiles",
         "bool",
-        "Read files that a snapshot names outside of the folder with the job's folder; a forged one may name any.",
+        "Read files that a snapshot on a local disk names outside of the folder with the job's folder; a forged "
+        "one may name any.",
         describes=True,
     ),
 )
@@ -39,7 +40,7 @@ OPTIONS = (
 class FlinkSettings:
     """Facts about a job that a user gave. ``uids`` are by operator id, ``types`` by state and then by column.
 
-    ``outside``: files outside of the folder with the job's folder are read.
+    ``outside``: files outside of the folder with the job's folder are read, also on a local disk.
     """
 
     job: str | None = None

@@ -185,6 +185,9 @@ class CheckpointSource(Source, KnowsJob):
         """Raise NotFoundError unless all files of the batch are there, whatever became of newer batches."""
         if version == self.newest(state) or version in self._readable(state):
             return
+        store = self.state_view(state).store
+        for batch in self._batches([version], batches_left) if version in self.checkpoint.batches else ():
+            store.at(batch).check_partitions(self.path)
         raise NotFoundError(
             ErrorCode.VERSION_NOT_FOUND, f"{self.path} has no state of batch {version}; {self._statement(state)}"
         )

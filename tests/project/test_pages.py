@@ -133,14 +133,6 @@ def test_the_glossary_is_in_order_and_has_each_term_once() -> None:
     assert terms == sorted(set(terms))
 
 
-@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_prose_is_wrapped(page: Path) -> None:
-    """Tables, code, images and long links may be wider than prose."""
-    prose = BLOCK.sub("", page.read_text("utf-8")) if page not in GENERATED.values() else ""
-    wide = [line for line in prose.splitlines() if len(line) > WIDTH and not line.startswith(("|", "!["))]
-    assert [line for line in wide if " " in line.strip()] == []
-
-
 def test_every_fence_is_of_a_kind_that_is_checked() -> None:
     kinds = {(name, block.language) for name, page in PAGES.items() for block in blocks(page)[name == "README" :]}
     assert {language for _, language in kinds} <= {"python", "text", "console"}

@@ -30,8 +30,9 @@ _MOST_SEGMENTS = 256
 def places(folder: Folder, handle: StoredHandle, *, outside: bool = False) -> list[str]:
     """Paths in the file system of ``folder``, which is that of ``_metadata``, in the order in which they are tried.
 
-    All of them are in the folder that has the job's folder, or below it. ``outside``: so is not the place that a URI
-    itself names. Raises CorruptError FLINK_METADATA for a path that Flink does not write.
+    On a local disk all of them are in the folder that has the job's folder, or below it. ``outside``: so is not the
+    place that a URI itself names. In an object store they are in the bucket, over which Flink spreads the files of a
+    job if it injects entropy into their names. Raises CorruptError FLINK_METADATA for a path that Flink does not write.
     """
     if isinstance(handle, RelativeHandle):
         if not _is_name(handle.path):
@@ -49,6 +50,8 @@ def places_outside(folder: Folder, handle: StoredHandle) -> list[str]:
 
 
 def _is_inside(folder: Folder, path: str) -> bool:
+    if not folder.is_local:
+        return True
     base = posixpath.dirname(posixpath.dirname(folder.path))
     return bool(base.strip("/")) and path.startswith(base + "/")
 

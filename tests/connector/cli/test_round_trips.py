@@ -29,6 +29,7 @@ VALUES: dict[str, list[Any]] = {
     "struct<a:double,b:date>": [{"a": math.nan, "b": DAY}, {"a": None, "b": None}, None],
     "map<string,double>": [[("k", math.inf), ("l", None)], [], None],
 }
+NESTED = ("array<binary>", "struct<a:double,b:date>", "map<string,double>")
 FLAT = ("string", "boolean", "bigint", "double", "decimal(38,5)", "date", "timestamp")
 
 
@@ -46,6 +47,9 @@ def test_values_come_back(tmp_path: Path, kind: str, form: str) -> None:
         store.close()
     file = tmp_path / f"rows.{form}"
     code, _, err = run("export", tmp_path / "w", "a", "-o", file, "--columns", "k,v,valid_from")
+    if form in ("csv", "tsv") and kind in NESTED:
+        assert code == 0 and file.read_text().count("\n") > len(values)  # as texts of JSON, which are not read back
+        return
     if form in ("csv", "tsv") and kind not in FLAT:
         assert code == 1 and "UNSUPPORTED_TYPE" in err and not file.exists()
         return

@@ -82,7 +82,7 @@ def test_places_are_found_several_folders_down_and_named_if_they_cannot_be_read(
     class Served:
         url = "http://127.0.0.1/"
 
-        def run(self) -> None: ...
+        def run(self, **_: object) -> None: ...
 
     def explorer(paths: list[str], *_: object) -> Served:
         served.append(paths)

@@ -10,12 +10,12 @@ from support.paths import DATA
 
 import statestore
 
-CHECKPOINT = "spark4.3.0-agg__rkck"
+CHECKPOINT = "spark4.3.0-agg__rk"
 
 
 def test_a_name_that_is_no_utf_8_is_damage(tmp_path: Path) -> None:
     with tarfile.open(DATA / "spark" / "checkpoints.tar.xz") as archive:
-        archive.extractall(tmp_path, [each for each in archive if CHECKPOINT in each.name], filter="data")
+        archive.extractall(tmp_path, [each for each in archive if f"{CHECKPOINT}/" in f"{each.name}/"], filter="data")
     checkpoint = tmp_path / "checkpoints" / CHECKPOINT
     for path in checkpoint.glob("state/0/*/*.zip"):
         data = bytearray(path.read_bytes())

@@ -139,7 +139,7 @@ def test_schemas_without_end_are_refused() -> None:
         for number in (1, 2, 3):
             message.field.add(name=f"f{number}", number=number, label=1, type=11, type_name=f".M{level + 1}")
     file.message_type.add(name="M30")
-    with pytest.raises(UnsupportedError, match=r"UNSUPPORTED_SERDE.*more than 10000 fields"):
+    with pytest.raises(UnsupportedError, match=r"UNSUPPORTED_SERDE.*more than 10000 types"):
         row_schema(StoreForm("key-value", "bytes", with_schema("protobuf:a#M0", lambda _: found.SerializeToString())))
     file.syntax = "editions"
     with pytest.raises(UnsupportedError, match=r"UNSUPPORTED_SERDE.*editions"):
