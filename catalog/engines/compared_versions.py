@@ -178,8 +178,7 @@ def _ended(
 
 def _change_cells(kind: int, version: Version, count: int) -> list[pa.Array]:
     names = pa.repeat(pa.scalar(CHANGE_TYPES[kind]), count)
-    assert version.time is not None
-    moments = _moment(version.time, count)
+    moments = pa.nulls(count, TIME) if version.time is None else _moment(version.time, count)
     return [moments, names, pa.repeat(pa.scalar(version.number, pa.int64()), count), moments]
 
 
