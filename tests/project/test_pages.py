@@ -28,7 +28,6 @@ DECISIONS = ROOT / "docs" / "decisions"
 DOCUMENTS = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 GENERATED = {"make_reference": ROOT / "docs" / "reference.md", "make_api": ROOT / "docs" / "api.md"}
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
-WIDTH = 120
 TASKS = (
     "capture-state",
     "time-travel",
