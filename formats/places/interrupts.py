@@ -8,7 +8,8 @@ Code of other threads is never interrupted. So there are three ways:
 - `held_back`: Ctrl-C waits for the end of a short piece of work, such as the import of a library.
 - `raise_in_callers_of_duckdb`: for a connection that the user has. Ctrl-C is raised once more in his own code.
 
-All leave Ctrl-C to a handler that the program has set itself, where it has one.
+All leave Ctrl-C to a handler that the program has set itself, where it has one. The handler of PySpark, which each
+session of Spark sets, is none of these: it cancels Spark's jobs and raises KeyboardInterrupt.
 """
 
 from __future__ import annotations
@@ -89,10 +90,16 @@ def raise_in_callers_of_duckdb() -> None:
     DuckDB ends the query with an error of its own, and the step of the user's code to which it returns raises
     KeyboardInterrupt in its place. A handler of the program and the tracing of a debugger stay as they are.
     """
-    if _comes_here() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    global _replaced
+    before = signal.getsignal(signal.SIGINT)
+    if _comes_here() and callable(before) and before is not _raised_in_caller:
+        _replaced = before
         signal.signal(signal.SIGINT, _raised_in_caller)
 
 
+_replaced: Callable[[int, FrameType | None], object] = signal.default_int_handler
+"""The handler in whose place `_raised_in_caller` stands; it raises KeyboardInterrupt."""
+_OF_SPARK = "SparkContext._do_init.<locals>.signal_handler"
 _LIBRARIES = ("duckdb.", "_duckdb.", "statestore.")
 
 
@@ -100,7 +107,7 @@ def _raised_in_caller(number: int, frame: FrameType | None) -> None:
     caller = _caller(frame)
     if caller is not None and sys.gettrace() is None:
         _raise_in(caller)
-    signal.default_int_handler(number, frame)
+    _replaced(number, frame)
 
 
 def _caller(frame: FrameType | None) -> FrameType | None:
@@ -128,8 +135,13 @@ def _raise_in(caller: FrameType) -> None:
 def _comes_here() -> bool:
     """Whether Ctrl-C raises KeyboardInterrupt in this thread: in the main one, unless a handler of the program takes
     it."""
-    own = (signal.default_int_handler, _raised_in_caller)
-    return threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) in own
+    handler = signal.getsignal(signal.SIGINT)
+    raises = handler in (signal.default_int_handler, _raised_in_caller) or _is_of_spark(handler)
+    return raises and threading.current_thread() is threading.main_thread()
+
+
+def _is_of_spark(handler: object) -> bool:
+    return getattr(handler, "__qualname__", "") == _OF_SPARK
 
 
 @contextlib.contextmanager

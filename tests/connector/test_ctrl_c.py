@@ -27,14 +27,20 @@ def ctrl_c() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
+@pytest.fixture(autouse=True)
+def _handler() -> Iterator[None]:
+    """Python's own handler: a session of Spark in a test of another file leaves its own."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
-def warehouse(tmp_path: Path) -> Iterator[Path]:
-    before = signal.getsignal(signal.SIGINT)
+def warehouse(tmp_path: Path) -> Path:
     with statestore.connect(tmp_path / "w").create_store("s", key={"k": "int"}, value={"v": "int"}) as store:
         store.put_all(pa.table({"k": range(ROWS), "v": range(ROWS), "timestamp": [1] * ROWS}))
         store.commit()
-    yield tmp_path / "w"
-    signal.signal(signal.SIGINT, before)
+    return tmp_path / "w"
 
 
 @pytest.fixture
@@ -73,6 +79,22 @@ def test_ctrl_c_inside_a_batch(call: str, warehouse: Path, in_a_batch: list[bool
         CALLS[call](warehouse)
     assert in_a_batch
     assert statestore.sql(str(warehouse), "SELECT count(*) AS n FROM s").to_pylist() == [{"n": ROWS}]
+
+
+@pytest.mark.parametrize("call", ["sql", "attach"])
+def test_ctrl_c_beside_a_session_of_spark(call: str, warehouse: Path, in_a_batch: list[bool]) -> None:
+    """Its handler is called as well where it is the one of an attached connection."""
+    seen: list[int] = []
+
+    def signal_handler(number: int, frame: Any) -> None:
+        seen.append(number)
+        raise KeyboardInterrupt
+
+    signal_handler.__qualname__ = interrupts._OF_SPARK
+    signal.signal(signal.SIGINT, signal_handler)
+    with pytest.raises(KeyboardInterrupt):
+        CALLS[call](warehouse)
+    assert in_a_batch and seen == ([signal.SIGINT] if call == "attach" else [])
 
 
 @pytest.mark.parametrize("moment", ["accepts", "stream"])
