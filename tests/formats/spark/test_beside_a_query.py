@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.checkpoints.spark_state_fixtures import checkpoint_path, multiset
+from support.parameters import mostly_slow
 
 import statestore
 from statestore.catalog.reads.table import Table
@@ -68,7 +69,7 @@ PURGES = [
 ]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", mostly_slow(NAMES, [CHANGELOG]))
 @pytest.mark.parametrize("ask", READS)
 @pytest.mark.parametrize("files", PURGES, ids=["both logs", "offsets first", "commits first", "two batches"])
 def test_newer_batches_answer_when_the_oldest_is_purged(
