@@ -113,6 +113,6 @@ def moved_on_by_looks(moving: Moving) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for module in (segment_files, store_metadata):
             patch.setattr(module, "load_log_state", after_a_move(module.load_log_state))
-        patch.setattr(keyed_source, "shared_log", after_a_move(keyed_source.shared_log))
+        patch.setattr(keyed_source, "shared_log", after_a_move(vars(keyed_source)["shared_log"]))
         patch.setattr(EngineOpening, "open", after_a_move(EngineOpening.open))
         yield

@@ -9,10 +9,10 @@ import threading
 from functools import partial
 from typing import Any
 
-import fsspec  # type: ignore[import-untyped]
+import fsspec
 import pyarrow as pa
 import pytest
-from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]
+from fsspec.implementations.memory import MemoryFileSystem
 from support.refusals import refused
 
 import statestore
