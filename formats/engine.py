@@ -275,12 +275,11 @@ class Source(Protocol):
             )
 
     def no_time(self, state: str, version: int) -> NotFoundError:
-        """The error for a history, or a read by time, over a version whose time is unknown."""
+        """The error for a history over a version whose time is unknown."""
         word = self.version_words[0]
         return NotFoundError(
             ErrorCode.TIME_NOT_KEPT,
-            f"{word} {version} of {self.path} has no time, which a history and reads by time need; use "
-            f"numbers of {word}s: read changes() by start_version and end_version, diff(), or the state of a {word}",
+            f"{word} {version} of {self.path} has no time, which history and changes need; read single {word}s",
         )
 
     def is_origin(self, state: str) -> bool:

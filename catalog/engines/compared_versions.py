@@ -178,7 +178,8 @@ def _ended(
 
 def _change_cells(kind: int, version: Version, count: int) -> list[pa.Array]:
     names = pa.repeat(pa.scalar(CHANGE_TYPES[kind]), count)
-    moments = pa.nulls(count, TIME) if version.time is None else _moment(version.time, count)
+    assert version.time is not None
+    moments = _moment(version.time, count)
     return [moments, names, pa.repeat(pa.scalar(version.number, pa.int64()), count), moments]
 
 

@@ -25,14 +25,12 @@ from statestore.formats.values.types import TIME
 class DeltaSplit:
     """A piece of the changes of the versions ``numbers``, which took effect at ``times``.
 
-    A time is None where it is unknown, which only a change feed allows.
-
     ``origin``: nothing was before the first of them.
     """
 
     part: DeltaPart
     numbers: tuple[int, ...]
-    times: tuple[int | None, ...]
+    times: tuple[int, ...]
     origin: bool
 
     @property
@@ -42,15 +40,15 @@ class DeltaSplit:
 
 
 def delta_splits(parts: Sequence[DeltaPart], versions: Sequence[Version], origin: bool) -> list[DeltaSplit]:
-    """Return a split for each part."""
+    """Return a split for each part. Every version has a time."""
     numbers = tuple(version.number for version in versions)
-    times = tuple(version.time for version in versions)
+    times = tuple(version.time for version in versions if version.time is not None)
     return [DeltaSplit(part, numbers, times, origin) for part in parts]
 
 
 def read_deltas(split: DeltaSplit, query: Query, columns: Collection[str]) -> Iterator[pa.RecordBatch]:
     """Yield the requested columns of the state, followed by those of a history or a change feed."""
-    numbers, times = np.array(split.numbers, np.int64), pa.array(split.times, pa.int64()).cast(TIME)
+    numbers, times = np.array(split.numbers, np.int64), np.array(split.times, np.int64)
     if query.mode == "changes":
         for batch in split.part.deltas(columns):
             yield _change_columns(batch, numbers, times)
@@ -59,22 +57,22 @@ def read_deltas(split: DeltaSplit, query: Query, columns: Collection[str]) -> It
         yield valid_rows(_history_columns(batch, numbers, times, origin=split.origin), query)
 
 
-def _history_columns(batch: pa.RecordBatch, numbers: Ints, times: pa.Array, *, origin: bool) -> pa.RecordBatch:
+def _history_columns(batch: pa.RecordBatch, numbers: Ints, times: Ints, *, origin: bool) -> pa.RecordBatch:
     start, end = batch.column(0), batch.column(1)
     if not origin:
         start = pc.if_else(pc.equal(start, numbers[0]), None, start)
     return _with(batch, [_times(start, numbers, times), _times(end, numbers, times), start], HISTORY_COLUMNS)
 
 
-def _change_columns(batch: pa.RecordBatch, numbers: Ints, times: pa.Array) -> pa.RecordBatch:
+def _change_columns(batch: pa.RecordBatch, numbers: Ints, times: Ints) -> pa.RecordBatch:
     number, kind = batch.column(0), batch.column(1)
     moments = _times(number, numbers, times)
     return _with(batch, [moments, pa.array(CHANGE_TYPES).take(kind), number, moments], CHANGE_COLUMNS)
 
 
-def _times(versions: pa.Array, numbers: Ints, times: pa.Array) -> pa.Array:
+def _times(versions: pa.Array, numbers: Ints, times: Ints) -> pa.Array:
     positions = pc.index_in(versions, pa.array(numbers))  # null for null
-    return times.take(positions)
+    return pa.array(times).cast(TIME).take(positions)
 
 
 def _with(batch: pa.RecordBatch, columns: list[pa.Array], fields: Sequence[pa.Field]) -> pa.RecordBatch:

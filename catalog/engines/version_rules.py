@@ -3,9 +3,6 @@
 State as of a moment is the state of the newest version whose time was reached by then. Changes are known for every
 version after the oldest kept one, and for the oldest itself if nothing was before it. A row of the oldest version may
 be older than that version, unless nothing was before it.
-
-Where the times of versions are unknown, a change feed goes by the numbers of versions and its times are null. A history
-has times as the ends of its rows, of which null means that the row is still there: it needs the times.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ from statestore.formats.values.times import format_time
 
 @dataclass(frozen=True)
 class Range:
-    """``versions`` in ascending order; the times never decrease, and in a change feed some may be unknown.
+    """``versions`` in ascending order with their times, which never decrease.
 
     ``before`` is the version before the first of a change feed, None where the state was empty. ``origin``: nothing was
     before the first version of a history.
@@ -112,7 +109,7 @@ def range_asked(source: Source, state: str, query: Query) -> Range:
     if query.mode == "history" and query.version is not None:
         source.check_readable(state, int(query.version))
         numbers = [number for number in numbers if number <= query.version]
-    timed = (timed_versions if _needs_times(query) else ordered_versions)(source, state, numbers)
+    timed = timed_versions(source, state, numbers)
     origin = source.is_origin(state) and bool(timed) and timed[0].number == source.kept(state)[0]
     if query.mode == "history":
         _check_times(source, state, timed, query, origin)
@@ -128,32 +125,15 @@ def timed_versions(source: Source, state: str, numbers: Sequence[int]) -> list[V
     A clock may have been set back. A version whose time is not before that of its successor was never the newest as of
     any moment, and it gets the time of the successor.
     """
-    versions = ordered_versions(source, state, numbers)
+    versions = list(source.versions(state, numbers))
+    versions = next((versions[n:] for n, version in enumerate(versions) if version.time is not None), versions)
+    times = []
     for version in versions:
         if version.time is None:
             raise source.no_time(state, version.number)
-    return versions
-
-
-def ordered_versions(source: Source, state: str, numbers: Sequence[int]) -> list[Version]:
-    """Return versions as `timed_versions` does, and all of them where no time is known.
-
-    A version between others may have no time. The times that are known never decrease.
-    """
-    versions = list(source.versions(state, numbers))
-    versions = next((versions[n:] for n, version in enumerate(versions) if version.time is not None), versions)
-    ascending: list[Version] = []
-    following = None
-    for version in reversed(versions):
-        if version.time is not None:
-            following = version.time if following is None else min(version.time, following)
-            version = replace(version, time=following)
-        ascending.append(version)
-    return ascending[::-1]
-
-
-def _needs_times(query: Query) -> bool:
-    return query.mode == "history" or query.start_time is not None or query.end_time is not None
+        times.append(version.time)
+    ascending = np.minimum.accumulate(np.array(times, np.int64)[::-1])[::-1].tolist()
+    return [replace(version, time=time) for version, time in zip(versions, ascending, strict=True)]
 
 
 def _changed(source: Source, state: str, timed: list[Version], query: Query, origin: bool) -> list[Version]:
