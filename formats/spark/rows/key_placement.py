@@ -61,7 +61,7 @@ def _struct_hash(kind: StructOf, values: Sequence[Any], seed: int) -> int | None
     return state
 
 
-def _number_hash(kind: Plain, value: Any, seed: int) -> int:
+def _number_hash(kind: Plain, value: Any, seed: int) -> int | None:
     assert kind.form is not None
     if kind.form == "<f8":
         return _long_hash(int.from_bytes(struct.pack("<d", value + 0.0), "little"), seed)
@@ -71,7 +71,9 @@ def _number_hash(kind: Plain, value: Any, seed: int) -> int:
         value = pa.scalar(value, kind.arrow).cast(pa.int64()).as_py()
     elif isinstance(value, date):
         value = (value - date(1970, 1, 1)).days
-    return _long_hash(int(value), seed) if kind.form == "<i8" else _int_hash(int(value), seed)
+    if not isinstance(value, int):  # a time of the day, or a moment in nanoseconds
+        return None
+    return _long_hash(value, seed) if kind.form == "<i8" else _int_hash(value, seed)
 
 
 def _rotated(x: int, bits: int) -> int:
