@@ -38,7 +38,7 @@ def _itself(opening: Opening) -> Opening:
 
 
 class PinnedStores:
-    """What was seen of each store, by the name of its folder. ``keeps_files``: as of `PinnedLog`."""
+    """The first look at each store, by the name of its folder. ``keeps_files``: as of `PinnedLog`."""
 
     def __init__(self, keeps_files: bool = False) -> None:
         self.keeps_files = keeps_files

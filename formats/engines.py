@@ -65,7 +65,7 @@ def recognised(folder: Folder) -> Engine | None:
 
 
 def unreadable(folder: Folder) -> str:
-    """What an engine has written into a folder that no engine recognises, and why it holds no state; "" for nothing."""
+    """Return which engine has begun a folder that none recognises, and why it holds no state; "" for none."""
     return next((said for engine in engines() if (said := engine.unreadable(folder))), "")
 
 

@@ -130,7 +130,7 @@ class ApplicationSource(Source, DescribesStates, KnowsJob):
         )
 
     def notices(self, state: str, versions: Sequence[int], parts: Sequence[Part] | None = None) -> Sequence[str]:
-        """What shows that a store was not closed, or that some of its files are not read, in the partitions read."""
+        """Return the signs that a store was not closed, or that some of its files are not read, in these partitions."""
         store = self.store(state)
         read = None if parts is None else {part.partition for part in parts if isinstance(part, DatabasePart)}
         chosen = [each for each in store.partitions if read is None or each in read or not each.databases]

@@ -212,7 +212,7 @@ def plan_version(
 
 
 def _on_whole_base(partition: Partition, use: Callable[[DataFile | None], T]) -> T:
-    """What ``use`` returns for the newest base of the checkpoint's batch that can be read."""
+    """Return the result of ``use`` for the newest base of the checkpoint's batch that can be read."""
     version, uid = partition.checkpoint.batch.version, _uid(partition)
     return with_whole_base(lambda without: plan_version(partition, version, uid, None, without), use)
 

@@ -108,7 +108,7 @@ def rows_of_given_base(chosen: LoadPlan, read: Callable[[LoadPlan, BaseReading],
 
 
 def with_whole_base(plan: Plan, use: Callable[[DataFile | None], T]) -> T:
-    """What ``use`` returns for the base of the newest plan for which it raises no error of a damaged or missing file.
+    """Return the result of ``use`` for the base of the newest plan whose files are neither damaged nor missing.
 
     Raises the error of the first base where no other plan is left.
     """
