@@ -22,7 +22,13 @@ from support.kafka.running.application import (
     running_application,
     table_files,
 )
-from support.kafka.running.application_reads import opened, rows_of, stores_file_of, wrong_stores
+from support.kafka.running.application_reads import (
+    opened,
+    rows_of,
+    stores_file_of,
+    stores_on_disk,
+    wrong_stores,
+)
 from support.kafka.running.broker import Broker, running_broker
 from support.kafka.running.java_process import PROJECT
 from support.kafka.running.java_project import class_path
@@ -78,6 +84,7 @@ APPLICATIONS = (
 
 
 MARKER_LOOKS = 50
+NOT_CLOSED = "the store was not closed"  # of each store that is read while the application runs, or was killed
 ENDED = pytest.mark.parametrize("application", APPLICATIONS[:2], indirect=True, ids=lambda each: each.application_id)
 
 
@@ -158,7 +165,8 @@ def test_rows_in_memory_only_are_unknown(application: Application) -> None:
     for store in found.tables():
         assert found.summary(store).problems
         if store in in_tables:
-            rows = rows_of(found, store)
+            with pytest.warns(statestore.StateStoreWarning, match=NOT_CLOSED):
+                rows = rows_of(found, store)
             assert rows and {(row["key"], row["value"], row["timestamp"]) for row in rows} <= once
         else:
             with pytest.raises(statestore.NotFoundError, match="ROWS_NOT_FLUSHED"):
@@ -172,7 +180,9 @@ def test_the_directory_of_a_running_application_has_its_rows(application: Applic
     assert {path.parent for path in table_files(application)} == databases
     truth = application.truth()
     before = tree_hash(application.state_directory)
-    assert wrong_stores(application, truth) == []
+    with pytest.warns(statestore.StateStoreWarning, match=NOT_CLOSED) as notices:
+        assert wrong_stores(application, truth) == []
+    assert len(notices) == len(stores_on_disk(truth))
     assert stores_without_problem(opened(application)) == []
     assert tree_hash(application.state_directory) == before
     assert application.truth() == truth
@@ -246,7 +256,9 @@ def test_the_directory_of_a_killed_application_has_the_rows_that_were_flushed(ap
     truth = application.truth()
     application.kill()
     before = tree_hash(application.state_directory)
-    assert wrong_stores(application, truth) == []
+    with pytest.warns(statestore.StateStoreWarning, match=NOT_CLOSED) as notices:
+        assert wrong_stores(application, truth) == []
+    assert len(notices) == len(stores_on_disk(truth))
     assert stores_without_problem(opened(application)) == []
     assert tree_hash(application.state_directory) == before
 
