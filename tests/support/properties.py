@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
+from support.parameters import many_examples
+
 Test = Callable[..., None]
 
 
@@ -32,7 +34,9 @@ def few_or_many(few: int, many: int, *drawn: Any, **named: Any) -> Callable[[Tes
         test.__name__, test.__qualname__ = holds.__name__, holds.__qualname__
         test.__module__, test.__doc__ = holds.__module__, holds.__doc__
         test.__dict__.update({name: value for name, value in vars(holds).items() if name == "pytestmark"})
-        twice: Test = pytest.mark.parametrize("examples", [few, pytest.param(many, marks=pytest.mark.slow)])(test)
+        twice: Test = pytest.mark.parametrize(
+            "examples", [few, pytest.param(many_examples(few, many), marks=pytest.mark.slow)]
+        )(test)
         return twice
 
     return both

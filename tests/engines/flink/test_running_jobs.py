@@ -1,14 +1,15 @@
-"""Real jobs of Flink, run anew: they leave the snapshots that were asked for, each with the truth about it."""
+"""Real jobs of Flink, run anew: they leave the snapshots that were asked for, each with the truth about it.
+
+They run with the newest release. State that older ones have written lies in ``tests/data/flink``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.flink.running.java_project import VERSIONS, class_path
+from support.flink.running.java_project import class_path
 from support.flink.running.job import Job, Run, run_job
 from support.flink.truth_rows import lines_of, lines_of_truth
 
@@ -34,20 +35,9 @@ JOBS = (
 KINDS = {"chk": "checkpoint", "canonical": "savepoint-canonical", "native": "savepoint-native"}
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
-def version(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
-    """The class path of a version, compiled once: the versions take turns, with one job after the other."""
-    return cache(lambda version: class_path("jobs", version, tmp_path_factory.mktemp("programs")))
-
-
-@pytest.fixture(scope="module")
-def programs(version: str, compiled: Callable[[str], str]) -> str:
-    return compiled(version)
+def programs(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return class_path("jobs", tmp_path_factory.mktemp("programs"))
 
 
 @pytest.fixture(scope="module", params=JOBS, ids=lambda job: str(job.name))
@@ -61,13 +51,13 @@ def run(job: Job, programs: str, tmp_path_factory: pytest.TempPathFactory) -> Ru
     return run_job(programs, tmp_path_factory.mktemp(job.name), job)
 
 
-def test_each_snapshot_was_taken(run: Run, job: Job, version: str) -> None:
+def test_each_snapshot_was_taken(run: Run, job: Job) -> None:
     asked = [KINDS[step] for step in job.steps.split(",") if step in KINDS]
     assert [each.kind for each in run.snapshots] == asked
     for each in run.snapshots:
         head = (each.folder / "_metadata").read_bytes()[:8]
         assert head == (0x4960672D).to_bytes(4) + each.metadata_version.to_bytes(4)
-        assert each.metadata_version == {"2.3.0": 6, "1.20.3": 4}[version]
+        assert each.metadata_version == 6
 
 
 def test_the_truth_has_rows_of_known_operators(run: Run) -> None:
@@ -80,8 +70,8 @@ def columns_of_bytes(at: KeyedAt | ElementsAt) -> list[str]:
     return [field.name for field in at.schema if b"statestore.serializer" in (field.metadata or {})]
 
 
-def test_every_snapshot_has_the_rows_that_the_job_recorded(run: Run, job: Job, version: str) -> None:
-    """Flink 1.x has Kryo for lists in POJOs, and recursive Avro records have no column: these are bytes or refused."""
+def test_every_snapshot_has_the_rows_that_the_job_recorded(run: Run, job: Job) -> None:
+    """Recursive Avro records have no column: these are bytes or refused."""
     names = {number: uid for uid, number in run.operators.items()}
     for each in run.snapshots:
         known: dict[tuple[str, str], list[dict[str, Any]]] = {}
@@ -101,7 +91,7 @@ def test_every_snapshot_has_the_rows_that_the_job_recorded(run: Run, job: Job, v
                 assert isinstance(error, UnsupportedError) and job.name == "AvroStates", error
                 continue
             if columns_of_bytes(at):
-                assert version == "1.20.3" or job.name == "AvroStates" or place not in known, place
+                assert job.name == "AvroStates" or place not in known, place
             elif place in known:
                 assert lines_of(at.form, pa.Table.from_batches(batches, at.schema)) == lines_of_truth(known[place])
                 compared += 1

@@ -16,10 +16,10 @@ import pytest
 from support.paths import TESTS
 
 PROJECTS = TESTS / "engines" / "flink"
-VERSIONS = ("2.3.0", "1.20.3")
+VERSION = "2.3.0"
 
 
-def class_path(project: str, version: str, folder: Path) -> str:
+def class_path(project: str, folder: Path) -> str:
     """Compile the sources of a project of ``tests/engines/flink`` and those of the jobs; return the class path.
 
     Skips the test where the tools or the jars cannot be had, unless STATESTORE_FLINK=required, as in CI.
@@ -29,7 +29,7 @@ def class_path(project: str, version: str, folder: Path) -> str:
         _do_without(f"no {', '.join(missing)} here")
     folder.mkdir(parents=True, exist_ok=True)
     classes, jars = folder / "classes", folder / "jars.txt"
-    ask = ["mvn", "-q", "-B", "-f", str(PROJECTS / project / "pom.xml"), f"-Dflink.version={version}"]
+    ask = ["mvn", "-q", "-B", "-f", str(PROJECTS / project / "pom.xml"), f"-Dflink.version={VERSION}"]
     ask += ["dependency:build-classpath", f"-Dmdep.outputFile={jars}"]
     # Without a look at the network where all jars are there; that is quicker, and they are the same each time.
     with (TESTS / "conftest.py").open() as one_at_a_time:  # two Mavens may spoil each other's repository
