@@ -76,9 +76,9 @@ class _RowCodec(ABC):
             return value
         if isinstance(value, (tuple, dict, Mapping)) and not self._is_bare(value):
             members = members_of(value, self._names)
-            if members is None:
+            if members is None and not self._is_of_fields(value):
                 raise self._wrong(value)
-            return members
+            return (value,) if members is None else members
         if len(self._names) != 1:
             raise self._wrong(value)
         return (value,)
@@ -91,6 +91,10 @@ class _RowCodec(ABC):
             return isinstance(value, Mapping)
         named = value if isinstance(value, Mapping) else getattr(value, "__fields__", getattr(value, "_fields", None))
         return pa.types.is_struct(self._only) and named is not None and set(named) != set(self._names)
+
+    def _is_of_fields(self, value: Any) -> bool:
+        """Return whether a tuple that has not one member per column has one per field of a single struct column."""
+        return False
 
     def _wrong(self, value: Any) -> InvalidInputError:
         if isinstance(value, Mapping):
@@ -137,10 +141,9 @@ class KeyValues(_RowCodec):
 
         return not_null
 
-    def _members(self, value: Any) -> Row:
-        if self._only is not None and type(value) is tuple and len(value) == self._only.num_fields > 1:
-            return (value,)  # one column cannot have several members, so these are the fields of its struct
-        return super()._members(value)
+    def _is_of_fields(self, value: Any) -> bool:
+        is_struct = self._only is not None and pa.types.is_struct(self._only)
+        return is_struct and type(value) is tuple and len(value) == self._only.num_fields
 
     def normalize(self, key: Any) -> Row:
         """The canonical form of a key given as dict, tuple, or, for a single column, bare value.
