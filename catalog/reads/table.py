@@ -82,8 +82,8 @@ class Reads(ShowsItself):
         """Read every version with its interval, of one key or all, valid at some moment from ``start_time`` to
         ``end_time``.
 
-        Both ends are inclusive. Versions are as recorded by commit ``version``; ``_commit_version`` is the commit that
-        wrote each.
+        ``key`` is written as for `get`. Both ends are inclusive. Versions are as recorded by commit ``version``;
+        ``_commit_version`` is the commit that wrote each.
         A null in ``valid_from`` and ``_commit_version`` means that the row existed when the kept history begins, and
         that its beginning is unknown.
         """

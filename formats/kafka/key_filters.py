@@ -42,9 +42,12 @@ def encoded_keys(form: StoreForm, kind: StoreKind, filters: Sequence[Filter]) ->
     """The keys to which filters limit an answer, as the serde writes them, ascending; None: any key."""
     if kind.rows not in _ASKABLE or any(name in form.key_serde.lower() for name in _SEVERAL_BYTES):
         return None
+    lookups = key_lookups(filters, ("key",))
+    if lookups is None or len(lookups) > MOST_KEYS:
+        return None
     try:
-        lookups = with_both_zeros(key_lookups(filters, ("key",)), [cell_serde(form.key_serde).type])
-        if lookups is None or len(lookups) > MOST_KEYS or any(_has_nan(key) for (key,) in lookups):
+        lookups = with_both_zeros(lookups, [cell_serde(form.key_serde).type])
+        if lookups is None or any(_has_nan(key) for (key,) in lookups):
             return None
         encode = any_serializer(form.key_serde)
         keys = {encode(key) for (key,) in lookups}
