@@ -107,4 +107,4 @@ def _has_type(constant: exp.Expr, kind: pa.DataType) -> bool:
     if not isinstance(whole, exp.Literal) or not whole.this.isdecimal() or not pa.types.is_signed_integer(kind):
         return False
     number = -int(whole.this) if whole is not constant else int(whole.this)
-    return -(1 << kind.bit_width - 1) <= number < 1 << kind.bit_width - 1
+    return bool(-(1 << kind.bit_width - 1) <= number < 1 << kind.bit_width - 1)

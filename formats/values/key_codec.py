@@ -142,8 +142,9 @@ class KeyValues(_RowCodec):
         return not_null
 
     def _is_of_fields(self, value: Any) -> bool:
-        is_struct = self._only is not None and pa.types.is_struct(self._only)
-        return is_struct and type(value) is tuple and len(value) == self._only.num_fields
+        if self._only is None or not pa.types.is_struct(self._only):
+            return False
+        return type(value) is tuple and len(value) == self._only.num_fields
 
     def normalize(self, key: Any) -> Row:
         """The canonical form of a key given as dict, tuple, or, for a single column, bare value.

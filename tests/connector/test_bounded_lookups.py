@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from support.checkpoints.spark_state_fixtures import checkpoint_path
 from support.flink.fixtures import fixture, manifest
@@ -44,7 +45,7 @@ QUICK = ("own store, struct", "flink rocksdb, row")
 def snapshot_of(run: str, form: str) -> Path:
     """Return the newest snapshot of a run that is a checkpoint of RocksDB, or a snapshot of the heap."""
     found = [each["path"] for each in manifest(run)["snapshots"] if form in each["path"]]
-    return fixture(run) / found[-1]
+    return fixture(run) / str(found[-1])
 
 
 def make_own(folder: Path) -> Path:
@@ -133,18 +134,26 @@ def test_a_key_is_read_alone_however_it_is_named(
     key, is_whole = row[column], table.table.lookup_columns[0] == table.table.row_key
     assert most < len(rows)
     for named in spellings(column, key) if is_whole else ():
-        assert counted.of(lambda named=named: table.get(named)) == row, named
+        assert counted.of(table.get, named) == row, named
         assert 1 <= counted.rows <= most, named
-    if place.startswith(("own", "keyed", "spark")):
-        for named in spellings(column, key):
-            found = counted.of(lambda named=named: table.history(key=named).read_all())
-            assert 1 <= len(found) <= counted.rows <= most * len(found), named
+
+    def history(named: Any) -> pa.Table:
+        return table.history(key=named).read_all()
+
+    def scan(chosen: tuple[Any, ...]) -> pa.Table:
+        return table.scan(filter=chosen).read_all()
+
+    def sql(condition: str) -> pa.Table:
+        return statestore.sql(str(path), f'SELECT * FROM "{state}" WHERE {condition}', **options)
+
+    for named in spellings(column, key) if place.startswith(("own", "keyed", "spark")) else ():
+        found = counted.of(history, named)
+        assert 1 <= len(found) <= counted.rows <= most * len(found), named
     for chosen in ((column, "=", key), (column, "in", [key, key])):
-        assert len(counted.of(lambda chosen=chosen: table.scan(filter=chosen).read_all())) >= 1
+        assert len(counted.of(scan, chosen)) >= 1
         assert 1 <= counted.rows <= most, chosen
     for condition in conditions(column, key):
-        query = f'SELECT * FROM "{state}" WHERE {condition}'
-        assert len(counted.of(lambda query=query: statestore.sql(path, query, **options))) >= 1
+        assert len(counted.of(sql, condition)) >= 1
         assert 1 <= counted.rows <= most, condition
 
 
@@ -156,5 +165,5 @@ def test_a_key_with_a_hash_of_its_own_is_looked_for_in_a_whole_heap_snapshot(mon
     """Key groups have no index, and only the class of the key computes its group."""
     table = statestore.inspect(snapshot_of("hashmap", "savepoint")).table("kv-pojo.latest")
     rows, counted = table.scan().read_all().to_pylist(), RowsRead(monkeypatch)
-    assert counted.of(lambda: table.get(rows[0]["key"])) == rows[0]
+    assert counted.of(table.get, rows[0]["key"]) == rows[0]
     assert counted.rows == len(rows)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import pytest
 
 from statestore.catalog.engines.engine_table import EngineTable
 from statestore.catalog.reads import split_reading
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -21,10 +22,10 @@ class RowsRead:
         for owner, name in ((EngineTable, "_rows"), (split_reading, "_all_rows"), (split_reading, "_looked_up")):
             patch.setattr(owner, name, self._counted(getattr(owner, name)))
 
-    def of(self, read: Callable[[], T]) -> T:
+    def of(self, read: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
         """Return the answer of a read, and count what it takes."""
         self.rows = 0
-        return read()
+        return read(*given, **named)
 
     def _counted(self, read: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
         def counted(*given: Any) -> Iterator[Any]:
