@@ -20,6 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from statestore.catalog.reads.named_key import as_key
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.state_table import Query, StateTable
@@ -66,6 +67,11 @@ def key_filters(table: StateTable, text: str, partial: bool = False) -> tuple[Fi
     raise InvalidInputError(
         ErrorCode.WRONG_KEY, f"key {text!r} of {table.name!r}: expected a JSON object with {expected}"
     )
+
+
+def asked_key(table: StateTable, text: str, partial: bool = False) -> tuple[Filter, ...]:
+    """Return the filters of `key_filters` with equality as the table's engine compares keys."""
+    return as_key(table, table.schema(Query()), key_filters(table, text, partial))
 
 
 def cells_of(schema: pa.Schema, text: str, code: ErrorCode) -> dict[str, Any]:

@@ -51,10 +51,11 @@ class StateInfo:
     ``row_key`` those in which no two rows are equal at one time; () for a bag, in which equal rows may repeat.
     ``columns`` are those of the newest version that has the state. ``lookups`` are the sets of columns by which rows
     can be looked up, the smallest first; by default the key and the row key. ``placement`` are columns that say where
-    the engine stores a row and are no part of the row. ``roles`` are the roles of columns in ``$schema``, by default
-    key or value. ``has_past``: the state of each version is a `HoldsPast`. ``facts`` are shown by ``inspect``: the
-    evidence of a guess, an operator's parallelism. ``operator`` is the operator of the job that keeps the state, or
-    what the engine groups operators by (`statestore.formats.jobs`); None: not recorded.
+    the engine stores a row and are no part of the row. ``one_zero``: the engine stores 0.0 and one NaN in every key, so
+    that a user's -0.0 is no other key; by default keys are compared by their bits. ``roles`` are the roles of columns
+    in ``$schema``, by default key or value. ``has_past``: the state of each version is a `HoldsPast`. ``facts`` are
+    shown by ``inspect``: the evidence of a guess, an operator's parallelism. ``operator`` is the operator of the job
+    that keeps the state, or what the engine groups operators by (`statestore.formats.jobs`); None: not recorded.
     """
 
     name: str
@@ -68,6 +69,7 @@ class StateInfo:
     has_past: bool = False
     facts: Mapping[str, str] = field(default_factory=dict)
     operator: str | None = None
+    one_zero: bool = False
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,10 @@ class StateTable(Protocol):
         """The sets of columns by which rows can be looked up, the smallest set first."""
 
     @property
+    def one_zero(self) -> bool:
+        """Whether 0.0 and -0.0 are one key, because the engine stores 0.0 for both."""
+
+    @property
     def placement_columns(self) -> tuple[str, ...]:
         """Columns that say where the engine stores a row. They are shown, and they are not compared."""
 

@@ -107,6 +107,10 @@ class MetadataTable:
         return ((),)
 
     @property
+    def one_zero(self) -> bool:
+        return False
+
+    @property
     def placement_columns(self) -> tuple[str, ...]:
         return ()
 

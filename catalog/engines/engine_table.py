@@ -140,6 +140,10 @@ class EngineTable:
         return info.lookups or tuple(dict.fromkeys((info.key, info.row_key or info.key)))
 
     @property
+    def one_zero(self) -> bool:
+        return self.info.one_zero
+
+    @property
     def placement_columns(self) -> tuple[str, ...]:
         return self.info.placement
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from statestore.catalog.reads.argument_names import one_spelling
 from statestore.catalog.reads.difference import Point, compare, difference
+from statestore.catalog.reads.named_key import key_filters
 from statestore.catalog.reads.results.rows import Pieces, Rows, begun_again
 from statestore.catalog.reads.results.shown_object import Facts, ShowsItself
 from statestore.catalog.reads.results.shown_store import columns_of, contents_of
@@ -29,9 +29,7 @@ from statestore.formats.state_table import (
     column_names,
     table_for_plan,
 )
-from statestore.formats.values.comparable_values import comparable
 from statestore.formats.values.filters import Filter, has_texts, parse_filters, with_times
-from statestore.formats.values.key_codec import KeyValues
 from statestore.formats.values.python_times import python_rows
 from statestore.formats.values.times import Time, format_time, to_us
 
@@ -84,8 +82,8 @@ class Reads(ShowsItself):
         """Read every version with its interval, of one key or all, valid at some moment from ``start_time`` to
         ``end_time``.
 
-        Both ends are inclusive. Versions are as recorded by commit ``version``; ``_commit_version`` is the commit that
-        wrote each.
+        ``key`` is written as for `get`. Both ends are inclusive. Versions are as recorded by commit ``version``;
+        ``_commit_version`` is the commit that wrote each.
         A null in ``valid_from`` and ``_commit_version`` means that the row existed when the kept history begins, and
         that its beginning is unknown.
         """
@@ -98,7 +96,7 @@ class Reads(ShowsItself):
         query = Query(mode="history", version=version, start_time=start, end_time=end)
         table, filters = self._asked(), parse_filters(filter)
         if key is not None:
-            filters = (*filters, *_key_filters(table, key))
+            filters = (*filters, *key_filters(table, key))
         return read(table, query, asked, filters)
 
     def _history_of(self, key: Any, query: Query) -> Rows | None:
@@ -193,9 +191,11 @@ class Table(Reads):
         """Return the row of a key, valid at ``as_of`` as recorded by ``version``, as a dict by column; None if there is
         none.
 
-        ``key`` is a scalar or a tuple, or a dict by column. Raises InvalidInputError WRONG_KEY for a key that has
-        several rows at a time (a map, a list, windows): add the columns that tell them apart, or use `scan` with a
-        filter. Raises UnsupportedError TIME_OUT_OF_RANGE for a row with a time that Python's datetime cannot hold.
+        ``key`` is a scalar, a tuple in the order of the columns, or a dict by column; a key of one struct column is
+        also named by a tuple or a dict of its fields, and by the bare value of its only field. Zeros of both signs are
+        two keys, unless the engine has one. Raises InvalidInputError WRONG_KEY for a key that has several rows at a
+        time (a map, a list, windows): add the columns that tell them apart, or use `scan` with a filter. Raises
+        UnsupportedError TIME_OUT_OF_RANGE for a row with a time that Python's datetime cannot hold.
         """
         query = Query(as_of=_us(as_of, "as_of"), version=version)
         return again(lambda: self._get(self._asked().pin(), key, query))
@@ -204,9 +204,8 @@ class Table(Reads):
         if not table.key_columns:
             raise InvalidInputError(ErrorCode.WRONG_KEY, f"{table.name} has no key; read its rows with scan(filter=…)")
         rows: list[dict[str, Any]] = []
-        asked = _key_filters(table, key)
-        for batch in read(table, query, None, asked):
-            rows += python_rows(_same_bits(batch, asked).slice(0, 2), table.name)
+        for batch in read(table, query, None, key_filters(table, key)):
+            rows += python_rows(batch.slice(0, 2), table.name)
             if len(rows) > 1:
                 further = [name for name in table.row_key if name not in table.key_columns]
                 hint = f"name {', '.join(further)}, too, or read them" if further else "read them"
@@ -231,33 +230,6 @@ def _facts_of(table: StateTable, is_local: bool) -> Facts:
     schema = bound.schema(Query())
     keys = pa.schema([schema.field(name) for name in bound.key_columns if name in schema.names])
     return [*([("key", shown_columns(keys))] if len(keys) else []), ("columns", shown_columns(schema))]
-
-
-def _key_filters(table: StateTable, key: Any) -> tuple[Filter, ...]:
-    """Return filters for equality on the columns of a key. Raises InvalidInputError WRONG_KEY."""
-    schema, names = table.schema(Query()), _named(table, key)
-    codec = KeyValues(pa.schema([schema.field(name) for name in names]))
-    return parse_filters([(n, "=", cell) for n, cell in zip(names, codec.normalize(key), strict=True)])
-
-
-def _same_bits(batch: pa.RecordBatch, key: Sequence[Filter]) -> pa.RecordBatch:
-    """Return the rows whose key has the bits that were asked for: 0.0 equals -0.0, and is another key."""
-    floating = [item for item in key if pa.types.is_floating(batch.schema.field(item.column).type)]
-    for item in floating:
-        column = batch.column(item.column)
-        wanted = comparable(pa.array([item.value], column.type), by_bits=True)[0]
-        same = pc.equal(comparable(column, by_bits=True), wanted)
-        batch = batch.filter(same) if item.value == item.value else batch
-    return batch
-
-
-def _named(table: StateTable, key: Any) -> tuple[str, ...]:
-    """Return the columns that a key names: the key columns, or also the columns that distinguish its rows."""
-    choices = table.lookup_columns
-    if isinstance(key, Mapping):
-        return next((names for names in choices if set(names) == set(key)), choices[0])
-    count = len(key) if isinstance(key, tuple) else 1
-    return next((names for names in choices if len(names) == count), choices[0])
 
 
 def read(table: StateTable, query: Query, columns: Iterable[str] | None, filter: Any) -> Rows:

@@ -91,6 +91,10 @@ class VersionedTable:
         return tuple(dict.fromkeys((self.key_columns, self.row_key)))
 
     @property
+    def one_zero(self) -> bool:
+        return False
+
+    @property
     def placement_columns(self) -> tuple[str, ...]:
         return ()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from statestore.catalog.summaries import summary_of
 from statestore.catalog.warehouse import Warehouse, open_warehouse
-from statestore.connector.key_text import key_filters
+from statestore.connector.key_text import asked_key
 from statestore.connector.report.charts import charts_of, lifelines_of
 from statestore.connector.report.figures import PARTS, figures_now, figures_of
 from statestore.connector.report.history import read_rows
@@ -168,7 +168,7 @@ def _found(tables: Sequence[StateTable], key: str) -> dict[str, tuple[Filter, ..
     asked = []
     for each in tables:
         try:
-            filters = key_filters(each, key)
+            filters = asked_key(each, key)
         except InvalidInputError as error:
             refused = error
             continue

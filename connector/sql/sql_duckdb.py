@@ -35,6 +35,7 @@ from statestore.connector.sql.sql_statement import (
 )
 from statestore.connector.sql.sql_tables import check_answerable, find_table, is_qualified
 from statestore.connector.sql.sql_times import Value, queries_of, time_of, with_exact_times
+from statestore.connector.sql.struct_keys import compare_fields
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import (
     InvalidInputError,
@@ -192,6 +193,9 @@ class _Run:
             if not bare:
                 replace_table(reference.node, views[key], reference.shown)
                 changed = True
+            columns = table.schema(query)
+            keys = pa.schema([columns.field(name) for name in table.key_columns if columns.names.count(name) == 1])
+            changed |= compare_fields(reference, keys)
         return changed
 
     def _is_ours(self, name: str) -> bool:

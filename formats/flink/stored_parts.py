@@ -18,7 +18,7 @@ from statestore.formats.flink.streams.keyed_columns import prefix_width
 from statestore.formats.flink.streams.state_form import KEY, KEY_GROUP, KeyedForm
 from statestore.formats.places.reading_threads import reading_threads
 from statestore.formats.rocksdb.key_ranges import KeyRange, successor
-from statestore.formats.values.filters import Filter, key_lookups
+from statestore.formats.values.filters import Filter, key_lookups, with_both_zeros
 from statestore.formats.values.key_groups import murmur_of
 
 PART_BYTES = 16 << 20
@@ -27,6 +27,7 @@ PART_BYTES = 16 << 20
 Each part of a database opens a directory of links, the MANIFEST, and the table files' indexes: about ten milliseconds.
 """
 MOST_KEYS = 1000
+MOST_RANGES = 4096
 
 
 @dataclass(frozen=True)
@@ -46,13 +47,21 @@ def asked_groups(form: KeyedForm, key: FlinkType | None, groups: int, filters: S
             found = _whole_numbers([item.value] if item.op == "=" else item.value)
             if found is not None:
                 return found
-    keys = key_lookups(filters, (KEY,))
-    if keys is None or key is None or key != form.key or len(keys) > MOST_KEYS:
+    keys = _asked_keys(form, key, filters)
+    if keys is None or key is None:
         return None
     hashes = [java_hash(key, each) for (each,) in keys]
     if any(each is None for each in hashes):
         return None
     return {murmur_of(each) % groups for each in hashes if each is not None}
+
+
+def _asked_keys(form: KeyedForm, key: FlinkType | None, filters: Sequence[Filter]) -> list[tuple[Any, ...]] | None:
+    """The keys to which filters limit an answer; None: all, or more than are looked up."""
+    if key is None or key != form.key or form.undivided:
+        return None
+    keys = with_both_zeros(key_lookups(filters, (KEY,)), [form.schema.field(KEY).type])
+    return None if keys is None or len(keys) > MOST_KEYS else keys
 
 
 def _whole_numbers(values: Sequence[Any]) -> set[int] | None:
@@ -75,17 +84,19 @@ def asked_ranges(
     """The ranges of RocksDB keys that hold all rows of a part which pass the filters."""
     width = prefix_width(groups)
     first, stop = part.first.to_bytes(width, "big"), successor(part.last.to_bytes(width, "big"))
-    keys = None if form.kind == "timers" or form.undivided else key_lookups(filters, (KEY,))
-    if keys is None or key is None or key != form.key or len(keys) > MOST_KEYS:
+    keys = None if form.kind == "timers" else _asked_keys(form, key, filters)
+    if keys is None or key is None:
         return [KeyRange(first, stop)]
-    prefixes = set()
+    prefixes: set[bytes] = set()
     for (each,) in keys:
         octets, code = encode(key, each), java_hash(key, each)
-        if octets is None or code is None:
+        if octets is None:
             return [KeyRange(first, stop)]
-        group = murmur_of(code) % groups
-        if part.first <= group <= part.last:
-            prefixes.add(group.to_bytes(width, "big") + octets)
+        # The class of the key may have a hash of its own. Then the key may be in any group, and is looked for in each.
+        places = range(part.first, part.last + 1) if code is None else [murmur_of(code) % groups]
+        prefixes |= {place.to_bytes(width, "big") + octets for place in places if part.first <= place <= part.last}
+        if len(prefixes) > MOST_RANGES:
+            return [KeyRange(first, stop)]
     ranges: list[KeyRange] = []
     for prefix in sorted(prefixes):
         # A key may be the beginning of another one; both are then in the range of the shorter one.

@@ -10,15 +10,16 @@ from datetime import datetime
 from typing import Any
 
 from statestore.formats.errors import StateStoreError
+from statestore.formats.kafka.columns.serde_columns import cell_serde
 from statestore.formats.kafka.columns.store_form import StoreForm, StoreKind
 from statestore.formats.kafka_rows.list_serde import any_serializer
-from statestore.formats.values.filters import Filter, key_lookups
+from statestore.formats.values.filters import Filter, key_lookups, with_both_zeros
 from statestore.formats.values.times import to_us
 
 MOST_KEYS = 1000
 """Beyond this many keys, all rows are read."""
-_SEVERAL_BYTES = ("double", "float", "uuid")
-"""Serdes in which equal values have several forms: 0.0 equals -0.0, and UUIDs may have upper-case letters."""
+_SEVERAL_BYTES = ("uuid",)
+"""Serdes in which equal values have several forms: UUIDs may have upper-case letters."""
 PARTITION = "partition_id"
 _ASKABLE = ("plain", "window", "session", "time-ordered window", "time-ordered session", "versioned")
 
@@ -45,11 +46,19 @@ def encoded_keys(form: StoreForm, kind: StoreKind, filters: Sequence[Filter]) ->
     if lookups is None or len(lookups) > MOST_KEYS:
         return None
     try:
+        lookups = with_both_zeros(lookups, [cell_serde(form.key_serde).type])
+        if lookups is None or any(_has_nan(key) for (key,) in lookups):
+            return None
         encode = any_serializer(form.key_serde)
         keys = {encode(key) for (key,) in lookups}
     except StateStoreError:  # a serde without a way back, or a value that it cannot have
         return None
     return sorted(key for key in keys if key is not None)
+
+
+def _has_nan(key: Any) -> bool:
+    """Return whether a key is or holds NaN, which has many forms: not every client writes Java's one."""
+    return any(map(_has_nan, key)) if isinstance(key, list | tuple) else bool(key != key)
 
 
 def time_bounds(rows: str, filters: Sequence[Filter]) -> tuple[int | None, int | None]:

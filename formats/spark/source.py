@@ -32,6 +32,7 @@ from statestore.formats.spark.checkpoint.state_views import (
     PARTITION,
     StateView,
     find_state_view,
+    has_one_zero,
     row_key,
     state_views,
 )
@@ -167,6 +168,7 @@ class CheckpointSource(Source, KnowsJob):
             row_key(state_view),
             placement=(PARTITION.name,),
             operator=operator_words(self.shown[state].kind, self.shown[state].operator_id),
+            one_zero=has_one_zero(self.checkpoint.operator(state_view.operator_id), state_view),
         )
 
     def job_info(self) -> Job:

@@ -20,7 +20,9 @@ import pyarrow.compute as pc
 
 from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.kernels.arrays import Bools
-from statestore.formats.values.canonical import ErrorPath, canonical
+from statestore.formats.values.canonical import ErrorPath, canonical, plain
+from statestore.formats.values.comparable_values import comparable
+from statestore.formats.values.key_equality import keys_equal
 from statestore.formats.values.types import normal_type
 
 Number = int | float | Decimal
@@ -53,7 +55,28 @@ def compare(column: pa.Array, op: str, value: Any, error_path: ErrorPath) -> pa.
         return _compare_number(column, op, _number(value, error_path))
     if pa.types.is_nested(column.type):
         return _compare_nested(column, op, value, error_path)
-    return _COMPARE[op](column, pa.scalar(canonical(error_path)(value), column.type))
+    return _COMPARE[op](column, _scalar(canonical(error_path)(value), column.type))
+
+
+def same_key(column: pa.Array, value: Any, error_path: ErrorPath) -> pa.BooleanArray:
+    """Return whether the column equals a key; never null.
+
+    At any depth 0.0 and -0.0 are two values, NaN is one, null equals null, and the order of a map's entries is ignored.
+    Raises InvalidInputError with ``error_path.code`` for a value that the column cannot have.
+    """
+    column, error_path = _decoded(column, error_path)
+    if value is None:
+        return pa.array(np.zeros(len(column), np.bool_))
+    return pa.array(_same(column, canonical(error_path)(value), as_key=True))
+
+
+def has_floats(kind: pa.DataType) -> bool:
+    """Return whether a type has floating-point numbers at any depth."""
+    return pa.types.is_floating(kind) or any(has_floats(field.type) for field in _fields(kind))
+
+
+def _fields(kind: pa.DataType) -> list[pa.Field]:
+    return [kind.field(number) for number in range(kind.num_fields)]
 
 
 def any_of(column: pa.Array, values: Sequence[Any], error_path: ErrorPath) -> pa.BooleanArray:
@@ -71,7 +94,8 @@ def any_of(column: pa.Array, values: Sequence[Any], error_path: ErrorPath) -> pa
     if pa.types.is_nested(column.type):
         _check_equality(column.type, present[0], error_path)
         return pa.array(functools.reduce(np.logical_or, [_same(column, convert(value)) for value in present]))
-    return pc.is_in(column, pa.array([convert(value) for value in present], column.type))
+    found = [_scalar(convert(value), column.type) for value in present]
+    return pc.is_in(column, pa.array(found, column.type))
 
 
 def match_text(column: pa.Array, op: str, value: Any, error_path: ErrorPath) -> pa.BooleanArray:
@@ -215,25 +239,28 @@ def _check_equality(kind: pa.DataType, value: Any, error_path: ErrorPath) -> Non
         _check_equality(kind.field(number).type, value, error_path)
 
 
-def _same(column: pa.Array, value: Any) -> Bools:
-    """Test equality with a canonical value; inside structs and lists null equals null."""
+def _same(column: pa.Array, value: Any, *, as_key: bool = False) -> Bools:
+    """Test equality with a canonical value; inside structs and lists null equals null. ``as_key``: see `same_key`."""
     if value is None:
         return _invalid(column)
     if pa.types.is_struct(column.type):
         same = ~_invalid(column)
         for number, member in enumerate(value):
-            same &= _same(column.field(number), member)
+            same &= _same(column.field(number), member, as_key=as_key)
         return same
     if pa.types.is_list(column.type):
-        return _same_list(column, value)
-    if pa.types.is_floating(column.type):
-        equal = _compare_double(pc.cast(column, pa.float64()), "=", value)
-    else:
-        equal = pc.equal(column, pa.scalar(value, column.type))
-    return _bools(pc.fill_null(equal, False))
+        return _same_list(column, value, as_key=as_key)
+    if pa.types.is_map(column.type):
+        return _same_map(column, value)
+    if not pa.types.is_floating(column.type):
+        return _bools(pc.fill_null(pc.equal(column, _scalar(value, column.type)), False))
+    same = _bools(pc.fill_null(_compare_double(pc.cast(column, pa.float64()), "=", value), False))
+    if as_key and value == 0:
+        same &= np.signbit(pc.fill_null(column, 0).to_numpy(zero_copy_only=False)) == np.signbit(value)
+    return same
 
 
-def _same_list(column: pa.Array, members: tuple[Any, ...]) -> Bools:
+def _same_list(column: pa.Array, members: tuple[Any, ...], *, as_key: bool) -> Bools:
     """Compare the first members of the lists of the right length, then the second ones of those still equal, etc."""
     offsets = column.offsets.to_numpy().astype(np.int64)
     rows = np.flatnonzero(~_invalid(column) & (np.diff(offsets) == len(members)))
@@ -241,10 +268,25 @@ def _same_list(column: pa.Array, members: tuple[Any, ...]) -> Bools:
         if not len(rows):
             break
         cells = column.values.take(pa.array(offsets[rows] + position))
-        rows = rows[_same(cells, member)]
+        rows = rows[_same(cells, member, as_key=as_key)]
     same = np.zeros(len(column), np.bool_)
     same[rows] = True
     return same
+
+
+def _same_map(column: pa.Array, entries: tuple[tuple[Any, Any], ...]) -> Bools:
+    """Compare maps, in whatever order their entries are."""
+    convert = plain(column.type, list)
+    assert convert is not None
+    ours, theirs = comparable(column, by_bits=True), comparable(pa.array([convert(entries)], column.type), by_bits=True)
+    return keys_equal([ours], np.arange(len(ours)), [theirs], np.zeros(len(ours), np.int64)) & ~_invalid(column)
+
+
+def _scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
+    """Return a canonical value as Arrow's. Arrow refuses nanoseconds of numpy for a type with a zone."""
+    if isinstance(value, np.datetime64):
+        return pa.scalar(value.astype("M8[ns]").astype(np.int64), pa.int64()).cast(kind)
+    return pa.scalar(value, kind)
 
 
 def _invalid(column: pa.Array) -> Bools:

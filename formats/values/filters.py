@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError, shown
 from statestore.formats.values.canonical import ErrorPath, canonical
-from statestore.formats.values.comparison import any_of, compare, match_text
+from statestore.formats.values.comparison import any_of, compare, has_floats, match_text, same_key
 from statestore.formats.values.times import parse_instant, to_datetime
 
 Op = Literal[
@@ -41,13 +41,15 @@ MAX_LOOKUPS = 10_000
 class Filter:
     """``column op value``; ``value`` is a sequence for "in" and unused for "is_null" and "is_not_null".
 
-    ``path`` leads into a struct column, field by field; a field of a null struct is null.
+    ``path`` leads into a struct column, field by field; a field of a null struct is null. ``exact``, of "=" alone: the
+    equality is that of keys (`statestore.formats.values.comparison.same_key`), where 0.0 and -0.0 are two.
     """
 
     column: str
     op: Op
     value: Any = None
     path: tuple[str, ...] = ()
+    exact: bool = False
 
     @property
     def name(self) -> str:
@@ -75,7 +77,8 @@ def _is_condition(spec: Any) -> bool:
 
 def _parse_condition(spec: Any) -> Filter:
     if isinstance(spec, Filter):
-        return _checked(spec.column, spec.op, spec.value)
+        checked = _checked(spec.column, spec.op, spec.value)
+        return replace(checked, path=spec.path, exact=spec.exact)
     if not _is_condition(spec) or len(spec) not in (2, 3):
         raise _invalid(f"{shown(spec)}; expected a tuple (column, operator, value) like ('price', '>', 5)")
     if not isinstance(spec[1], str):
@@ -221,6 +224,8 @@ def _evaluate(item: Filter, column: pa.Array) -> pa.BooleanArray | None:
     if item.op == "is_not_null":
         return None if column.null_count == 0 else pc.is_valid(column)
     error_path = ErrorPath(ErrorCode.INVALID_FILTER, item.name, column.type)
+    if item.exact:
+        return same_key(column, item.value, error_path)
     if item.op == "in":
         return any_of(column, item.value, error_path)
     if item.op in TEXT_OPERATORS:
@@ -302,29 +307,39 @@ def key_lookups(filters: Sequence[Filter], key_columns: Sequence[str]) -> list[t
 
 
 def with_whole_structs(filters: Sequence[Filter], schema: pa.Schema) -> tuple[Filter, ...]:
-    """Return the filters and, for each struct all of whose fields they equate with a value, the equality that follows.
+    """Return the filters and, for each struct all of whose fields they limit to values, the limit that follows.
 
-    So a look-up finds a key that is named field by field. The equality is for plans: it excludes no other rows.
+    So a look-up finds a key that is named field by field. The limit is for plans: it excludes no other rows.
     """
-    given: dict[str, dict[tuple[str, ...], Any]] = {}
+    given: dict[str, dict[tuple[str, ...], list[Any]]] = {}
     for item in filters:
-        if item.path and item.op in ("=", "<=>") and item.value is not None:
-            given.setdefault(item.column, {}).setdefault(item.path, item.value)
+        if item.path and (values := _limits(item)) is not None:
+            given.setdefault(item.column, {}).setdefault(item.path, values)
     implied = []
-    for name, values in given.items():
-        if schema.names.count(name) == 1:
-            kind = schema.field(name).type
-            try:
-                whole = canonical(ErrorPath(ErrorCode.INVALID_FILTER, name, kind))(_whole_struct(kind, values, ()))
-            except (StateStoreError, KeyError):  # a field is not given, or its value equals others of another type
-                continue
-            implied.append(Filter(name, "=", whole))
+    for name, limits in given.items():
+        if schema.names.count(name) != 1 or math.prod(map(len, limits.values())) > MAX_LOOKUPS:
+            continue
+        kind = schema.field(name).type
+        convert = canonical(ErrorPath(ErrorCode.INVALID_FILTER, name, kind))
+        chosen = (dict(zip(limits, each, strict=True)) for each in itertools.product(*limits.values()))
+        try:
+            wholes = tuple(convert(_whole_struct(kind, values, ())) for values in chosen)
+        except (StateStoreError, KeyError):  # a field is not given, or its value equals others of another type
+            continue
+        implied.append(Filter(name, "in", wholes) if len(wholes) != 1 else Filter(name, "=", wholes[0]))
     return (*filters, *implied)
+
+
+def _limits(item: Filter) -> list[Any] | None:
+    """Return the values to which a filter limits its column or field; None where it does not, or null is among them."""
+    if item.op in ("=", "<=>"):
+        return None if item.value is None else [item.value]
+    return _distinct([value for value in item.value if value is not None]) if item.op == "in" else None
 
 
 def _whole_struct(kind: pa.DataType, values: Mapping[tuple[str, ...], Any], path: tuple[str, ...]) -> Any:
     """The value at a path. Raises KeyError where it is not given in whole."""
-    if path in values and not pa.types.is_floating(kind):  # -0.0 equals 0.0, and is another key
+    if path in values:
         return values[path]
     if not pa.types.is_struct(kind) or len({field.name for field in kind}) < kind.num_fields:
         raise KeyError(path)
@@ -341,9 +356,47 @@ def _pinned(filters: list[Filter]) -> list[Any] | None:
 
 def _distinct(values: list[Any]) -> list[Any] | None:
     try:
-        return list(dict.fromkeys(values))
-    except TypeError:  # lists and dicts, for nested keys, have no hash
+        return list({_hashable(value): value for value in values}.values())
+    except TypeError:  # a value that no column has
         return values if len(values) == 1 else None
+
+
+def _hashable(value: Any) -> Any:
+    """Return a value, or one in place of a dict, list or array for nested keys, whose hash distinguishes them."""
+    if isinstance(value, Mapping):
+        return Mapping, *((name, _hashable(value[name])) for name in sorted(value, key=repr))
+    if isinstance(value, list | tuple | np.ndarray):
+        return list, *map(_hashable, value)
+    return value
+
+
+def with_both_zeros(keys: list[tuple[Any, ...]] | None, kinds: Sequence[pa.DataType]) -> list[tuple[Any, ...]] | None:
+    """Return the keys of `key_lookups` with all that are equal to them and have other bits: 0.0 equals -0.0.
+
+    ``kinds`` are the types of the key columns. Keys with floats become canonical. None where one cannot.
+    """
+    if keys is None or not any(map(has_floats, kinds)):
+        return keys
+    converts = [canonical(ErrorPath(ErrorCode.INVALID_FILTER, "key", kind)) for kind in kinds]
+    found: list[tuple[Any, ...]] = []
+    try:
+        for key in keys:
+            cells = (_signed(convert(cell)) for convert, cell in zip(converts, key, strict=True))
+            found += itertools.islice(itertools.product(*cells), MAX_LOOKUPS)
+            if len(found) >= MAX_LOOKUPS:
+                return None
+    except StateStoreError:  # the filter raises, or compares numbers of two types
+        return None
+    return found
+
+
+def _signed(value: Any) -> list[Any]:
+    """Return a canonical value with each of its zeros in both signs."""
+    if isinstance(value, float) and value == 0:
+        return [0.0, -0.0]
+    if isinstance(value, tuple):
+        return list(itertools.product(*map(_signed, value)))
+    return [value]
 
 
 def _invalid(found: str) -> InvalidInputError:

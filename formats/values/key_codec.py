@@ -76,9 +76,9 @@ class _RowCodec(ABC):
             return value
         if isinstance(value, (tuple, dict, Mapping)) and not self._is_bare(value):
             members = members_of(value, self._names)
-            if members is None:
+            if members is None and not self._is_of_fields(value):
                 raise self._wrong(value)
-            return members
+            return (value,) if members is None else members
         if len(self._names) != 1:
             raise self._wrong(value)
         return (value,)
@@ -92,6 +92,10 @@ class _RowCodec(ABC):
         named = value if isinstance(value, Mapping) else getattr(value, "__fields__", getattr(value, "_fields", None))
         return pa.types.is_struct(self._only) and named is not None and set(named) != set(self._names)
 
+    def _is_of_fields(self, value: Any) -> bool:
+        """Return whether a tuple that has not one member per column has one per field of a single struct column."""
+        return False
+
     def _wrong(self, value: Any) -> InvalidInputError:
         if isinstance(value, Mapping):
             shape = f"columns {', '.join(n if isinstance(n, str) else shown(n) for n in value) or '(none)'}"
@@ -100,10 +104,19 @@ class _RowCodec(ABC):
         else:
             shape = f"a single {type(value).__name__}"
         columns = ", ".join(f"{field.name}: {field.type}" for field in self.schema) or "(none)"
+        form = f"{{{', '.join(f'{field.name!r}: {_form(field.type)}' for field in self.schema)}}}"
         return InvalidInputError(
             self._code,
-            f"{self._what} has the columns {columns}; found {shape}. Write a dict of the columns or a tuple in order.",
+            f"{self._what} has the columns {columns}; found {shape}. Write a dict of the columns or a tuple in order, "
+            f"as in {form}.",
         )
+
+
+def _form(kind: pa.DataType) -> str:
+    """Return how a value of a type is written."""
+    if not pa.types.is_struct(kind):
+        return "…"
+    return f"{{{', '.join(f'{field.name!r}: {_form(field.type)}' for field in kind)}}}"
 
 
 class KeyValues(_RowCodec):
@@ -114,28 +127,46 @@ class KeyValues(_RowCodec):
 
     def _convert(self, field: pa.Field) -> Convert:
         convert = canonical(ErrorPath(self._code, field.name, field.type))
+        depth = _only_fields(field.type)
 
         def not_null(value: Any) -> Any:
             if value is None:
                 raise InvalidInputError(
                     ErrorCode.NULL_KEY, f"Key column {field.name!r} is null; expected {field.type}."
                 )
+            if depth and not isinstance(value, (tuple, Mapping)):
+                for _ in range(depth):
+                    value = (value,)
             return convert(value)
 
         return not_null
 
+    def _is_of_fields(self, value: Any) -> bool:
+        if self._only is None or not pa.types.is_struct(self._only):
+            return False
+        return type(value) is tuple and len(value) == self._only.num_fields
+
     def normalize(self, key: Any) -> Row:
         """The canonical form of a key given as dict, tuple, or, for a single column, bare value.
 
-        A single list column takes a bare list (a tuple is always one member per column); a single struct column a
-        bare dict, except one whose only name is the column's. Raises InvalidInputError: NULL_KEY, or WRONG_KEY
-        naming column, found and expected.
+        A single list column takes a bare list; a single struct column a bare dict, except one whose only name is the
+        column's. A tuple is one member per column, or, for a single struct column of several fields, one member per
+        field. A struct of one field is also named by the bare value of that field. Raises InvalidInputError: NULL_KEY,
+        or WRONG_KEY naming column, found and expected.
         """
         if type(key) in self._bare:
             return (self._converts[0](key),)
         if key is None:
             raise InvalidInputError(ErrorCode.NULL_KEY, f"A key cannot be null; expected {', '.join(self._names)}.")
         return self._row(key)
+
+
+def _only_fields(kind: pa.DataType) -> int:
+    """Return the number of structs of one field, each in the other, that are around a value that is no struct."""
+    depth = 0
+    while pa.types.is_struct(kind) and kind.num_fields == 1:
+        depth, kind = depth + 1, kind.field(0).type
+    return 0 if pa.types.is_struct(kind) else depth
 
 
 class KeyCodec(KeyValues):

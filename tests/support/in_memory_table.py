@@ -47,6 +47,10 @@ class MemoryTable:
         return tuple(dict.fromkeys((self.key_columns, self.row_key or self.key_columns)))
 
     @property
+    def one_zero(self) -> bool:
+        return False
+
+    @property
     def placement_columns(self) -> tuple[str, ...]:
         return ()
 

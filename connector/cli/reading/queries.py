@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from statestore.catalog.reads.difference import Point
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.cli.grammar.argument_texts import moment, point, say_seconds
-from statestore.connector.key_text import key_filters
+from statestore.connector.key_text import asked_key
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.places.interrupts import held_back
@@ -44,7 +44,7 @@ def read_key(
         as_of=moment(as_of, "--as-of"),
         start_time=moment(start, "--from"),
         end_time=moment(end, "--to"),
-        filters=key_filters(table, key, partial=True),
+        filters=asked_key(table, key, partial=True),
     )
     return read_all(table, query)
 
@@ -52,7 +52,7 @@ def read_key(
 def first_value(path: str | Path, selected: Mapping[str, str], store: str, key: str) -> int | None:
     """Return the time of the oldest value of a key that is known, in epoch microseconds; None if there is none."""
     table = open_warehouse(path, selected).pin().open(store)
-    query = Query(mode="history", filters=key_filters(table, key, partial=True))
+    query = Query(mode="history", filters=asked_key(table, key, partial=True))
     names = table.schema(query).names
     if "valid_from" not in names:
         return None

@@ -36,7 +36,7 @@ def watch(
     """Print the changes of each new version of a store, or of a running query's state, until Ctrl-C."""
     from statestore.catalog.warehouse import open_warehouse
     from statestore.connector.cli.grammar.argument_texts import column_names, duration, named
-    from statestore.connector.key_text import key_filters
+    from statestore.connector.key_text import asked_key
     from statestore.connector.terminal.forms import form_of, show_rows
     from statestore.formats.state_table import Query
     from statestore.formats.values.times import duration_ms
@@ -45,7 +45,7 @@ def watch(
     seconds = (duration_ms(duration(interval), "--interval") or 0) / 1000
     warehouse = open_warehouse(path, selected)
     table = warehouse.open(named(warehouse, store))
-    filters = () if key is None else key_filters(table, key, partial=True)
+    filters = () if key is None else asked_key(table, key, partial=True)
     query = Query(mode="changes", columns=column_names(columns))
     schema = table.schema(query)
     found = new_versions(table, count, lambda: time.sleep(seconds))

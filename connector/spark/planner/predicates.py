@@ -72,13 +72,23 @@ def _literal(expression: Any) -> Any:
     value = expression.value()
     if value is None:
         return None
-    kind = json.loads(expression.dataType().json())
-    return _value(value, kind)
+    return _cell(value, expression.dataType())
 
 
-def _value(value: Any, kind: Any) -> Any:
-    if not isinstance(kind, str):
+def _cell(value: Any, kind: Any) -> Any:
+    """A value of Spark's type ``kind``; that of a struct, a row of Spark's, as a tuple of its fields."""
+    described = json.loads(kind.json())
+    if isinstance(described, str):
+        return _value(value, described)
+    if described["type"] != "struct":
         raise NotTranslated
+    kinds = [field.dataType() for field in kind.fields()]
+    return tuple(
+        None if value.isNullAt(number) else _cell(value.get(number, each), each) for number, each in enumerate(kinds)
+    )
+
+
+def _value(value: Any, kind: str) -> Any:
     if kind in ("byte", "short", "integer", "long", "double", "boolean"):
         return value
     if kind == "float":

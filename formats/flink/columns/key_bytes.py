@@ -35,8 +35,9 @@ _TUPLE = "org.apache.flink.api.java.tuple.Tuple"
 def encode(kind: FlinkType, value: Any) -> bytes | None:
     """The bytes that Flink's serializer writes for a value.
 
-    None where they are not known: for other types, for values that the type does not have, for a POJO whose subclasses
-    may hold the same fields, and for a zero of floating point, which has two forms.
+    None where they are not known: for other types, for values that the type does not have, and for a POJO whose
+    subclasses may hold the same fields. Zeros of both signs have bytes of their own, and NaN has one form, which
+    ``DataOutputStream.writeDouble`` makes of all.
     """
     if isinstance(kind, Basic):
         return _basic(kind.name, value)
@@ -126,7 +127,7 @@ def _basic(name: str, value: Any) -> bytes | None:
 
 
 def _number(name: str, value: Any) -> bytes | None:
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not value:
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
         return None
     if value != value:
         return _NANS[name]

@@ -29,6 +29,8 @@ TIMERS = "timers"
 _SIDES = ("left", "right")
 _BY_INDEX, _BY_TIME = "keyWithIndexToValue", "keyWithTsToValues"
 _OF_TIME = "-tsWithKey"  # of join format 4: an entry for each row in the other family
+_OF_FUNCTIONS = ("GroupsWithState", "PandasWithState", "transformWithState")  # of names of operators
+_GROUP_STATE = "groupState"  # the field of a function's state, where no metadata names the operator
 _TIMER_FAMILIES = ("$procTimers_keyToTimestamp", "$eventTimers_keyToTimestamp")
 _SHAPES: dict[str, Shape] = {"ListState": "list", "MapState": "map"}
 
@@ -131,6 +133,17 @@ def row_key(state_view: StateView) -> tuple[str, ...]:
     if state_view.shape == "timers":
         return ("key", "expiration_timestamp_ms")
     return ("key", "user_map_key") if state_view.shape == "map" and state_view.flat else ("key",)
+
+
+def has_one_zero(operator: Operator, state_view: StateView) -> bool:
+    """Return whether Spark stores every zero of a key as 0.0, and every NaN as one.
+
+    It does so for keys of aggregations, joins and deduplication, the last since SPARK-56280, and not for those that
+    users group by for a function (``NormalizeFloatingNumbers``). Where nothing says which one it is, the answer is
+    true, because a filter for both zeros then finds the one that is stored.
+    """
+    of_function = any(word in (operator.name or "") for word in _OF_FUNCTIONS) or _GROUP_STATE in state_view.value.names
+    return not (of_function or operator.variables)
 
 
 def _raw(store: Store, family: FamilySchema) -> StateView:

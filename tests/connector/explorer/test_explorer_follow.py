@@ -130,7 +130,7 @@ class Endless:
     key_columns = row_key = ("k",)
     lookup_columns = (("k",),)
     placement_columns: tuple[str, ...] = ()
-    is_columnar = False
+    is_columnar = one_zero = False
 
     def pin(self) -> Endless:
         return self

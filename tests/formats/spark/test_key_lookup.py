@@ -32,6 +32,7 @@ import statestore
 from statestore.catalog.engines.engine_table import EngineTable, PartSplit
 from statestore.catalog.reads.table import Table
 from statestore.formats.engines import EngineOpening
+from statestore.formats.errors import InvalidInputError
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.locations import parse_location
 from statestore.formats.rocksdb.key_ranges import KeyRange
@@ -321,13 +322,37 @@ READS: dict[str, Callable[[Table, dict[str, Any]], object]] = {
     "get": lambda table, key: table.get(key),
     "get, by column": lambda table, key: table.get({"key": key}),
     "get, tuple": lambda table, key: table.get((tuple(key.values()),)),
+    "get, bare": lambda table, key: table.get(key["k"]),
+    "get, bare in a tuple": lambda table, key: table.get((key["k"],)),
+    "get, bare by column": lambda table, key: table.get({"key": key["k"]}),
     "get, past": lambda table, key: table.get(key, version=2),
     "get, absent": lambda table, key: table.get({"k": "no such key"}),
     "history": lambda table, key: table.history(key=key).read_all(),
+    "history, bare": lambda table, key: table.history(key=key["k"]).read_all(),
     "history, past": lambda table, key: table.history(key=key, version=2).read_all(),
     "changes": lambda table, key: table.changes(filter=("key.k", "=", key["k"])).read_all(),
     "scan": lambda table, key: table.scan(filter=("key", "in", [key])).read_all(),
 }
+
+
+@pytest.mark.parametrize("name", ["spark4.3.0-agg__hdfs", SEVERAL])
+def test_a_struct_key_is_named_by_its_fields(name: str) -> None:
+    table = statestore.inspect(checkpoint_path(name)).table("state")
+    row = table.scan().read_all().to_pylist()[0]
+    key, parts = row["key"], tuple(row["key"].values())
+    for named in (key, {"key": key}, parts, (parts,), {"key": parts}, *(parts if len(parts) == 1 else ())):
+        assert table.get(named) == row, named
+        found = table.history(key=named).read_all().column("key").to_pylist()
+        assert found == [key] * len(found) != []
+
+
+def test_what_cannot_be_a_struct_key_is_refused_with_its_spelling() -> None:
+    several = statestore.inspect(checkpoint_path(SEVERAL)).table("state")
+    for named in ("k7", ("k7",), ("a", "b", "c"), {"other": 1}):
+        with pytest.raises(InvalidInputError, match=r"(?s)WRONG_KEY.*(window|key)"):
+            several.get(named)
+    with pytest.raises(InvalidInputError, match=r"as in \{'key': \{'window': \{'start': …, 'end': …\}"):
+        several.get(("a", "b", "c"))
 
 
 @pytest.mark.parametrize("name", ["spark4.3.0-agg__hdfs", "spark4.3.0-agg__rkcl"])

@@ -89,11 +89,27 @@ def test_bare_struct_and_list_keys() -> None:
 
 
 def test_struct_whose_only_field_has_the_columns_name() -> None:
-    """A dict of just the column's name is the row, never the struct."""
+    """A dict of just the column's name is the row, and what it has for the column names the struct."""
     codec = KeyCodec(pa.schema([("s", pa.struct([("s", pa.int64())]))]))
-    assert codec.normalize({"s": {"s": 1}}) == ((1,),)
+    for given in ({"s": {"s": 1}}, {"s": 1}, 1, (1,), ((1,),)):
+        assert codec.normalize(given) == ((1,),)
     with pytest.raises(InvalidInputError, match="WRONG_KEY"):
-        codec.normalize({"s": 1})
+        codec.normalize({"s": {"t": 1}})
+
+
+def test_a_struct_of_one_field_is_named_by_its_field_at_any_depth() -> None:
+    inner = pa.struct([("k", pa.string())])
+    deep = KeyCodec(pa.schema([("key", pa.struct([("w", inner)]))]))
+    for given in ("a", ("a",), {"key": "a"}, {"w": {"k": "a"}}, ((("a",),),)):
+        assert deep.normalize(given) == ((("a",),),)
+    two = KeyCodec(pa.schema([("key", inner), ("n", pa.int64())]))
+    assert two.normalize(("a", 1)) == two.normalize({"key": "a", "n": 1}) == (("a",), 1)
+    several = KeyCodec(pa.schema([("key", pa.struct([("a", pa.int64()), ("b", pa.list_(pa.int64()))]))]))
+    assert several.normalize((1, [2, None])) == several.normalize(((1, [2, None]),)) == ((1, (2, None)),)
+    assert several.normalize((1, None)) == ((1, None),)
+    for wrong in (1, (1,), (1, [2], 3)):
+        with pytest.raises(InvalidInputError, match="WRONG_KEY"):
+            several.normalize(wrong)
 
 
 def test_map_values() -> None:

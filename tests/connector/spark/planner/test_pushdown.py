@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import PySparkException
+from support.checkpoints.spark_state_fixtures import checkpoint_path
 from support.parameters import mostly_slow
 from support.reads_by_tasks import reads_by_tasks
+from support.rows_read import RowsRead
 
 import statestore
+from statestore.connector.spark.session.register import PUSHDOWN_CONF
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -175,3 +178,29 @@ def test_with_pushdown_switched_off_nothing_is_pushed(spark: SparkSession, table
         assert frame.collect() == [(3,)]
     finally:
         spark.conf.set(setting, "true")
+
+
+@pytest.mark.slow
+def test_keys_that_are_structs_are_looked_up(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers are those of Spark's own comparison, also of the key whose field is null."""
+    path = checkpoint_path("spark4.3.0-agg__hdfs")
+    statestore.register(spark, str(path), name="by_struct")
+    names = [row["key"]["k"] for row in statestore.inspect(path).table("state").scan().read_all().to_pylist()]
+    one, other, *_ = [name for name in names if name]
+    counted = RowsRead(monkeypatch)
+    for condition, is_lookup in (
+        (f"key = named_struct('k', '{one}')", True),
+        (f"key <=> named_struct('k', '{one}')", True),
+        (f"key IN (named_struct('k', '{one}'), named_struct('k', '{other}'))", True),
+        ("key = named_struct('k', CAST(NULL AS STRING))", True),
+        (f"key <> named_struct('k', '{one}')", False),
+    ):
+        frame = spark.sql(f"SELECT key FROM by_struct.state WHERE {condition} ORDER BY key")
+        found = counted.of(frame.collect)
+        assert (0 < counted.rows < len(names)) is is_lookup, condition
+        spark.conf.set(PUSHDOWN_CONF, "false")
+        try:
+            again = spark.sql(f"SELECT key FROM by_struct.state WHERE {condition} ORDER BY key").collect()
+        finally:
+            spark.conf.set(PUSHDOWN_CONF, "true")
+        assert found == again != [], condition
