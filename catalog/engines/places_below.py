@@ -99,7 +99,7 @@ def _folders_in(folder: Path, leave_out: LeaveOut) -> list[Path]:
 
 def _links_to_folder(entry: os.DirEntry[str]) -> bool:
     """Return whether an entry is a link to a folder outside of its own, which no loop of links is."""
-    if not entry.is_symlink() or not entry.is_dir():
+    if not entry.is_symlink() or not Path(entry.path).is_dir():  # False for a loop of links
         return False
     target, here = Path(entry.path).resolve(), Path(entry.path).parent.resolve()
     return not here.is_relative_to(target)

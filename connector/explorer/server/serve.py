@@ -142,18 +142,18 @@ def opened_paths(paths: Sequence[str], options: Mapping[str, str]) -> list[str]:
 
     found: list[str] = []
     for path in paths:
-        below: list[str] = []
+        opened: list[str] = []
         left_out: list[str] = []
         try:
             open_warehouse(path, options)
+            opened = [path]
         except StateStoreError as error:
             if error.code == ErrorCode.NOTHING_HERE:
-                below = places_below(Path(path), leave_out=left_out.append)
-        opened = below or [path]
+                opened = places_below(Path(path), leave_out=left_out.append)
         for each in opened:
             left_out += _not_shown(each, options, [*paths, *opened])
         notify(f"the explorer of {path}", left_out)
-        found += opened
+        found += opened or [path]
     return found
 
 
