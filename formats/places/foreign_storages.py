@@ -71,7 +71,7 @@ class _Handler(pafs.FSSpecHandler):  # type: ignore[misc]
 
     def __init__(self, filesystem: Any) -> None:
         super().__init__(filesystem)
-        kept = getattr(filesystem, "dircache", None)
+        kept: Any = getattr(filesystem, "dircache", None)
         if hasattr(kept, "use_listings_cache"):
             kept.use_listings_cache = False
             kept.clear()
