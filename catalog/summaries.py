@@ -14,6 +14,7 @@ from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.warehouse import Warehouse, open_warehouse
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
+from statestore.formats.replaced_versions import again, is_gone
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.times import format_duration
 from statestore.formats.values.types import shown_field
@@ -26,14 +27,19 @@ def summaries(path: str | os.PathLike[str], options: Mapping[str, str] | None = 
 
     A damaged table is listed with its damage, and the others are listed, too.
     """
-    warehouse = open_warehouse(path, options).pin()
-    return [summary_of(warehouse, name) for name in warehouse.tables()]
+
+    def once() -> list[dict[str, Any]]:
+        warehouse = open_warehouse(path, options).pin()
+        return [summary_of(warehouse, name) for name in warehouse.tables()]
+
+    return again(once)
 
 
 def summary_of(warehouse: Warehouse, name: str, bound: StateTable | None = None) -> dict[str, Any]:
     """Return the object of one table, as `summaries` has it.
 
-    ``bound``: the table in the state that is described (`table_for_plan`); None: in its state at each look.
+    ``bound``: the table in the state that is described (`table_for_plan`); None: in its state at each look. Raises
+    NotFoundError VERSION_GONE where the engine has replaced that state, which is no damage.
     """
     item: dict[str, Any] = {"store": name, "kind": None, "key": None, "value": None}
     item |= {"retention": None, "retention_ms": None, **UNKNOWN}
@@ -48,10 +54,8 @@ def summary_of(warehouse: Warehouse, name: str, bound: StateTable | None = None)
         if found.kept is not None:
             item["retention"] = found.kept
     except StateStoreError as error:
-        if error.code in (
-            ErrorCode.CONFLICTING_OPTIONS,
-            ErrorCode.STATE_SELECTION,
-        ):  # the question is wrong, not the state
+        # The question is wrong, or comes too late: not the state.
+        if is_gone(error) or error.code in (ErrorCode.CONFLICTING_OPTIONS, ErrorCode.STATE_SELECTION):
             raise
         what = "damaged" if isinstance(error, CorruptError | NotFoundError) else "cannot be read"
         item |= {"health": [f"{what}: {error}"], "status": "damaged"}

@@ -116,7 +116,7 @@ def of_text(text: str, kind: pa.DataType) -> Any:
         return of_json(_json(text), kind)
     if pa.types.is_timestamp(kind):
         return _time(text, kind)
-    if _is_binary(kind):
+    if is_binary(kind):
         coded = _coded(text)
         return text.encode() if coded is None else coded
     return _scalar_of_text(text, kind)
@@ -136,7 +136,7 @@ def of_json(value: Any, kind: pa.DataType) -> Any:
         return _time(str(value), kind)
     if pa.types.is_date(kind) and isinstance(value, str):
         return date.fromisoformat(value)
-    if _is_binary(kind) and isinstance(value, str):
+    if is_binary(kind) and isinstance(value, str):
         coded = _coded(value)
         return _bytes_of_base64(value) if coded is None else coded
     if pa.types.is_decimal(kind) and not isinstance(value, bool):
@@ -178,7 +178,8 @@ def _scalar_of_text(text: str, kind: pa.DataType) -> Any:
     return pa.scalar(text).cast(kind).as_py()
 
 
-def _is_binary(kind: pa.DataType) -> bool:
+def is_binary(kind: pa.DataType) -> bool:
+    """Return whether a type is one of bytes."""
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from statestore.catalog.reads.version_rows import VERSIONS_SCHEMA
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
+from statestore.formats.replaced_versions import again
 from statestore.formats.state_table import Query
 from statestore.formats.table_columns import check_filter_columns, chosen_columns, narrowed
 from statestore.formats.values.filters import mask
@@ -169,21 +170,43 @@ class MetadataTable:
         """
         self.schema(query)
         check_filter_columns(query.filters, TABLES[self.suffix], query, self.name)
+        return again(lambda: self._splits(query))
+
+    def _splits(self, query: Query) -> list[MetadataSplit]:
         oldest, newest = self.source.versions()
         if query.version is not None and not oldest <= query.version <= newest:
             raise NotFoundError(
                 ErrorCode.VERSION_NOT_FOUND,
                 f"{self.source.name!r} has no version {query.version}; versions {oldest} to {newest} are known",
             )
-        version = newest if query.version is None else query.version
-        return [MetadataSplit(version, self._table(version).num_rows)]
+        if query.version is not None:
+            return [MetadataSplit(query.version, self._table(query.version).num_rows)]
+        return [MetadataSplit(newest, self._known(newest).num_rows)]
 
     def read(self, split: MetadataSplit, query: Query) -> Iterator[pa.RecordBatch]:
         schema = self.schema(query)
-        for batch in self._table(split.version).combine_chunks().to_batches():
+        table = self._known(split.version)
+        if table.num_rows != split.rows:
+            raise self._gone(split.version)
+        for batch in table.combine_chunks().to_batches():
             selected = mask(query.filters, batch) if query.filters else None
             kept = batch if selected is None else batch.filter(selected)
             yield narrowed(kept, schema)
+
+    def _known(self, version: int) -> pa.Table:
+        """Return the table as of a version that was just there. Raises NotFoundError VERSION_GONE if it is gone."""
+        try:
+            return self._table(version)
+        except NotFoundError as error:
+            if error.code != ErrorCode.VERSION_NOT_FOUND:
+                raise
+            raise self._gone(version) from error
+
+    def _gone(self, version: int) -> NotFoundError:
+        return NotFoundError(
+            ErrorCode.VERSION_GONE,
+            f"{self.name}: what was listed up to version {version} was replaced since by newer versions; read again",
+        )
 
     def _table(self, version: int) -> pa.Table:
         return self.source.table(self.suffix, version)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -20,13 +20,21 @@ DEPTH = 4
 LISTED = 3
 
 
-def places_below(folder: Path, depth: int = DEPTH) -> list[str]:
+LeaveOut = Callable[[str], None]
+
+
+def _silent(reason: str) -> None:
+    """Report nothing."""
+
+
+def places_below(folder: Path, depth: int = DEPTH, leave_out: LeaveOut = _silent) -> list[str]:
     """Return the folders below ``folder`` that hold a warehouse or the state of an engine, by their names, and those
     that an engine has begun and that cannot be read yet. Nothing below one of them is looked at.
 
-    Of more than MOST folders, the nearest ones are looked at. A folder that cannot be listed is left out.
+    Of more than MOST folders, the nearest ones are looked at. ``leave_out`` gets a sentence about folders that are not
+    looked at: because they are too many, lie more than ``depth`` folders down, or cannot be listed.
     """
-    return sorted(str(path) for path, _ in _places(folder, depth))
+    return sorted(str(path) for path, _ in _places(folder, depth, leave_out))
 
 
 def places_beside(folder: Path, engine: Engine | None) -> list[str]:
@@ -50,33 +58,48 @@ def listed_below(places: list[str], root: Path) -> str:
     return f"{listed} and {len(places) - LISTED} more" if len(places) > LISTED else listed
 
 
-def _places(root: Path, depth: int) -> Iterator[tuple[Path, Engine | None]]:
+def _places(root: Path, depth: int, leave_out: LeaveOut = _silent) -> Iterator[tuple[Path, Engine | None]]:
     """Yield the places below a folder, the nearest first, and the engine whose state each is."""
     waiting = deque([(root, 0)])
     looked = 0
-    while waiting and looked < MOST:
+    is_cut = False
+    deep: list[Path] = []
+    while waiting and not is_cut:
         folder, level = waiting.popleft()
-        for child in _folders_in(folder, MOST - looked):
+        children = _folders_in(folder, leave_out)
+        if level == depth:
+            deep += [folder] if children else []
+            continue
+        for child in children:
+            if looked == MOST:
+                is_cut = True
+                break
             looked += 1
             is_place, engine = _place(child)
             if is_place:
                 yield child, engine
-            elif level + 1 < depth:
+            elif level + 1 < depth or leave_out is not _silent:
                 waiting.append((child, level + 1))
+    if is_cut:
+        leave_out(f"only the nearest {MOST:,} folders were looked at; give paths further down")
+    if deep:
+        listed = listed_below([str(each) for each in deep], root)
+        leave_out(f"folders more than {depth} folders down were not looked at, those in {listed}; give their paths")
 
 
-def _folders_in(folder: Path, most: int) -> list[Path]:
+def _folders_in(folder: Path, leave_out: LeaveOut) -> list[Path]:
     try:
         with os.scandir(folder) as entries:
             found = (each.name for each in entries if each.is_dir(follow_symlinks=False) or _links_to_folder(each))
-            return [folder / name for name in sorted(islice(found, most))]
-    except OSError:
+            return [folder / name for name in sorted(islice(found, MOST + 1))]
+    except OSError as error:
+        leave_out(f"{folder} was not looked at: {error.strerror or error}")
         return []
 
 
 def _links_to_folder(entry: os.DirEntry[str]) -> bool:
     """Return whether an entry is a link to a folder outside of its own, which no loop of links is."""
-    if not entry.is_symlink() or not entry.is_dir():
+    if not entry.is_symlink() or not Path(entry.path).is_dir():  # False for a loop of links
         return False
     target, here = Path(entry.path).resolve(), Path(entry.path).parent.resolve()
     return not here.is_relative_to(target)

@@ -14,12 +14,14 @@ from statestore.catalog.summaries import newest_versions, summary_of
 from statestore.catalog.warehouse import Warehouse, open_warehouse
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, StateStoreError
+from statestore.formats.replaced_versions import again
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.filters import Filter, resolved
 
 FOLLOWED = 8  # tables that are kept open to see their news
-MOVED = (ErrorCode.FILES_REPLACED, ErrorCode.STORE_REPLACED)
-"""Errors of a pinned table whose files are gone, because it was compacted, expired or dropped since."""
+MOVED = (ErrorCode.FILES_REPLACED, ErrorCode.STORE_REPLACED, ErrorCode.VERSION_GONE)
+"""Errors of a pinned table whose files are gone, because it was compacted, expired or dropped since, or because its
+engine went on."""
 RENEWED = (*MOVED, ErrorCode.VERSION_NOT_FOUND, ErrorCode.TIME_NOT_KEPT)
 """Errors of a pinned table that its newest state may not have: an expiry, too, removes what the pinned one reads."""
 
@@ -135,10 +137,14 @@ class Places:
 
     def tables(self, number: int, names: Sequence[str]) -> list[dict[str, Any]]:
         """Return what is known now from metadata of some tables of a place; those that are gone are left out."""
-        self.renew(number)
-        warehouse = self.warehouse(number)
-        known = set(warehouse.tables())
-        return [_facts(warehouse, name) for name in names if name in known]
+
+        def once() -> list[dict[str, Any]]:
+            self.renew(number)
+            warehouse = self.warehouse(number)
+            known = set(warehouse.tables())
+            return [_facts(warehouse, name) for name in names if name in known]
+
+        return again(once)
 
     def job(self, number: int) -> dict[str, Any] | None:
         """Return what is recorded of the job that keeps the states of a place; None where they are of no job."""
@@ -153,11 +159,15 @@ class Places:
         place: dict[str, Any] = {"place": number, "path": self.paths[number], "tables": [], "error": None}
         marks = self._marks(number)  # before the tables, so that no change after them is missed
         place["marks"] = marks["tables"] if marks["error"] is None else None
-        try:
+
+        def once() -> None:
             self.renew(number)
             warehouse = self.warehouse(number)
             place["path"] = warehouse.path
             place["tables"] = [_facts(warehouse, name) for name in warehouse.tables()]
+
+        try:
+            again(once)
         except (StateStoreError, OSError) as error:
             place["error"] = str(error)
         return place

@@ -206,7 +206,8 @@ def _place(source: str | os.PathLike[str], store: str | os.PathLike[str]) -> Loc
         check_absent(location)
         return location
     path = Path(location.path)
-    if read.is_local and path.resolve().is_relative_to(Path(read.path).resolve()):
+    # realpath leaves a loop of links as it is, where Path.resolve raises an error of its own.
+    if read.is_local and Path(os.path.realpath(path)).is_relative_to(os.path.realpath(read.path)):
         raise InvalidInputError(
             ErrorCode.INVALID_LOCATION, f"{path} is in the source {read}, which stays unchanged; name another place"
         )

@@ -21,6 +21,7 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError, shown
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.locations import not_local, parse_location
+from statestore.formats.replaced_versions import again
 from statestore.formats.state_table import Query, StateTable, table_for_plan
 from statestore.formats.values.filters import Filter
 
@@ -56,7 +57,7 @@ def write_report(
     is written.
     """
     selected = engine_options_of("write_report", options)
-    return write_page(path, out, selected, store=store, key=key, title=title, progress=progress)
+    return again(lambda: write_page(path, out, selected, store=store, key=key, title=title, progress=progress))
 
 
 def write_page(

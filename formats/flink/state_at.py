@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from statestore.formats.engine import ExplainsLoss, Source, StateAt, StateFile, WholePart
-from statestore.formats.errors import StateStoreError
+from statestore.formats.errors import NotFoundError, StateStoreError
 from statestore.formats.flink.needed_files import needed_files
 from statestore.formats.flink.serializers.flink_types import FlinkType
 from statestore.formats.flink.snapshot.handles import RocksHandle
@@ -35,8 +35,14 @@ class Origin:
     state: str
 
     def again(self, version: int) -> StateAt:
-        """The state at a version, looked up in the source."""
-        return self.source.at(self.state, version)
+        """The state at a version, looked up in the source. Raises NotFoundError VERSION_GONE where it was removed."""
+        try:
+            return self.source.at(self.state, version)
+        except NotFoundError as error:
+            found = self.explain_loss(error, [version])
+            if found is error:
+                raise
+            raise found from error
 
     def explain_loss(self, error: StateStoreError, versions: Sequence[int]) -> StateStoreError:
         """The error in place of one of a read (`statestore.formats.engine.ExplainsLoss`)."""

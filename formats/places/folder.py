@@ -137,7 +137,7 @@ class Folder:
             return list(self.seen.listings[self.path].values())
         try:
             listed = self.filesystem.get_file_info(pafs.FileSelector(self.path, allow_not_found=True))
-        except FileNotFoundError:  # a missing bucket: not covered by allow_not_found
+        except (FileNotFoundError, NotADirectoryError):  # a missing bucket and a file: not covered by allow_not_found
             listed = []
         except STORAGE_ERRORS as error:
             raise no_access(self.path, error) from error

@@ -63,7 +63,21 @@ def _os_errors() -> Iterator[None]:
 
 
 class _Handler(pafs.FSSpecHandler):  # type: ignore[misc]
-    """The handler of pyarrow, which takes a folder that cannot be asked for as one that does not exist."""
+    """The handler of pyarrow, which takes a folder that cannot be asked for as one that does not exist.
+
+    Many file systems of fsspec keep their listings as long as the process lives. In an old listing what an engine has
+    removed is still there, and what it has written since is not, so the keeping is turned off.
+    """
+
+    def __init__(self, filesystem: Any) -> None:
+        super().__init__(filesystem)
+        kept: Any = getattr(filesystem, "dircache", None)
+        if hasattr(kept, "use_listings_cache"):
+            kept.use_listings_cache = False
+            kept.clear()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _Handler, (self.fs,)
 
     def get_file_info(self, paths: list[str]) -> list[pafs.FileInfo]:
         with _os_errors():

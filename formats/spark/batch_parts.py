@@ -59,7 +59,7 @@ class BatchesPart:
         return map(renamed, read_row_changes(self._batches(columns), self.before))
 
     def explain_loss(self, error: StateStoreError, state: str, versions: Sequence[int]) -> StateStoreError:
-        return explained(error, self.location, self.state_view, versions[-1])
+        return explained(error, self.location, self.state_view, versions)
 
     def explain_damage(self, error: CorruptError, state: str) -> CorruptError:
         return explained_damage(error, self.location, self.state_view)

@@ -22,6 +22,7 @@ from statestore.formats.values.filters import Filter
 Choice = dict[tuple[str, ...], Any]
 """Values of a key's parts, by path in its schema."""
 MAX_KEYS = 1000
+REPLACEMENT_CHARACTER = "\ufffd"
 _OF_JOINS = ("index", "__event_time")
 _SESSION_START = "sessionStartTime"
 _MAX_RANGES = 4096
@@ -130,9 +131,21 @@ def _allowed(state_view: StateView, item: Filter) -> list[Choice]:
     if path is None or kind is None or item.op not in ("=", "<=>", "in"):
         return []
     values = item.value if item.op == "in" else [item.value]
+    if any(map(_is_ambiguous, values)):
+        return []
     found = [_leaves(kind, path, value) for value in values if value is not None]
     # Values that name other parts of the key could not be told from those that name no part.
     return found if all(each and each.keys() == found[0].keys() for each in found) else []
+
+
+def _is_ambiguous(value: object) -> bool:
+    """Return whether a value stands for several stored ones: each sequence of bytes that is no UTF-8 is shown as
+    U+FFFD."""
+    if isinstance(value, Mapping):
+        return any(map(_is_ambiguous, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(_is_ambiguous, value))
+    return isinstance(value, str) and REPLACEMENT_CHARACTER in value
 
 
 def _kind_at(kind: SparkType, path: tuple[str, ...]) -> SparkType | None:

@@ -20,7 +20,7 @@ from statestore.formats.errors import CorruptError, NotFoundError, StateStoreErr
 from statestore.formats.places.folder import PARALLEL_REQUESTS, Folder
 from statestore.formats.places.locations import Location
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store
-from statestore.formats.spark.checkpoint.checkpoint_files import DataFile, data_files
+from statestore.formats.spark.checkpoint.checkpoint_files import PURGED, DataFile, data_files
 from statestore.formats.spark.checkpoint.load_plan import readable_versions
 from statestore.formats.spark.checkpoint.opened_checkpoints import open_located
 from statestore.formats.spark.checkpoint.query_metadata import Batch, committed_batches, read_batch, with_batches
@@ -196,12 +196,32 @@ def _is_whole(partition: Partition, version: int, uid: str | None) -> bool:
     return True
 
 
-def explained(error: StateStoreError, location: Location, state_view: StateView, batch: int) -> StateStoreError:
-    """The error SPARK_STATE_NOT_FOUND for files that are not there, with the batches that can be read now."""
+def explained(
+    error: StateStoreError, location: Location, state_view: StateView, versions: Sequence[int]
+) -> StateStoreError:
+    """The error for files of these batches, ascending, that are not there.
+
+    VERSION_GONE where the query has removed batches as it completed newer ones, or replaced files of batches that can
+    still be read; else SPARK_STATE_NOT_FOUND. It says which batches can be read now.
+    """
     if error.code != ErrorCode.SPARK_STATE_NOT_FOUND:
         return error
-    kept = _now(location, state_view, error.message)
-    return NotFoundError(error.code, f"reading up to batch {batch} of {location}: {error.message}; {kept}")
+    try:
+        checkpoint = open_located(location)
+        store = find_state_view(checkpoint, state_view.operator_id, state_view.name).store
+        readable = whole_batches(checkpoint, store, error.message)
+        kept = what_can_be_read(checkpoint, store, error.message)
+    except StateStoreError:
+        readable, kept = [], "no batch can be read now"
+    lost = [number for number in versions if number not in readable]
+    if lost and readable and readable[-1] > lost[-1]:
+        what = f"batch {lost[-1]} of {location} is gone: the query purged it as it went on to batch {readable[-1]}"
+        return NotFoundError(ErrorCode.VERSION_GONE, f"{what}; {kept}; read again")
+    if not lost and PURGED in error.message:
+        return NotFoundError(
+            ErrorCode.VERSION_GONE, f"reading up to batch {versions[-1]} of {location}: {error.message}"
+        )
+    return NotFoundError(error.code, f"reading up to batch {versions[-1]} of {location}: {error.message}; {kept}")
 
 
 def explained_damage(error: CorruptError, location: Location, state_view: StateView) -> CorruptError:

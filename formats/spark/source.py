@@ -23,7 +23,7 @@ from statestore.formats.places.locations import Location
 from statestore.formats.places.reading_threads import processors, reading_threads
 from statestore.formats.spark.batch_parts import BatchesPart, batches_parts
 from statestore.formats.spark.checkpoint.checkpoint import DEFAULT_STORE, Checkpoint, Operator, Store
-from statestore.formats.spark.checkpoint.checkpoint_files import data_files
+from statestore.formats.spark.checkpoint.checkpoint_files import PURGED, data_files
 from statestore.formats.spark.checkpoint.opened_checkpoints import open_now
 from statestore.formats.spark.checkpoint.query_job import operator_words, query_job
 from statestore.formats.spark.checkpoint.query_metadata import Batch
@@ -238,14 +238,28 @@ class CheckpointSource(Source, KnowsJob):
         return self.info(state).columns
 
     def explain_loss(self, error: StateStoreError, state: str, versions: Sequence[int]) -> StateStoreError:
-        """Return the error with the batches that can be read; one of a listing says itself what was purged."""
-        return explained(error, self.location, self.state_view(state), versions[-1]) if versions else error
+        """Return the error with the batches that can be read. One of a listing says itself what was purged."""
+        if versions:
+            return explained(error, self.location, self.state_view(state), versions)
+        return self._if_newest_is_gone(error, state)
+
+    def _if_newest_is_gone(self, error: StateStoreError, state: str) -> StateStoreError:
+        """Return VERSION_GONE where the query has removed the newest batch as it completed another, else the error."""
+        shown = [state] if state in self.shown else list(self.shown)
+        found = [explained(error, self.location, self.state_view(each), self.checkpoint.batches[-1:]) for each in shown]
+        return next((each for each in found if each.code == ErrorCode.VERSION_GONE), error)
 
     def explain_damage(self, error: CorruptError, state: str) -> CorruptError:
         return explained_damage(error, self.location, self.state_view(state))
 
     def size(self, state: str) -> StateSize:
-        return size_of(self.checkpoint, self.state_view(state), self.kept(state))
+        found = size_of(self.checkpoint, self.state_view(state), self.kept(state))
+        if found.damaged:
+            error = missing(self.path, PURGED)
+            gone = self._if_newest_is_gone(error, state)
+            if gone is not error:
+                raise gone
+        return found
 
     def delta_parts(
         self, state: str, versions: Sequence[Version], before: Version | None, filters: Sequence[Filter]
@@ -397,7 +411,7 @@ class CheckpointAt(StateAt):
                 yield StateFile(f"{_folder(partition)}/{file.name}", file.kind, file.size, None, version, version)
 
     def explain_loss(self, error: StateStoreError, state: str, versions: Sequence[int]) -> StateStoreError:
-        return explained(error, self.location, self.state_view, versions[-1])
+        return explained(error, self.location, self.state_view, versions)
 
     def explain_damage(self, error: CorruptError, state: str) -> CorruptError:
         return explained_damage(error, self.location, self.state_view)

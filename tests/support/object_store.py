@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +40,7 @@ class ObjectStore:
     listed: list[str] = field(default_factory=list)
     bytes_sent: int = 0
     refuses: Callable[[str, str], int] = _nothing
+    answering: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def uri(self, path: str, *, user: str = "us:er") -> str:
         """The URI of an object or folder, with all parameters that a client needs."""
@@ -68,6 +69,15 @@ class ObjectStore:
                 objects.put_object(BUCKET, key, path.read_bytes())
         return self.uri(prefix)
 
+    def change(self, put: Mapping[str, bytes], removed: Iterable[str]) -> None:
+        """Put objects, then remove others, between two answers."""
+        objects = s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
+        with self.answering:
+            for key, data in put.items():
+                objects.put_object(BUCKET, key, data)
+            for key in removed:
+                objects.delete_object(BUCKET, key)
+
     def contents(self, prefix: str) -> dict[str, bytes]:
         """Every object below a folder."""
         found = self.filesystem.get_file_info(pafs.FileSelector(f"{BUCKET}/{prefix}", recursive=True))
@@ -94,7 +104,8 @@ def object_store() -> Iterator[ObjectStore]:
         if status:
             start(f"{status} {CODES[status]}", [("Content-Type", "application/xml")])
             return [f"<?xml version='1.0'?><Error><Code>{CODES[status]}</Code><Message>no</Message></Error>".encode()]
-        body = list(moto(environ, start))
+        with found.answering:
+            body = list(moto(environ, start))
         if method == "GET":
             found.bytes_sent += sum(map(len, body))
         return body

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from statestore.formats.engine_arguments import engine_options_of
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError
+from statestore.formats.notices import notify
 
 if TYPE_CHECKING:
     import uvicorn
@@ -132,20 +133,42 @@ def explore(*paths: str | os.PathLike[str], port: int = 0, **options: Any) -> Ex
 
 
 def opened_paths(paths: Sequence[str], options: Mapping[str, str]) -> list[str]:
-    """Return the paths, and in place of a local folder that is no place itself the places below it, if any."""
+    """Return the paths, and in place of a local folder that is no place itself the places below it, if any.
+
+    A notice names folders below or in a path that are left out, and why (`statestore.formats.notices`).
+    """
     from statestore.catalog.engines.places_below import places_below
     from statestore.catalog.warehouse import open_warehouse
 
     found: list[str] = []
     for path in paths:
-        below: list[str] = []
+        opened: list[str] = []
+        left_out: list[str] = []
         try:
             open_warehouse(path, options)
+            opened = [path]
         except StateStoreError as error:
             if error.code == ErrorCode.NOTHING_HERE:
-                below = places_below(Path(path))
-        found += below or [path]
+                opened = places_below(Path(path), leave_out=left_out.append)
+        for each in opened:
+            left_out += _not_shown(each, options, [*paths, *opened])
+        notify(f"the explorer of {path}", left_out)
+        found += opened or [path]
     return found
+
+
+def _not_shown(path: str, options: Mapping[str, str], shown: Sequence[str]) -> list[str]:
+    """Return a sentence about the places in a place that the explorer does not show."""
+    from statestore.catalog.engines.places_below import listed_below
+    from statestore.catalog.warehouse import open_warehouse
+
+    try:
+        place = open_warehouse(path, options)
+        others = [each for each in place.beside() if each not in shown]
+    except StateStoreError:
+        return []  # it is shown with its error
+    root = Path(place.location.path)
+    return [f"not shown of {root}, each with a path of its own: {listed_below(others, root)}"] if others else []
 
 
 def explorer(paths: Sequence[str], options: Mapping[str, str], port: int) -> Explorer:

@@ -47,7 +47,7 @@ def log_partitions(path: str | os.PathLike[str], topic: str | None = None) -> tu
         )
     own = _partition(root.resolve(), keep_empty=True)
     with disk_errors("list", root):
-        folders = sorted(entry.path for entry in os.scandir(root) if entry.is_dir())
+        folders = sorted(entry.path for entry in os.scandir(root) if Path(entry.path).is_dir())
     inside = [found for folder in folders if (found := _partition(Path(folder), keep_empty=False)) is not None]
     if own is not None and (own.segments or not inside):
         inside = [LogPartition(own.topic, own.partition, str(root), own.segments)]

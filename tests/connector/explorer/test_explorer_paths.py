@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from support.command_line import run
 
 import statestore
+from statestore.catalog.engines import places_below
 from statestore.connector.explorer.places import Places
 from statestore.connector.explorer.server import serve
 from statestore.connector.explorer.server.serve import opened_paths
+from statestore.formats.notices import StateStoreWarning, notices_to
 
 CHECKPOINTS = Path(__file__).parents[2] / "data" / "spark" / "checkpoints.tar.xz"
 CHECKPOINT = "spark4.3.0-join__rkcl"
@@ -71,7 +77,8 @@ def test_places_are_found_several_folders_down_and_named_if_they_cannot_be_read(
     troubled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = [str(troubled / name) for name in ("bad", "first", "stateless", "team/jobs/good")]
-    assert opened_paths([str(troubled)], {}) == places
+    with pytest.warns(StateStoreWarning, match="each with a path of its own: other"):
+        assert opened_paths([str(troubled)], {}) == places
     with pytest.raises(statestore.NotFoundError, match=r"NOTHING_HERE.*: bad, first, stateless and 1 more$"):
         statestore.inspect(troubled)
     told = Places(places, {}).overview()
@@ -92,7 +99,36 @@ def test_places_are_found_several_folders_down_and_named_if_they_cannot_be_read(
     answer = run("explore", troubled, "--no-browser")
     assert (answer.code, served) == (0, [places])
     assert "bad is shown with its error: [SPARK_STATE_NOT_FOUND]" in answer.err
+    assert f"not shown of {troubled / 'team/jobs/good'}, each with a path of its own: other" in answer.err
     assert run("explore", places[0], "--no-browser").code == 1
+
+
+def test_folders_that_are_left_out_are_named_with_the_reason(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that nobody may list is one that the system refuses, because root may list all."""
+    shutil.copytree(folder / "stores", tmp_path / "stores")
+    (tmp_path / "a/b/c/d/e").mkdir(parents=True)
+    (tmp_path / "shut").mkdir()
+    listed = os.scandir
+
+    def scandir(path: Path) -> Any:
+        if Path(path).name == "shut":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return listed(path)
+
+    monkeypatch.setattr(places_below, "os", SimpleNamespace(scandir=scandir))
+    notices: list[str] = []
+    with notices_to(notices.append):
+        assert opened_paths([str(tmp_path)], {}) == [str(tmp_path / "stores")]
+        monkeypatch.setattr(places_below, "MOST", 2)
+        opened_paths([str(tmp_path)], {})
+    said = f"the explorer of {tmp_path}: "
+    assert notices == [
+        f"{said}{tmp_path / 'shut'} was not looked at: Permission denied",
+        f"{said}folders more than 4 folders down were not looked at, those in a/b/c/d; give their paths",
+        f"{said}only the nearest 2 folders were looked at; give paths further down",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -318,6 +318,22 @@ def test_what_names_no_key_is_no_lookup() -> None:
         assert placement_hashes(checkpoint, state_view, [Filter("key", "=", value)]) is None
 
 
+def test_a_text_that_stands_for_several_stored_ones_is_no_lookup() -> None:
+    """Bytes that are no UTF-8 are shown as U+FFFD, so a key that is shown so is found among the rows alone."""
+    name = "spark4.3.0-agg__hdfs"
+    checkpoint = opened(name)
+    (state_view,) = user_views(name)
+    for text, is_lookup in (("a", True), ("a\ufffd", False)):
+        for filters in (
+            [Filter("key", "=", {"k": text})],
+            [Filter("key", "=", (text,))],
+            [Filter("key", "in", ({"k": "b"}, {"k": text}))],
+            [Filter("key", "=", text, ("k",))],
+        ):
+            assert (key_lookup(checkpoint, state_view, filters) is not None) == is_lookup
+            assert (placement_hashes(checkpoint, state_view, filters) is not None) == is_lookup
+
+
 READS: dict[str, Callable[[Table, dict[str, Any]], object]] = {
     "get": lambda table, key: table.get(key),
     "get, by column": lambda table, key: table.get({"key": key}),

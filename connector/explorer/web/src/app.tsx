@@ -45,7 +45,7 @@ function Page() {
     });
   }
   function again(): void {
-    if (places) look();
+    if (places || !view.table) look();
     else alone.look();
   }
   const home = () => go({ ...EMPTY });

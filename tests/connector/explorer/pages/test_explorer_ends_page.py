@@ -154,8 +154,12 @@ def test_a_server_that_is_killed(browser: Any, checkpoint: Path, tmp_path: Path)
                     expect(page.get_by_text("Reading…")).to_have_count(0)
                     expect(page.get_by_text("Running…")).to_have_count(0)
             pages["state"].get_by_role("button", name="statestore explorer").click()
-            pages["state"].get_by_role("button", name="Look again").click()
-            expect(pages["state"].get_by_role("alert").first).to_contain_text("does not answer")
+            page = pages["state"]
+            expect(page.get_by_role("alert")).to_contain_text("does not answer")
+            # No overview was read yet, because the page began with a table.
+            with page.expect_request("**/api/overview*"):
+                page.get_by_role("button", name="Try again").click()
+            expect(page.get_by_role("alert")).to_contain_text("does not answer")
 
 
 def test_a_checkpoint_that_is_deleted(browser: Any, checkpoint: Path, tmp_path: Path, explorer_web: Path) -> None:
@@ -215,7 +219,7 @@ def endless(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Explo
     monkeypatch.setattr(limits, "SECONDS", 1.0)
     monkeypatch.setattr(exports, "MAX_BYTES", 1 << 20)
     monkeypatch.setattr(bounded, "MAX_BYTES", 1 << 20)
-    monkeypatch.setattr(spools, "MAX_BYTES", 1 << 20)
+    monkeypatch.setattr(spools, "MAX_BYTES", 1)  # passed by the first rows, before a second is over on any machine
     made = statestore.explore(checkpoint)
     yield made
     made.stop()
@@ -232,8 +236,10 @@ def test_a_billion_rows(browser: Any, endless: Explorer, explorer_web: Path) -> 
         # And from there to the first rows again.
         answers.get_by_role("button", name="Read again").click()
         expect(page.locator("table.rows tbody tr:not(.space)").first).to_be_visible()
+        # Rows that cannot be had in another order stay in their own, below the reason.
         page.get_by_role("button", name="partition_id", exact=True).click()
-        expect(answers.get_by_role("alert")).to_contain_text("add a filter")
+        expect(page.get_by_role("alert")).to_contain_text("add a filter")
+        expect(page.locator("table.rows tbody tr:not(.space)").first).to_be_visible()
         page.goto(f"{endless.url}&table=state&where=%5B%5B%22partition_id%22%2C%22%3E%3D%22%2C%220%22%5D%5D")
         expect(answers).to_contain_text("The number of rows is unknown: the answer takes more than 1 seconds")
         expect(page.locator("table.rows tbody tr:not(.space)").first).to_be_visible()
