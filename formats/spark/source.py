@@ -212,7 +212,11 @@ class CheckpointSource(Source, KnowsJob):
 
     def no_time(self, state: str, version: int) -> NotFoundError:
         path = self.checkpoint.root.at("offsets", version).path
-        return missing(path, "no time of the batch, which history and changes need; read the state of single batches")
+        return missing(
+            path,
+            "no time of the batch, which a history and reads by time need; use batch numbers: read "
+            "changes() by start_version and end_version, diff(), or the state of a batch",
+        )
 
     def is_origin(self, state: str) -> bool:
         """Return whether the oldest kept batch is batch 0, before which there is no state."""
