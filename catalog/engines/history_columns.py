@@ -9,7 +9,7 @@ then followed by ``_end_version``, the first version that does not have the row;
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,11 @@ NUMBERED_COLUMNS = (pa.field(VERSION_COLUMN, pa.int64()), pa.field(END_COLUMN, p
 def history_columns(times: Sequence[int | None]) -> tuple[pa.Field, ...]:
     """Return the columns that the history of versions with these times has besides those of the state."""
     return HISTORY_COLUMNS if any(time is not None for time in times) else NUMBERED_COLUMNS
+
+
+def ends_of(names: Collection[str]) -> tuple[str, str]:
+    """Return the columns of a history, of these names, in which its rows begin and end: times, or else versions."""
+    return TIME_COLUMNS if TIME_COLUMNS[0] in names else (VERSION_COLUMN, END_COLUMN)
 
 
 def with_history(
@@ -75,8 +80,7 @@ def valid_rows(batch: pa.RecordBatch, query: Query) -> pa.RecordBatch:
 
 def oldest_first(rows: pa.Table) -> pa.Table:
     """Sort the rows by their start, a time or a version; a row without a start is older than all others."""
-    column = "valid_from" if "valid_from" in rows.column_names else VERSION_COLUMN
-    starts = rows[column].cast(pa.int64()).combine_chunks().fill_null(-(1 << 63))
+    starts = rows[ends_of(rows.column_names)[0]].cast(pa.int64()).combine_chunks().fill_null(-(1 << 63))
     return rows.take(pa.array(np.argsort(starts.to_numpy(), kind="stable")))
 
 

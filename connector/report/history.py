@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from statestore.catalog.engines.history_columns import END_COLUMN, TIME_COLUMNS
-from statestore.catalog.reads.scan import VERSION_COLUMN
+from statestore.catalog.engines.history_columns import TIME_COLUMNS, ends_of
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.filters import Filter
 
@@ -50,8 +49,7 @@ def history_of(table: StateTable, columns: Sequence[str], held_bytes: int = HELD
     """
     held: list[pa.RecordBatch] = []
     size = 0
-    has_times = TIME_COLUMNS[0] in table.schema(Query(mode="history")).names
-    ends = TIME_COLUMNS if has_times else (VERSION_COLUMN, END_COLUMN)
+    ends = ends_of(table.schema(Query(mode="history")).names)
     for batch in read_rows(table, Query(mode="history", columns=tuple(dict.fromkeys((*columns, *ends))))):
         size += batch.nbytes
         if size > held_bytes:

@@ -149,8 +149,7 @@ def test_batches_whose_times_are_gone_are_read_by_their_number(tmp_path: Path) -
 
 @pytest.mark.parametrize("moment", [10**30, True, "1", None])
 def test_a_time_that_is_none_is_told(moment: Any, tmp_path: Path) -> None:
-    """Changes by version need none. A history, and changes by time, would show a batch at a time that is not its own.
-    """
+    """Changes by version need none. A history, and changes by time, would show a batch at another time."""
     path = purged(AGGREGATION, tmp_path, 0)
     log = path / "offsets" / "3"
     version, said, *rest = log.read_text().split("\n")
