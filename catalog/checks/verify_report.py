@@ -100,8 +100,8 @@ class Verification(ShowsItself):
             others = "" if self.versions is None else "; other versions were not read"
             files = f", from {self.files} files" if self.files else ""
             return (
-                f"all {self.rows} rows{version} could be read{files}, and agree with the checksums and lengths that are "
-                f"stored with them{others}"
+                f"all {self.rows} rows{version} could be read{files}, and agree with the checksums and lengths that "
+                f"are stored with them{others}"
             )
         if self.problems or self.versions is None:
             return "nothing: see the problems"
