@@ -23,7 +23,8 @@ from statestore.formats.places.locations import Location
 from statestore.formats.places.reading_threads import processors, reading_threads
 from statestore.formats.spark.batch_parts import BatchesPart, batches_parts
 from statestore.formats.spark.checkpoint.checkpoint import DEFAULT_STORE, Checkpoint, Operator, Store
-from statestore.formats.spark.checkpoint.checkpoint_files import data_files
+from statestore.formats.spark.checkpoint.checkpoint_files import LOGS, data_files
+from statestore.formats.spark.checkpoint.crc_files import side_difference
 from statestore.formats.spark.checkpoint.opened_checkpoints import open_now
 from statestore.formats.spark.checkpoint.query_job import operator_words, query_job
 from statestore.formats.spark.checkpoint.query_metadata import Batch
@@ -248,6 +249,17 @@ class CheckpointSource(Source, KnowsJob):
 
     def size(self, state: str) -> StateSize:
         return size_of(self.checkpoint, self.state_view(state), self.kept(state))
+
+    def notices(self, state: str, versions: Sequence[int], parts: Sequence[Part] | None = None) -> Sequence[str]:
+        """Return the logs of these batches that differ from their checksums. Spark reads them all the same."""
+        root = self.checkpoint.root
+        if not root.is_local:
+            return ()
+        logs = (root.at(log, number).path for number in versions for log in LOGS)
+        found = (side_difference(path) for path in logs)
+        return [
+            f"{each}; Spark does not verify this file, and it was read as it is" for each in found if each is not None
+        ]
 
     def delta_parts(
         self, state: str, versions: Sequence[Version], before: Version | None, filters: Sequence[Filter]
