@@ -203,7 +203,12 @@ def checks_at(path: str | os.PathLike[str], store: str | None = None) -> list[Ch
     location = parse_location(path)
     states = _states_at(location)
     if states is not None:
-        names = states.names if store is None else [store if store in states.names else states.open(store).name]
+        if store is not None and not states.knows(store):
+            raise NotFoundError(
+                ErrorCode.TABLE_NOT_FOUND,
+                f"{location} has no state {shown(store)}; there are {', '.join(states.names) or 'none'}",
+            )
+        names = states.names if store is None else [states.open(store.partition("$")[0]).name]
         return [partial(verify_state, states, name) for name in names]
     return [partial(verify_store, storage, name) for storage, name in stores_to_verify(path, store)]
 

@@ -21,8 +21,7 @@ from statestore.formats.state_table import Query
 def verify_state(states: EngineStates, name: str, progress: Callable[[Progress], None]) -> Verification:
     """Read one state in full. Damage is returned, not raised; notices about the rows are notes.
 
-    The read begins again where the engine replaces the version meanwhile. Raises NotFoundError TABLE_NOT_FOUND for a
-    state that is not there.
+    The read begins again where the engine replaces the version meanwhile.
     """
     return again(lambda: _verified(states.pin_anew(), name, progress))
 
@@ -31,7 +30,6 @@ def _verified(states: EngineStates, name: str, progress: Callable[[Progress], No
     table = states.open(name)
     assert isinstance(table, EngineTable), f"{name} is metadata of a state"
     source, state = table.source, table.state
-    source.info(state)
     report, rows, version = Report(name, progress, 0), 0, None
     try:
         version = source.newest(state)
