@@ -9,7 +9,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, overload
 
-from statestore.catalog.checks.verification import Verification, stores_to_verify, verify_store
+from statestore.catalog.checks.verification import stores_to_verify, verify_store
+from statestore.catalog.checks.verify_report import Verification
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.log.storage import LocalStorage, Storage, StorageExistsError, make_directories
 from statestore.catalog.log.storage_places import described, storage_at

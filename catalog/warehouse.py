@@ -15,6 +15,7 @@ from statestore.catalog.describe.table_summary import TableInfo, TableSummary
 from statestore.catalog.engines.engine_states import EngineStates
 from statestore.catalog.engines.engine_table import EngineTable
 from statestore.catalog.engines.located_states import (
+    nothing_here,
     one_state,
     options_at,
     selected_states,
@@ -22,7 +23,7 @@ from statestore.catalog.engines.located_states import (
     states_at,
     states_in,
 )
-from statestore.catalog.engines.places_below import hint_of, places_below, places_beside
+from statestore.catalog.engines.places_below import places_beside
 from statestore.catalog.keyed.tables.keyed_source import KeyedOpening
 from statestore.catalog.log.storage_places import names_a_store
 from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec
@@ -316,10 +317,7 @@ def open_warehouse(path: str | os.PathLike[str], options: Mapping[str, str] | No
             return Warehouse(location, engine_state)
         stores = tuple(Catalog(location).stores())
     if not stores:
-        found = unreadable(folder_at(location)) or (
-            f"holds no store; expected a warehouse made with statestore.connect, or {expected()}"
-        )
-        raise NotFoundError(ErrorCode.NOTHING_HERE, f"{root} {found}{hint_of(places_below(root), root)}")
+        raise nothing_here(folder_at(location), root)
     return Warehouse(location, _Stores(location, stores))
 
 

@@ -240,6 +240,11 @@ class Source(Protocol):
         return "version", "versions"
 
     @property
+    def keeps_versions(self) -> bool:
+        """Whether the format can keep states of several moments. Others have no history and no changes by version."""
+        return True
+
+    @property
     def default(self) -> str | None:
         """The state that is read where none is named; None if one of several must be named."""
         states = self.states()
@@ -277,11 +282,13 @@ class Source(Protocol):
             )
 
     def no_time(self, state: str, version: int) -> NotFoundError:
-        """The error for a history over a version whose time is unknown."""
+        """The error for a read by time, or a history in which other versions have times, over a version whose time is
+        unknown."""
         word = self.version_words[0]
         return NotFoundError(
             ErrorCode.TIME_NOT_KEPT,
-            f"{word} {version} of {self.path} has no time, which history and changes need; read single {word}s",
+            f"{word} {version} of {self.path} has no time, which a history and reads by time need; use "
+            f"numbers of {word}s: read changes() by start_version and end_version, diff(), or the state of a {word}",
         )
 
     def is_origin(self, state: str) -> bool:

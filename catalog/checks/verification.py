@@ -9,18 +9,20 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
 
 from statestore.catalog.checks.verify_changelogs import verify_changelogs
 from statestore.catalog.checks.verify_data import verify_data
+from statestore.catalog.checks.verify_engine import verify_state
 from statestore.catalog.checks.verify_keyed import KeyedFindings, is_keyed, verify_keyed
 from statestore.catalog.checks.verify_log import LogFindings, verify_log
-from statestore.catalog.checks.verify_report import Problem, Progress, Report, problem_of
+from statestore.catalog.checks.verify_report import Progress, Report, Verification, problem_of
 from statestore.catalog.commits.owners.owner_names import OWNER
 from statestore.catalog.commits.owners.tier_size import CACHE, tier_bytes
 from statestore.catalog.commits.writer_lock import LOCK_FILE
+from statestore.catalog.engines.engine_states import EngineStates
+from statestore.catalog.engines.located_states import nothing_here, one_state, served_states, states_at
 from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.leases import HELD, Lease, take_lease
 from statestore.catalog.log.log_checkpoint import load_log_state
@@ -29,83 +31,17 @@ from statestore.catalog.log.log_state import file_names
 from statestore.catalog.log.storage import LocalStorage, ObjectInfo, Storage, local_root
 from statestore.catalog.log.storage_places import described, spec_at, storage_at
 from statestore.catalog.log.store_spec import DESCRIPTION_COPY, KEYED, STORE_FILE, StoreSpec, decode_spec
-from statestore.catalog.reads.results.shown_object import Facts, ShowsItself
 from statestore.catalog.upkeep.ranges.task_runs import TaskRuns
+from statestore.formats.engines import expected
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, StateStoreError, shown
 from statestore.formats.places.disk_errors import disk_errors
+from statestore.formats.places.folder import folder_at
 from statestore.formats.places.locations import Location, is_object_store, parse_location
 
-MOST_SHOWN = 10  # problems and notes in the text of a result
+Check = Callable[[Callable[[Progress], None]], Verification]
 ATTEMPTS = 5  # to check a store that is replaced during the check
 NOTHING_IN_IT = {LOCK_FILE, DESCRIPTION_COPY}
-
-
-@dataclass(frozen=True, repr=False)
-class Verification(ShowsItself):
-    """The result of verifying one store. ``ok``: there is no problem; ``verified`` states in words what is verified.
-
-    ``files`` and ``bytes`` were read and compared. ``rows`` counts the rows of the newest layout. ``versions`` is the
-    oldest and the newest version that can be read. ``unreferenced`` has (name, bytes) of files that no commit needs.
-    ``cache_bytes`` is the size of the hot tier, which is not read: a lost hot tier is recreated. ``snapshots`` counts
-    the kept snapshots of a keyed store, whose ``segments`` are files of any kind; it is None for other stores.
-    ``log_begins`` is the first version of a log that vacuum trimmed behind the horizon.
-    """
-
-    store: str
-    problems: tuple[Problem, ...]
-    notes: tuple[str, ...]
-    files: int
-    bytes: int
-    segments: int
-    rows: int
-    log_entries: int
-    checkpoints: int
-    versions: tuple[int, int] | None
-    uncommitted: int
-    unreferenced: tuple[tuple[str, int], ...]
-    cache_bytes: int
-    snapshots: int | None = None
-    log_begins: int = 0
-
-    @property
-    def ok(self) -> bool:
-        return not self.problems
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> NoReturn:
-            said = "; it is called verified" if name == "vouches" else ""
-            raise AttributeError(f"a Verification has no attribute {name!r}{said}")
-
-    def _about(self) -> tuple[str, Facts]:
-        facts = [("verified", self.verified)]
-        facts += [(problem.code, f"{problem.file}: {problem.message}") for problem in self.problems[:MOST_SHOWN]]
-        if len(self.problems) > MOST_SHOWN:
-            facts.append(("further problems", str(len(self.problems) - MOST_SHOWN)))
-        facts += [("note", note) for note in self.notes[:MOST_SHOWN]]
-        return f"verification of {self.store!r}: {'ok' if self.ok else f'{len(self.problems)} problems'}", facts
-
-    @property
-    def verified(self) -> str:
-        """Return in words which properties of the store are verified."""
-        if self.problems or self.versions is None:
-            return "nothing: see the problems"
-        log = (
-            f"every byte of {self.files} files is what was committed; versions {self.log_begins} to "
-            f"{self.versions[1]} follow one another without a gap, and {self.checkpoints} checkpoints say the same"
-        )
-        if self.snapshots is not None:
-            return (
-                f"{log}; each of {self.snapshots} kept snapshots has every key group once; their {self.rows} rows, in "
-                f"{self.segments} files, can be read and lie in the key groups of their keys"
-            )
-        return (
-            f"{log}; {self.rows} rows in "
-            f"{self.segments} segments have the order, statistics, key index and ends that reads rely on; no key has "
-            f"two rows at one moment, as versions {self.versions[0]} and {self.versions[1]} believe; "
-            f"{self.uncommitted} acknowledged puts are whole and wait for a commit"
-        )
 
 
 def verify_store(
@@ -252,9 +188,42 @@ def verify(
 ) -> list[Verification]:
     """Check the stores of the warehouse at ``path`` (or the one store at ``path``), or only ``store``.
 
-    Damage is returned, not raised. Raises NotFoundError PATH_NOT_FOUND, NOTHING_HERE or STORE_NOT_FOUND.
+    Of the state of an engine, the newest version of each state is read in full, or only that of the state ``store``.
+    Damage is returned, not raised. Raises NotFoundError PATH_NOT_FOUND, NOTHING_HERE, STORE_NOT_FOUND or
+    TABLE_NOT_FOUND, and the errors of `inspect` for state that cannot be opened at all.
     """
-    return [verify_store(storage, name, progress) for storage, name in stores_to_verify(path, store)]
+    return [check(progress) for check in checks_at(path, store)]
+
+
+def checks_at(path: str | os.PathLike[str], store: str | None = None) -> list[Check]:
+    """Return the checks that `verify` makes, one for each store or state; each is called with a listener of progress.
+
+    Raises as `verify`.
+    """
+    location = parse_location(path)
+    states = _states_at(location)
+    if states is not None:
+        if store is not None and not states.knows(store):
+            raise NotFoundError(
+                ErrorCode.TABLE_NOT_FOUND,
+                f"{location} has no state {shown(store)}; there are {', '.join(states.names) or 'none'}",
+            )
+        names = states.names if store is None else [states.open(store.partition("$")[0]).name]
+        return [partial(verify_state, states, name) for name in names]
+    return [partial(verify_store, storage, name) for storage, name in stores_to_verify(path, store)]
+
+
+def _states_at(location: Location) -> EngineStates | None:
+    """Return the state of an engine at a location; None for stores, whole or damaged."""
+    served = served_states(location, {})
+    if served is not None:
+        return served
+    if location.is_local:
+        root = Path(location.path)
+        with disk_errors("look at", root):
+            return one_state(location, {}) if not root.is_dir() else None if _is_store(root) else states_at(location)
+    is_store = location.path and is_object_store(location) and spec_at(location) is not None
+    return None if is_store else states_at(location)
 
 
 def stores_to_verify(path: str | os.PathLike[str], store: str | None = None) -> list[tuple[Storage, str]]:
@@ -289,7 +258,7 @@ def _folders_to_verify(root: Path, store: str | None) -> list[Path]:
     with disk_errors("look at", root):
         if not root.is_dir():
             raise NotFoundError(
-                ErrorCode.PATH_NOT_FOUND, f"{root} is not a directory; expected a warehouse or a store directory"
+                ErrorCode.PATH_NOT_FOUND, f"{root} is not a directory; expected a warehouse, a store or {expected()}"
             )
         if _is_store(root):
             there = [root.resolve()]
@@ -297,9 +266,7 @@ def _folders_to_verify(root: Path, store: str | None) -> list[Path]:
             there = sorted(p for p in root.iterdir() if p.is_dir() and _is_store(p))
     folders = [folder for folder in there if not folder.name.startswith(".")]
     if not folders:
-        raise NotFoundError(
-            ErrorCode.NOTHING_HERE, f"{root} holds no store; expected a warehouse made with statestore.connect"
-        )
+        raise nothing_here(folder_at(Location(str(root))), root)
     chosen = [folder for folder in folders if store is None or (isinstance(store, str) and folder.name == store)]
     if not chosen:
         raise _no_store(store, str(root), [folder.name for folder in folders])

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NoReturn
 
+from statestore.catalog.reads.results.shown_object import Facts, ShowsItself
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import StateStoreError
+
+MOST_SHOWN = 10  # problems and notes in the text of a result
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,85 @@ class Problem:
     found: str | None = None
     versions: tuple[int, int] | None = None
     times: tuple[int, int | None] | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Verification(ShowsItself):
+    """The result of verifying one store. ``ok``: there is no problem; ``verified`` states in words what is verified.
+
+    ``files`` and ``bytes`` were read and compared. ``rows`` counts the rows of the newest layout. ``versions`` is the
+    oldest and the newest version that can be read. ``unreferenced`` has (name, bytes) of files that no commit needs.
+    ``cache_bytes`` is the size of the hot tier, which is not read: a lost hot tier is recreated. ``snapshots`` counts
+    the kept snapshots of a keyed store, whose ``segments`` are files of any kind; it is None for other stores.
+    ``log_begins`` is the first version of a log that vacuum trimmed behind the horizon.
+
+    ``of_engine``: the state of an engine, of which the ``rows`` of the newest version were read from ``files``. It has
+    no segments, log entries and checkpoints of a log. Its ``versions`` are None where the engine keeps one state only.
+    """
+
+    store: str
+    problems: tuple[Problem, ...]
+    notes: tuple[str, ...]
+    files: int
+    bytes: int
+    segments: int
+    rows: int
+    log_entries: int
+    checkpoints: int
+    versions: tuple[int, int] | None
+    uncommitted: int
+    unreferenced: tuple[tuple[str, int], ...]
+    cache_bytes: int
+    snapshots: int | None = None
+    log_begins: int = 0
+    of_engine: bool = False
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            said = "; it is called verified" if name == "vouches" else ""
+            raise AttributeError(f"a Verification has no attribute {name!r}{said}")
+
+    def _about(self) -> tuple[str, Facts]:
+        facts = [("verified", self.verified)]
+        facts += [(problem.code, f"{problem.file}: {problem.message}") for problem in self.problems[:MOST_SHOWN]]
+        if len(self.problems) > MOST_SHOWN:
+            facts.append(("further problems", str(len(self.problems) - MOST_SHOWN)))
+        facts += [("note", note) for note in self.notes[:MOST_SHOWN]]
+        return f"verification of {self.store!r}: {'ok' if self.ok else f'{len(self.problems)} problems'}", facts
+
+    @property
+    def verified(self) -> str:
+        """Return in words which properties of the store are verified."""
+        if self.of_engine and not self.problems:
+            version = "" if self.versions is None else f" of version {self.versions[1]}"
+            others = "" if self.versions is None else "; other versions were not read"
+            files = f", from {self.files} files" if self.files else ""
+            return (
+                f"all {self.rows} rows{version} could be read{files}, and agree with the checksums and lengths that "
+                f"are stored with them{others}"
+            )
+        if self.problems or self.versions is None:
+            return "nothing: see the problems"
+        log = (
+            f"every byte of {self.files} files is what was committed; versions {self.log_begins} to "
+            f"{self.versions[1]} follow one another without a gap, and {self.checkpoints} checkpoints say the same"
+        )
+        if self.snapshots is not None:
+            return (
+                f"{log}; each of {self.snapshots} kept snapshots has every key group once; their {self.rows} rows, in "
+                f"{self.segments} files, can be read and lie in the key groups of their keys"
+            )
+        return (
+            f"{log}; {self.rows} rows in "
+            f"{self.segments} segments have the order, statistics, key index and ends that reads rely on; no key has "
+            f"two rows at one moment, as versions {self.versions[0]} and {self.versions[1]} believe; "
+            f"{self.uncommitted} acknowledged puts are whole and wait for a commit"
+        )
 
 
 @dataclass

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.engines.history_columns import HISTORY_COLUMNS, valid_rows
+from statestore.catalog.engines.history_columns import with_history
 from statestore.catalog.reads.changes import CHANGE_COLUMNS, CHANGE_TYPES, DELETE, INSERT, POSTIMAGE, PREIMAGE
 from statestore.catalog.reads.pieces.row_comparison import Side, counted_rows, differences, keyed_rows, others, pairs
 from statestore.formats.engine import HasSlices, Source, StateAt, StateInfo, Version
@@ -104,7 +104,7 @@ def read_compared(split: ComparedSplit, state: str, query: Query) -> Iterator[pa
     piece = Slice(source, source.info(state), source.shared_schema(state), split.piece, query.filters)
     empty = piece.of([])
     if query.mode == "history":
-        yield from _history(_steps(piece, split.versions, None), empty, query, origin=split.origin)
+        yield from _history(_steps(piece, split.versions, None), empty, split, query)
         return
     first = None if split.before is None else source.at(state, split.before.number)
     yield from _changes(_steps(piece, split.versions, first), empty if first is None else piece.rows(first))
@@ -141,22 +141,32 @@ def _changes(steps: Iterator[tuple[Version, Rows | None]], before: Rows) -> Iter
 
 
 def _history(
-    steps: Iterator[tuple[Version, Rows | None]], empty: Rows, query: Query, *, origin: bool
+    steps: Iterator[tuple[Version, Rows | None]], empty: Rows, split: ComparedSplit, query: Query
 ) -> Iterator[pa.RecordBatch]:
-    """Yield every row with the times of the versions between which it was unchanged."""
-    current, since, begun = empty, np.empty(0, np.int64), np.empty(0, np.int64)
+    """Yield every row with the times, or the numbers, of the versions between which it was unchanged."""
+    known_numbers = pa.array([version.number for version in split.versions], pa.int64())
+    known_times = pa.array([version.time for version in split.versions], pa.int64()).cast(TIME)
+    current, since = empty, np.empty(0, np.int64)
+
+    def ended(rows: Ints, end: int | None) -> Iterator[pa.RecordBatch]:
+        if len(rows):
+            start = pa.array(since[rows], mask=since[rows] == UNKNOWN)
+            ends = pa.repeat(pa.scalar(end, pa.int64()), len(rows))
+            batch = current.batch.take(pa.array(rows))
+            yield with_history(batch, start, ends, known_numbers, known_times, query)
+
     for version, after in steps:
         if after is None:
             continue
         left, right, changed = _compared(current.side, after.side)
         same = ~changed
         gone = others(current.batch.num_rows, left[same])
-        yield from _ended(current.batch, gone, since, begun, version.time, query)
-        count, known = after.batch.num_rows, origin or current is not empty
-        numbers, times = np.full(count, version.number if known else UNKNOWN), np.full(count, version.time)
-        numbers[right[same]], times[right[same]] = since[left[same]], begun[left[same]]
-        current, since, begun = after, numbers, times
-    yield from _ended(current.batch, np.arange(current.batch.num_rows), since, begun, None, query)
+        yield from ended(gone, version.number)
+        known = split.origin or current is not empty
+        numbers = np.full(after.batch.num_rows, version.number if known else UNKNOWN)
+        numbers[right[same]] = since[left[same]]
+        current, since = after, numbers
+    yield from ended(np.arange(current.batch.num_rows), None)
 
 
 def _compared(old: Side, new: Side) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
@@ -165,26 +175,10 @@ def _compared(old: Side, new: Side) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
     return left, right, np.any(differences(old, new, left, right), axis=1)
 
 
-def _ended(
-    batch: pa.RecordBatch, rows: Ints, since: Ints, begun: Ints, end: int | None, query: Query
-) -> Iterator[pa.RecordBatch]:
-    if not len(rows):
-        return
-    ends = pa.nulls(len(rows), TIME) if end is None else _moment(end, len(rows))
-    unknown = since[rows] == UNKNOWN
-    cells = [pa.array(begun[rows], mask=unknown).cast(TIME), ends, pa.array(since[rows], mask=unknown)]
-    yield valid_rows(_with_columns(batch.take(pa.array(rows)), cells, HISTORY_COLUMNS), query)
-
-
 def _change_cells(kind: int, version: Version, count: int) -> list[pa.Array]:
     names = pa.repeat(pa.scalar(CHANGE_TYPES[kind]), count)
-    assert version.time is not None
-    moments = _moment(version.time, count)
+    moments = pa.repeat(pa.scalar(version.time, pa.int64()).cast(TIME), count)
     return [moments, names, pa.repeat(pa.scalar(version.number, pa.int64()), count), moments]
-
-
-def _moment(moment: int, count: int) -> pa.Array:
-    return pa.repeat(pa.scalar(moment, pa.int64()).cast(TIME), count)
 
 
 def _with_columns(batch: pa.RecordBatch, cells: list[pa.Array], fields: Sequence[pa.Field]) -> pa.RecordBatch:

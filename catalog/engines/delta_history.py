@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.catalog.engines.history_columns import HISTORY_COLUMNS, valid_rows
+from statestore.catalog.engines.history_columns import times_of, with_history
 from statestore.catalog.reads.changes import CHANGE_COLUMNS, CHANGE_TYPES
 from statestore.formats.engine import DeltaPart, Version
-from statestore.formats.kernels.arrays import Ints
 from statestore.formats.state_table import Query
 from statestore.formats.values.types import TIME
 
@@ -25,12 +23,14 @@ from statestore.formats.values.types import TIME
 class DeltaSplit:
     """A piece of the changes of the versions ``numbers``, which took effect at ``times``.
 
+    A time is None where it is unknown; in a history all or none are.
+
     ``origin``: nothing was before the first of them.
     """
 
     part: DeltaPart
     numbers: tuple[int, ...]
-    times: tuple[int, ...]
+    times: tuple[int | None, ...]
     origin: bool
 
     @property
@@ -40,44 +40,33 @@ class DeltaSplit:
 
 
 def delta_splits(parts: Sequence[DeltaPart], versions: Sequence[Version], origin: bool) -> list[DeltaSplit]:
-    """Return a split for each part. Every version has a time."""
+    """Return a split for each part."""
     numbers = tuple(version.number for version in versions)
-    times = tuple(version.time for version in versions if version.time is not None)
+    times = tuple(version.time for version in versions)
     return [DeltaSplit(part, numbers, times, origin) for part in parts]
 
 
 def read_deltas(split: DeltaSplit, query: Query, columns: Collection[str]) -> Iterator[pa.RecordBatch]:
     """Yield the requested columns of the state, followed by those of a history or a change feed."""
-    numbers, times = np.array(split.numbers, np.int64), np.array(split.times, np.int64)
+    numbers, times = pa.array(split.numbers, pa.int64()), pa.array(split.times, pa.int64()).cast(TIME)
     if query.mode == "changes":
         for batch in split.part.deltas(columns):
             yield _change_columns(batch, numbers, times)
         return
     for batch in split.part.lifetimes(columns):
-        yield valid_rows(_history_columns(batch, numbers, times, origin=split.origin), query)
+        start, end = batch.column(0), batch.column(1)
+        if not split.origin:
+            start = pc.if_else(pc.equal(start, numbers[0]), None, start)
+        yield with_history(_state(batch), start, end, numbers, times, query)
 
 
-def _history_columns(batch: pa.RecordBatch, numbers: Ints, times: Ints, *, origin: bool) -> pa.RecordBatch:
-    start, end = batch.column(0), batch.column(1)
-    if not origin:
-        start = pc.if_else(pc.equal(start, numbers[0]), None, start)
-    return _with(batch, [_times(start, numbers, times), _times(end, numbers, times), start], HISTORY_COLUMNS)
+def _change_columns(batch: pa.RecordBatch, numbers: pa.Array, times: pa.Array) -> pa.RecordBatch:
+    state, number, kind = _state(batch), batch.column(0), batch.column(1)
+    moments = times_of(number, numbers, times)
+    cells = [moments, pa.array(CHANGE_TYPES).take(kind), number, moments]
+    return pa.RecordBatch.from_arrays([*state.columns, *cells], schema=pa.schema([*state.schema, *CHANGE_COLUMNS]))
 
 
-def _change_columns(batch: pa.RecordBatch, numbers: Ints, times: Ints) -> pa.RecordBatch:
-    number, kind = batch.column(0), batch.column(1)
-    moments = _times(number, numbers, times)
-    return _with(batch, [moments, pa.array(CHANGE_TYPES).take(kind), number, moments], CHANGE_COLUMNS)
-
-
-def _times(versions: pa.Array, numbers: Ints, times: Ints) -> pa.Array:
-    positions = pc.index_in(versions, pa.array(numbers))  # null for null
-    return pa.array(times).cast(TIME).take(positions)
-
-
-def _with(batch: pa.RecordBatch, columns: list[pa.Array], fields: Sequence[pa.Field]) -> pa.RecordBatch:
-    """Return the columns of the state, which follow two others, and the given columns."""
-    names = batch.schema.names[2:]
-    return pa.RecordBatch.from_arrays(
-        [*batch.columns[2:], *columns], schema=pa.schema([*(batch.schema.field(name) for name in names), *fields])
-    )
+def _state(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the columns of the state, which follow two others."""
+    return batch.select(batch.schema.names[2:])

@@ -17,11 +17,12 @@ import pyarrow as pa
 
 from statestore.catalog.engines.compared_versions import ComparedSplit, read_compared, slices_of
 from statestore.catalog.engines.delta_history import DeltaSplit, delta_splits, read_deltas
-from statestore.catalog.engines.history_columns import HISTORY_COLUMNS
+from statestore.catalog.engines.history_columns import TIME_COLUMNS, history_columns
 from statestore.catalog.engines.past_rows import PastSplit, past_columns, past_of, past_splits, read_past
 from statestore.catalog.engines.version_rules import (
     change_start,
     check_numbers,
+    goes_by_number,
     history_start,
     range_asked,
     version_asked,
@@ -355,8 +356,9 @@ def _columns(split: EngineSplit, state: str, query: Query) -> pa.Schema:
         return split.at.schema
     if isinstance(split, PastSplit):
         return past_columns(split.at, query)
-    shared = split.part.schema if isinstance(split, DeltaSplit) else split.source.shared_schema(state)
-    return _with_mode(shared, query)
+    if isinstance(split, DeltaSplit):
+        return _with_mode(split.part.schema, query, split.times)
+    return _with_mode(split.source.shared_schema(state), query, [version.time for version in split.versions])
 
 
 def _versions(split: EngineSplit) -> list[int]:
@@ -373,16 +375,21 @@ def _whole(source: Source, state: str, query: Query) -> pa.Schema:
     """Return all columns of an answer."""
     if _is_past(source, state, query):
         return past_columns(_past_asked(source, state, query), query)
+    if query.mode == "history" and goes_by_number(source, state):
+        asked = {*(query.columns or ()), *(item.column for item in query.filters)}
+        if not asked.isdisjoint(TIME_COLUMNS):
+            raise source.no_time(state, source.kept(state)[-1])
+        return _with_mode(source.shared_schema(state), query, [None])
     if query.mode != "state":
-        return _with_mode(source.shared_schema(state), query)
+        return _with_mode(source.shared_schema(state), query, [0])
     if query.version is None and query.as_of is None:
         return source.info(state).columns
     return source.at(state, version_asked(source, state, query)).schema
 
 
-def _with_mode(columns: pa.Schema, query: Query) -> pa.Schema:
-    """Return the columns of a state, followed by those of a history or a change feed."""
-    return pa.schema([*columns, *(HISTORY_COLUMNS if query.mode == "history" else CHANGE_COLUMNS)])
+def _with_mode(columns: pa.Schema, query: Query, times: Sequence[int | None]) -> pa.Schema:
+    """Return the columns of a state, followed by those of a history or a change feed of versions with these times."""
+    return pa.schema([*columns, *(history_columns(times) if query.mode == "history" else CHANGE_COLUMNS)])
 
 
 def _check_resumable(source: Source, state: str, version: int) -> None:

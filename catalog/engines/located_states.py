@@ -7,10 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from statestore.catalog.engines.engine_states import EngineStates
+from statestore.catalog.engines.places_below import hint_of, places_below
 from statestore.formats.engine import Engine
-from statestore.formats.engines import EngineOpening, describe_only, engine_of_scheme, engine_options, recognised
+from statestore.formats.engines import (
+    EngineOpening,
+    describe_only,
+    engine_of_scheme,
+    engine_options,
+    expected,
+    recognised,
+    unreadable,
+)
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError
+from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.notices import STRICT
 from statestore.formats.places.folder import Folder, folder_at
 from statestore.formats.places.locations import Location
@@ -58,6 +67,12 @@ def served_states(location: Location, options: Mapping[str, str]) -> EngineState
     if state and state not in source.states():
         source.info(state)  # raises an error for a state that is not there
     return EngineStates(server, opening, source, given=options, one=state or None)
+
+
+def nothing_here(folder: Folder, root: Path) -> NotFoundError:
+    """Return the error for a local directory with no store and no state of an engine: what is in it instead."""
+    found = unreadable(folder) or f"holds no store; expected a warehouse made with statestore.connect, or {expected()}"
+    return NotFoundError(ErrorCode.NOTHING_HERE, f"{root} {found}{hint_of(places_below(root), root)}")
 
 
 def one_state(location: Location, options: Mapping[str, str]) -> EngineStates | None:

@@ -3,6 +3,9 @@
 State as of a moment is the state of the newest version whose time was reached by then. Changes are known for every
 version after the oldest kept one, and for the oldest itself if nothing was before it. A row of the oldest version may
 be older than that version, unless nothing was before it.
+
+Changes by version need no times: those of a version whose time is unknown are null. Where no version has a known time,
+a history goes by the numbers of versions, too (`goes_by_number`). Reads by time need all times.
 """
 
 from __future__ import annotations
@@ -21,7 +24,8 @@ from statestore.formats.values.times import format_time
 
 @dataclass(frozen=True)
 class Range:
-    """``versions`` in ascending order with their times, which never decrease.
+    """``versions`` in ascending order; the times never decrease. In a change feed some may be unknown, in a history all
+    or none.
 
     ``before`` is the version before the first of a change feed, None where the state was empty. ``origin``: nothing was
     before the first version of a history.
@@ -106,13 +110,19 @@ def range_asked(source: Source, state: str, query: Query) -> Range:
     check_numbers(query, source.version_words[0])
     _check_order(query)
     numbers = source.kept(state)
+    if not source.keeps_versions:
+        raise source.no_time(state, numbers[-1])
     if query.mode == "history" and query.version is not None:
         source.check_readable(state, int(query.version))
         numbers = [number for number in numbers if number <= query.version]
-    timed = timed_versions(source, state, numbers)
+    needs_times = query.start_time is not None or query.end_time is not None
+    if query.mode == "history" and not needs_times:
+        needs_times = not goes_by_number(source, state)
+    timed = (timed_versions if needs_times else ordered_versions)(source, state, numbers)
     origin = source.is_origin(state) and bool(timed) and timed[0].number == source.kept(state)[0]
     if query.mode == "history":
-        _check_times(source, state, timed, query, origin)
+        if needs_times:
+            _check_times(source, state, timed, query, origin)
         return Range(tuple(timed), None, origin)
     chosen = _changed(source, state, timed, query, origin)
     position = timed.index(chosen[0]) if chosen else 0
@@ -125,15 +135,35 @@ def timed_versions(source: Source, state: str, numbers: Sequence[int]) -> list[V
     A clock may have been set back. A version whose time is not before that of its successor was never the newest as of
     any moment, and it gets the time of the successor.
     """
-    versions = list(source.versions(state, numbers))
-    versions = next((versions[n:] for n, version in enumerate(versions) if version.time is not None), versions)
-    times = []
+    versions = ordered_versions(source, state, numbers)
     for version in versions:
         if version.time is None:
             raise source.no_time(state, version.number)
-        times.append(version.time)
-    ascending = np.minimum.accumulate(np.array(times, np.int64)[::-1])[::-1].tolist()
-    return [replace(version, time=time) for version, time in zip(versions, ascending, strict=True)]
+    return versions
+
+
+def ordered_versions(source: Source, state: str, numbers: Sequence[int]) -> list[Version]:
+    """Return versions as `timed_versions` does, and all of them where no time is known.
+
+    A version between others may have no time. The times that are known never decrease.
+    """
+    versions = list(source.versions(state, numbers))
+    versions = next((versions[n:] for n, version in enumerate(versions) if version.time is not None), versions)
+    ascending: list[Version] = []
+    following = None
+    for version in reversed(versions):
+        if version.time is not None:
+            following = version.time if following is None else min(version.time, following)
+            version = replace(version, time=following)
+        ascending.append(version)
+    return ascending[::-1]
+
+
+def goes_by_number(source: Source, state: str) -> bool:
+    """Return whether a history has numbers of versions in place of times, because no version has a known time."""
+    if not source.keeps_versions:
+        return False
+    return all(version.time is None for version in source.versions(state, source.kept(state)))
 
 
 def _changed(source: Source, state: str, timed: list[Version], query: Query, origin: bool) -> list[Version]:

@@ -85,7 +85,8 @@ class Reads(ShowsItself):
         ``key`` is written as for `get`. Both ends are inclusive. Versions are as recorded by commit ``version``;
         ``_commit_version`` is the commit that wrote each.
         A null in ``valid_from`` and ``_commit_version`` means that the row existed when the kept history begins, and
-        that its beginning is unknown.
+        that its beginning is unknown. Where no version of an engine's state has a known time, the history has no times:
+        ``_end_version`` is then the first version without the row, null for a row that is still there.
         """
         start, end = _us(start_time, "start_time"), _us(end_time, "end_time")
         asked = None if columns is None else column_names(columns, "columns")

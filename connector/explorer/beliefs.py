@@ -21,8 +21,8 @@ VERSION = "_commit_version"
 def beliefs_of(table: StateTable, query: Query, limits: Limits) -> pa.Table:
     """Return what the newest BELIEFS commits that wrote or deleted the key said about it, each as of its own version.
 
-    A row is an interval of state time in the belief of ``__belief``, a version: ``__from`` and ``__to`` in epoch
-    milliseconds, and the columns as texts. Of each belief the newest BELIEF_ROWS // BELIEFS intervals are returned. The
+    A row is an interval of state time in the belief of ``__belief``, a version: ``__from`` and ``__to`` as in
+    `life_of`, and the columns as texts. Of each belief the newest BELIEF_ROWS // BELIEFS intervals are returned. The
     metadata lists the versions as ``beliefs``, also one that has no interval, and the number of all such commits that
     are kept as ``commits``. ``all`` is empty where the table's changes cannot be asked: then these are the commits that
     wrote what is now known, and those that only deleted something are missing.
@@ -40,7 +40,13 @@ def beliefs_of(table: StateTable, query: Query, limits: Limits) -> pa.Table:
         rows = life_of(table, replace(query, version=version), BELIEF_ROWS // BELIEFS, limits)
         belief = pa.array(np.full(rows.num_rows, float(version)))
         parts.append(rows.replace_schema_metadata(None).append_column("__belief", belief))
-    facts = {"beliefs": ",".join(map(str, chosen)), "commits": str(len(kept)), "all": "" if found is None else "1"}
+    timed = now.schema.metadata[b"timed"].decode()
+    facts = {
+        "timed": timed,
+        "beliefs": ",".join(map(str, chosen)),
+        "commits": str(len(kept)),
+        "all": "" if found is None else "1",
+    }
     return pa.concat_tables(parts, promote_options="default").replace_schema_metadata(facts)
 
 

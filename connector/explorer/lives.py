@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.catalog.engines.history_columns import oldest_first
+from statestore.catalog.engines.history_columns import TIME_COLUMNS, ends_of, oldest_first
+from statestore.catalog.reads.scan import VERSION_COLUMN
 from statestore.connector.explorer.cells import shown_rows
 from statestore.connector.explorer.limits import Limits
 from statestore.connector.explorer.pages import batches_of
@@ -19,23 +20,24 @@ LIFE_ROWS = 2_000
 FIRST_ROWS = 100
 FEW = 50_000  # rows that may have to be looked at, of which all are read at once
 WINDOWS = (512, 64, 8)  # parts of the state time, the newest of which are tried first
-TIMES = ("valid_from", "valid_to", "_commit_version")
 
 
 def life_of(table: StateTable, query: Query, limit: int, limits: Limits) -> pa.Table:
     """Return the newest ``limit`` (at most LIFE_ROWS) versions of the rows of a key, oldest first: the columns as
-    texts, and ``__from``, ``__to`` (epoch milliseconds) and ``__version`` as numbers; a null of ``__to`` is open.
+    texts, and ``__from``, ``__to`` and ``__version`` as numbers; a null of ``__to`` is open.
 
+    ``__from`` and ``__to`` are epoch milliseconds, or versions for a history without times; ``timed`` of the metadata
+    is empty then.
     The metadata has the number of all as ``total``, empty where only `count_of_life` finds it.
     """
     limit = max(1, min(limit, LIFE_ROWS))
-    names = dict.fromkeys((*table.schema(query).names, *TIMES))
-    wanted = Query(mode="history", columns=tuple(names), filters=query.filters, version=query.version)
+    columns = columns_of_life(table, query)
+    wanted = Query(mode="history", columns=columns, filters=query.filters, version=query.version)
     schema = table.schema(wanted)
     by_key = table.newest_first(wanted, limit) if isinstance(table, FindsNewest) else None
     if by_key is not None:
         return _shown_life(*_newest_of_key(by_key, schema, limit, limits))
-    for start in _starts(table, wanted):
+    for start in _starts(table, wanted) if TIME_COLUMNS[0] in columns else ():
         rows, total = _newest(batches_of(table, replace(wanted, start_time=start)), schema, limit, limits)
         known = rows["valid_from"].cast(pa.int64())
         # Rows that ended before the start are missing, so those that began before it may be others than the newest.
@@ -45,9 +47,15 @@ def life_of(table: StateTable, query: Query, limit: int, limits: Limits) -> pa.T
     return _shown_life(rows, str(total))
 
 
+def columns_of_life(table: StateTable, query: Query) -> tuple[str, ...]:
+    """Return the columns of a life: those of the state, and the interval and the commit of each version."""
+    ends = ends_of(table.schema(Query(mode="history")).names)
+    return tuple(dict.fromkeys((*table.schema(query).names, *ends, VERSION_COLUMN)))
+
+
 def count_of_life(table: StateTable, query: Query, limits: Limits) -> int:
     """Return the number of versions of a key."""
-    wanted = Query(mode="history", columns=TIMES[:1], filters=query.filters, version=query.version)
+    wanted = Query(mode="history", columns=(VERSION_COLUMN,), filters=query.filters, version=query.version)
     return sum(batch.num_rows for batch in limits.batches(table, wanted))
 
 
@@ -100,13 +108,17 @@ def _newest_of_key(
 
 def _shown_life(rows: pa.Table, total: str) -> pa.Table:
     shown = shown_rows(rows)
+    ends = ends_of(rows.column_names)
+    is_timed = ends == TIME_COLUMNS
     for name, column in (
-        ("__from", milliseconds(rows["valid_from"])),
-        ("__to", milliseconds(rows["valid_to"])),
-        ("__version", rows["_commit_version"].cast(pa.float64())),
+        *(
+            (name, milliseconds(rows[end]) if is_timed else rows[end].cast(pa.float64()))
+            for name, end in zip(("__from", "__to"), ends, strict=True)
+        ),
+        ("__version", rows[VERSION_COLUMN].cast(pa.float64())),
     ):
         shown = shown.append_column(name, column)
-    return shown.replace_schema_metadata({"total": total})
+    return shown.replace_schema_metadata({"total": total, "timed": "1" if is_timed else ""})
 
 
 def milliseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:

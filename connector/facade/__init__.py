@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from statestore import kafka as kafka
     from statestore import tracked as tracked
     from statestore.catalog.catalog import Catalog, connect
-    from statestore.catalog.checks.verification import Verification, verify
+    from statestore.catalog.checks.verification import verify
+    from statestore.catalog.checks.verify_report import Verification
     from statestore.catalog.keyed.backend import KeyedBackend
     from statestore.catalog.keyed.keyed_store import KeyedStore
     from statestore.catalog.reads.results.rows import Rows
@@ -70,7 +71,7 @@ _WHERE = {
     "Rows": ("statestore.catalog.reads.results.rows", "Rows"),
     "SessionStore": ("statestore.catalog.stores.live.session", "SessionStore"),
     "Table": ("statestore.catalog.reads.table", "Table"),
-    "Verification": ("statestore.catalog.checks.verification", "Verification"),
+    "Verification": ("statestore.catalog.checks.verify_report", "Verification"),
     "VersionedStore": ("statestore.catalog.stores.versioned.versioned_kind", "VersionedStore"),
     "Warehouse": ("statestore.catalog.warehouse", "Warehouse"),
     "WindowStore": ("statestore.catalog.stores.live.window", "WindowStore"),

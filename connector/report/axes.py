@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -73,7 +73,7 @@ def _round_step(least: float) -> float:
     return next(factor * scale for factor in (1, 2, 5, 10) if factor * scale >= least)
 
 
-def version_axis(versions: list[int]) -> Axis:
+def version_axis(versions: Sequence[int]) -> Axis:
     """Return the axis of versions in order, of which some have labels."""
     step = max(1, -(-len(versions) // VERSION_LABELS))
-    return {"labelAngle": 0, "values": versions[::step], "labelOverlap": "greedy", "labelSeparation": 8}
+    return {"labelAngle": 0, "values": list(versions[::step]), "labelOverlap": "greedy", "labelSeparation": 8}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from statestore.connector.report.axes import byte_axis, count_axis, time_axis, time_title, version_axis
+from statestore.connector.report.axes import TICKS, byte_axis, count_axis, time_axis, time_title, version_axis
 from statestore.connector.report.figures import COMMIT_BARS, GROUP_CELLS, SAMPLED_VERSIONS, StoreFigures
 from statestore.connector.report.key_counts import cell_text
 
@@ -31,8 +31,9 @@ def charts_of(figures: StoreFigures) -> list[tuple[str, str, Spec]]:
         each = "" if run == 1 else f", in runs of {run} commits"
         found.append(("Churn", f"versions of rows that commits wrote and ended{each}", _churn(figures)))
     if figures.heat:
-        what = "versions of rows by the state time at which they begin, where it is known"
-        found.append(("Key groups by time", what, _heat(figures)))
+        clock, by = ("state time", "time") if figures.is_timed else ("version", "version")
+        what = f"versions of rows by the {clock} at which they begin, where it is known"
+        found.append((f"Key groups by {by}", what, _heat(figures)))
     if figures.busiest:
         found.append(("Busiest keys", "keys with the most versions", _bars(figures.busiest, "versions", "#e9a23b")))
     if figures.biggest:
@@ -52,7 +53,6 @@ def _spec(rows: list[dict[str, Any]], height: int = 220) -> Spec:
 
 def _curve(figures: StoreFigures, column: str, color: str) -> Spec:
     most = max(row[column] for row in figures.growth)
-    times = [row["time"] for row in figures.growth]
     axis = byte_axis(most) if column == "bytes" else count_axis(most)
     return _spec(figures.growth) | {
         "mark": {
@@ -60,11 +60,11 @@ def _curve(figures: StoreFigures, column: str, color: str) -> Spec:
             "interpolate": "step-after", "point": {"color": color, "size": 18, "opacity": 1},
         },
         "encoding": {
-            "x": {"field": "time", **TIME, "title": time_title("committed", times), "axis": time_axis(times)},
+            "x": _over(figures, "time" if figures.is_timed else "version", figures.growth, "committed"),
             "y": {"field": column, "type": "quantitative", "axis": axis, "scale": {} if most else {"domain": [0, 1]}},
             "tooltip": [
                 {"field": "version", "type": "quantitative"},
-                {"field": "time", **TIME, "title": "committed", "format": "%Y-%m-%d %H:%M:%S"},
+                *_committed(figures),
                 {"field": column, "type": "quantitative", "format": ","},
             ],
         },
@@ -100,7 +100,7 @@ def _churn(figures: StoreFigures) -> Spec:
             },
             "tooltip": [
                 {"field": "version", "type": "nominal"},
-                {"field": "time", **TIME, "title": "committed", "format": "%Y-%m-%d %H:%M:%S"},
+                *_committed(figures),
                 {"field": "change", "type": "nominal"},
                 {"field": "rows", "type": "quantitative", "format": ","},
             ],
@@ -109,12 +109,11 @@ def _churn(figures: StoreFigures) -> Spec:
 
 
 def _heat(figures: StoreFigures) -> Spec:
-    times = [cell[end] for cell in figures.heat for end in ("from", "to")]
     most = [cell["rows"] for cell in figures.heat]
     return _spec(figures.heat) | {
         "mark": {"type": "rect"},
         "encoding": {
-            "x": {"field": "from", **TIME, "title": time_title("state time", times), "axis": time_axis(times)},
+            "x": _over(figures, "from", figures.heat, "state time"),
             "x2": {"field": "to"},
             "y": {
                 "field": "group",
@@ -130,7 +129,7 @@ def _heat(figures: StoreFigures) -> Spec:
                 },
             },
             "tooltip": [
-                {"field": "from", **TIME, "format": "%Y-%m-%d %H:%M"},
+                _at(figures, "from", "from", "%Y-%m-%d %H:%M"),
                 {"field": "group", "type": "ordinal", "title": "key group"},
                 {"field": "rows", "type": "quantitative", "title": "versions", "format": ","},
             ],
@@ -173,7 +172,7 @@ def _lifeline(figures: StoreFigures, rows: list[dict[str, Any]]) -> Spec:
         for row in mine:
             row["text"] = cell_text(row["value"])
         numeric = column in figures.numeric and all(not isinstance(r["value"], str) for r in mine)
-        panels.append((_steps if numeric else _spans)(mine, column))
+        panels.append((_steps if numeric else _spans)(figures, mine, column))
     return {
         "$schema": SCHEMA,
         "vconcat": panels,
@@ -182,13 +181,30 @@ def _lifeline(figures: StoreFigures, rows: list[dict[str, Any]]) -> Spec:
     }
 
 
-def _when(rows: list[dict[str, Any]]) -> Spec:
-    times = [row[end] for row in rows for end in ("from", "to")]
-    return {"title": time_title("state time", times), "axis": time_axis(times, ticks=10)}
+def _over(figures: StoreFigures, name: str, rows: list[dict[str, Any]], what: str, ticks: int = TICKS) -> Spec:
+    """The axis of a field of rows: ``what`` is the name of its times; versions where the times are unknown."""
+    places = [row[end] for row in rows for end in {name, "to"} & row.keys()]
+    if figures.is_timed:
+        return {"field": name, **TIME, "title": time_title(what, places), "axis": time_axis(places, ticks)}
+    values = range(min(places), max(places) + 1)
+    scale = {"zero": False, "nice": False}
+    return {"field": name, "type": "quantitative", "title": "version", "axis": version_axis(values), "scale": scale}
 
 
-def _steps(rows: list[dict[str, Any]], column: str) -> Spec:
-    shared = {"x": {"field": "from", **TIME, **_when(rows)}, "tooltip": _tooltip(column)}
+def _committed(figures: StoreFigures) -> list[Spec]:
+    return [_at(figures, "time", "committed", "%Y-%m-%d %H:%M:%S")] if figures.is_timed else []
+
+
+def _at(figures: StoreFigures, name: str, title: str, form: str) -> Spec:
+    """A place on the axis, in a tooltip: a time, or a version."""
+    if figures.is_timed:
+        return {"field": name, **TIME, "title": title, "format": form}
+    return {"field": name, "type": "quantitative", "title": title}
+
+
+def _steps(figures: StoreFigures, rows: list[dict[str, Any]], column: str) -> Spec:
+    x = _over(figures, "from", rows, "state time", ticks=10)
+    shared = {"x": x, "tooltip": _tooltip(figures, column)}
     version = {
         "field": "version",
         "type": "ordinal",
@@ -225,7 +241,8 @@ def _steps(rows: list[dict[str, Any]], column: str) -> Spec:
     }
 
 
-def _spans(rows: list[dict[str, Any]], column: str) -> Spec:
+def _spans(figures: StoreFigures, rows: list[dict[str, Any]], column: str) -> Spec:
+    x = _over(figures, "from", rows, "state time", ticks=10)
     return {
         "width": "container",
         "height": 46,
@@ -235,10 +252,10 @@ def _spans(rows: list[dict[str, Any]], column: str) -> Spec:
             {
                 "mark": {"type": "bar", "cornerRadius": 3, "stroke": "white", "strokeWidth": 1},
                 "encoding": {
-                    "x": {"field": "from", **TIME, **_when(rows)},
+                    "x": x,
                     "x2": {"field": "to"},
                     "color": {"field": "text", "type": "nominal", "legend": None, "scale": {"scheme": "tableau20"}},
-                    "tooltip": _tooltip(column),
+                    "tooltip": _tooltip(figures, column),
                 },
             },
             {
@@ -246,16 +263,16 @@ def _spans(rows: list[dict[str, Any]], column: str) -> Spec:
                     "type": "text", "align": "left", "dx": 5, "color": "black", "clip": True,
                     "limit": {"expr": f"max(1, {WIDTH} - 8)"}, "opacity": {"expr": f"{WIDTH} < 20 ? 0 : 1"},
                 },
-                "encoding": {"x": {"field": "from", **TIME}, "text": {"field": "text"}},
+                "encoding": {"x": x, "text": {"field": "text"}},
             },
         ],
     }  # fmt: skip
 
 
-def _tooltip(column: str) -> list[Spec]:
+def _tooltip(figures: StoreFigures, column: str) -> list[Spec]:
     return [
         {"field": "text", "type": "nominal", "title": column},
-        {"field": "since", **TIME, "title": "valid from (null: unknown)", "format": "%Y-%m-%d %H:%M:%S.%L"},
-        {"field": "until", **TIME, "title": "valid to", "format": "%Y-%m-%d %H:%M:%S.%L"},
+        _at(figures, "since", "valid from (null: unknown)", "%Y-%m-%d %H:%M:%S.%L"),
+        _at(figures, "until", "valid to", "%Y-%m-%d %H:%M:%S.%L"),
         {"field": "version", "type": "ordinal", "title": "recorded by commit"},
     ]

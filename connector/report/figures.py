@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from statestore.catalog.store_tables import metadata_of
 from statestore.connector.report.history import History, history_of, read_rows
 from statestore.connector.report.key_counts import Weighed, greatest, key_texts, row_bytes, unlike
-from statestore.connector.report.lifelines import Chosen, flat, hashes_of, lifelines, milliseconds
+from statestore.connector.report.lifelines import Chosen, flat, hashes_of, lifelines, milliseconds, positions
 from statestore.formats.kernels.arrays import Hashes, Ints
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.key_hash import key_groups_of
@@ -53,6 +53,7 @@ class StoreFigures:
     numeric: list[str]  # value columns that lifelines draw as numbers
     first: int
     now: int
+    is_timed: bool = True  # else ``from``, ``to``, ``first`` and ``now`` are versions
 
 
 def figures_of(table: StateTable, chosen: Chosen = (), done: Done = lambda parts: None) -> StoreFigures:
@@ -64,9 +65,7 @@ def figures_of(table: StateTable, chosen: Chosen = (), done: Done = lambda parts
     columns = [field for field in table.schema(Query()) if field.name not in (*own, *table.placement_columns)]
     values = [field.name for field in columns]
     numeric = [field.name for field in flat(pa.schema(columns).empty_table()).schema if _is_number(field.type)]
-    history = history_of(
-        table, (*table.key_columns, *table.row_key, *values, "valid_from", "valid_to", "_commit_version")
-    )
+    history = history_of(table, (*table.key_columns, *table.row_key, *values, "_commit_version"))
     hashes, versions, heat, total, first, now = _over_history(history)
     done(1)
     busiest = _named(lambda: history.rows(table.key_columns), hashes, versions, "versions")
@@ -97,11 +96,12 @@ def figures_of(table: StateTable, chosen: Chosen = (), done: Done = lambda parts
         numeric,
         first,
         now,
+        history.is_timed,
     )
 
 
 def figures_now(table: StateTable) -> StoreFigures:
-    """Return what the newest version alone shows of a table whose versions have no known times."""
+    """Return what the newest version alone shows of a table without a history."""
     rows = table.count(Query())
     if rows is None:
         rows = sum(batch.num_rows for batch in read_rows(table, Query(columns=tuple(table.schema(Query()).names[:1]))))
@@ -115,7 +115,7 @@ def _growth(table: StateTable, known: pa.Table, done: Callable[[float], None]) -
     """Live keys and bytes at up to SAMPLED_VERSIONS versions, evenly spread over the readable ones."""
     readable = _readable(table, known)
     versions = sorted({readable[int(n)] for n in np.linspace(0, len(readable) - 1, SAMPLED_VERSIONS).round()})
-    times = dict(zip(known["version"].to_pylist(), milliseconds(known["timestamp"].chunk(0)).tolist(), strict=True))
+    times = dict(zip(known["version"].to_pylist(), _moments(known["timestamp"].chunk(0)), strict=True))
     column = table.schema(Query()).names[:1]
     segments = metadata_of(table, "segments")
     rows = []
@@ -158,7 +158,7 @@ def _churn(table: StateTable, commits: pa.Table) -> list[dict[str, Any]]:
     width = max(1, -(-commits.num_rows // COMMIT_BARS))
     first = np.arange(0, commits.num_rows, width)
     last = np.minimum(first + width, commits.num_rows) - 1
-    versions, times = commits["version"].to_numpy(), milliseconds(commits["timestamp"].chunk(0))
+    versions, times = commits["version"].to_numpy(), _moments(commits["timestamp"].chunk(0))
     rows, closed = (commits[name] for name in ("rows", "closed"))
     if rows.null_count:
         # versions that are no longer kept count none
@@ -172,13 +172,20 @@ def _churn(table: StateTable, commits: pa.Table) -> list[dict[str, Any]]:
         {
             "first": int(versions[a]),
             "last": int(versions[b]),
-            "time": int(times[b]),
+            "time": times[b],
             "change": change,
             "count": int(numbers[index]),
         }
         for index, (a, b) in enumerate(zip(first, last, strict=True))
         for change, numbers in counts.items()
         if numbers[index]
+    ]
+
+
+def _moments(times: pa.Array) -> list[int | None]:
+    """Return times as epoch milliseconds, None where they are unknown."""
+    return [
+        None if gone else at for gone, at in zip(times.is_null().to_pylist(), milliseconds(times).tolist(), strict=True)
     ]
 
 
@@ -197,8 +204,8 @@ def changes_by_version(batches: Iterator[pa.RecordBatch], versions: Ints) -> dic
 
 
 def _over_history(history: History) -> tuple[Hashes, Ints, list[dict[str, Any]], int, int, int]:
-    """Return the busiest keys and their versions, rows by key group and time of their start, the number of rows, and
-    the first and last moment known. Rows with an unknown start count as versions, but are not placed in time."""
+    """Return the busiest keys and their versions, rows by key group and start, the number of rows, and the first
+    and last moment or version known. Rows with an unknown start count as versions, but are not placed in time."""
     first, last = _span(history)
     width = max(1, -(-(last - first + 1) // TIME_CELLS))
     cells = np.zeros((TIME_CELLS, GROUP_CELLS), np.int64)
@@ -206,12 +213,12 @@ def _over_history(history: History) -> tuple[Hashes, Ints, list[dict[str, Any]],
 
     def read() -> Iterator[Weighed]:
         nonlocal counted, total
-        for batch in history.rows((*history.table.key_columns, "valid_from")):
+        for batch in history.rows((*history.table.key_columns, history.ends[0])):
             hashes = hashes_of(batch.columns[:-1])
             if not counted:
                 total += batch.num_rows
                 timed = batch.columns[-1].is_valid().to_numpy(zero_copy_only=False)
-                cell = (milliseconds(batch.columns[-1]) - first) // width * GROUP_CELLS + key_groups_of(
+                cell = (positions(batch.columns[-1]) - first) // width * GROUP_CELLS + key_groups_of(
                     hashes, GROUP_CELLS
                 )
                 np.add(cells, np.bincount(cell[timed], minlength=cells.size).reshape(cells.shape), out=cells)
@@ -227,19 +234,20 @@ def _over_history(history: History) -> tuple[Hashes, Ints, list[dict[str, Any]],
 
 
 def _span(history: History) -> tuple[int, int]:
-    """The first and last moment at which a version started or ended."""
+    """The first and last moment, or version, at which a row started or ended."""
     first, last = None, None
-    for batch in history.rows(("valid_from", "valid_to")):
+    for batch in history.rows(history.ends):
         for column in batch.columns:
-            moments = milliseconds(column.drop_null())
+            moments = positions(column.drop_null())
             if len(moments):
                 low, high = int(moments.min()), int(moments.max())
                 first = low if first is None else min(first, low)
                 last = high if last is None else max(last, high)
     if first is None or last is None:
         table = history.table
-        moment = (table.known_from(table.kept_versions()[1]) or 0) // 1000
-        return moment, moment
+        newest = table.kept_versions()[1]
+        only = (table.known_from(newest) or 0) // 1000 if history.is_timed else newest
+        return only, only
     return first, last
 
 

@@ -46,7 +46,7 @@ def lifelines(
     shown = flat(rows.select(values)).column_names
     rows = flat(rows)
     return {
-        name: _lifeline(rows.filter(pc.equal(rows[KEY], pa.scalar(key, pa.uint64()))), shown)
+        name: _lifeline(rows.filter(pc.equal(rows[KEY], pa.scalar(key, pa.uint64()))), shown, history.ends)
         for name, key in _unlike_names(rows, order)
     }
 
@@ -58,7 +58,7 @@ def _versions(history: History, chosen: Chosen, busiest: Hashes, values: Sequenc
     table = history.table
     names = tuple(dict.fromkeys((*table.key_columns, *table.row_key)))
     own = [names.index(name) for name in table.row_key]
-    columns = (*names, *values, "valid_from", "valid_to", "_commit_version")
+    columns = tuple(dict.fromkeys((*names, *values, *history.ends, "_commit_version")))
     asked: dict[int, None] = {}
     parts = [_empty(table.schema(Query(mode="history", columns=columns)))]
     for filters in chosen:
@@ -110,9 +110,9 @@ def _unlike_names(rows: pa.Table, order: Sequence[int]) -> Iterator[tuple[str, i
     yield from zip(unlike([texts[key] for key in known]), known, strict=True)
 
 
-def _lifeline(rows: pa.Table, shown: Sequence[str]) -> list[dict[str, Any]]:
+def _lifeline(rows: pa.Table, shown: Sequence[str], names: tuple[str, str]) -> list[dict[str, Any]]:
     rows = rows.combine_chunks()
-    starts, ends = (_moments(rows[name]) for name in ("valid_from", "valid_to"))
+    starts, ends = (_moments(rows[name]) for name in names)
     versions = rows["_commit_version"].to_pylist()
     return [
         {"column": name, "from": start, "to": end, "value": _shown(value), "version": version}
@@ -125,7 +125,7 @@ def _moments(column: pa.ChunkedArray) -> list[int | None]:
     whole = pa.concat_arrays([pa.array([], column.type), *column.chunks])
     return [
         None if gone else moment
-        for gone, moment in zip(whole.is_null().to_pylist(), milliseconds(whole).tolist(), strict=True)
+        for gone, moment in zip(whole.is_null().to_pylist(), positions(whole).tolist(), strict=True)
     ]
 
 
@@ -147,6 +147,14 @@ def _shown(value: Any) -> Any:
     if isinstance(value, float) and np.isfinite(value):
         return value
     return shortened(cell_text(value), 60)
+
+
+def positions(column: pa.Array) -> Ints:
+    """Return the places of times or versions on their axis: epoch milliseconds, or versions as they are; 0 for null."""
+    if pa.types.is_integer(column.type):
+        versions: Ints = column.fill_null(0).to_numpy(zero_copy_only=False)
+        return versions
+    return milliseconds(column)
 
 
 def milliseconds(column: pa.Array) -> Ints:

@@ -110,7 +110,8 @@ def write_page(
         if lives:
             lifelines[f"l{number}"] = [{"key": name, "spec": spec} for name, spec in lives.items()]
             what = (
-                "every version of a key over state time; the colour of a step is that of its commit, of a bar its value"
+                f"every version of a key over {'state time' if figures.is_timed else 'versions'}; the colour of a step "
+                "is that of its commit, of a bar its value"
             )
             panels.append(panel(f"l{number}", "Lifeline of", what, chooser=True))
         about = f"{_about(item)}; no history: {reason}" if reason else _about(item)

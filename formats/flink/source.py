@@ -241,9 +241,10 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
     def no_time(self, state: str, version: int) -> NotFoundError:
         return NotFoundError(
             ErrorCode.TIME_NOT_KEPT,
-            f"checkpoint {version} of {self.path} has no known time, which history and changes need: the times of the "
-            "_metadata files are those of copies, for they are not in the order of the checkpoint ids, or too close "
-            "together; copy with times (cp -p, rsync -t), or read single checkpoints",
+            f"checkpoint {version} of {self.path} has no known time, which reads by time need: the times of the "
+            "_metadata files are those of copies, for they are not in the order of the checkpoint ids, or too "
+            "close together; copy with times (cp -p, rsync -t), or use checkpoint ids: read changes() by "
+            "start_version and end_version, diff(), or the state of a version",
         )
 
     # Slices: key groups, which are the same in every version

@@ -79,6 +79,10 @@ class ChangelogSource(Source):
     def version_words(self) -> tuple[str, str]:
         return "reading", "readings"
 
+    @property
+    def keeps_versions(self) -> bool:
+        return False
+
     def states(self) -> Sequence[str]:
         return self.topics.listed
 

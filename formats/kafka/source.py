@@ -122,6 +122,10 @@ class ApplicationSource(Source, DescribesStates, KnowsJob):
     def described(self) -> str:
         return describe_stores(self.application.name, map(self.store, self.states()), self.settings.topology)
 
+    @property
+    def keeps_versions(self) -> bool:
+        return False
+
     def no_time(self, state: str, version: int) -> NotFoundError:
         return NotFoundError(
             ErrorCode.TIME_NOT_KEPT,

@@ -23,7 +23,8 @@ from statestore.formats.places.locations import Location
 from statestore.formats.places.reading_threads import processors, reading_threads
 from statestore.formats.spark.batch_parts import BatchesPart, batches_parts
 from statestore.formats.spark.checkpoint.checkpoint import DEFAULT_STORE, Checkpoint, Operator, Store
-from statestore.formats.spark.checkpoint.checkpoint_files import PURGED, data_files
+from statestore.formats.spark.checkpoint.checkpoint_files import LOGS, PURGED, data_files
+from statestore.formats.spark.checkpoint.crc_files import side_difference
 from statestore.formats.spark.checkpoint.opened_checkpoints import open_now
 from statestore.formats.spark.checkpoint.query_job import operator_words, query_job
 from statestore.formats.spark.checkpoint.query_metadata import Batch
@@ -214,7 +215,11 @@ class CheckpointSource(Source, KnowsJob):
 
     def no_time(self, state: str, version: int) -> NotFoundError:
         path = self.checkpoint.root.at("offsets", version).path
-        return missing(path, "no time of the batch, which history and changes need; read the state of single batches")
+        return missing(
+            path,
+            "no time of the batch, which a history and reads by time need; use batch numbers: read "
+            "changes() by start_version and end_version, diff(), or the state of a batch",
+        )
 
     def is_origin(self, state: str) -> bool:
         """Return whether the oldest kept batch is batch 0, before which there is no state."""
@@ -260,6 +265,17 @@ class CheckpointSource(Source, KnowsJob):
             if gone is not error:
                 raise gone
         return found
+
+    def notices(self, state: str, versions: Sequence[int], parts: Sequence[Part] | None = None) -> Sequence[str]:
+        """Return the logs of these batches that differ from their checksums. Spark reads them all the same."""
+        root = self.checkpoint.root
+        if not root.is_local:
+            return ()
+        logs = (root.at(log, number).path for number in versions for log in LOGS)
+        found = (side_difference(path) for path in logs)
+        return [
+            f"{each}; Spark does not verify this file, and it was read as it is" for each in found if each is not None
+        ]
 
     def delta_parts(
         self, state: str, versions: Sequence[Version], before: Version | None, filters: Sequence[Filter]

@@ -24,7 +24,8 @@ def verify(
 ) -> None:
     """Read every checksum, log entry and index, check every invariant, and report what is verified.
 
-    Exit code 1 if anything is wrong. Needs no lock and writes nothing.
+    Of the state of an engine, the newest version of each state is read in full. Exit code 1 if anything is wrong. Needs
+    no lock and writes nothing.
     """
     from statestore.connector.cli.upkeep.verifying import SHOWN, as_grid, as_object, problems_grid, verifications
     from statestore.connector.terminal.forms import DELIMITERS, form_of, show_objects

@@ -6,8 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from statestore.catalog.checks.verification import Verification, stores_to_verify, verify_store
-from statestore.catalog.checks.verify_report import Problem
+from statestore.catalog.checks.verification import checks_at
+from statestore.catalog.checks.verify_report import Problem, Verification
 from statestore.connector.terminal.grid import Grid
 from statestore.connector.terminal.output import cell, human_bytes
 from statestore.connector.terminal.progress import progress
@@ -20,16 +20,9 @@ OF_PROBLEMS = ("store", "file", "region", "expected", "found", "code", "affects"
 
 def verifications(path: str | Path, store: str | None) -> list[Verification]:
     """Verify the stores one after the other, with a progress bar of the bytes read."""
-    stores = stores_to_verify(path, store)
+    checks = checks_at(path, store)
     with progress(unit_bytes=True) as advance:
-        return [
-            verify_store(
-                storage,
-                name,
-                lambda event: advance(f"verify {event.store}", event.done, event.total),
-            )
-            for storage, name in stores
-        ]
+        return [check(lambda event: advance(f"verify {event.store}", event.done, event.total)) for check in checks]
 
 
 def as_object(verified: Verification) -> dict[str, Any]:

@@ -81,7 +81,8 @@ def _python(source: Source, view: ShownView) -> str:
         given.append(f"filter={_python_filters(view.filters)}")
     text = f"{read}{'history' if view.kind == 'life' else 'scan'}({', '.join(given)}).to_arrow()\n"
     if view.kind == "life":
-        text += "rows = rows.take(pc.sort_indices(pc.fill_null(pc.cast(rows['valid_from'], 'int64'), -(2**63))))\n"
+        start = f"pc.cast(rows[{python_literal(view.life_start(source.table))}], 'int64')"
+        text += f"rows = rows.take(pc.sort_indices(pc.fill_null({start}, -(2**63))))\n"
     elif view.sorting is not None:
         direction = "descending" if view.sorting.descending else "ascending"
         column = f"rows.column({python_literal(view.sorting.column)})"
@@ -195,7 +196,7 @@ def _statement(table: StateTable, view: ShownView, dialect: Dialect) -> str:
     if view.kind == "life":
         columns = ", ".join(map(dialect.name, view.life_columns(table)))
         source = f"history({dialect.text(table.name)})" if dialect is DUCKDB else f"{_named(table, dialect)}.history"
-        order = "ORDER BY valid_from NULLS FIRST"
+        order = f"ORDER BY {view.life_start(table)} NULLS FIRST"
     else:
         columns, source, more = _moment(table, view.new, dialect)
         conditions += more

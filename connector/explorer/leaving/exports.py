@@ -103,7 +103,7 @@ def _rows_of(table: StateTable, view: ShownView, place: int, spools: Spools, lim
         return found.schema, (matching(batch, view.filters) for batch in limits.watched(iter(found)))
     if view.kind == "life":
         query = Query(mode="history", columns=tuple(view.life_columns(table)), filters=tuple(view.filters))
-        sorting: Sorting | None = Sorting("valid_from", False, nulls_first=True)
+        sorting: Sorting | None = Sorting(view.life_start(table), False, nulls_first=True)
     else:
         query = Query(filters=tuple(view.filters), version=view.new.version, as_of=view.new.as_of)
         sorting = view.sorting

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from statestore.catalog.engines.history_columns import ends_of
 from statestore.catalog.reads.difference import Point
-from statestore.connector.explorer.lives import TIMES
+from statestore.catalog.reads.scan import VERSION_COLUMN
 from statestore.connector.explorer.questions import Sorting, number_of, query_of, sorting_of
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
@@ -31,9 +32,14 @@ class ShownView:
     sorting: Sorting | None = None
     key: str = ""
 
+    def life_start(self, table: StateTable) -> str:
+        """Return the column by which a life is ordered, in which a null is older than all else."""
+        return ends_of(self.life_columns(table))[0]
+
     def life_columns(self, table: StateTable) -> list[str]:
         """Return the columns of a life: those of the state, and the interval and the commit of each version."""
-        return list(dict.fromkeys((*table.schema(Query(mode="history")).names, *TIMES)))
+        names = table.schema(Query(mode="history")).names
+        return list(dict.fromkeys((*names, *ends_of(names), VERSION_COLUMN)))
 
 
 def view_of(table: StateTable, given: Mapping[str, str]) -> ShownView:

@@ -1,8 +1,10 @@
 """Checksums that Hadoop's local file system keeps beside a file, in ``.<name>.crc``.
 
 The file holds ``crc\\0``, the bytes of a chunk as int32, then the CRC-32 of each chunk of the file, all big-endian.
-Hadoop's own readers verify them (``ChecksumFileSystem``), and so does Spark. A copy made without hidden files has none,
-and is read without verification.
+Hadoop's ``FileSystem`` verifies them (``ChecksumFileSystem``), its ``FileContext`` does not. Spark copies zips and
+table files through the former, and reads all else of a checkpoint through the latter. Here every file is verified but
+the logs of offsets and commits, whose JSON shows what is in them, and which have no rows. A copy made without hidden
+files has no checksums, and is read without verification.
 """
 
 from __future__ import annotations
@@ -15,10 +17,10 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from statestore.formats.errors import StateStoreError
+from statestore.formats.errors import CorruptError, StateStoreError
 from statestore.formats.kernels.compiled_use import is_loaded
 from statestore.formats.places.regular_files import stream_regular
-from statestore.formats.spark.checkpoint.state_errors import corrupt_file
+from statestore.formats.spark.checkpoint.state_errors import corrupt_file, without_advice
 
 _HEADER = b"crc\0"
 _READ_BYTES = 1 << 20
@@ -51,6 +53,25 @@ def side_checksums(path: str) -> SideChecksums | None:
     ):
         return None
     return SideChecksums(chunk_bytes, np.frombuffer(content, ">u4", offset=8).astype(np.uint32))
+
+
+def side_difference(path: str) -> str | None:
+    """A sentence about a small local file that differs from the checksums beside it; None where it does not, or where
+    there are none.
+
+    Raises no error: a file that cannot be read has no difference.
+    """
+    checksums = side_checksums(path)
+    if checksums is None:
+        return None
+    try:
+        with stream_regular(path) as stream:
+            VerifiedStream(stream, checksums, path).read()
+    except CorruptError as error:
+        return without_advice(error)
+    except (OSError, StateStoreError):
+        return None
+    return None
 
 
 def _side_name(file: Path) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import CorruptError, NotFoundError, UnsupportedError
+from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError, UnsupportedError
 
 
 def corrupt_row(problem: str) -> CorruptError:
@@ -16,6 +16,11 @@ def corrupt_row(problem: str) -> CorruptError:
 def corrupt_file(path: str, problem: str) -> CorruptError:
     """The error for a damaged file of the checkpoint."""
     return CorruptError(ErrorCode.SPARK_STATE_FILE, f"{path}: {problem}; restore the file from a copy")
+
+
+def without_advice(error: StateStoreError) -> str:
+    """The text of the error of a file that is not needed: without the advice to restore it."""
+    return error.message.partition("; restore ")[0]
 
 
 def missing(what: str, problem: str) -> NotFoundError:

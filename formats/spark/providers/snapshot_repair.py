@@ -22,6 +22,7 @@ from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.notices import notify
 from statestore.formats.spark.checkpoint.checkpoint_files import DataFile
 from statestore.formats.spark.checkpoint.load_plan import LoadPlan
+from statestore.formats.spark.checkpoint.state_errors import without_advice
 
 MOST_REPLAYED = 50
 HELD_BYTES = 8 << 20
@@ -140,5 +141,5 @@ def _say(where: str, chosen: LoadPlan, spoiled: dict[str, CorruptError | NotFoun
     count = len(chosen.changes)
     limit = f"; Spark replays at most {MOST_REPLAYED} ({_OPTION}.maxChangeFileReplay)" if count > MOST_REPLAYED else ""
     how = f"read from {base} and the {count} files of changes since then, as Spark does ({_OPTION}.enabled){limit}"
-    found = "; ".join(error.message for error in spoiled.values())
-    notify(where, [f"{', '.join(spoiled)} cannot be read, so the state was {how}: {found}"])
+    found = "; ".join(map(without_advice, spoiled.values()))
+    notify(where, [f"{', '.join(spoiled)} cannot be read, so the state was {how}; no row is missing: {found}"])

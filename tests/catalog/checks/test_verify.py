@@ -17,8 +17,8 @@ from support.stores.log_entries import sealed_commit, verbose_commit
 
 import statestore
 from statestore.catalog.checks import verification, verify_data
-from statestore.catalog.checks.verification import Verification, verify_store
-from statestore.catalog.checks.verify_report import Progress
+from statestore.catalog.checks.verification import verify_store
+from statestore.catalog.checks.verify_report import Progress, Verification
 from statestore.catalog.commits import new_files
 from statestore.catalog.commits import publish_commit as write
 from statestore.catalog.log import leases

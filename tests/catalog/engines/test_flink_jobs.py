@@ -84,9 +84,16 @@ def test_times_that_are_not_in_the_order_of_the_ids_are_unknown(tmp_path: Path) 
     os.utime(older, ns=(taken_us(9) * 1000, taken_us(9) * 1000))
     table = statestore.inspect(folder).table("kv-long.balance")
     assert values(table, version=3) == true_values("rocksdb", 3, "kv-long", "balance")
-    reads: list[Any] = [table.history, table.changes, lambda: table.scan(as_of=to_datetime(taken_us(4)))]
+    moment = to_datetime(taken_us(4))
+    reads: list[Any] = [
+        lambda: table.changes(start_time=moment),
+        lambda: table.scan(as_of=moment),
+        lambda: table.history(end_time=moment),
+        lambda: table.history(columns=["key", "valid_to"]),
+        lambda: table.history(filter=("valid_to", "is null")),
+    ]
     for read in reads:
-        with pytest.raises(statestore.NotFoundError, match="TIME_NOT_KEPT"):
+        with pytest.raises(statestore.NotFoundError, match=r"TIME_NOT_KEPT.*changes\(\) by start_version"):
             read()
     versions = statestore.inspect(folder).table("kv-long.balance$versions").scan().read_all()
     assert versions["timestamp"].to_pylist() == [None] * 4
@@ -94,7 +101,44 @@ def test_times_that_are_not_in_the_order_of_the_ids_are_unknown(tmp_path: Path) 
     os.utime(older, ns=(taken_us(2) * 1000, taken_us(2) * 1000))
     os.utime(newer, ns=(taken_us(2) * 1000, taken_us(2) * 1000))  # copied in one moment
     with pytest.raises(statestore.NotFoundError, match=r"TIME_NOT_KEPT.*cp -p"):
-        statestore.inspect(folder).table("kv-long.balance").history()
+        statestore.inspect(folder).table("kv-long.balance").history(start_time=moment)
+
+
+def test_changes_go_by_number_where_times_are_unknown(tmp_path: Path) -> None:
+    folder = copied("rocksdb", tmp_path)
+    for metadata in folder.rglob("_metadata"):
+        os.utime(metadata, ns=(taken_us(2) * 1000, taken_us(2) * 1000))
+    table = statestore.inspect(folder).table("kv-long.balance")
+    rows = table.changes().read_all().to_pylist()
+    assert {row["valid_from"] for row in rows} == {row["_commit_timestamp"] for row in rows} == {None}
+    for version in (3, 4, 5):  # each state is that of the version before, and the changes
+        state = true_values("rocksdb", version - 1, "kv-long", "balance")
+        changed = [row for row in rows if row["_commit_version"] == version]
+        for row in changed:
+            if row["_change_type"] in ("update_preimage", "delete"):
+                assert state.pop(row["key"]) == row["value"]
+        state |= {row["key"]: row["value"] for row in changed if row["_change_type"] in ("update_postimage", "insert")}
+        assert state == true_values("rocksdb", version, "kv-long", "balance")
+        one = table.changes(start_version=version, end_version=version).read_all()
+        assert one.num_rows == len(changed)
+    with pytest.raises(statestore.NotFoundError, match=r"VERSION_NOT_FOUND.*those of 3 to 5 are kept"):
+        table.changes(start_version=2, end_version=3)
+
+
+def test_a_history_goes_by_number_where_times_are_unknown(tmp_path: Path) -> None:
+    """It has no times at all: a null end of time would say that the row is still there."""
+    folder = copied("rocksdb", tmp_path)
+    for metadata in folder.rglob("_metadata"):
+        os.utime(metadata, ns=(taken_us(2) * 1000, taken_us(2) * 1000))
+    history = statestore.inspect(folder).table("kv-long.balance").history().read_all()
+    assert history.column_names[-2:] == ["_commit_version", "_end_version"]
+    assert {"valid_from", "valid_to"}.isdisjoint(history.column_names)
+    rows = history.to_pylist()
+    for version in (2, 3, 4, 5):
+        valid = [row for row in rows if (row["_commit_version"] or 0) <= version < (row["_end_version"] or 6)]
+        state = {row["key"]: row["value"] for row in valid}
+        assert len(state) == len(valid)
+        assert state == true_values("rocksdb", version, "kv-long", "balance")
 
 
 def test_of_several_jobs_one_is_named() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from statestore.catalog.engines.version_rules import timed_versions
+from statestore.catalog.engines.version_rules import ordered_versions, timed_versions
 from statestore.formats.engine import Source, Version
 from statestore.formats.errors import NotFoundError
 
@@ -46,3 +46,14 @@ def test_the_oldest_versions_may_have_no_time() -> None:
 def test_a_version_without_a_time_has_no_history(times: list[int | None]) -> None:
     with pytest.raises(NotFoundError, match=r"TIME_NOT_KEPT.*has no time"):
         times_of(times)
+
+
+@pytest.mark.parametrize(
+    ("times", "expected"),
+    [([None, None], [None, None]), ([10, None, 30], [10, None, 30]), ([30, None, 20], [20, None, 20])],
+)
+def test_changes_keep_versions_without_a_time(times: list[int | None], expected: list[int | None]) -> None:
+    """They stay in the order of their numbers, and get no time."""
+    source: Any = Times(times)
+    found = ordered_versions(source, "s", range(len(times)))
+    assert [(version.number, version.time) for version in found] == list(enumerate(expected))

@@ -12,7 +12,7 @@ import pytest
 import xxhash
 
 import statestore
-from statestore.catalog.checks.verification import Verification
+from statestore.catalog.checks.verify_report import Verification
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots import snapshot_log
 from statestore.catalog.keyed.snapshots.snapshot_log import LOG_CHECKPOINT_INTERVAL, read_log

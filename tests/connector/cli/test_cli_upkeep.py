@@ -250,6 +250,6 @@ def test_interruption_is_130_without_a_traceback(warehouse: Path, monkeypatch: p
     def interrupt(*arguments: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("statestore.connector.cli.upkeep.verifying.verify_store", interrupt)
+    monkeypatch.setattr("statestore.catalog.checks.verification.verify_store", interrupt)
     found = run("verify", warehouse)
     assert (found.code, found.out) == (130, "") and "Traceback" not in found.err

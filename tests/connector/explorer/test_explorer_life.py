@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from starlette.testclient import TestClient
+from support.flink.fixtures import copied
 
 import statestore
 from statestore.catalog.engines.engine_table import EngineTable
@@ -224,3 +226,20 @@ def test_commits_have_watermarks_and_offsets(client: TestClient, folder: Path) -
     assert times.to_pylist() == marks
     own = asked(client, "versions", only="1,2")
     assert own["offsets"].to_pylist() == [None, None]
+
+
+def test_a_life_goes_by_number_where_times_are_unknown(tmp_path: Path) -> None:
+    folder = copied("rocksdb", tmp_path)
+    for metadata in folder.rglob("_metadata"):
+        os.utime(metadata, (1_700_000_000, 1_700_000_000))
+    places = Places([str(folder)], {})
+    (tmp_path / "spools").mkdir()
+    with TestClient(application(places, Spools(tmp_path / "spools"))) as client:
+        found = asked(client, "life", "kv-long.balance", key="0")
+        believed_of = asked(client, "beliefs", "kv-long.balance", key="0")
+        copied_text = client.get("/api/copies", params={"table": "kv-long.balance", "kind": "life", "key": "0"}).text
+    assert found.schema.metadata[b"timed"] == b""
+    assert (found["__from"].to_pylist(), found["__to"].to_pylist()) == ([None, 3], [3, None])
+    assert found["value"].to_pylist() == ["-30.0", "10.0"]
+    assert believed_of.schema.metadata[b"timed"] == b""
+    assert "valid_from" not in copied_text

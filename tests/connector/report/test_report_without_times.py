@@ -1,12 +1,13 @@
-"""The report of snapshots whose times are not known: what the newest one shows, and why there is no more."""
+"""The report of snapshots whose times are not known, or of which there is only one."""
 
 from __future__ import annotations
 
+import json
 import os
-import shutil
+import re
 from pathlib import Path
 
-from support.flink.fixtures import fixture, manifest
+from support.flink.fixtures import copied, fixture, manifest
 
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.report.charts import charts_of
@@ -18,15 +19,19 @@ from statestore.formats.state_table import Query
 RUN = "wide-rocksdb"
 
 
-def test_a_copy_without_times_has_charts_of_its_newest_snapshot(tmp_path: Path) -> None:
+def test_charts_of_a_copy_without_times_go_over_versions(tmp_path: Path) -> None:
     """The files of the copy are as old as the copy, in no order of the checkpoints."""
-    folder = tmp_path / "job"
-    shutil.copytree(fixture(RUN), folder)
-    for age, each in enumerate(manifest(RUN)["snapshots"]):
-        os.utime(folder / each["path"] / "_metadata", (1_700_000_000 - age, 1_700_000_000 - age))
-    page = write_page(folder, tmp_path / "report.html", {}).read_text()
-    assert "no history: checkpoint" in page and "copy with times (cp -p, rsync -t)" in page
-    assert "Biggest keys" in page and "Churn" not in page and "an unknown number of rows" not in page
+    folder = copied("rocksdb", tmp_path)
+    for metadata in folder.rglob("_metadata"):
+        os.utime(metadata, (1_700_000_000, 1_700_000_000))
+    page = write_page(folder, tmp_path / "report.html", {}, store="kv-long.balance", key="0").read_text()
+    assert "no history" not in page and "over versions; the colour" in page
+    assert all(f"<h3>{each}" in page for each in ("Rows", "Churn", "Key groups by version", "Busiest keys", "Lifeline"))
+    (specs,) = re.findall(r'<script type="application/json" id="figures">(.*?)</script>', page, re.DOTALL)
+    figures = json.loads(specs)
+    assert '"temporal"' not in specs
+    growth = figures["charts"]["c0-0"]["data"]["values"]
+    assert [(row["version"], row["time"], row["keys"]) for row in growth] == [(n, None, 20) for n in (2, 3, 4, 5)]
 
 
 def test_figures_of_the_newest_snapshot() -> None:

@@ -149,15 +149,20 @@ def test_batches_whose_times_are_gone_are_read_by_their_number(tmp_path: Path) -
 
 @pytest.mark.parametrize("moment", [10**30, True, "1", None])
 def test_a_time_that_is_none_is_told(moment: Any, tmp_path: Path) -> None:
+    """Changes by version need none. A history, and changes by time, would show a batch at another time."""
     path = purged(AGGREGATION, tmp_path, 0)
     log = path / "offsets" / "3"
     version, said, *rest = log.read_text().split("\n")
     log.write_text("\n".join([version, json.dumps(json.loads(said) | {"batchTimestampMs": moment}), *rest]))
     table = tables(path)["state"]
-    for ask in (table.history, table.changes):
+    for ask in (table.history, lambda: table.changes(start_time=began(path, 1))):
         with pytest.raises(NotFoundError, match=r"SPARK_STATE_NOT_FOUND.*offsets/3: no time of the batch"):
             ask()
     assert table.scan(version=3).read_all().num_rows == table.scan().read_all().num_rows == 57
+    changes = tables(checkpoint_path(AGGREGATION))["state"].changes().read_all().to_pylist()
+    unknown = {"valid_from": None, "_commit_timestamp": None}
+    expected = [row | unknown if row["_commit_version"] == 3 else row for row in changes]
+    assert sorted(map(str, table.changes().read_all().to_pylist())) == sorted(map(str, expected))
     assert run("inspect", path).code == 0
 
 

@@ -17,7 +17,7 @@ from support.checkpoints.spark_state_fixtures import checkpoint_path
 from support.rocksdb.compiled_loops import compiled_or_not  # noqa: F401
 
 import statestore
-from statestore.formats.errors import CorruptError
+from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.spark.checkpoint.crc_files import SideChecksums, VerifiedStream, side_checksums
 
 CHUNK = 512
@@ -104,6 +104,20 @@ def test_no_file_of_a_checkpoint_is_read_when_it_was_changed(name: str, tmp_path
         file.write_bytes(data)
     assert {"schema", "metadata", "5"} <= set(noticed)
     assert any(file.endswith((".snapshot", ".zip")) for file in noticed)
+
+
+@pytest.mark.parametrize("log", ["offsets", "commits"])
+def test_a_log_that_differs_is_read_with_a_notice(log: str, tmp_path: Path) -> None:
+    """Spark reads it through Hadoop's FileContext, which verifies nothing. Zips and table files it does verify."""
+    path = Path(shutil.copytree(checkpoint_path("spark4.3.0-agg__hdfs"), tmp_path / "checkpoint"))
+    rows = scanned(path)
+    file = path / log / "5"
+    put(file, file.read_bytes())
+    file.with_name(".5.crc").write_bytes(side(b"other"))
+    with pytest.warns(statestore.StateStoreWarning, match=rf"{log}/5: .*Spark does not verify this file"):
+        assert scanned(path) == rows
+    with pytest.raises(NotFoundError, match=rf"ROWS_UNCERTAIN.*{log}/5"):
+        statestore.inspect(path, strict=True).table("state").scan()
 
 
 def scanned(path: Path) -> list[str]:

@@ -43,7 +43,7 @@ function Histogram({ found }: { found: Found }) {
   const rest: [string, number | null][] = [["changed before what is kept", found.unknown], ["changed after that moment", found.later]];
   return (
     <>
-      {found.rows === null && <p role="status">Ages are unknown, because this table keeps only the rows of now, without the times of their changes.</p>}
+      {found.rows === null && <p role="status">Ages are unknown, because the times at which rows changed are not known.</p>}
       {found.rows !== null && found.at === null && <p role="status">Ages are unknown, because the table does not say {CLOCKS[found.clock]}.</p>}
       {found.at !== null && counts && (
         <>

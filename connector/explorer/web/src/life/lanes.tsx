@@ -5,7 +5,7 @@ import { askRows } from "../asking";
 import type { TableFacts } from "../overview";
 import { count, moment } from "../texts";
 import type { View } from "../view";
-import { type Life, type Line, dueColumn, lifeOf, siblingsOf } from "./lives";
+import { type Life, type Line, dueColumn, endText, lifeOf, siblingsOf } from "./lives";
 
 const ROW = 20;
 const MOST = 24;
@@ -66,7 +66,7 @@ export function Lanes(props: { life: Life; table: TableFacts; tables: TableFacts
       <div class="lanes-drawn">
         <div class="lane-names" aria-hidden="true">{lanes.map((lane) => <span key={lane.label} title={lane.label}>{lane.label}</span>)}</div>
         <svg viewBox={`0 0 1000 ${height}`} height={height} preserveAspectRatio="none" role="img"
-          aria-label={`${life.lines.length} versions from ${moment(start)} to ${moment(end)}`}>
+          aria-label={`${life.lines.length} versions from ${endText(life, start)} to ${endText(life, end)}`}>
           {lanes.map((lane, row) => (
             <g key={lane.label} transform={`translate(0 ${row * ROW})`}>
               {lane.lines.map((line, number) => {
@@ -89,7 +89,7 @@ export function Lanes(props: { life: Life; table: TableFacts; tables: TableFacts
           ))}
         </svg>
       </div>
-      <div class="ends"><span>{moment(start)}</span><span>{moment(end)}</span></div>
+      <div class="ends"><span>{endText(life, start)}</span><span>{endText(life, end)}</span></div>
       <figcaption class="quiet">
         {mine.length === MOST && `The last ${MOST} keys. `}
         {hasAlone && "A dashed line: alone, no row of the other side was in the state at that time. "}
@@ -108,7 +108,7 @@ export function Lanes(props: { life: Life; table: TableFacts; tables: TableFacts
 }
 
 function laneOf(label: string, lines: Line[], life: Life, due: string | null): Lane {
-  const at = due === null ? -1 : life.columns.findIndex((each) => each.name === due);
+  const at = due === null || !life.isTimed ? -1 : life.columns.findIndex((each) => each.name === due);
   const marks = at < 0 ? [] : lines.map((line) => ({ time: Number(line.cells[at]), isPending: line.to === null }));
   return { label, lines, due: marks.filter((each) => Number.isFinite(each.time)), alone: [] };
 }

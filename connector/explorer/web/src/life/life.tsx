@@ -6,11 +6,11 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { askJson, askRows } from "../asking";
 import { Cell } from "../grid";
 import type { TableFacts } from "../overview";
-import { count, moment } from "../texts";
+import { count } from "../texts";
 import type { View } from "../view";
 import { Commits } from "./commits";
 import { Lanes } from "./lanes";
-import { type Life, type Line, lifeOf, shownColumns } from "./lives";
+import { type Life, type Line, endText, lifeOf, shownColumns } from "./lives";
 import { Plane } from "./plane";
 
 const MOST = 2_000;
@@ -134,14 +134,14 @@ function Versions(props: Shown) {
       <p class="quiet" role="status">
         {total === null ? (props.uncounted ? `The number of versions is unknown: ${props.uncounted}` : "Counting the versions…") : `${count(total)} ${total === 1 ? "version" : "versions"}`}
         {isCut && `; the newest ${count(life.lines.length)} are shown`} in {count(commits.length)}{" "}
-        {commits.length === 1 ? "commit" : "commits"}{" "}
+        {commits.length === 1 ? "commit" : "commits"}{!life.isTimed && "; their times are unknown, so versions are shown"}{" "}
         {isCut && life.lines.length < MOST && <button onClick={props.more}>Show up to {count(MOST)}</button>}
       </p>
       <div class="scrolled" tabIndex={0} role="region" aria-label="versions of the key">
         <table class="facts">
           <thead>
             <tr>
-              <th scope="col">Valid from</th><th scope="col">Until</th>
+              <th scope="col">{life.isTimed ? "Valid from" : "In the state from"}</th><th scope="col">Until</th>
               {shown.map(({ column }) => <th key={column.name} scope="col" class={column.isNumber ? "number" : ""}>{column.name}</th>)}
               <th scope="col" class="number">Version</th>
             </tr>
@@ -149,8 +149,8 @@ function Versions(props: Shown) {
           <tbody>
             {lines.slice().reverse().map(({ line, before }, number) => (
               <tr key={number}>
-                <td>{moment(line.from) || "before what is kept"}</td>
-                <td>{moment(line.to) || "still valid"}</td>
+                <td>{endText(life, line.from) || "before what is kept"}</td>
+                <td>{endText(life, line.to) || "still valid"}</td>
                 {shown.map(({ column, at }) => {
                   // Rows of a bag are in the state side by side; only what took another's place is a change.
                   const isChanged = before && before.to !== null && line.from !== null && before.to <= line.from && before.cells[at] !== line.cells[at];

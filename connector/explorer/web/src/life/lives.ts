@@ -3,14 +3,15 @@
 import type { Table } from "apache-arrow";
 import { type Column, cellsOf, columnsOf } from "../grid";
 import type { TableFacts } from "../overview";
+import { count, moment } from "../texts";
 
 const HELPERS = ["__from", "__to", "__version", "__belief"];
-const TIMES = ["valid_from", "valid_to", "_commit_version"];
+const ENDS = ["valid_from", "valid_to", "_commit_version", "_end_version"];
 
 export interface Line {
   cells: (string | null)[];
   name: string; // the key as one text
-  from: number | null; // epoch milliseconds; null: before what is kept
+  from: number | null; // epoch milliseconds, or a version where times are unknown; null: before what is kept
   to: number | null; // null: still valid
   version: number | null;
   belief: number | null; // the version as of which this was believed
@@ -20,6 +21,7 @@ export interface Life {
   columns: Column[];
   lines: Line[]; // oldest first
   total: number | null;
+  isTimed: boolean; // else the ends of lines are versions
 }
 
 export function lifeOf(found: Table, keys: string[]): Life {
@@ -32,11 +34,16 @@ export function lifeOf(found: Table, keys: string[]): Life {
     return { cells, name: keyAt.map((at) => cells[at] ?? "null").join(", "), from, to, version, belief };
   });
   const total = found.schema.metadata.get("total");
-  return { columns, lines, total: total ? Number(total) : null };
+  return { columns, lines, total: total ? Number(total) : null, isTimed: found.schema.metadata.get("timed") !== "" };
+}
+
+// The end of a line as text: a time, or a version where times are unknown.
+export function endText(life: Life, end: number | null): string {
+  return life.isTimed ? moment(end) : end === null ? "" : `version ${count(end)}`;
 }
 
 export function shownColumns(life: Life): { column: Column; at: number }[] {
-  return life.columns.map((column, at) => ({ column, at })).filter(({ column }) => !TIMES.includes(column.name));
+  return life.columns.map((column, at) => ({ column, at })).filter(({ column }) => !ENDS.includes(column.name));
 }
 
 // A short text of the values of a version.

@@ -4,9 +4,9 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { askRows } from "../asking";
 import { conditionsOfKey } from "../conditions";
 import { Waiting } from "../leave/waiting";
-import { count, moment } from "../texts";
+import { count } from "../texts";
 import type { View } from "../view";
-import { type Life, type Line, lifeOf, valuesOf } from "./lives";
+import { type Life, type Line, endText, lifeOf, valuesOf } from "./lives";
 
 const ROW = 18;
 
@@ -54,7 +54,7 @@ export function Plane(props: { view: View; life: Life; keys: string[]; go: (chan
   const rows = found ? found.versions.map((version) => found.life.lines.filter((line) => line.belief === version)) : [];
   function choose(line: Line): void {
     const where = conditionsOfKey(props.keys, (found as Beliefs).life.columns, line.cells);
-    props.go({ tab: "state", version: String(line.belief), as_of: line.from === null ? "" : new Date(line.from).toISOString(), where });
+    props.go({ tab: "state", version: String(line.belief), as_of: line.from === null || !(found as Beliefs).life.isTimed ? "" : new Date(line.from).toISOString(), where });
   }
   function pressed(event: KeyboardEvent): void {
     const [row, at] = active;
@@ -88,7 +88,7 @@ export function Plane(props: { view: View; life: Life; keys: string[]; go: (chan
       {found && rows.length > 0 && (
         <>
           <p class="quiet">
-            State time across; each line is the history as one version recorded it, the newest on top:{" "}
+            {found.life.isTimed ? "State time" : "Versions"} across; each line is the history as one version recorded it, the newest on top:{" "}
             {found.commits > found.versions.length ? `the last ${count(found.versions.length)} of ${count(found.commits)} versions` : found.commits === 1 ? "the only version" : `all ${count(found.commits)} versions`}{" "}
             {found.isAll ? "that wrote it or deleted it and can still be read. " : "that wrote what is known now; those that only deleted it, or whose rows were all replaced, are not known. "}
             Arrow keys choose a piece, Enter shows the state there.
@@ -115,7 +115,7 @@ function Drawn(props: {
     <div class="lanes-drawn">
       <div class="lane-names short" aria-hidden="true">{props.versions.slice().reverse().map((each) => <span key={each}>{count(each)}</span>)}</div>
       <div ref={props.frame} class="plane-drawn" role="application" tabIndex={0} onKeyDown={props.pressed}
-        aria-label="state time across, versions upwards; arrow keys choose, Enter shows the state" aria-describedby="piece">
+        aria-label="state time or versions across, the versions that recorded them upwards; arrow keys choose, Enter shows the state" aria-describedby="piece">
         <svg viewBox={`0 0 1000 ${height}`} height={height} preserveAspectRatio="none" aria-hidden="true">
           {props.rows.map((lines, number) => (
             <g key={number} transform={`translate(0 ${(props.rows.length - 1 - number) * ROW})`}>
@@ -147,7 +147,7 @@ function Piece(props: { beliefs: Beliefs; version: number | undefined; line: Lin
       {!line && `As of version ${count(props.version)}, it had no value at any time that is kept.`}
       {line && (
         <>
-          As of version {count(line.belief)}, {line.name}: {moment(line.from) || "before what is kept"} to {moment(line.to) || "now"}:{" "}
+          As of version {count(line.belief)}, {line.name}: {endText(beliefs.life, line.from) || "before what is kept"} to {endText(beliefs.life, line.to) || "now"}:{" "}
           <strong>{valuesOf(beliefs.life, line, props.keys)}</strong>, written by version {count(line.version) || "unknown"}.{" "}
           <button onClick={() => props.choose(line)}>Show the state there</button>
         </>
