@@ -56,16 +56,20 @@ def key_filters(table: StateTable, text: str, partial: bool = False) -> tuple[Fi
     known = [*(names for names in choices if len(names) > 1), *begun]
     several = [names for names in known if isinstance(cells, dict) and set(cells) == set(names)]
     if several:
-        return tuple(Filter(name, "=", _checked(cells[name], schema.field(name), of_json)) for name in several[0])
+        return tuple(_is(name, _checked(cells[name], schema.field(name), of_json)) for name in several[0])
     if len(choices[0]) == 1:
         (name,) = choices[0]
         if pa.types.is_string(schema.field(name).type) and len(readings := _readings(text)) > 1:
             return (Filter(name, "in", readings),)
-        return (Filter(name, "=", _checked(text, schema.field(name), of_text)),)
+        return (_is(name, _checked(text, schema.field(name), of_text)),)
     expected = "; or ".join(", ".join(names) for names in choices)
     raise InvalidInputError(
         ErrorCode.WRONG_KEY, f"key {text!r} of {table.name!r}: expected a JSON object with {expected}"
     )
+
+
+def _is(column: str, cell: Any) -> Filter:
+    return Filter(column, "=", cell, is_key=True)
 
 
 def cells_of(schema: pa.Schema, text: str, code: ErrorCode) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from statestore.catalog.reads.argument_names import one_spelling
 from statestore.catalog.reads.difference import Point, compare, difference
@@ -29,7 +28,6 @@ from statestore.formats.state_table import (
     column_names,
     table_for_plan,
 )
-from statestore.formats.values.comparable_values import comparable
 from statestore.formats.values.filters import Filter, has_texts, parse_filters, with_times
 from statestore.formats.values.key_codec import KeyValues
 from statestore.formats.values.python_times import python_rows
@@ -206,7 +204,7 @@ class Table(Reads):
         rows: list[dict[str, Any]] = []
         asked = _key_filters(table, key)
         for batch in read(table, query, None, asked):
-            rows += python_rows(_same_bits(batch, asked).slice(0, 2), table.name)
+            rows += python_rows(batch.slice(0, 2), table.name)
             if len(rows) > 1:
                 further = [name for name in table.row_key if name not in table.key_columns]
                 hint = f"name {', '.join(further)}, too, or read them" if further else "read them"
@@ -234,21 +232,10 @@ def _facts_of(table: StateTable, is_local: bool) -> Facts:
 
 
 def _key_filters(table: StateTable, key: Any) -> tuple[Filter, ...]:
-    """Return filters for equality on the columns of a key. Raises InvalidInputError WRONG_KEY."""
+    """Return filters for one key, which distinguish the two zeros. Raises InvalidInputError WRONG_KEY."""
     schema, names = table.schema(Query()), _named(table, key)
     codec = KeyValues(pa.schema([schema.field(name) for name in names]))
-    return parse_filters([(n, "=", cell) for n, cell in zip(names, codec.normalize(key), strict=True)])
-
-
-def _same_bits(batch: pa.RecordBatch, key: Sequence[Filter]) -> pa.RecordBatch:
-    """Return the rows whose key has the bits that were asked for: 0.0 equals -0.0, and is another key."""
-    floating = [item for item in key if pa.types.is_floating(batch.schema.field(item.column).type)]
-    for item in floating:
-        column = batch.column(item.column)
-        wanted = comparable(pa.array([item.value], column.type), by_bits=True)[0]
-        same = pc.equal(comparable(column, by_bits=True), wanted)
-        batch = batch.filter(same) if item.value == item.value else batch
-    return batch
+    return tuple(Filter(n, "=", cell, is_key=True) for n, cell in zip(names, codec.normalize(key), strict=True))
 
 
 def _named(table: StateTable, key: Any) -> tuple[str, ...]:

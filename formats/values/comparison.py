@@ -53,7 +53,19 @@ def compare(column: pa.Array, op: str, value: Any, error_path: ErrorPath) -> pa.
         return _compare_number(column, op, _number(value, error_path))
     if pa.types.is_nested(column.type):
         return _compare_nested(column, op, value, error_path)
-    return _COMPARE[op](column, pa.scalar(canonical(error_path)(value), column.type))
+    return _COMPARE[op](column, _scalar(canonical(error_path)(value), column.type))
+
+
+def same_key(column: pa.Array, value: Any, error_path: ErrorPath) -> pa.BooleanArray:
+    """Evaluate ``column = value`` for a key: a zero equals one of the same sign, at any depth.
+
+    Nulls and errors are those of ``compare``.
+    """
+    found = compare(column, "=", value, error_path)
+    column, error_path = _decoded(column, error_path)
+    if value is None or not _has_floats(column.type):
+        return found
+    return pc.and_(found, pa.array(_same(column, canonical(error_path)(value), by_sign=True)))
 
 
 def any_of(column: pa.Array, values: Sequence[Any], error_path: ErrorPath) -> pa.BooleanArray:
@@ -71,7 +83,8 @@ def any_of(column: pa.Array, values: Sequence[Any], error_path: ErrorPath) -> pa
     if pa.types.is_nested(column.type):
         _check_equality(column.type, present[0], error_path)
         return pa.array(functools.reduce(np.logical_or, [_same(column, convert(value)) for value in present]))
-    return pc.is_in(column, pa.array([convert(value) for value in present], column.type))
+    constants = [_scalar(convert(value), column.type) for value in present]
+    return pc.is_in(column, pa.array(constants, column.type))
 
 
 def match_text(column: pa.Array, op: str, value: Any, error_path: ErrorPath) -> pa.BooleanArray:
@@ -215,25 +228,32 @@ def _check_equality(kind: pa.DataType, value: Any, error_path: ErrorPath) -> Non
         _check_equality(kind.field(number).type, value, error_path)
 
 
-def _same(column: pa.Array, value: Any) -> Bools:
-    """Test equality with a canonical value; inside structs and lists null equals null."""
+def _same(column: pa.Array, value: Any, *, by_sign: bool = False) -> Bools:
+    """Test equality with a canonical value; inside structs and lists null equals null.
+
+    With ``by_sign``, 0.0 and -0.0 differ.
+    """
     if value is None:
         return _invalid(column)
     if pa.types.is_struct(column.type):
         same = ~_invalid(column)
         for number, member in enumerate(value):
-            same &= _same(column.field(number), member)
+            same &= _same(column.field(number), member, by_sign=by_sign)
         return same
     if pa.types.is_list(column.type):
-        return _same_list(column, value)
+        return _same_list(column, value, by_sign)
     if pa.types.is_floating(column.type):
-        equal = _compare_double(pc.cast(column, pa.float64()), "=", value)
+        column = pc.cast(column, pa.float64())
+        equal = _compare_double(column, "=", value)
+        if by_sign and value == 0:
+            signs = np.signbit(pc.fill_null(column, 0).to_numpy(zero_copy_only=False))
+            equal = pc.and_(equal, pa.array(signs == bool(np.signbit(value))))
     else:
-        equal = pc.equal(column, pa.scalar(value, column.type))
+        equal = pc.equal(column, _scalar(value, column.type))
     return _bools(pc.fill_null(equal, False))
 
 
-def _same_list(column: pa.Array, members: tuple[Any, ...]) -> Bools:
+def _same_list(column: pa.Array, members: tuple[Any, ...], by_sign: bool) -> Bools:
     """Compare the first members of the lists of the right length, then the second ones of those still equal, etc."""
     offsets = column.offsets.to_numpy().astype(np.int64)
     rows = np.flatnonzero(~_invalid(column) & (np.diff(offsets) == len(members)))
@@ -241,10 +261,21 @@ def _same_list(column: pa.Array, members: tuple[Any, ...]) -> Bools:
         if not len(rows):
             break
         cells = column.values.take(pa.array(offsets[rows] + position))
-        rows = rows[_same(cells, member)]
+        rows = rows[_same(cells, member, by_sign=by_sign)]
     same = np.zeros(len(column), np.bool_)
     same[rows] = True
     return same
+
+
+def _has_floats(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return any(_has_floats(field.type) for field in kind)
+    return _has_floats(kind.value_type) if pa.types.is_list(kind) else bool(pa.types.is_floating(kind))
+
+
+def _scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
+    """Return a canonical value as a scalar. Arrow takes numpy's moments for types without a zone only."""
+    return pa.scalar(int(value.astype(np.int64)) if isinstance(value, np.datetime64) else value, kind)
 
 
 def _invalid(column: pa.Array) -> Bools:

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError, shown
 from statestore.formats.values.canonical import ErrorPath, canonical
-from statestore.formats.values.comparison import any_of, compare, match_text
+from statestore.formats.values.comparison import any_of, compare, match_text, same_key
 from statestore.formats.values.times import parse_instant, to_datetime
 
 Op = Literal[
@@ -41,13 +41,15 @@ MAX_LOOKUPS = 10_000
 class Filter:
     """``column op value``; ``value`` is a sequence for "in" and unused for "is_null" and "is_not_null".
 
-    ``path`` leads into a struct column, field by field; a field of a null struct is null.
+    ``path`` leads into a struct column, field by field; a field of a null struct is null. With ``is_key``, "=" is that
+    of keys, to which 0.0 and -0.0 are two.
     """
 
     column: str
     op: Op
     value: Any = None
     path: tuple[str, ...] = ()
+    is_key: bool = False
 
     @property
     def name(self) -> str:
@@ -75,7 +77,7 @@ def _is_condition(spec: Any) -> bool:
 
 def _parse_condition(spec: Any) -> Filter:
     if isinstance(spec, Filter):
-        return _checked(spec.column, spec.op, spec.value)
+        return replace(spec, value=_checked(spec.column, spec.op, spec.value).value)
     if not _is_condition(spec) or len(spec) not in (2, 3):
         raise _invalid(f"{shown(spec)}; expected a tuple (column, operator, value) like ('price', '>', 5)")
     if not isinstance(spec[1], str):
@@ -229,6 +231,8 @@ def _evaluate(item: Filter, column: pa.Array) -> pa.BooleanArray | None:
         return (
             pc.is_null(column) if item.value is None else _without_nulls(compare(column, "=", item.value, error_path))
         )
+    if item.is_key:
+        return _without_nulls(same_key(column, item.value, error_path))
     return _without_nulls(compare(column, item.op, item.value, error_path))
 
 
