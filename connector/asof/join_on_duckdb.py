@@ -14,6 +14,7 @@ from statestore.connector.asof.join_on_arrow import left_times, prepared_keys, r
 from statestore.connector.asof.join_request import AsofRequest
 from statestore.connector.asof.key_numbers import KeyNumbers, numbered
 from statestore.connector.duckdb.attach import connect
+from statestore.connector.duckdb.reading import has_float_maps
 from statestore.connector.identifiers import quoted
 from statestore.formats.places.interrupts import stoppable
 from statestore.formats.values.types import TIME
@@ -22,9 +23,9 @@ ROW, MOMENT, KEY = "__statestore_row", "__statestore_moment", "__statestore_key"
 
 
 def join_table(left: pa.Table, request: AsofRequest) -> pa.Table:
-    """Join like `statestore.connector.asof.join_on_arrow.join_table`."""
-    numbered_rows = _known_rows(left, request)
-    if numbered_rows is None:
+    """Join like `statestore.connector.asof.join_on_arrow.join_table`, which joins values that DuckDB does not keep."""
+    numbered_rows = _known_rows(left, request) if _keeps(request.added_schema()) else None
+    if numbered_rows is None or not numbered_rows[1].num_rows:
         return arrow_engine.join_table(left, request)
     keys, rows = numbered_rows
     schema = result_schema(left.schema, request)
@@ -46,6 +47,27 @@ def join_table(left: pa.Table, request: AsofRequest) -> pa.Table:
     return _put_beside(left, joined, request, schema)
 
 
+def _keeps(schema: pa.Schema) -> bool:
+    """Return whether DuckDB hands out values of these types as it takes them.
+
+    It makes an interval of a duration, and takes no map with both zeros among its keys.
+    """
+    with connect() as connection:
+        connection.register("nothing", schema.empty_table())
+        returned = connection.sql("FROM nothing").to_arrow_table().schema if len(schema) else schema
+    pairs = zip(schema.types, returned.types, strict=True)
+    return not has_float_maps(schema) and all(_is_kept(ours, theirs) for ours, theirs in pairs)
+
+
+def _is_kept(ours: pa.DataType, theirs: pa.DataType) -> bool:
+    if ours.num_fields:
+        members = [(ours.field(n).type, theirs.field(n).type) for n in range(min(ours.num_fields, theirs.num_fields))]
+        return ours.id == theirs.id and len(members) == ours.num_fields and all(_is_kept(*pair) for pair in members)
+    if pa.types.is_timestamp(ours) and pa.types.is_timestamp(theirs):
+        return bool(ours.unit == theirs.unit and (ours.tz is None) == (theirs.tz is None))
+    return bool(ours == theirs)
+
+
 def _known_rows(left: pa.Table, request: AsofRequest) -> tuple[KeyNumbers, pa.Table] | None:
     """The keys of the left rows that can meet a version, and a table with the position, moment and key number of these
     rows; None where different keys have one hash."""
@@ -65,8 +87,7 @@ def _known_rows(left: pa.Table, request: AsofRequest) -> tuple[KeyNumbers, pa.Ta
 def _history(left: pa.Table, keys: KeyNumbers, request: AsofRequest) -> pa.RecordBatchReader:
     """The versions of these keys, with their numbers."""
     times = left[MOMENT].cast(pa.int64()).to_numpy()
-    bounds = (int(times.min()), int(times.max())) if len(times) else (0, 0)
-    query = request.history(*bounds)
+    query = request.history(int(times.min()), int(times.max()))
     table = request.table
     schema = table.schema(query).append(pa.field(KEY, pa.int64()))
     batches = (batch for split in table.splits(query) for batch in table.read(split, query))

@@ -30,6 +30,7 @@ from statestore.connector.spark.schema import arrow_schema, spark_schema
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.state_table import KeepsFiles, StateTable
+from statestore.formats.values.comparable_values import comparable
 from statestore.formats.values.key_hash import hash_keys, key_groups_of
 from statestore.formats.values.times import duration_ms
 from statestore.formats.values.types import shown_field
@@ -282,7 +283,8 @@ def _packed(rows: pa.Table, request: AsofRequest) -> pa.RecordBatch:
     usable = _usable(rows, request)
     groups = np.zeros(rows.num_rows, np.int64)
     keys = prepared_keys(rows.filter(pa.array(usable)), request)
-    groups[usable] = key_groups_of(hash_keys(keys), KEY_GROUPS) if usable.any() else 0
+    cells = [comparable(column, by_bits=True) for column in keys]
+    groups[usable] = key_groups_of(hash_keys(cells), KEY_GROUPS) if usable.any() else 0
     numbers = np.unique(groups).tolist()
     packed = [_bytes_of(rows.filter(pa.array(groups == number))) for number in numbers]
     return pa.RecordBatch.from_arrays(

@@ -27,7 +27,7 @@ class KeyNumbers:
         """(the rows whose key has a number, their numbers)."""
         if not len(self.hashes) or not len(keys[0]):
             return np.empty(0, np.int64), np.empty(0, np.int64)
-        cells = [comparable(column) for column in keys]
+        cells = [comparable(column, by_bits=True) for column in keys]
         probes = hash_keys(cells)
         number = np.searchsorted(self.hashes, probes)
         number[number == len(self.hashes)] = 0
@@ -38,7 +38,7 @@ class KeyNumbers:
 
 def numbered(keys: Sequence[pa.Array]) -> tuple[KeyNumbers, Ints] | None:
     """The distinct keys and the number of each row's key; None where different keys have one hash."""
-    cells = [comparable(column) for column in keys]
+    cells = [comparable(column, by_bits=True) for column in keys]
     hashes = hash_keys(cells) if len(cells[0]) else np.empty(0, np.uint64)
     distinct, first, number = np.unique(hashes, return_index=True, return_inverse=True)
     found = KeyNumbers(distinct, [column.take(pa.array(first)) for column in cells])
