@@ -20,7 +20,9 @@ import pyarrow.compute as pc
 
 from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.kernels.arrays import Bools
-from statestore.formats.values.canonical import ErrorPath, canonical
+from statestore.formats.values.canonical import ErrorPath, canonical, plain
+from statestore.formats.values.comparable_values import comparable
+from statestore.formats.values.key_equality import keys_equal
 from statestore.formats.values.types import normal_type
 
 Number = int | float | Decimal
@@ -57,15 +59,14 @@ def compare(column: pa.Array, op: str, value: Any, error_path: ErrorPath) -> pa.
 
 
 def same_key(column: pa.Array, value: Any, error_path: ErrorPath) -> pa.BooleanArray:
-    """Evaluate ``column = value`` for a key: a zero equals one of the same sign, at any depth.
+    """Evaluate ``column = value`` for a key: a zero equals one of the same sign, and maps are compared, at any depth.
 
     Nulls and errors are those of ``compare``.
     """
-    found = compare(column, "=", value, error_path)
     column, error_path = _decoded(column, error_path)
-    if value is None or not _has_floats(column.type):
-        return found
-    return pc.and_(found, pa.array(_same(column, canonical(error_path)(value), by_sign=True)))
+    if value is None or not (pa.types.is_nested(column.type) or pa.types.is_floating(column.type)):
+        return compare(column, "=", value, error_path)
+    return pa.array(_same(column, canonical(error_path)(value), by_sign=True), mask=_invalid(column))
 
 
 def any_of(column: pa.Array, values: Sequence[Any], error_path: ErrorPath) -> pa.BooleanArray:
@@ -118,6 +119,8 @@ def _compared_as(kind: pa.DataType, what: str) -> pa.DataType:
         return kind
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         return pa.list_(_compared_as(kind.value_type, f"{what}, element"))
+    if types.is_map(kind):
+        return pa.map_(_compared_as(kind.key_type, f"{what}, key"), _compared_as(kind.item_type, f"{what}, value"))
     if types.is_struct(kind):
         return pa.struct([pa.field(each.name, _compared_as(each.type, f"{what}.{each.name}")) for each in kind])
     return normal_type(kind, what)
@@ -242,6 +245,8 @@ def _same(column: pa.Array, value: Any, *, by_sign: bool = False) -> Bools:
         return same
     if pa.types.is_list(column.type):
         return _same_list(column, value, by_sign)
+    if pa.types.is_map(column.type):
+        return _same_map(column, value)
     if pa.types.is_floating(column.type):
         column = pc.cast(column, pa.float64())
         equal = _compare_double(column, "=", value)
@@ -267,10 +272,13 @@ def _same_list(column: pa.Array, members: tuple[Any, ...], by_sign: bool) -> Boo
     return same
 
 
-def _has_floats(kind: pa.DataType) -> bool:
-    if pa.types.is_struct(kind):
-        return any(_has_floats(field.type) for field in kind)
-    return _has_floats(kind.value_type) if pa.types.is_list(kind) else bool(pa.types.is_floating(kind))
+def _same_map(column: pa.Array, entries: tuple[Any, ...]) -> Bools:
+    """Compare maps by the bits of their keys and values, whatever the order of their entries."""
+    made = plain(column.type, list)
+    wanted = comparable(pa.array([entries if made is None else made(entries)], column.type), by_bits=True)
+    rows = np.arange(len(column))
+    same = keys_equal([comparable(column, by_bits=True)], rows, [wanted], np.zeros_like(rows))
+    return same & ~_invalid(column)
 
 
 def _scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
