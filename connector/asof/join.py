@@ -47,10 +47,12 @@ def asof_join(
     TIMESTAMP), an integer of epoch milliseconds or, except in Spark, a text like 2024-05-01T09:30Z.
 
     ``how="inner"`` leaves out rows whose key had no value at that time; ``"left"`` keeps them with nulls. Rows whose
-    key or time is null are treated alike. The state time of a key-value store is the time of its commits. ``version``
-    joins with the state that this commit recorded (default: the newest; a streaming query reads the newest at each
-    micro-batch). A time that is expired, or older than the history retention counted from the store's stream time,
-    meets a version only if it is still the newest of its key, as in ``get(key, as_of=)`` (KIP-889).
+    key or time is null are treated alike; a pandas column has null for NaN. Keys are equal if their bits are, unless
+    the engine stores one zero and one NaN: to Flink and Kafka Streams 0.0 and -0.0 are two keys. The state time of a
+    key-value store is the time of its commits. ``version`` joins with the state that this commit recorded (default: the
+    newest; a streaming query reads the newest at each micro-batch). A time that is expired, or older than the history
+    retention counted from the store's stream time, meets a version only if it is still the newest of its key, as in
+    ``get(key, as_of=)`` (KIP-889).
 
     ``grace`` (Spark streams only, KIP-923): a row waits until the stream of its partition has passed the row's time by
     this duration, and is then joined with the store as it is at that moment. A row that is later than the grace when it

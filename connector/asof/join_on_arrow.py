@@ -24,7 +24,6 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.state_table import Query
-from statestore.formats.values.comparable_values import comparable
 from statestore.formats.values.exact_cast import cast_exactly
 from statestore.formats.values.filters import Filter, check_filters
 from statestore.formats.values.key_equality import keys_equal
@@ -130,7 +129,7 @@ def _prepare(left: pa.Table, request: AsofRequest) -> _Left:
     time = left_times(moments, request.left_time)
     if len(time):
         request.check_times(int(time.min()))
-    cells = [comparable(column) for column in keys]
+    cells = request.cells(keys)
     hashes = hash_keys(cells) if len(rows) else np.empty(0, np.uint64)
     distinct, group = np.unique(hashes, return_inverse=True)
     clock = _Clock.of(time, len(distinct))
@@ -211,7 +210,7 @@ def _can_filter(filters: Sequence[Filter], request: AsofRequest) -> bool:
 def _meetings(sides: _Left, request: AsofRequest, batch: pa.RecordBatch) -> tuple[Ints, Ints]:
     """(row of the batch, sorted position of the left row) for each left row in the interval of a version of the
     batch."""
-    keys = [comparable(batch.column(name)) for name in request.key_columns]
+    keys = request.cells([batch.column(name) for name in request.key_columns])
     hashes = hash_keys(keys)
     order = np.argsort(hashes)  # sorted probes are found many times faster
     probes = hashes[order]

@@ -16,15 +16,16 @@ from statestore.connector.asof.key_numbers import KeyNumbers, numbered
 from statestore.connector.duckdb.attach import connect
 from statestore.connector.identifiers import quoted
 from statestore.formats.places.interrupts import stoppable
+from statestore.formats.values.comparison import has_floats
 from statestore.formats.values.types import TIME
 
 ROW, MOMENT, KEY = "__statestore_row", "__statestore_moment", "__statestore_key"
 
 
 def join_table(left: pa.Table, request: AsofRequest) -> pa.Table:
-    """Join like `statestore.connector.asof.join_on_arrow.join_table`."""
-    numbered_rows = _known_rows(left, request)
-    if numbered_rows is None:
+    """Join like `statestore.connector.asof.join_on_arrow.join_table`, which joins values that DuckDB does not keep."""
+    numbered_rows = _known_rows(left, request) if _keeps(request.added_schema()) else None
+    if numbered_rows is None or not numbered_rows[1].num_rows:
         return arrow_engine.join_table(left, request)
     keys, rows = numbered_rows
     schema = result_schema(left.schema, request)
@@ -46,6 +47,29 @@ def join_table(left: pa.Table, request: AsofRequest) -> pa.Table:
     return _put_beside(left, joined, request, schema)
 
 
+def _keeps(schema: pa.Schema) -> bool:
+    """Return whether DuckDB hands out values of these types as it takes them.
+
+    It makes an interval of a duration. Its as-of join makes 0.0 of -0.0 inside structs and lists (DuckDB 2.0.1).
+    """
+    with connect() as connection:
+        connection.register("nothing", schema.empty_table())
+        returned = connection.sql("FROM nothing").to_arrow_table().schema if len(schema) else schema
+    pairs = zip(schema.types, returned.types, strict=True)
+    return all(_is_kept(ours, theirs) for ours, theirs in pairs)
+
+
+def _is_kept(ours: pa.DataType, theirs: pa.DataType) -> bool:
+    if ours.num_fields:
+        if has_floats(ours):
+            return False
+        members = [(ours.field(n).type, theirs.field(n).type) for n in range(min(ours.num_fields, theirs.num_fields))]
+        return ours.id == theirs.id and len(members) == ours.num_fields and all(_is_kept(*pair) for pair in members)
+    if pa.types.is_timestamp(ours) and pa.types.is_timestamp(theirs):
+        return bool(ours.unit == theirs.unit and (ours.tz is None) == (theirs.tz is None))
+    return bool(ours == theirs)
+
+
 def _known_rows(left: pa.Table, request: AsofRequest) -> tuple[KeyNumbers, pa.Table] | None:
     """The keys of the left rows that can meet a version, and a table with the position, moment and key number of these
     rows; None where different keys have one hash."""
@@ -56,7 +80,7 @@ def _known_rows(left: pa.Table, request: AsofRequest) -> tuple[KeyNumbers, pa.Ta
     times = left_times(moments.take(rows), request.left_time)
     if len(times):
         request.check_times(int(times.min()))
-    key_numbers = numbered([column.take(rows) for column in keys])
+    key_numbers = numbered(request.cells([column.take(rows) for column in keys]))
     if key_numbers is None:
         return None
     return key_numbers[0], pa.table({ROW: rows, MOMENT: pa.array(times).cast(TIME), KEY: key_numbers[1]})
@@ -65,8 +89,7 @@ def _known_rows(left: pa.Table, request: AsofRequest) -> tuple[KeyNumbers, pa.Ta
 def _history(left: pa.Table, keys: KeyNumbers, request: AsofRequest) -> pa.RecordBatchReader:
     """The versions of these keys, with their numbers."""
     times = left[MOMENT].cast(pa.int64()).to_numpy()
-    bounds = (int(times.min()), int(times.max())) if len(times) else (0, 0)
-    query = request.history(*bounds)
+    query = request.history(int(times.min()), int(times.max()))
     table = request.table
     schema = table.schema(query).append(pa.field(KEY, pa.int64()))
     batches = (batch for split in table.splits(query) for batch in table.read(split, query))
@@ -74,7 +97,7 @@ def _history(left: pa.Table, keys: KeyNumbers, request: AsofRequest) -> pa.Recor
 
 
 def _with_numbers(batch: pa.RecordBatch, keys: KeyNumbers, request: AsofRequest) -> pa.RecordBatch:
-    rows, numbers = keys.numbers_of([batch.column(name) for name in request.key_columns])
+    rows, numbers = keys.numbers_of(request.cells([batch.column(name) for name in request.key_columns]))
     chosen = batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))
     return chosen.append_column(KEY, pa.array(numbers))
 

@@ -282,7 +282,7 @@ def _packed(rows: pa.Table, request: AsofRequest) -> pa.RecordBatch:
     usable = _usable(rows, request)
     groups = np.zeros(rows.num_rows, np.int64)
     keys = prepared_keys(rows.filter(pa.array(usable)), request)
-    groups[usable] = key_groups_of(hash_keys(keys), KEY_GROUPS) if usable.any() else 0
+    groups[usable] = key_groups_of(hash_keys(request.cells(keys)), KEY_GROUPS) if usable.any() else 0
     numbers = np.unique(groups).tolist()
     packed = [_bytes_of(rows.filter(pa.array(groups == number))) for number in numbers]
     return pa.RecordBatch.from_arrays(

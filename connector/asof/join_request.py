@@ -18,6 +18,8 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, UnsupportedError, shown
 from statestore.formats.state_table import Query, StateTable, column_names, table_for_plan
 from statestore.formats.table_columns import unknown_column, unknown_row_column
+from statestore.formats.values.comparable_values import comparable
+from statestore.formats.values.comparison import has_floats
 from statestore.formats.values.times import format_time
 from statestore.formats.values.types import check_encodable
 
@@ -52,6 +54,12 @@ class AsofRequest:
     @property
     def key_columns(self) -> list[str]:
         return [column for _, column in self.keys]
+
+    def cells(self, keys: Sequence[pa.Array]) -> list[pa.Array]:
+        """Return key columns in the form of `comparable`, in which keys that the table's engine takes as one have equal
+        bits."""
+        has_zeros = any(has_floats(column.type) for column in keys)
+        return [comparable(column, by_bits=not (has_zeros and self.table.one_zero)) for column in keys]
 
     def history(self, first: int, last: int) -> Query:
         """The versions that rows with times from ``first`` to ``last`` (epoch microseconds) can meet."""

@@ -11,23 +11,21 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.formats.kernels.arrays import Ints
-from statestore.formats.values.comparable_values import comparable
 from statestore.formats.values.key_equality import keys_equal
 from statestore.formats.values.key_hash import hash_keys
 
 
 @dataclass(frozen=True)
 class KeyNumbers:
-    """Distinct keys by their number: ``hashes`` ascending, and ``cells`` in the form of `comparable`."""
+    """Distinct keys by their number: ``hashes`` ascending, and ``cells`` as `AsofRequest.cells` makes them."""
 
     hashes: npt.NDArray[np.uint64]
     cells: list[pa.Array]
 
-    def numbers_of(self, keys: Sequence[pa.Array]) -> tuple[Ints, Ints]:
+    def numbers_of(self, cells: Sequence[pa.Array]) -> tuple[Ints, Ints]:
         """(the rows whose key has a number, their numbers)."""
-        if not len(self.hashes) or not len(keys[0]):
+        if not len(self.hashes) or not len(cells[0]):
             return np.empty(0, np.int64), np.empty(0, np.int64)
-        cells = [comparable(column) for column in keys]
         probes = hash_keys(cells)
         number = np.searchsorted(self.hashes, probes)
         number[number == len(self.hashes)] = 0
@@ -36,9 +34,8 @@ class KeyNumbers:
         return rows, number[rows].astype(np.int64)
 
 
-def numbered(keys: Sequence[pa.Array]) -> tuple[KeyNumbers, Ints] | None:
+def numbered(cells: Sequence[pa.Array]) -> tuple[KeyNumbers, Ints] | None:
     """The distinct keys and the number of each row's key; None where different keys have one hash."""
-    cells = [comparable(column) for column in keys]
     hashes = hash_keys(cells) if len(cells[0]) else np.empty(0, np.uint64)
     distinct, first, number = np.unique(hashes, return_index=True, return_inverse=True)
     found = KeyNumbers(distinct, [column.take(pa.array(first)) for column in cells])

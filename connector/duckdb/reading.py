@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from statestore.connector.duckdb.kept_rows import MARKS, KeptBatches, MarkedRows
@@ -32,7 +33,10 @@ from statestore.formats.state_table import (
     StateTable,
     all_live,
 )
+from statestore.formats.values.comparable_values import comparable
+from statestore.formats.values.comparison import has_floats
 from statestore.formats.values.filters import Filter
+from statestore.formats.values.key_hash import hash_keys
 
 PIN_COLUMN = "__pin"
 COUNTED_ROWS = 1 << 20  # rows of a batch of which nothing is read
@@ -304,7 +308,9 @@ class Reading:
     def _watched(self, batches: Iterator[pa.RecordBatch], splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
         """Keep the error that a read raises, which DuckDB would only pass on as text; hold the files of the splits."""
         try:
-            yield from batches
+            for batch in batches:
+                _check_maps(batch)
+                yield batch
         except StateStoreError as error:
             self.error = error
             raise
@@ -334,6 +340,43 @@ class Reading:
     def _index_of(self, name: str, query: Query) -> int | None:
         """The position of the column in a batch that answers ``query``; None for marks and pin, which no batch has."""
         return (query.columns or ()).index(self._column_of[name]) if name in self._column_of else None
+
+
+def _has_float_map(kind: pa.DataType) -> bool:
+    """Return whether a type holds maps whose keys are floating-point numbers, or have some."""
+    if pa.types.is_map(kind):
+        return has_floats(kind.key_type) or _has_float_map(kind.item_type)
+    return any(_has_float_map(kind.field(number).type) for number in range(kind.num_fields))
+
+
+def _check_maps(batch: pa.RecordBatch) -> None:
+    """Raise UnsupportedError UNSUPPORTED_TYPE for a map that has both zeros, or two NaNs: DuckDB takes no such map."""
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if _has_equal_keys(column):
+            raise UnsupportedError(
+                ErrorCode.UNSUPPORTED_TYPE,
+                f"column {name!r} has a map with the keys 0.0 and -0.0, or with two NaNs, which "
+                "are one key to DuckDB; name the other columns, or read this one in Python with scan(columns=[…])",
+            )
+
+
+def _has_equal_keys(column: pa.Array) -> bool:
+    kind = column.type
+    if not _has_float_map(kind):
+        return False
+    if pa.types.is_struct(kind):
+        return any(map(_has_equal_keys, column.flatten()))
+    if not pa.types.is_map(kind):
+        return _has_equal_keys(column.flatten())
+    offsets = column.offsets.to_numpy()
+    first, last = int(offsets[0]), int(offsets[-1])
+    if has_floats(kind.key_type):
+        hashes = hash_keys([comparable(column.keys.slice(first, last - first))])
+        owners = np.searchsorted(offsets - first, np.arange(last - first), side="right")
+        order = np.lexsort((hashes, owners))
+        if ((np.diff(hashes[order]) == 0) & (np.diff(owners[order]) == 0)).any():
+            return True
+    return _has_equal_keys(column.items.slice(first, last - first))
 
 
 def _begun(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -129,6 +129,8 @@ def _compared_as(kind: pa.DataType, what: str) -> pa.DataType:
         return kind
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         return pa.list_(_compared_as(kind.value_type, f"{what}, element"))
+    if types.is_map(kind):
+        return pa.map_(_compared_as(kind.key_type, f"{what}, key"), _compared_as(kind.item_type, f"{what}, value"))
     if types.is_struct(kind):
         return pa.struct([pa.field(each.name, _compared_as(each.type, f"{what}.{each.name}")) for each in kind])
     return normal_type(kind, what)

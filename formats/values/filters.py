@@ -320,11 +320,11 @@ def with_whole_structs(filters: Sequence[Filter], schema: pa.Schema) -> tuple[Fi
         if schema.names.count(name) != 1 or math.prod(map(len, limits.values())) > MAX_LOOKUPS:
             continue
         kind = schema.field(name).type
-        convert = canonical(ErrorPath(ErrorCode.INVALID_FILTER, name, kind))
         chosen = (dict(zip(limits, each, strict=True)) for each in itertools.product(*limits.values()))
         try:
+            convert = canonical(ErrorPath(ErrorCode.INVALID_FILTER, name, kind))
             wholes = tuple(convert(_whole_struct(kind, values, ())) for values in chosen)
-        except (StateStoreError, KeyError):  # a field is not given, or its value equals others of another type
+        except (StateStoreError, KeyError):  # a field is not given, has a type of no key, or equals other types' values
             continue
         implied.append(Filter(name, "in", wholes) if len(wholes) != 1 else Filter(name, "=", wholes[0]))
     return (*filters, *implied)

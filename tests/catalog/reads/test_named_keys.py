@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import tarfile
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,19 @@ def test_zeros_are_one_key_of_a_join(zeros: Path) -> None:
     for asked in (0.0, -0.0):
         rows = left.history(key=asked).read_all().column("value").to_pylist()
         assert sorted(repr(row["k"]) for row in rows) == ["-0.0", "0.0"]
+
+
+@pytest.mark.parametrize("engine", ["arrow", "duckdb"])
+@pytest.mark.parametrize(("query", "met"), [("deduplicated", ["0.0", "0.0"]), ("grouped", ["-0.0", None])])
+def test_a_join_has_one_zero_where_spark_has(zeros: Path, engine: str, query: str, met: list[str | None]) -> None:
+    table = statestore.inspect(zeros / query).table("state")
+    keys = pa.array([{"k": -0.0}, {"k": 0.0}])
+    left = pa.table({"k": keys, "t": pa.array([datetime.now(UTC)] * 2, pa.timestamp("us", "UTC"))})
+    on = {"k": "key"}
+    rows = statestore.asof_join(
+        left, table, on=on, left_time="t", how="left", columns=["key"], prefix="met ", engine=engine
+    )
+    assert [row and repr(row["k"]) for row in rows["met key"].to_pylist()] == met
 
 
 DOUBLES = pa.struct([("a", pa.float64()), ("b", pa.list_(pa.float32()))])

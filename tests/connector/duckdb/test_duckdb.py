@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
-from support.in_memory_table import MemoryTable
+from support.in_memory_table import MemorySplit, MemoryTable
 
 import statestore
 from statestore.connector.duckdb import kept_rows, reading, relation
@@ -39,6 +40,33 @@ def attached(table: MemoryTable, query: Query | None = None) -> duckdb.DuckDBPyC
     connection = connect()
     create_view(connection, table.name, table, query or Query())
     return connection
+
+
+class MapTable(MemoryTable):
+    """Each price as a map of two keys: 0.0 and the price."""
+
+    def schema(self, query: Query) -> pa.Schema:
+        kind = pa.map_(pa.float64(), pa.string())
+        return pa.schema([field.with_type(kind) if field.name == "price" else field for field in super().schema(query)])
+
+    def read(self, split: MemorySplit, query: Query) -> Iterator[pa.RecordBatch]:
+        schema = self.schema(query)
+        for batch in super().read(split, query):
+            cells = {name: batch.column(name).to_pylist() for name in schema.names}
+            if "price" in cells:
+                cells["price"] = [[(0.0, "a"), (price, "b")] for price in cells["price"]]
+            yield pa.RecordBatch.from_pydict(cells, schema)
+
+
+@pytest.mark.parametrize(("price", "is_taken"), [(1.5, True), (-0.0, False), (0.0, False)])
+def test_a_map_with_both_zeros_is_refused_by_the_name_of_its_column(price: float, is_taken: bool) -> None:
+    connection = attached(MapTable("prices", [[("a", 2.0, 1, None), ("b", price, 1, None)]]))
+    assert connection.sql("SELECT item FROM prices ORDER BY item").fetchall() == [("a",), ("b",)]
+    if is_taken:
+        assert connection.sql("SELECT price[1.5] FROM prices WHERE item = 'b'").fetchall() == [("b",)]
+    else:
+        with pytest.raises(Exception, match=r"UNSUPPORTED_TYPE.*column 'price' has a map with the keys 0.0 and -0.0"):
+            connection.sql("SELECT price FROM prices").fetchall()
 
 
 def test_a_view_shows_what_is_open_now(table: MemoryTable) -> None:

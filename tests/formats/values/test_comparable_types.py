@@ -15,7 +15,7 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.values.canonical import ErrorPath
 from statestore.formats.values.comparable_values import comparable
-from statestore.formats.values.comparison import compare
+from statestore.formats.values.comparison import compare, same_key
 from statestore.formats.values.key_hash import hash_keys
 
 WHEN = datetime(2026, 1, 2, 3, 4, 5, 678_000)
@@ -98,3 +98,20 @@ def test_a_time_finer_than_its_column_is_refused() -> None:
     path = ErrorPath(ErrorCode.WRONG_KEY, "key", pa.time32("ms"))
     with pytest.raises(InvalidInputError, match="finer than the type"):
         compare(pa.array([time(1)], pa.time32("ms")), "=", time(1, 0, 0, 1), path)
+
+
+def test_one_key_is_told_from_another_by_signs_of_zeros_and_entries_of_maps() -> None:
+    kind = pa.struct([("x", pa.list_(pa.float32())), ("m", pa.map_(pa.float64(), pa.time64("us")))])
+    keys = [
+        {"x": [0.0, None], "m": [(0.0, time(1)), (2.5, None)]},
+        {"x": [-0.0, None], "m": [(0.0, time(1)), (2.5, None)]},
+        {"x": [0.0, None], "m": [(-0.0, time(1)), (2.5, None)]},
+        {"x": None, "m": None},
+        None,
+    ]
+    column = pa.array(keys, kind)
+    path = ErrorPath(ErrorCode.WRONG_KEY, "key", kind)
+    for number, key in enumerate(keys[:-1]):
+        assert same_key(column, key, path).to_pylist() == [other == number for other in range(len(keys))]
+    turned = {"x": [0.0, None], "m": {2.5: None, 0.0: time(1)}}
+    assert same_key(column, turned, path).to_pylist() == [True, False, False, False, False]

@@ -68,6 +68,10 @@ MORE_NAMES = (
     "windows-rocksdb",
 )
 
+# Two canonical savepoints of one SQL job, a minute apart, with keys of DOUBLE, FLOAT, TIMESTAMP_LTZ(9) and ROW: both
+# zeros, NaNs of two bits, nulls. It has no manifest.
+SQL_KEYS = "sql-keys"
+
 
 def fixture(name: str) -> Path:
     """The folder of a job run. It is shared: tests never write to it.
@@ -75,6 +79,8 @@ def fixture(name: str) -> Path:
     The archive has lost when the snapshots were taken. Here each ``_metadata`` has the time `taken_us` of its
     checkpoint id.
     """
+    if name == SQL_KEYS:
+        return _unpacked(SQL_KEYS) / name
     return _unpacked("more" if name in MORE_NAMES else "snapshots") / name
 
 
