@@ -222,8 +222,7 @@ def _states_at(location: Location) -> EngineStates | None:
         root = Path(location.path)
         with disk_errors("look at", root):
             return one_state(location, {}) if not root.is_dir() else None if _is_store(root) else states_at(location)
-    is_store = location.path and is_object_store(location) and spec_at(location) is not None
-    return None if is_store else states_at(location)
+    return None if is_object_store(location) and _places_in_objects(location) else states_at(location)
 
 
 def stores_to_verify(path: str | os.PathLike[str], store: str | None = None) -> list[tuple[Storage, str]]:
@@ -234,10 +233,7 @@ def stores_to_verify(path: str | os.PathLike[str], store: str | None = None) -> 
     location = parse_location(path)
     if location.is_local:
         return [(LocalStorage(folder), folder.name) for folder in _folders_to_verify(Path(location.path), store)]
-    if location.path and spec_at(location) is not None:
-        places = [location]
-    else:
-        places = _stores_in_objects(location) if is_object_store(location) else []
+    places = _places_in_objects(location) if is_object_store(location) else []
     chosen = [place for place in places if store is None or place.name == store]
     if not places:
         raise NotFoundError(
@@ -248,9 +244,12 @@ def stores_to_verify(path: str | os.PathLike[str], store: str | None = None) -> 
     return [(described(storage_at(place))[0], place.name) for place in chosen]
 
 
-def _stores_in_objects(location: Location) -> list[Location]:
+def _places_in_objects(location: Location) -> list[Location]:
+    """Return the store at a location in an object store, or the stores of the warehouse there."""
     from statestore.catalog.upkeep.store_objects import store_names  # which loads obstore
 
+    if location.path and spec_at(location) is not None:
+        return [location]
     return [location.at(name) for name in store_names(location)]
 
 

@@ -18,6 +18,7 @@ import obstore
 import pytest
 from obstore.store import MemoryStore
 from support.object_stores.doubles import location_in
+from support.parameters import mostly_slow
 
 import statestore
 from statestore.catalog.catalog import Catalog
@@ -208,7 +209,7 @@ def test_a_late_delete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: st
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["", "late delete"])
-@pytest.mark.parametrize("dropped", [False, True], ids=["first", "later"])
+@pytest.mark.parametrize("dropped", mostly_slow([False, True], [False]), ids=["first", "later"])
 @pytest.mark.parametrize("call", ["create", "drop"])
 def test_a_process_that_dies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, dropped: bool, late: bool
@@ -236,7 +237,7 @@ def test_a_process_that_dies(
     ],
     ids=["", "then a late delete", "after a late delete"],
 )
-@pytest.mark.parametrize("dropped", [False, True], ids=["first", "later"])
+@pytest.mark.parametrize("dropped", mostly_slow([False, True], [False]), ids=["first", "later"])
 def test_two_creations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dropped: bool, event: Event) -> None:
     for name, raised in at_each_request(tmp_path, monkeypatch, create_mine, event, dropped=dropped):
         assert raised is None or "STORE_EXISTS" in str(raised)

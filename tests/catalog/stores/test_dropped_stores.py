@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from support.object_stores.doubles import memory_location
+from support.parameters import mostly_slow
 
 import statestore
 from statestore.catalog.catalog import Catalog
@@ -77,7 +78,7 @@ def replace_store(catalog: Catalog) -> None:
     made(catalog).close()
 
 
-@pytest.mark.parametrize("event", EVENTS)
+@pytest.mark.parametrize("event", mostly_slow(EVENTS, ["rebuilt"]))
 @pytest.mark.parametrize("place", ["local", "objects"])
 def test_every_door(tmp_path: Path, place: str, event: str) -> None:
     said = {}
