@@ -6,11 +6,16 @@ import contextlib
 import io
 import json
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from unittest.mock import patch
 
+import typer.main
+
 from statestore.connector.cli.main import main
+
+_command = cache(typer.main.get_command)  # made of 26 signatures, which takes longer than most commands
 
 
 class Answer(NamedTuple):
@@ -37,6 +42,7 @@ def run(*arguments: str | Path) -> Answer:
     code: int | str | None = 0
     with (
         patch.object(sys, "argv", ["statestore", *map(str, arguments)]),
+        patch("typer.main.get_command", _command),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
