@@ -82,7 +82,7 @@ def test_damaged_files_are_refused_or_harmless(
     assert reopened(tasks, number) == expected
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", mostly_slow(DAMAGES, ["cut", "removed"]))
 def test_a_damaged_log_is_refused(damage: str, store: KeyedStore, tasks: Tasks) -> None:
     """The last entry, by a process that reads it for the first time."""
     fill(tasks, 1)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.parameters import mostly_slow
 from support.places import vacuumed
 from support.stores.attempted_tasks import AttemptedTasks
 from support.stores.live_places import PLACES, warehouse_in
@@ -97,7 +98,7 @@ def test_the_values_of_every_moment(catalog: Catalog, tmp_path: Path, where: str
         assert not (tmp_path / "w" / "s" / "staging").exists()
 
 
-@pytest.mark.parametrize("after", [{}, {"history_retention": 5}, {"history_retention": 30}])
+@pytest.mark.parametrize("after", mostly_slow([{}, {"history_retention": 5}, {"history_retention": 30}], 2))
 @pytest.mark.parametrize("before", [{}, {"history_retention": 8}, {"serde": "kafka", "history_retention": 8}])
 def test_timelines_are_replayed_as_in_one_process(
     tmp_path: Path, where: str, tasks: AttemptedTasks, before: dict[str, Any], after: dict[str, Any]
