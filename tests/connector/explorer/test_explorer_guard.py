@@ -131,8 +131,8 @@ def test_the_command_serves_until_it_is_ended(tmp_path: Path, ending: signal.Sig
     assert not list(tmp_path.glob("statestore-explorer-*"))
 
 
-def test_wrong_calls(explorer: Explorer) -> None:
+def test_wrong_calls(explorer: Explorer, tmp_path: Path) -> None:
     with pytest.raises(statestore.InvalidInputError, match="at least one path"):
         statestore.explore()
     with pytest.raises(statestore.InvalidInputError, match="port"):
-        statestore.explore(".", port=urlsplit(explorer.url).port or 0)
+        statestore.explore(tmp_path, port=urlsplit(explorer.url).port or 0)
