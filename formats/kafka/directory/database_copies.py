@@ -29,8 +29,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import ConflictError, CorruptError, StateStoreError
-from statestore.formats.kafka.directory.database_files import CHANGING, CURRENT, FIXED, generation_of_files
+from statestore.formats.errors import ConflictError, CorruptError, NotFoundError, StateStoreError
+from statestore.formats.kafka.directory.database_files import CHANGING, CURRENT, FIXED
 from statestore.formats.kafka.directory.listings import (
     Entry,
     entries_of,
@@ -69,38 +69,35 @@ class _Changed(Exception):
 
 
 @contextmanager
-def opened_copy(
-    folder: Folder, parent: Path | None = None, *, generation: str | None = None, family: str | None = None
-) -> Iterator[Path]:
+def opened_copy(folder: Folder, parent: Path | None = None, *, family: str | None = None) -> Iterator[Path]:
     """A private directory with the files of a database, removed after the block or after the process has died.
 
     ``parent`` is an existing empty folder for it; by default a new one in the system's temporary directory. RocksDB and
-    the scanner of table files may open the copy as they like. ``generation`` is the one that the files must have
-    (`DatabaseFacts.generation`), None: any. With ``family`` the copy has what a reader of this column family's table
-    files needs, and RocksDB cannot open it.
+    the scanner of table files may open the copy as they like. With ``family`` the copy has what a reader of this column
+    family's table files needs, and RocksDB cannot open it.
 
     Raises CorruptError ROCKSDB_FILE where the folder is no RocksDB, CorruptError NOT_A_FILE where it or a file in it is
-    a link, ConflictError STATE_CHANGED where the database changes again and again or has another generation, and the
-    storage's errors. A missing or damaged table file is left to those who read it.
+    a link, ConflictError STATE_CHANGED where the database changes again and again, NotFoundError VERSION_GONE where the
+    folder is gone, and the storage's errors. A missing or damaged table file is left to those who read it.
     """
     if parent is not None:
-        copy_database(folder, parent, generation=generation, family=family)
+        copy_database(folder, parent, family=family)
         with naming(parent, folder.path):
             yield parent
         return
     with temporary_directory() as files:
-        copy_database(folder, files, generation=generation, family=family)
+        copy_database(folder, files, family=family)
         with naming(files, folder.path):
             yield files
 
 
-def copy_database(folder: Folder, target: Path, *, generation: str | None = None, family: str | None = None) -> None:
+def copy_database(folder: Folder, target: Path, *, family: str | None = None) -> None:
     """Fill an empty folder with the files of a database. Raises as `opened_copy`."""
     if is_link(folder):
         raise not_a_file(folder.path)
     for attempt in range(ATTEMPTS):
         with suppress(_Changed):
-            _take(folder, target, generation, family)
+            _take(folder, target, family)
             return
         _clear(target)
         time.sleep(_PAUSE * attempt)
@@ -111,17 +108,11 @@ def copy_database(folder: Folder, target: Path, *, generation: str | None = None
     )
 
 
-def _take(folder: Folder, target: Path, generation: str | None, family: str | None) -> None:
+def _take(folder: Folder, target: Path, family: str | None) -> None:
     before = entries_of(folder)
     version, manifest = _version(folder)
     listed = entries_of(folder)
     gone = {name for name in before if FIXED.fullmatch(name)} - listed.keys()
-    if generation is not None and generation_of_files(listed.values()) != generation:
-        raise ConflictError(
-            ErrorCode.STATE_CHANGED,
-            f"{folder.path}: the application has changed the database since the read began; read again, or read a copy "
-            "of the directory",
-        )
     with disk_errors("write", target):
         (target / version.name).write_bytes(manifest)
         (target / CURRENT).write_text(f"{version.name}\n")
@@ -195,8 +186,8 @@ def _without_current(folder: Folder) -> StateStoreError:
         return _no_database(folder, f"file {CURRENT} is missing among {len(listed)} entries")
     if folder.is_local and Path(folder.path).is_dir():
         return _no_database(folder, "the folder is empty: its application has just made it, or a copy is not complete")
-    return ConflictError(
-        ErrorCode.STATE_CHANGED,
+    return NotFoundError(
+        ErrorCode.VERSION_GONE,
         f"{folder.path}: no such folder any more: the application has dropped the segment or store; read again",
     )
 

@@ -11,8 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import ConflictError, StateStoreError
+from statestore.formats.errors import StateStoreError
 from statestore.formats.kafka.directory.applications import Application, Database, StorePartition
 from statestore.formats.kafka.directory.database_copies import opened_copy
 from statestore.formats.kafka.directory.database_files import CURRENT, FIXED, digest, generation_of_files
@@ -327,16 +326,6 @@ def generation_of(application: Folder, databases: Iterable[Database]) -> str:
             for database in databases
         }
     )
-
-
-def check_generation(application: Folder, partition: StorePartition, expected: str) -> None:
-    """Raise ConflictError STATE_CHANGED if the files of a store partition are not those of a generation."""
-    if generation_of(application, partition.databases) != expected:
-        raise ConflictError(
-            ErrorCode.STATE_CHANGED,
-            f"{application.path}: store {partition.store!r} of task {partition.task} has changed since the read began; "
-            "read again, or read a copy of the directory",
-        )
 
 
 def read_facts(

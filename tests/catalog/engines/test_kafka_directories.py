@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -184,6 +185,17 @@ def test_a_running_application_without_files_is_not_empty(folders: dict[str, Pat
     with pytest.warns(statestore.StateStoreWarning, match="stock of .*memory"):
         assert allowed.table("stock").scan().read_all().num_rows == 0
     assert any("memory" in problem for problem in running.summary("stock").problems)
+
+
+def test_a_segment_that_is_dropped_after_a_read_was_planned_is_left_out(tmp_path: Path) -> None:
+    state = unpack("orders", tmp_path) / "state" / "orders"
+    events = statestore.inspect(state).table("events")
+    planned, before = events.scan(), events.scan().read_all()
+    segments = sorted(state.glob("4_*/events/events.*"), key=lambda folder: folder.suffix)
+    shutil.rmtree(segments[0])
+    left = planned.read_all()
+    assert 0 < left.num_rows < before.num_rows
+    assert left.to_pylist() == statestore.inspect(state).table("events").scan().read_all().to_pylist()
 
 
 def test_a_wrong_serde_names_the_first_row_and_its_bytes(folders: dict[str, Path]) -> None:

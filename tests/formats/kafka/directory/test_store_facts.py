@@ -22,7 +22,6 @@ from support.kafka.applications import (
 )
 from support.parameters import mostly_slow
 
-from statestore.formats.errors import ConflictError
 from statestore.formats.kafka.directory.applications import Application
 from statestore.formats.kafka.directory.store_facts import (
     NO_TABLE_FILE,
@@ -30,8 +29,6 @@ from statestore.formats.kafka.directory.store_facts import (
     REOPENED,
     StoreFacts,
     application_facts,
-    check_generation,
-    generation_of,
 )
 
 
@@ -307,17 +304,6 @@ def test_a_generation_changes_with_the_files_and_only_with_them(tmp_path: Path) 
     after = facts(opened(app))
     changed = {key for key in before if before[key].generation != after[key].generation}
     assert changed == {("prices", "2_1")}
-
-
-def test_a_read_that_was_planned_on_another_generation_is_refused(tmp_path: Path) -> None:
-    app = copied("orders", tmp_path, "7_1")
-    application = opened(app)
-    (partition,) = [part for part in application.partitions if (part.store, part.task) == ("carts", "7_1")]
-    expected = generation_of(application.folder, partition.databases)
-    check_generation(application.folder, partition, expected)
-    (app / partition.databases[0].path / "CURRENT").unlink()
-    with pytest.raises(ConflictError, match=r"STATE_CHANGED.*carts.*7_1"):
-        check_generation(application.folder, partition, expected)
 
 
 @pytest.mark.parametrize("below", ["0_0/rocksdb/rooms", "0_0/rocksdb", "0_0", "3_0/checkins"])
