@@ -60,11 +60,11 @@ def _curve(figures: StoreFigures, column: str, color: str) -> Spec:
             "interpolate": "step-after", "point": {"color": color, "size": 18, "opacity": 1},
         },
         "encoding": {
-            "x": _over(figures, "time" if figures.is_timed else "version", figures.growth, "committed"),
+            "x": _over(_has_times(figures.growth), "time", figures.growth, "committed"),
             "y": {"field": column, "type": "quantitative", "axis": axis, "scale": {} if most else {"domain": [0, 1]}},
             "tooltip": [
                 {"field": "version", "type": "quantitative"},
-                *_committed(figures),
+                *_committed(figures.growth),
                 {"field": column, "type": "quantitative", "format": ","},
             ],
         },
@@ -100,7 +100,7 @@ def _churn(figures: StoreFigures) -> Spec:
             },
             "tooltip": [
                 {"field": "version", "type": "nominal"},
-                *_committed(figures),
+                *_committed(rows),
                 {"field": "change", "type": "nominal"},
                 {"field": "rows", "type": "quantitative", "format": ","},
             ],
@@ -113,7 +113,7 @@ def _heat(figures: StoreFigures) -> Spec:
     return _spec(figures.heat) | {
         "mark": {"type": "rect"},
         "encoding": {
-            "x": _over(figures, "from", figures.heat, "state time"),
+            "x": _over(figures.is_timed, "from", figures.heat, "state time"),
             "x2": {"field": "to"},
             "y": {
                 "field": "group",
@@ -181,18 +181,27 @@ def _lifeline(figures: StoreFigures, rows: list[dict[str, Any]]) -> Spec:
     }
 
 
-def _over(figures: StoreFigures, name: str, rows: list[dict[str, Any]], what: str, ticks: int = TICKS) -> Spec:
-    """The axis of a field of rows: ``what`` is the name of its times; versions where the times are unknown."""
+def _over(is_timed: bool, name: str, rows: list[dict[str, Any]], what: str, ticks: int = TICKS) -> Spec:
+    """The axis of a field of rows: ``what`` is the name of its times; versions where times are unknown."""
+    if not is_timed and name == "time":
+        name = "version"
     places = [row[end] for row in rows for end in {name, "to"} & row.keys()]
-    if figures.is_timed:
+    if is_timed:
         return {"field": name, **TIME, "title": time_title(what, places), "axis": time_axis(places, ticks)}
     values = range(min(places), max(places) + 1)
     scale = {"zero": False, "nice": False}
     return {"field": name, "type": "quantitative", "title": "version", "axis": version_axis(values), "scale": scale}
 
 
-def _committed(figures: StoreFigures) -> list[Spec]:
-    return [_at(figures, "time", "committed", "%Y-%m-%d %H:%M:%S")] if figures.is_timed else []
+def _has_times(rows: list[dict[str, Any]]) -> bool:
+    """Return whether the time of each version is known. A history may have times where versions have none."""
+    return all(row["time"] is not None for row in rows)
+
+
+def _committed(rows: list[dict[str, Any]]) -> list[Spec]:
+    if not _has_times(rows):
+        return []
+    return [{"field": "time", **TIME, "title": "committed", "format": "%Y-%m-%d %H:%M:%S"}]
 
 
 def _at(figures: StoreFigures, name: str, title: str, form: str) -> Spec:
@@ -203,7 +212,7 @@ def _at(figures: StoreFigures, name: str, title: str, form: str) -> Spec:
 
 
 def _steps(figures: StoreFigures, rows: list[dict[str, Any]], column: str) -> Spec:
-    x = _over(figures, "from", rows, "state time", ticks=10)
+    x = _over(figures.is_timed, "from", rows, "state time", ticks=10)
     shared = {"x": x, "tooltip": _tooltip(figures, column)}
     version = {
         "field": "version",
@@ -242,7 +251,7 @@ def _steps(figures: StoreFigures, rows: list[dict[str, Any]], column: str) -> Sp
 
 
 def _spans(figures: StoreFigures, rows: list[dict[str, Any]], column: str) -> Spec:
-    x = _over(figures, "from", rows, "state time", ticks=10)
+    x = _over(figures.is_timed, "from", rows, "state time", ticks=10)
     return {
         "width": "container",
         "height": 46,

@@ -164,7 +164,7 @@ def _not_shown(path: str, options: Mapping[str, str], shown: Sequence[str]) -> l
 
     try:
         place = open_warehouse(path, options)
-        others = [each for each in place.beside() if each not in shown]
+        others = [each for each in place.beside() if not any(Path(one).is_relative_to(each) for one in shown)]
     except StateStoreError:
         return []  # it is shown with its error
     root = Path(place.location.path)
