@@ -79,7 +79,7 @@ CONDITIONS = [
 
 @pytest.mark.slow
 def test_answers_are_those_of_duckdb_alone() -> None:
-    """Of an attached state DuckDB compares whole structs itself. The state has a key whose field is null."""
+    """DuckDB compares whole structs of an attached state itself. The state has a key whose field is null."""
     path = str(checkpoint_path("spark4.3.0-agg__hdfs"))
     names = [row["key"]["k"] for row in statestore.inspect(path).table("state").scan().read_all().to_pylist()]
     assert None in names
