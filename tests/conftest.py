@@ -12,6 +12,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ import hypothesis.core
 import pytest
 from hypothesis import HealthCheck, settings
 from support.object_stores.elsewhere import chosen
+from support.parameters import SHARE, left_out
 from support.quick_spark import ENVIRONMENT
 
 if TYPE_CHECKING:
@@ -69,16 +71,27 @@ def has_spark(file: Path) -> bool:
     return ASKS_FOR_A_SESSION.search(file.read_text()) is not None
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the cases slow which are not among those that the test names as ``quick``."""
+    if (quick := item.get_closest_marker("quick")) is not None:
+        case = item.name.partition("[")[2].removesuffix("]")
+        if not any(fnmatchcase(case, pattern) for pattern in quick.args):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Ignore PySpark's warnings about its own sockets at exit.
 
     Several processes begin with Spark, the longest piece of work, so that none is left with it in the end. Tests that
-    look at the files of a local store are left out where stores lie elsewhere.
+    look at the files of a local store are left out where stores lie elsewhere, slow cases where a share was asked for.
     """
     if chosen() != "local":
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("local_files")])
         items[:] = [item for item in items if not item.get_closest_marker("local_files")]
+    if SHARE < 1 and (others := left_out(items)):
+        config.hook.pytest_deselected(items=list(others))
+        items[:] = [item for item in items if item not in others]
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: not has_spark(item.path))
     for item in items:
@@ -111,7 +124,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
             file: str = super()._split_scope(nodeid)
             if not has_spark(config.rootpath / file):
                 return file
-            return self._sessions.setdefault(file, f"Spark {len(self._sessions) % max(1, self.numnodes // 2)}")
+            return self._sessions.setdefault(file, f"Spark {len(self._sessions) % ((self.numnodes + 1) // 2)}")
 
     return SharedSessions()
 

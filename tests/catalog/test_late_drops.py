@@ -197,6 +197,7 @@ CALLS: dict[str, tuple[Event, Event]] = {
 }
 
 
+@pytest.mark.quick("drop")
 @pytest.mark.parametrize("call", CALLS)
 def test_a_late_delete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     made, prepare = CALLS[call]
@@ -208,6 +209,7 @@ def test_a_late_delete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: st
         name.check()
 
 
+@pytest.mark.quick("create-first-late delete", "drop-first-")
 @pytest.mark.parametrize("late", [False, True], ids=["", "late delete"])
 @pytest.mark.parametrize("dropped", mostly_slow([False, True], [False]), ids=["first", "later"])
 @pytest.mark.parametrize("call", ["create", "drop"])
@@ -228,6 +230,7 @@ def test_a_process_that_dies(
         name.check()
 
 
+@pytest.mark.quick("first-then a late delete")
 @pytest.mark.parametrize(
     "event",
     [
@@ -248,6 +251,7 @@ def test_two_creations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dropped:
         name.check()
 
 
+@pytest.mark.quick("first")
 @pytest.mark.parametrize("dropped", [False, True], ids=["first", "later"])
 def test_a_whole_life_of_a_store_during_the_creation_of_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dropped: bool
@@ -265,6 +269,7 @@ def test_a_whole_life_of_a_store_during_the_creation_of_another(
         name.check()
 
 
+@pytest.mark.quick("first-drop and creation")
 @pytest.mark.parametrize("event", [Name.drop, replace_old], ids=["drop", "drop and creation"])
 @pytest.mark.parametrize("dropped", [False, True], ids=["first", "later"])
 def test_two_drops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dropped: bool, event: Event) -> None:

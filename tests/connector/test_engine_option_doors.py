@@ -76,6 +76,7 @@ def test_the_doors_of_python(name: str) -> None:
     assert multiset(statestore.attach(path, **arguments).sql(f'SELECT * FROM "{table}"').to_arrow_table()) == rows
 
 
+@pytest.mark.quick("joinSide", "batchId")
 @pytest.mark.parametrize("name", mostly_slow(NAMES, 3))
 def test_flags(name: str) -> None:
     checkpoint, options, _ = READS[name]

@@ -211,6 +211,7 @@ CELLS: dict[str, Callable[[str], Ask]] = {"column of texts": written, "put": put
 """Where a time is a cell, or is compared with one."""
 
 
+@pytest.mark.quick("column of texts", "filter")
 @pytest.mark.parametrize("door", CELLS)
 def test_cells_have_the_same_forms(path: str, door: str) -> None:
     """A column of texts takes no numbers, which belong into a column of integers."""

@@ -143,7 +143,7 @@ def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedJvm]:
         yield found
 
 
-@pytest.mark.parametrize("name", mostly_slow(PAGES, QUICK))
+@pytest.mark.parametrize("name", mostly_slow(PAGES, QUICK, each=True))
 def test_examples_print_what_the_page_says(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """The ``python`` blocks run in order as one script, and each ``text`` block is what the one before it prints; then
     each ``console`` block, which holds ``$ command`` and its output, finds the files that the script has made. The

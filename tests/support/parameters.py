@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Container, Iterable
 from fractions import Fraction
 from typing import Any
@@ -12,23 +13,25 @@ import pytest
 PARAM = type(pytest.param())  # its class has no public name
 
 SHARE_VARIABLE = "STATESTORE_SLOW_SHARE"
-SHARE = Fraction(os.environ.get(SHARE_VARIABLE, "1"))  # of the slow cases of each list that are run: 1, 1/2, 1/3, ...
+SHARE = Fraction(os.environ.get(SHARE_VARIABLE, "1"))  # of the slow cases that are run: 1, 1/2, 1/3, ...
 
 
-def mostly_slow(cases: Iterable[Any], quick: Container[Any] | int) -> list[Any]:
+def mostly_slow(cases: Iterable[Any], quick: Container[Any] | int, each: bool = False) -> list[Any]:
     """The cases, all but the ``quick`` ones marked slow, or but each of that many; a tuple has several parameters.
 
-    Of the slow ones only a `SHARE` is returned, spread evenly over the list.
+    With ``each``, none of them is left out where a share of the slow cases is run.
     """
-    found, slow = [], 0
-    for number, case in enumerate(cases):
-        if not number % quick if isinstance(quick, int) else case in quick:
-            found.append(case)
-            continue
-        if slow % SHARE.denominator < SHARE.numerator:
-            found.append(_slow(case))
-        slow += 1
-    return found
+    mark = pytest.mark.slow(each=True) if each else pytest.mark.slow
+    return [
+        case if (not number % quick if isinstance(quick, int) else case in quick) else _marked(case, mark)
+        for number, case in enumerate(cases)
+    ]
+
+
+def _marked(case: Any, mark: pytest.MarkDecorator) -> Any:
+    if isinstance(case, PARAM):
+        return case._replace(marks=[*case.marks, mark])
+    return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=mark)
 
 
 def many_examples(few: int, many: int) -> int:
@@ -36,7 +39,27 @@ def many_examples(few: int, many: int) -> int:
     return max(few + 1, int(many * SHARE))
 
 
-def _slow(case: Any) -> Any:
-    if isinstance(case, PARAM):
-        return case._replace(marks=[*case.marks, pytest.mark.slow])
-    return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow)
+def left_out(items: Iterable[pytest.Item], share: Fraction = SHARE) -> set[pytest.Item]:
+    """The slow cases that are not run: all but a share of those of each file, and at least one case of each test runs.
+
+    A test that is no case of others is run, and so is each case of one that is marked with ``slow(each=True)``.
+    """
+    out: set[pytest.Item] = set()
+    passed = Counter[str]()  # slow cases so far, by file
+    tests: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for name, cases in tests.items():
+        file = name.partition("::")[0]
+        dropped = []
+        for case in cases:
+            mark = case.get_closest_marker("slow")
+            if mark is None or mark.kwargs.get("each"):
+                continue
+            # Another one of each row: the cases of two lists are a table, whose columns would all be left out but one.
+            row, column = divmod(passed[file], share.denominator)
+            if (row + column) % share.denominator >= share.numerator:
+                dropped.append(case)
+            passed[file] += 1
+        out.update(dropped[1:] if len(dropped) == len(cases) else dropped)
+    return out

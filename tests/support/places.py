@@ -16,7 +16,7 @@ from statestore.formats.places.locations import parse_location
 from support.object_stores.doubles import memory_location
 
 DIRECTORY, MEMORY, S3 = "directory", "memory", "S3"
-PLACES = [DIRECTORY, S3]
+PLACES = [DIRECTORY, pytest.param(S3, marks=pytest.mark.slow)]
 TASKS_END_SECONDS = 60
 
 

@@ -37,6 +37,7 @@ def test_damage_of_a_checkpoint_is_reported(tmp_path: Path) -> None:
     assert said.code == 1 and "SPARK_STATE_FILE" in said.out and "state: not verified" in said.out
 
 
+@pytest.mark.slow
 def test_missing_files_of_a_savepoint_are_reported(tmp_path: Path) -> None:
     folder = copied("rocksdb", tmp_path) / manifest("rocksdb")["snapshots"][-1]["path"]
     assert all(each.ok for each in statestore.verify(fixture("rocksdb") / folder.relative_to(tmp_path / "rocksdb")))

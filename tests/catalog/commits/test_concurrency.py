@@ -89,6 +89,7 @@ def test_processes(catalog: statestore.Catalog) -> None:
         check_everything(store, model_of(store, done), step=6)
 
 
+@pytest.mark.slow
 def test_threads(catalog: statestore.Catalog) -> None:
     """Handles of one process share files and the list of commits; readers see whole versions throughout."""
     stop = threading.Event()
@@ -172,6 +173,7 @@ LATE: list[Put] = [("a", 7, 6), ("b", 8, 4), ("c", None, 11), ("d", 9, 1)]
 LATER: list[Put] = [("a", None, 7), ("b", 1, 12), ("c", 2, 4), ("d", None, 6)]
 
 
+@pytest.mark.quick("full-closed", "minor-deltas")
 @pytest.mark.parametrize("compacted", [False, True], ids=["deltas", "closed"])
 @pytest.mark.parametrize("full", [False, True], ids=["minor", "full"])
 def test_commits_during_a_compaction(

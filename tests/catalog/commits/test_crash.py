@@ -121,6 +121,9 @@ def operation(request: pytest.FixtureRequest) -> Iterator[Operation]:
         yield found
 
 
+@pytest.mark.quick(
+    "commit and compact-third step", "divided commit-third step", "overwrite-third step", "expiry-third step"
+)
 @pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)], ids=["third step", "step"])
 def test_killed_at_every_step(operation: Operation, every: int, tmp_path: Path) -> None:
     template, base = _prepare(tmp_path / "template", operation)

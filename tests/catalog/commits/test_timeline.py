@@ -130,6 +130,7 @@ def test_rows_that_ended_before_the_earliest_put_are_not_needed(
     assert part.changes() == whole.changes()
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(logs, logs)
 def test_puts_to_entries_that_tile_leave_the_entries_of_all_puts(

@@ -59,6 +59,7 @@ def test_each_batch_is_a_version(name: str) -> None:
         assert multiset(rows) == multiset(truth(read))
 
 
+@pytest.mark.quick("*agg__hdfs", "*join__r*", "*twsttl*")
 @pytest.mark.parametrize("name", mostly_slow(sorted(index()), QUICK))
 def test_duckdb_reads_every_table(name: str) -> None:
     """Tables with several struct fields of one name are read, too, though DuckDB refuses such types."""

@@ -92,6 +92,7 @@ def replace_at(job: Path, event: str, part: str, times: int = 1) -> None:
     _hooks.append(hook)
 
 
+@pytest.mark.quick("scan", "sql")
 @pytest.mark.parametrize(
     "read",
     [

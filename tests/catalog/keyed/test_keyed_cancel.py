@@ -23,6 +23,7 @@ pytest_plugins = ["support.keyed.keyed_fixtures"]
 PLACES = (DIRECTORY, MEMORY)
 
 
+@pytest.mark.quick("memory-full--1", "directory-full-1", "directory-incremental*")
 @pytest.mark.parametrize("passing", [0, 1, -1])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_cancelled_snapshot_leaves_nothing(

@@ -43,6 +43,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return make(place, seed, tasks, versions, discard)
 
 
+@pytest.mark.quick("('directory', 4*")
 @pytest.mark.parametrize("state", mostly_slow(STATES, list(STATES)[:1]))
 def test_changes_are_the_differences_of_kept_snapshots(made: Made, state: str) -> None:
     table = made.table(state)
@@ -56,6 +57,7 @@ def test_changes_are_the_differences_of_kept_snapshots(made: Made, state: str) -
             assert told_changes(made, answer) == expected_changes(made, state, first, last)
 
 
+@pytest.mark.quick("('directory', 4*")
 @pytest.mark.parametrize("state", STATES)
 def test_history_is_when_rows_were_as_they_were(made: Made, state: str) -> None:
     table = made.table(state)
@@ -66,6 +68,7 @@ def test_history_is_when_rows_were_as_they_were(made: Made, state: str) -> None:
         assert told_history(table.history(version=version).read_all()) == expected_history(made, state, version)
 
 
+@pytest.mark.quick("('directory', 4*")
 def test_history_and_changes_between_times(made: Made) -> None:
     table = made.table("counts")
     kept = sorted(made.kept)
@@ -102,6 +105,7 @@ def test_what_is_not_known_is_refused(made: Made) -> None:
             table.history(start_time=made.times[oldest] // 1000 - 1)
 
 
+@pytest.mark.quick("('directory', 4*")
 def test_filters_select_what_python_selects(made: Made) -> None:
     for state in STATES:
         table = made.table(state)
@@ -124,6 +128,7 @@ def _least(value: float | None) -> bool:
     return value is not None and value >= 3
 
 
+@pytest.mark.quick("('directory', 4*")
 @pytest.mark.parametrize("state", STATES)
 def test_differences_of_any_two_snapshots(made: Made, state: str) -> None:
     table = made.table(state)
@@ -144,6 +149,7 @@ def test_differences_of_any_two_snapshots(made: Made, state: str) -> None:
             assert found == expected
 
 
+@pytest.mark.quick("('directory', 4*", "('memory*")
 def test_tables_and_splits_travel(made: Made) -> None:
     modes: tuple[Mode, ...] = ("state", "history", "changes")
     for mode in modes:

@@ -54,6 +54,7 @@ def test_parts_have_every_key_group_once(store: KeyedStore, tasks: Tasks) -> Non
     assert store.commit(reversed(parts)) == 1
 
 
+@pytest.mark.quick("directory-full", "memory-incremental")
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_writers_each_get_a_version(kind: SnapshotKind, store: KeyedStore, tasks: Tasks, race: Race) -> None:
     """The other one's commit comes between this one's look at the log and its entry in it."""

@@ -50,6 +50,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes | None]] = {
 }
 
 
+@pytest.mark.quick("directory-incremental-2-middle")
 @pytest.mark.parametrize("damage", mostly_slow(DAMAGES, ["middle"]))
 @pytest.mark.parametrize(("kind", "number"), [("full", 1), ("incremental", 1), ("incremental", 2)])
 def test_damaged_files_are_refused_or_harmless(
@@ -82,6 +83,7 @@ def test_damaged_files_are_refused_or_harmless(
     assert reopened(tasks, number) == expected
 
 
+@pytest.mark.quick("directory-cut", "memory-removed")
 @pytest.mark.parametrize("damage", mostly_slow(DAMAGES, ["cut", "removed"]))
 def test_a_damaged_log_is_refused(damage: str, store: KeyedStore, tasks: Tasks) -> None:
     """The last entry, by a process that reads it for the first time."""

@@ -176,6 +176,7 @@ def folded_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshot_log, "LOG_CHECKPOINT_INTERVAL", 3)
 
 
+@pytest.mark.quick("directory-columns-1")
 @pytest.mark.usefixtures("folded_often")
 @pytest.mark.parametrize("seed", mostly_slow(SEEDS, [1]))
 @pytest.mark.parametrize("keys", KEYS)

@@ -48,6 +48,7 @@ def overtaken(store: KeyedStore, tasks: Tasks, monkeypatch: pytest.MonkeyPatch) 
     return version
 
 
+@pytest.mark.quick("directory*")
 @pytest.mark.parametrize("groups", [range(128), range(64)])
 def test_a_backend_begins_with_the_newest_though_another_was(
     groups: range, store: KeyedStore, tasks: Tasks, monkeypatch: pytest.MonkeyPatch

@@ -19,6 +19,7 @@ pytest_plugins = ["support.keyed.keyed_fixtures"]
 PLACES = (DIRECTORY, MEMORY)
 
 
+@pytest.mark.quick("directory*")
 @pytest.mark.parametrize(
     "kinds",
     [
@@ -38,6 +39,7 @@ def test_other_numbers_of_tasks(kinds: tuple[SnapshotKind, ...], tasks: Tasks) -
         tasks.commit(*kinds)
 
 
+@pytest.mark.quick("directory-incremental-full", "memory-full")
 @pytest.mark.parametrize("kinds", [("full",), ("incremental",), ("incremental", "full")], ids="-".join)
 def test_a_task_restores_only_its_own_groups(kinds: tuple[SnapshotKind, ...], store: KeyedStore, tasks: Tasks) -> None:
     """A task restores its groups from parts whose borders differ, from parts of one group, and from several parts."""
@@ -75,6 +77,7 @@ ODD_NAMES = [
 ]
 
 
+@pytest.mark.quick("directory-2-incremental", "memory-1-full")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("number", [1, 2])
 def test_states_of_odd_names(kind: SnapshotKind, number: int, store: KeyedStore, tmp_path: Path) -> None:

@@ -136,6 +136,7 @@ def test_a_reader_is_not_disturbed_by_a_vanishing_checkpoint(storage: LocalStora
     assert plain(load_log_state(Vanishing(storage.root))) == folded(LOG)
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
     """Wherever the damage lies; the log says the same."""
     log = LOG[:6]

@@ -43,6 +43,7 @@ def expected(old: Rows, new: Rows) -> dict[str, list[tuple[Any, ...]]]:
     }
 
 
+@pytest.mark.quick("False")
 @pytest.mark.parametrize("compacted", [False, True])
 def test_every_pair_of_points(tmp_path: Path, compacted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Random histories with late records and deletes; each two of (version, time), also in several parts."""

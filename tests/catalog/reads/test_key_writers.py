@@ -19,6 +19,7 @@ def of_key(item: str, shop: int) -> tuple[Filter, ...]:
     return parse_filters([("item", "=", item), ("shop", "=", shop)])
 
 
+@pytest.mark.quick("0")
 @pytest.mark.parametrize("seed", range(4))
 def test_writers_are_all_commits_that_put_or_deleted_the_key(tmp_path: Path, seed: int) -> None:
     made = random.Random(seed)

@@ -99,6 +99,7 @@ def check(record: Record, rounds: int, requests: int | None = None) -> None:
     assert requests is None or len(record) <= requests, str(record)
 
 
+@pytest.mark.slow
 def test_opening(location: Location, kind: str) -> None:
     with recorded(LATENCY[kind]) as record, Catalog(location).open_store("prices"):
         check(record, rounds=3, requests=70)

@@ -141,6 +141,7 @@ def _read(store: Stored, window: TimeRange) -> list[tuple[int, int, int | None]]
     return sorted(found)
 
 
+@pytest.mark.quick("pieces-4*", "compiled-4*")
 @pytest.mark.parametrize(("seed", "closing"), [(1, (0, 1, 2, 3, 4, 5)), (2, (2,)), (3, ()), (4, (0, 5))])
 @pytest.mark.parametrize("way", WAYS)
 def test_rows_of_blocks_are_those_of_a_check_of_each_row(

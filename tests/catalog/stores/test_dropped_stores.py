@@ -78,6 +78,7 @@ def replace_store(catalog: Catalog) -> None:
     made(catalog).close()
 
 
+@pytest.mark.quick("local-rebuilt")
 @pytest.mark.parametrize("event", mostly_slow(EVENTS, ["rebuilt"]))
 @pytest.mark.parametrize("place", ["local", "objects"])
 def test_every_door(tmp_path: Path, place: str, event: str) -> None:

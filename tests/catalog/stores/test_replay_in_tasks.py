@@ -98,6 +98,7 @@ def test_the_values_of_every_moment(catalog: Catalog, tmp_path: Path, where: str
         assert not (tmp_path / "w" / "s" / "staging").exists()
 
 
+@pytest.mark.quick("directory-*after0", "objects-before0-after2")
 @pytest.mark.parametrize("after", mostly_slow([{}, {"history_retention": 5}, {"history_retention": 30}], 2))
 @pytest.mark.parametrize("before", [{}, {"history_retention": 8}, {"serde": "kafka", "history_retention": 8}])
 def test_timelines_are_replayed_as_in_one_process(

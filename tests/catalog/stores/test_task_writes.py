@@ -106,6 +106,7 @@ steps = st.one_of(
 )
 
 
+@pytest.mark.slow
 @few_or_many(6, 30, st.lists(steps, min_size=1, max_size=12), st.sampled_from([None, None, 5, 0]), st.booleans())
 def test_random_writes_of_tasks(program: list[tuple[str, Any]], retention: int | None, auto_compact: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:

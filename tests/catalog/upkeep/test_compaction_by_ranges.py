@@ -78,6 +78,7 @@ class Programs:
         return name, arguments[name]
 
 
+@pytest.mark.quick("2")
 @pytest.mark.parametrize("seed", mostly_slow(range(EXAMPLES), (0, 1, 2)))
 def test_random_histories_with_writes_meanwhile(tmp_path: Path, seed: int) -> None:
     programs = Programs(seed)
@@ -288,6 +289,7 @@ def test_another_compaction_meanwhile_lets_the_job_run_again(
     assert data_files(store) - named_files(store) <= replaced_files(store)
 
 
+@pytest.mark.slow
 def test_a_rival_without_end_is_a_conflict(store: VersionedStore, stream: Stream, tmp_path: Path) -> None:
     def rival() -> None:
         with statestore.connect(tmp_path).open_store("s", auto_compact=False) as other:

@@ -90,6 +90,7 @@ def test_a_killed_process_is_reported_and_replaced(tmp_path: Path, caplog: pytes
     check(tmp_path, 2 * MANY)
 
 
+@pytest.mark.slow
 def test_a_process_whose_store_is_gone_says_so(tmp_path: Path) -> None:
     """The error is that of the process; it ends when it is told to."""
     store = opened(tmp_path)

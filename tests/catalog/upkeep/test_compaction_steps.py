@@ -72,6 +72,7 @@ def check(store: VersionedStore, history: History) -> None:
     assert layout_violations(store._files, store._log_state) == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("scaled")
 @pytest.mark.parametrize("late", [0.01, *(pytest.param(share, marks=pytest.mark.slow) for share in (0.0, 0.001, 0.1))])
 def test_the_number_of_segments_grows_with_the_logarithm_of_the_history(tmp_path: Path, late: float) -> None:
@@ -137,6 +138,7 @@ def test_a_step_reads_no_more_than_its_memory_permits(tmp_path: Path) -> None:
         assert steps > 3
 
 
+@pytest.mark.quick("30")
 @pytest.mark.parametrize("at", [30, pytest.param(60, marks=pytest.mark.slow), 120])
 def test_a_compaction_that_dies_goes_on_where_it_was(tmp_path: Path, at: int) -> None:
     history = prepared(tmp_path)
@@ -326,6 +328,7 @@ def test_a_process_that_ends_gives_a_step_up(
         assert store.refresh() == 3 and not caplog.records
 
 
+@pytest.mark.slow
 def test_closures_in_many_lists_are_folded_long_before_they_are_many_rows(tmp_path: Path) -> None:
     """Small commits end a row or two of a large segment each, thousands of times; log and plans name each list."""
     rules = Rules()

@@ -55,6 +55,7 @@ def new_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STATESTORE_LOCAL", str(tmp_path / "local"))
 
 
+@pytest.mark.slow
 def test_open_rows_are_compressed_in_objects_alone(tmp_path: Path) -> None:
     (tmp_path / "warehouse").mkdir()
     found = {}

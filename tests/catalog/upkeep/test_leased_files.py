@@ -146,6 +146,7 @@ class Reader:
         self.process.communicate()
 
 
+@pytest.mark.quick("diff")
 @pytest.mark.parametrize("kind", ["scan", "changes", "diff"])
 def test_a_planned_read_of_another_process_keeps_its_files(store: VersionedStore, model: Model, kind: str) -> None:
     reader = Reader(store, kind)
@@ -165,6 +166,7 @@ def test_a_planned_read_of_another_process_keeps_its_files(store: VersionedStore
     assert {item.name for item in store.vacuum()} == replaced
 
 
+@pytest.mark.quick("get-expected1")
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [

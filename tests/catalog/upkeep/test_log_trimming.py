@@ -115,6 +115,7 @@ def check(store: statestore.VersionedStore, log: list[CommitEntry], kept: int = 
     assert statestore.verify(store._storage.root)[0].problems == ()  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_packed_entries_are_found_and_their_files_are_gone(made: Made) -> None:
     store, log = made
     check(store, log)
@@ -362,6 +363,7 @@ def test_files_of_versions_since_the_age_stay(made: Made) -> None:
         log_trimming.data_files_since(store._storage, COMMITS, COMMITS + 1, data)
 
 
+@pytest.mark.quick("35-*")
 @pytest.mark.parametrize("stride", [131, pytest.param(17, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("horizon", [0, 2 * LENGTH + 3])
 def test_a_kill_at_any_step_does_no_harm(made: Made, tmp_path: Path, horizon: int, stride: int) -> None:
@@ -405,6 +407,7 @@ def test_a_kill_at_any_step_does_no_harm(made: Made, tmp_path: Path, horizon: in
     assert step > 100
 
 
+@pytest.mark.slow
 def test_the_log_grows_on_after_trimming(made: Made) -> None:
     """In rounds, with handles that stay open."""
     store, log = made

@@ -86,6 +86,7 @@ def kept(catalog: statestore.Catalog) -> list[str]:
     return sorted({name.partition("/")[0] for name in names_in(catalog) if FOLDER.fullmatch(name.partition("/")[0])})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", mostly_slow(range(12), [7]))
 def test_vacuum_removes_what_a_rebuild_left_that_died_before_any_request(tmp_path: Path, part: int) -> None:
     first, second = filled(tmp_path / "all")

@@ -76,6 +76,7 @@ def requests_of(kind: str, folder: Path) -> int:
     return len(made)
 
 
+@pytest.mark.quick("versioned", "key_value")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_rebuilt_store_is_there_for_everybody(both: Machines, kind: str) -> None:
     expected = fill(both[0], kind)
@@ -103,6 +104,7 @@ def test_a_rebuilt_store_is_there_for_everybody(both: Machines, kind: str) -> No
     assert fill(both[0], kind) == rows(both[1])
 
 
+@pytest.mark.quick("versioned-5")
 @pytest.mark.parametrize("part", mostly_slow(range(12), [5]))
 @pytest.mark.parametrize("kind", mostly_slow(KINDS, ["versioned", "in tasks", "key_value"]))
 def test_a_rebuild_that_dies_before_any_request_loses_nothing(tmp_path: Path, kind: str, part: int) -> None:

@@ -145,6 +145,7 @@ def refused(read: Callable[[], Any], code: str) -> None:
     assert error.value.code == code
 
 
+@pytest.mark.quick("2")
 @pytest.mark.parametrize("seed", mostly_slow(range(EXAMPLES), range(3)))
 def test_what_the_horizon_keeps_is_exact(seed: int, tmp_path: Path) -> None:
     """Two expiries with writes (at the horizon or later) and compactions between them."""
@@ -159,6 +160,7 @@ def test_what_the_horizon_keeps_is_exact(seed: int, tmp_path: Path) -> None:
     expiring.pair.store.close()
 
 
+@pytest.mark.quick("2", "5")
 @pytest.mark.parametrize("seed", mostly_slow(range(EXAMPLES // 2), range(6)))
 def test_expiry_by_retention(seed: int, tmp_path: Path) -> None:
     """Any put at all: the retention refuses those that are older than the horizon it gives."""

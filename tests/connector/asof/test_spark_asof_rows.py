@@ -61,6 +61,7 @@ def test_states_of_a_checkpoint(spark: SparkSession, how: str, names: tuple[str,
                 )
 
 
+@pytest.mark.slow
 def test_a_left_row_of_before_what_is_kept_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     name = "spark4.3.0-agg__hdfs"
     path = purged(name, tmp_path, 4)

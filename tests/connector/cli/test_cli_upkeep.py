@@ -198,6 +198,7 @@ def test_a_narrow_terminal(warehouse: Path) -> None:
     assert max(map(len, at_terminal(60, "verify", warehouse).out.splitlines())) <= 60
 
 
+@pytest.mark.slow
 def test_a_bar_is_drawn_for_a_terminal_only(warehouse: Path) -> None:
     """The bar is on stderr and goes away; stdout has the data alone."""
     command: list[str | Path] = [SCRIPT, "verify", warehouse, "--json"]
@@ -232,6 +233,7 @@ def test_the_bar_of_compact_counts_rows(warehouse: Path, monkeypatch: pytest.Mon
         assert all(total is not None and done <= total for done, total in rest)
 
 
+@pytest.mark.slow
 def test_hold_runs_a_command_while_files_stay(warehouse: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Whatever another process replaces and vacuums meanwhile."""
     copy = tmp_path_factory.mktemp("copy") / "warehouse"

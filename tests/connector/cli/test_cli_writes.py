@@ -171,6 +171,7 @@ def table_rows(table: pa.Table) -> list[tuple[Any, ...]]:
     return sorted(zip(*(column.to_pylist() for column in table.columns), strict=True), key=repr)
 
 
+@pytest.mark.quick("rows.tsv", "rows.parquet")
 @pytest.mark.parametrize("name", ["rows.parquet", "rows.arrow", "rows.csv", "rows.tsv", "rows.jsonl"])
 def test_an_exported_change_feed_can_be_loaded(tmp_path: Path, name: str) -> None:
     """The copy has the timelines of the store."""

@@ -118,6 +118,7 @@ def test_compare_two_snapshots_of_a_state(tmp_path: Path) -> None:
     assert other.rows
 
 
+@pytest.mark.slow
 def test_a_report_of_a_job(tmp_path: Path) -> None:
     folder = shutil.copytree(fixture("unaligned"), tmp_path / "job")
     found = run("report", folder, "-o", tmp_path / "report.html")

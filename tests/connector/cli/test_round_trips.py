@@ -33,6 +33,9 @@ NESTED = ("array<binary>", "struct<a:double,b:date>", "map<string,double>")
 FLAT = ("string", "boolean", "bigint", "double", "decimal(38,5)", "date", "timestamp")
 
 
+@pytest.mark.quick(
+    "string-*", "double-csv", "decimal(38,5)-jsonl", "timestamp-*", "binary-tsv", "struct*-parquet", "*arr*-jsonl"
+)
 @pytest.mark.parametrize("form", ["parquet", "arrow", "jsonl", "csv", "tsv"])
 @pytest.mark.parametrize("kind", VALUES)
 def test_values_come_back(tmp_path: Path, kind: str, form: str) -> None:

@@ -51,6 +51,7 @@ def test_batches_go_on_with_imported_states(spark: SparkSession, tmp_path: Path,
     assert versions(store) == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_a_stream_goes_on_with_imported_states(spark: SparkSession, tmp_path: Path) -> None:
     model = Model()
     model.batch(some_rows(0))

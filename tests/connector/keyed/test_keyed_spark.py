@@ -223,6 +223,7 @@ def test_whole_batches_and_rows_are_emitted_in_order(spark: SparkSession, store:
     assert [tuple(row) for row in answer.collect()] == expected
 
 
+@pytest.mark.slow
 def test_keys_of_several_columns(spark: SparkSession, tmp_path: Path) -> None:
     """Columns are matched with the store's in order, by any name; rows have the DataFrame's own names and types."""
     key = {"place": "string", "day": "date", "number": "bigint"}

@@ -65,6 +65,7 @@ def test_history_and_changes(spark: SparkSession, made: Made, state: str) -> Non
     assert told_changes(made, changes) == expected_changes(made, state, 3, 4)
 
 
+@pytest.mark.slow
 def test_the_same_statements_as_in_duckdb(spark: SparkSession, made: Made) -> None:
     for text in (
         "SELECT * FROM sessions.counts VERSION AS OF 3",

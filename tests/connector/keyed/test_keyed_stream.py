@@ -160,6 +160,7 @@ def test_a_batch_that_comes_again(stream: Stream, tmp_path: Path) -> None:
     assert state(stream.store) == model.amounts
 
 
+@pytest.mark.slow
 def test_a_sink_that_fails_gets_the_same_rows_later(stream: Stream, tmp_path: Path) -> None:
     model, expected = Model(), {}
     for number in range(3):

@@ -73,6 +73,7 @@ ANSWERED_TOO: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.quick("*agg__rkcl-options2", "*options6")
 @pytest.mark.parametrize(("name", "options"), mostly_slow([*ANSWERED, *ANSWERED_TOO], ANSWERED[::2]))
 def test_the_same_rows(spark: SparkSession, copy_for_spark: Copy, name: str, options: dict[str, Any]) -> None:
     theirs, ours = (state(spark, name, options, copy) for copy in (copy_for_spark, None))
@@ -132,6 +133,7 @@ BY_VARIABLE = {read["options"].get("stateVarName"): read for read in READS}
 BY_OPTIONS = {str(sorted(read["options"])): read for read in READS}
 
 
+@pytest.mark.quick("?0, 'lst'?", "?0, 3, 'mp', 'false'?")
 @pytest.mark.parametrize(
     "asked",
     mostly_slow(READS, [*BY_VARIABLE.values(), *BY_OPTIONS.values()]),

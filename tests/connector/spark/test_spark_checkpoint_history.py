@@ -36,6 +36,7 @@ def refusal(spark: SparkSession, name: str | Path, **options: Any) -> str:
     return str(caught.value)
 
 
+@pytest.mark.quick("*agg__rkcl-state-options0", "*timers*")
 @pytest.mark.parametrize(
     ("name", "shown", "options"),
     [

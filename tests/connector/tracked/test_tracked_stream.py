@@ -178,6 +178,7 @@ def track(rows: DataFrame, spec: StateSpec, folder: Path, **options: Any) -> Tra
     return statestore.track_state_by_key(rows, spec=spec, store=folder / "w" / "words", **given)
 
 
+@pytest.mark.quick("table")
 @pytest.mark.parametrize("frame", [pa.table, polars.DataFrame])
 def test_a_dataframe_is_one_batch(spark: SparkSession, tmp_path: Path, frame: Any) -> None:
     """A transaction that comes again has the records of then; initial states are put once."""

@@ -55,6 +55,7 @@ def check(pair: Pair, is_compiled: bool) -> None:
             assert sorted(found) == sorted(expected)
 
 
+@pytest.mark.quick("compiled-shared hashes-0", "python--0")
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))])
 @pytest.mark.parametrize("shared", [False, True], ids=["", "shared hashes"])
 @pytest.mark.parametrize("is_compiled", [False, True], ids=["python", "compiled"])

@@ -50,6 +50,7 @@ def expected(last: int) -> dict[str, int]:
     return {f"key-{number % 1000}": number for number in range(last + 1)}
 
 
+@pytest.mark.quick("2999-1000")
 @pytest.mark.parametrize(("die_at", "commit_every"), mostly_slow(DEATHS, [(0, 0), (2_500, 1_000), (2_999, 1_000)]))
 def test_every_acknowledged_put_is_there(tmp_path: Path, die_at: int, commit_every: int) -> None:
     catalog = statestore.connect(tmp_path)
@@ -64,6 +65,7 @@ def test_every_acknowledged_put_is_there(tmp_path: Path, die_at: int, commit_eve
         assert dict(zip(table["k"].to_pylist(), table["v"].to_pylist(), strict=True)) == expected(last)
 
 
+@pytest.mark.slow
 def test_killed_from_outside(tmp_path: Path) -> None:
     """Whatever the writer was doing: the put that was under way may be there, too, but nothing else."""
     catalog = statestore.connect(tmp_path)

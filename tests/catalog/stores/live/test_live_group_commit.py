@@ -265,6 +265,7 @@ for thread in range(5):
 """
 
 
+@pytest.mark.quick("versioned")
 @pytest.mark.parametrize("kind", ["key_value", "versioned"])
 def test_threads_that_are_killed_lose_nothing_that_was_acknowledged(tmp_path: Path, kind: str) -> None:
     """What a commit acknowledged is in the table, what a put acknowledged is there for the next commit, all once."""

@@ -198,6 +198,7 @@ def check(subject: Subject, operations: list[Operation], data: st.DataObject) ->
     subject.check_table()
 
 
+@pytest.mark.quick("*-directory")
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", mostly_slow(KINDS, ("key_value", "window", "time_ordered")))
 def test_answers_are_those_of_the_model(name: str, place: str) -> None:

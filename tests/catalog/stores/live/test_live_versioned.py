@@ -85,6 +85,7 @@ class Subject:
         assert self.store.dropped_records == self.model.dropped
 
 
+@pytest.mark.quick("directory")
 @pytest.mark.parametrize("place", PLACES)
 @given(steps=st.lists(STEPS, max_size=40))
 @settings(max_examples=EXAMPLES * 3, deadline=None, phases=PHASES)

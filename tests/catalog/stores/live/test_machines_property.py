@@ -162,6 +162,7 @@ class History:
             machine.waiting, machine.aside = machine.aside + machine.waiting, []
 
 
+@pytest.mark.quick("0")
 @pytest.mark.parametrize("seed", mostly_slow(range(CASES), range(6)))
 def test_each_committed_write_is_there_once_and_no_other(tmp_path: Path, seed: int) -> None:
     History(tmp_path, seed).run()

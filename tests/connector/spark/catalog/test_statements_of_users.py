@@ -363,6 +363,7 @@ REFUSED: dict[str, tuple[type[Exception], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_refusals_are_errors_of_spark_and_change_nothing(spark: SparkSession, writable: Path) -> None:
     before = state(spark, writable)
     for statement, (kind, said) in REFUSED.items():
@@ -389,6 +390,7 @@ def test_spark_s_own_catalog_takes_no_table_of_this_package(spark: SparkSession,
     assert not spark.catalog.tableExists("plain_t")
 
 
+@pytest.mark.slow
 def test_descriptions(spark: SparkSession, writable: Path) -> None:
     def first(statement: str) -> list[Any]:
         return [row[0] for row in spark.sql(statement).collect()]

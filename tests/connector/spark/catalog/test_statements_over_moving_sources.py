@@ -55,6 +55,7 @@ def checked(moving: Moving, named: Callable[[str], dict[str, str]], ask: Callabl
     assert all(len(numbers) == 1 for numbers in found.values()), (found, parts)
 
 
+@pytest.mark.quick("stores")
 def test_a_statement_over_a_catalog(spark: SparkSession, moving: Moving) -> None:
     def named(source: str) -> dict[str, str]:
         return {"c": "moves.", "history": f"moves.{source}.history", "versions": f"moves.{source}.versions"}

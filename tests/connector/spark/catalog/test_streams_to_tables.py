@@ -61,6 +61,7 @@ def test_batches_become_commits_once(spark: SparkSession, catalog: str, tmp_path
     assert spark.table(f"{catalog}.prices").count() == 0
 
 
+@pytest.mark.quick("update*")
 @pytest.mark.parametrize(("mode", "left"), [("update", ["dal", "curry"]), ("complete", ["curry"])])
 def test_updates_replace_rows_of_their_keys_and_complete_results_all(
     spark: SparkSession, catalog: str, tmp_path: Path, mode: str, left: list[str]

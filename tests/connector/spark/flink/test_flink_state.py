@@ -100,6 +100,7 @@ def test_avros_null_alone_has_no_column_in_spark(spark: SparkSession) -> None:
     assert spark.read.format("statestore").load(f"{path}/avro.specific").count()
 
 
+@pytest.mark.slow
 def test_maps_structs_and_decimals_are_sparks_own(spark: SparkSession) -> None:
     path = str(fixture("types-hashmap"))
     opened = statestore.inspect(path)

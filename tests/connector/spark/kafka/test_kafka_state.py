@@ -39,6 +39,7 @@ def test_a_store_is_a_data_frame(spark: SparkSession, orders: Path, given: str, 
     assert found.where(found.key == one).count() == sum(row["key"] == one for row in expected)
 
 
+@pytest.mark.slow
 def test_a_catalog_of_an_application(spark: SparkSession, orders: Path, given: str) -> None:
     statestore.register(spark, str(orders / "state" / "orders"), name="orders_app", stores_file=given)
     names = {row.tableName for row in spark.sql("SHOW TABLES IN orders_app").collect()}

@@ -53,6 +53,7 @@ def test_rows_are_those_of_the_store(spark: SparkSession, name: str, store: str)
     assert decoded.columns == [*names, "tombstone", "partition", "offset"]
 
 
+@pytest.mark.slow
 def test_a_stream_gives_the_rows_of_a_batch(spark: SparkSession, tmp_path: Path) -> None:
     store = the_store("orders", "prices")
     records = topic_frame(spark, "orders", store["changelog"])

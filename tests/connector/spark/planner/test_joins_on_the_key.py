@@ -60,6 +60,7 @@ def test_groups_by_the_key_move_no_row(spark: SparkSession, catalog: str) -> Non
     assert sorted(map(tuple, grouped.collect())) == sorted((item, n + 1) for item, n in STOCK.items() if n > 3)
 
 
+@pytest.mark.quick("LEFT")
 @pytest.mark.parametrize("kind", ["LEFT", "FULL", "LEFT ANTI"])
 def test_other_joins_have_the_same_rows(spark: SparkSession, catalog: str, kind: str) -> None:
     joined = spark.sql(f"SELECT * FROM joins.prices p {kind} JOIN joins.stock s ON p.item = s.item")

@@ -141,6 +141,7 @@ def test_conditions(spark: SparkSession, tables: None, condition: str) -> None:
     check(spark, f"SELECT k FROM {{t}} WHERE {condition}")
 
 
+@pytest.mark.quick("SELECT avg(d)*")
 @pytest.mark.parametrize("statement", mostly_slow(ANSWERS, ANSWERS[:2] + ANSWERS[3:4]))
 def test_answers(spark: SparkSession, tables: None, statement: str) -> None:
     check(spark, statement)

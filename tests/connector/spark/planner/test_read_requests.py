@@ -113,6 +113,7 @@ def test_sql(spark: SparkSession, warehouse: str, proxy: Proxy) -> None:
     assert found == {"list": 1 + 2, "store.json": 2 + 1, "log": 1} and of_driver == found.total() - 1, found
 
 
+@pytest.mark.slow
 def test_a_read_that_spark_plans_in_a_process_of_its_own(spark: SparkSession, warehouse: str, proxy: Proxy) -> None:
     """The source is opened there, and tasks fetch data files alone."""
     reader = spark.read.format("statestore").schema("k bigint, v double")

@@ -64,6 +64,7 @@ def test_this_release_has_all_that_is_used_and_asks_for_nothing_else(spark: Spar
     assert private_classes.unanswered_methods(Jvm(spark)) == []
 
 
+@pytest.mark.slow
 def test_reads_go_by_the_data_source_and_explain_says_so(fresh: SparkSession, warehouse: Path, unknown: None) -> None:
     statestore.register(fresh)
     reader = fresh.read.format("statestore")
@@ -130,6 +131,7 @@ def test_a_statement_that_needs_such_a_method_is_refused(
     assert "Traceback" not in str(raised.value)
 
 
+@pytest.mark.quick("*create-state*")
 @pytest.mark.parametrize(
     ("lacking", "module", "name", "value"),
     [

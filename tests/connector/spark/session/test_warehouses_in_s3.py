@@ -100,6 +100,7 @@ def test_a_table_of_a_catalog_takes_streams(session: SparkSession, warehouse: st
     assert prices(session.table("of_streams.copy")) == [8.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["append", "update"])
 def test_streams_with_the_keys_of_the_session(session: SparkSession, warehouse: str, tmp_path: Path, mode: str) -> None:
     statestore.connect(warehouse).create_store("copy", key={"item": "string"}, value={"price": "double"}).close()
@@ -135,6 +136,7 @@ def executions(spark: SparkSession, after: int = -1) -> list[Any]:
     return list(takewhile(lambda execution: execution.executionId() > after, newest_first))
 
 
+@pytest.mark.slow
 def test_credentials_are_never_shown(
     session: SparkSession, warehouse: str, s3_server: S3Server, tmp_path: Path
 ) -> None:

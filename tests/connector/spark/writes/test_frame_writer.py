@@ -94,6 +94,7 @@ def test_values_of_all_types(spark: SparkSession, warehouse: Path) -> None:
     assert len(both(spark, rows, warehouse, TYPES)) == 2
 
 
+@pytest.mark.slow
 def test_the_last_put_of_a_key_and_time_counts(spark: SparkSession, warehouse: Path) -> None:
     """Rows keep their order within and between partitions, of which some have many rows and some few."""
     each = task_writes.MIN_ROWS + 1_000

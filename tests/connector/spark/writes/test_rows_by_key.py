@@ -53,6 +53,7 @@ def append(rows: DataFrame, path: str, **options: str) -> None:
     rows.write.format("statestore").mode("append").options(**options).save(path)
 
 
+@pytest.mark.slow
 def test_the_history_is_that_of_a_plain_write(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -129,6 +129,7 @@ def test_a_rebuild(
     assert unnamed(below(warehouse, "s")) == [] and statestore.connect(warehouse).stores() == ["s"]
 
 
+@pytest.mark.quick("directory-worker")
 @pytest.mark.parametrize("death", ["error", "worker", "executor"])
 def test_a_task_of_a_rebuild_that_dies_at_first(
     death: str,
