@@ -12,7 +12,6 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
-from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,7 @@ import hypothesis.core
 import pytest
 from hypothesis import HealthCheck, settings
 from support.object_stores.elsewhere import chosen
-from support.parameters import SHARE, left_out
+from support.parameters import SHARE, left_out, mark_slow, without_quick_cases
 from support.quick_spark import ENVIRONMENT
 
 if TYPE_CHECKING:
@@ -72,11 +71,7 @@ def has_spark(file: Path) -> bool:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark the cases slow which are not among those that the test names as ``quick``."""
-    if (quick := item.get_closest_marker("quick")) is not None:
-        case = item.name.partition("[")[2].removesuffix("]")
-        if not any(fnmatchcase(case, pattern) for pattern in quick.args):
-            item.add_marker(pytest.mark.slow)
+    mark_slow(item)
 
 
 @pytest.hookimpl(trylast=True)
@@ -89,6 +84,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if chosen() != "local":
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("local_files")])
         items[:] = [item for item in items if not item.get_closest_marker("local_files")]
+    whole = not config.getoption("lf") and not any("::" in argument for argument in config.args)
+    if whole and (tests := without_quick_cases(items)):
+        raise pytest.UsageError(
+            f"the marker quick of these tests names none of their cases: {', '.join(sorted(tests))}"
+        )
     if SHARE < 1 and (others := left_out(items)):
         config.hook.pytest_deselected(items=list(others))
         items[:] = [item for item in items if item not in others]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Container, Iterable
+from fnmatch import fnmatchcase
 from fractions import Fraction
 from typing import Any
 
@@ -39,6 +40,25 @@ def many_examples(few: int, many: int) -> int:
     return max(few + 1, int(many * SHARE))
 
 
+def mark_slow(item: pytest.Item) -> None:
+    """Mark a case slow that is not among those which its test names as ``quick``."""
+    if (quick := item.get_closest_marker("quick")) is not None:
+        case = item.name.partition("[")[2].removesuffix("]")
+        if not any(fnmatchcase(case, pattern) for pattern in quick.args):
+            item.add_marker(pytest.mark.slow)
+
+
+def without_quick_cases(items: Iterable[pytest.Item]) -> set[str]:
+    """The tests that name no case of theirs as ``quick``, although their marker is there; all cases were collected."""
+    marked = [item for item in items if item.get_closest_marker("quick")]
+    quick = {_test(item) for item in marked if not item.get_closest_marker("slow")}
+    return {_test(item) for item in marked} - quick
+
+
+def _test(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0]
+
+
 def left_out(items: Iterable[pytest.Item], share: Fraction = SHARE) -> set[pytest.Item]:
     """The slow cases that are not run: all but a share of those of each file, and at least one case of each test runs.
 
@@ -48,7 +68,7 @@ def left_out(items: Iterable[pytest.Item], share: Fraction = SHARE) -> set[pytes
     passed = Counter[str]()  # slow cases so far, by file
     tests: dict[str, list[pytest.Item]] = {}
     for item in items:
-        tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        tests.setdefault(_test(item), []).append(item)
     for name, cases in tests.items():
         file = name.partition("::")[0]
         dropped = []
