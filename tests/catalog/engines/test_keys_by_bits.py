@@ -49,8 +49,9 @@ def test_each_zero_is_a_key_of_its_own(bits: int) -> None:
     history = table(COUNTS).history(key={"key": key}).read_all().sort_by("_commit_version").to_pylist()
     counts = [OLD[bits], NEW[bits]] if OLD[bits] != NEW[bits] else [NEW[bits]]
     assert sorted(row["value"]["f0"] for row in history) == counts
-    asked = run("get", str(fixture(SQL_KEYS)), COUNTS, f'{{"f0": {key["f0"]!r}}}', "--json")
-    assert [row["value"]["f0"] for row in asked.rows] == [NEW[bits]]
+    for text in (f'{{"f0": {key["f0"]!r}}}', repr(key["f0"])):
+        asked = run("get", str(fixture(SQL_KEYS)), COUNTS, text, "--json")
+        assert [row["value"]["f0"] for row in asked.rows] == [NEW[bits]]
 
 
 def test_a_filter_finds_both_zeros_and_every_nan() -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,34 @@ def test_binary_keys_of_a_table_are_typed(warehouse: Path) -> None:
 def test_binary_in_csv_is_base64(warehouse: Path) -> None:
     assert "\nAP8=," in run("scan", warehouse, "raw", "--format", "csv", "--columns", "k,v").out
     assert "added,AP8=," in run("diff", warehouse, "raw", "--from", "0", "--format", "csv").out
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [("bigint", [-5, -(2**63), 5]), ("decimal(5,2)", [Decimal("-0.50"), Decimal("0.50")])],
+)
+def test_a_key_below_zero_is_typed_as_it_is_printed(tmp_path: Path, kind: str, values: list[Any]) -> None:
+    store = "below"
+    with statestore.connect(tmp_path).create_store(store, key={"k": kind}, value={"v": "bigint"}) as made:
+        for number, key in enumerate(values):
+            made.put(key, number, timestamp=number)
+        made.commit()
+    printed = cells(run("scan", tmp_path, store, "--columns", "k,v"))[1:]
+    assert sorted(int(value) for _, value in printed) == list(range(len(values)))
+    for key, value in printed:
+        for words in ([key, "--json"], ["--json", key], ["--json", "--", key]):
+            found = run("get", tmp_path, store, *words)
+            assert [row["v"] for row in found.rows] == [int(value)], (words, found.err)
+        assert [row["v"] for row in run("history", "--json", tmp_path, store, key).rows] == [int(value)]
+    key = printed[0][0]
+    assert run("put", tmp_path, store, key, "-7", "--timestamp", "-9").code == 0
+    assert [row["v"] for row in run("get", tmp_path, store, key, "--json", "--as-of", "-8").rows] == [-7]
+
+
+def test_an_option_that_is_not_there_is_no_key(warehouse: Path) -> None:
+    for words in (["-x"], ["--limitt", "5"], ["-x", "-5"]):
+        found = run("get", warehouse, "raw", *words)
+        assert found.code == 2 and "No such option" in found.err
 
 
 @pytest.mark.parametrize("key", ["base64:AP8", "hex:0", "base64:ü"])
