@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from statestore.catalog.reads.named_key import as_key
 from statestore.connector.key_text import BASE64, HEX, is_binary, key_filters, of_json, of_text
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
@@ -21,12 +22,16 @@ Part = tuple[str, tuple[str, ...], pa.DataType]
 
 
 def typed_key(table: StateTable, text: str) -> tuple[Filter, ...]:
-    """Return the conditions of a key, or of all keys that begin like it.
+    """Return the conditions of a key, or of all keys that begin like it, as the table's engine compares keys.
 
     A key is typed as for ``statestore get``. Of a key with several columns, or of one column that is a struct, the
     first parts are enough: ``ada, 3``, ``["ada", 3]`` or ``{"user": "ada"}``. A text that ends in ``*`` stands for all
     texts that begin so. Raises InvalidInputError WRONG_KEY.
     """
+    return as_key(table, table.schema(Query()), _conditions(table, text))
+
+
+def _conditions(table: StateTable, text: str) -> tuple[Filter, ...]:
     parts = _parts(table)
     if len(parts) == 1 and len(readings := _binary_readings(text, parts[0][2])) > 1:
         return (Filter(parts[0][0], "in", readings, parts[0][1]),)

@@ -22,6 +22,8 @@ import statestore
 from statestore.connector.key_text import _ESCAPE, MANY_ESCAPES, _readings, cells_of, of_text
 from statestore.connector.terminal.output import cell, plain, printable
 from statestore.formats.error_codes import ErrorCode
+from statestore.formats.values.canonical import ErrorPath
+from statestore.formats.values.comparison import same_key
 from statestore.formats.values.python_times import python_values
 
 RAW = [b"", b"ada", b"\x00\xff", "ünï".encode(), b"base64:AP8=", b"hex:00", b"AP8=", b"\xc3("]
@@ -50,7 +52,7 @@ def keys(draw: st.DrawFn) -> pa.Array:
 
 def same(found: Any, column: pa.Array) -> bool:
     """NaN is like NaN, and -0.0 is not 0.0."""
-    return repr(pa.array([found], column.type).to_pylist()) == repr(column.to_pylist())
+    return bool(same_key(column, found, ErrorPath(ErrorCode.WRONG_KEY, "key", column.type))[0].as_py())
 
 
 CONTROLS = "\x00\x1b\n\t\x7f\x80\x9f\u2028"
@@ -63,6 +65,11 @@ STRUCT = pa.struct([("a", pa.string()), ("b", pa.float64()), ("c", pa.binary()),
 @example(pa.array([{"a": CONTROLS, "b": float("nan"), "c": b"\xff", "d": 0}], STRUCT))
 @example(pa.array([{"a": None, "b": -0.0, "c": None, "d": None}], STRUCT))
 @example(pa.array([[CONTROLS, None]], pa.list_(pa.string())))
+@example(pa.array([1_714_550_000_123_456_789], pa.timestamp("ns", "UTC")))
+@example(pa.array([1_714_550_000_123_456_789], pa.timestamp("ns")))
+@example(pa.array([34_215_250_001], pa.time64("us")))
+@example(pa.array([34_215_250_000_001], pa.time64("ns")))
+@example(pa.array([34_215_250], pa.time32("ms")))
 @example(pa.array([-0.0]))
 @example(pa.array([float("nan")]))
 @example(pa.array([datetime(2024, 5, 1, 9, 30, 15, 250001, UTC)], pa.timestamp("us", "UTC")))
