@@ -76,6 +76,11 @@ def has_floats(kind: pa.DataType) -> bool:
     return pa.types.is_floating(kind) or any(has_floats(field.type) for field in _fields(kind))
 
 
+def has_maps(kind: pa.DataType) -> bool:
+    """Return whether a type has maps at any depth."""
+    return bool(pa.types.is_map(kind)) or any(has_maps(field.type) for field in _fields(kind))
+
+
 def _fields(kind: pa.DataType) -> list[pa.Field]:
     return [kind.field(number) for number in range(kind.num_fields)]
 
