@@ -4,13 +4,15 @@ In JSON, times are ISO-8601 with a zone or epoch milliseconds, binary is base64,
 infinities are texts. A struct must name each of its fields, so that none is null by mistake. A struct of a single field
 may also be given as the text of that field.
 
-Binary that is typed alone is the UTF-8 of its text, or ``base64:…`` (as tables show it) or ``hex:…``. In a text that is
+Binary that is typed alone is the UTF-8 of its text, or ``base64:…`` (as tables show it) or ``hex:…``; where it is a key
+that is looked for, also the base64 itself (as CSV shows it). In a text that is
 typed alone, ``\\x1b``, ``\\n`` and the like may be what they say, or the character that a table shows so.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import itertools
 import json
 import re
@@ -63,8 +65,12 @@ def key_filters(table: StateTable, text: str, partial: bool = False) -> tuple[Fi
         return tuple(Filter(name, "=", _checked(cells[name], schema.field(name), of_json)) for name in several[0])
     if len(choices[0]) == 1:
         (name,) = choices[0]
-        if pa.types.is_string(schema.field(name).type) and len(readings := _readings(text)) > 1:
-            return (Filter(name, "in", readings),)
+        readings = readings_of(text, schema.field(name).type)
+        if readings and isinstance(cells, dict) and set(cells) == {name} and isinstance(cells[name], str):
+            with contextlib.suppress(ValueError):  # it may be the object in which JSON lines show the key
+                readings = (*readings, of_json(cells[name], schema.field(name).type))
+        if len(readings) > 1:
+            return (Filter(name, "in", tuple(dict.fromkeys(readings))),)
         return (Filter(name, "=", _checked(text, schema.field(name), of_text)),)
     expected = "; or ".join(", ".join(names) for names in choices)
     raise InvalidInputError(
@@ -158,7 +164,23 @@ def of_json(value: Any, kind: pa.DataType) -> Any:
     return value
 
 
-def _readings(text: str) -> tuple[str, ...]:
+def readings_of(text: str, kind: pa.DataType) -> tuple[Any, ...]:
+    """Return the values of a column of texts or binary that are shown as a text; () for other columns, and for binary
+    with its own mark.
+
+    Binary is shown as base64 in CSV and by the explorer, and may be the UTF-8 of the text, too.
+    """
+    if pa.types.is_string(kind):
+        return _text_readings(text)
+    if not is_binary(kind) or text.startswith((BASE64, HEX)):
+        return ()
+    try:
+        return text.encode(), base64.b64decode(text, validate=True)
+    except ValueError:
+        return (text.encode(),)
+
+
+def _text_readings(text: str) -> tuple[str, ...]:
     """Return the texts that a table shows as this one: it, and those with characters in place of their escapes."""
     found: list[str] = []
     pieces = _ESCAPE.split(text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 import json
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from statestore.catalog.reads.named_key import as_key
-from statestore.connector.key_text import BASE64, HEX, is_binary, key_filters, of_json, of_text
+from statestore.connector.key_text import is_binary, key_filters, of_json, of_text, readings_of
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.state_table import Query, StateTable
@@ -33,7 +32,8 @@ def typed_key(table: StateTable, text: str) -> tuple[Filter, ...]:
 
 def _conditions(table: StateTable, text: str) -> tuple[Filter, ...]:
     parts = _parts(table)
-    if len(parts) == 1 and len(readings := _binary_readings(text, parts[0][2])) > 1:
+    is_field = len(parts) == 1 and bool(parts[0][1]) and is_binary(parts[0][2])
+    if is_field and len(readings := readings_of(text, parts[0][2])) > 1:
         return (Filter(parts[0][0], "in", readings, parts[0][1]),)
     given = _given(text.strip(), parts)
     if given is None:
@@ -52,19 +52,6 @@ def _parts(table: StateTable) -> list[Part]:
         fields = list(kind) if pa.types.is_struct(kind) else []
         found += [(name, (field.name,), field.type) for field in fields] or [(name, (), kind)]
     return found
-
-
-def _binary_readings(text: str, kind: pa.DataType) -> tuple[bytes, ...]:
-    """Return what a text may stand for in a binary column: its own bytes, or those that the page shows as this base64.
-
-    () for other columns, and for a text with its own mark (`of_text`).
-    """
-    if not is_binary(kind) or text.startswith((BASE64, HEX)):
-        return ()
-    try:
-        return tuple(dict.fromkeys((text.encode(), base64.b64decode(text, validate=True))))
-    except ValueError:
-        return ()
 
 
 def _given(text: str, parts: list[Part]) -> list[Any] | None:

@@ -19,7 +19,7 @@ from support.command_line import cells, run
 from support.key_strategies import key_types
 
 import statestore
-from statestore.connector.key_text import _ESCAPE, MANY_ESCAPES, _readings, cells_of, of_text
+from statestore.connector.key_text import _ESCAPE, MANY_ESCAPES, cells_of, of_text, readings_of
 from statestore.connector.terminal.output import cell, plain, printable
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.values.canonical import ErrorPath
@@ -89,7 +89,7 @@ def test_a_printed_text_names_its_key(text: str) -> None:
     """Also as a terminal without Unicode shows it."""
     shown = printable(text)
     for typed in (shown, shown.encode("ascii", "backslashreplace").decode()):
-        readings = _readings(typed)
+        readings = readings_of(typed, pa.string())
         assert typed in readings
         assert text in readings or len(_ESCAPE.findall(typed)) > MANY_ESCAPES
 
@@ -124,6 +124,9 @@ def test_binary_keys_of_a_table_are_typed(warehouse: Path) -> None:
         for command in ("get", "history"):
             (row,) = run(command, warehouse, "raw", key, "--json").rows
             assert row["v"] == int(value)
+    for row in run("scan", warehouse, "raw", "--json").rows:
+        for spelled in (row["k"], json.dumps({"k": row["k"]})):  # as CSV and as JSON lines show it
+            assert row["v"] in [each["v"] for each in run("get", warehouse, "raw", spelled, "--json").rows]
     for row in run("scan", warehouse, "pairs", "--json").rows:
         for spelling in ("{}", "base64:{}"):
             key = json.dumps({"a": spelling.format(row["a"]), "b": row["b"]})
