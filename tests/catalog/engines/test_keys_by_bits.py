@@ -13,7 +13,7 @@ from support.flink.fixtures import SQL_KEYS, fixture
 
 import statestore
 from statestore.catalog.reads.table import Table
-from statestore.formats.values.filters import Filter
+from statestore.formats.values.filters import Filter, parse_filters
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,7 +60,9 @@ def test_a_filter_finds_both_zeros_and_every_nan() -> None:
         assert sorted(row["f0"] for row in rows["value"].to_pylist()) == expected
     with pytest.raises(statestore.InvalidInputError, match=r"WRONG_KEY.*several rows"):
         table(COUNTS).get({"key": {"f0": float("nan")}})
-    given = Filter("key", "=", {"f0": 0.0}, exact=True)
+    given = ("key", "is", {"f0": 0.0})
+    assert parse_filters(given) == (Filter("key", "=", {"f0": 0.0}, exact=True),)
+    assert parse_filters(("key", "is", None)) == (Filter("key", "is_null"),)
     assert table(COUNTS).scan(filter=given).read_all().num_rows == 1
 
 
