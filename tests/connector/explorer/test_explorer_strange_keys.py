@@ -100,7 +100,7 @@ def test_a_copied_text_has_the_zero_that_was_named(client: TestClient, given: di
     copied = client.get("/api/copies", params={**about, **given}).json()
     names: dict[str, Any] = {}
     exec(copied["python"]["text"], names)
-    answer = statestore.sql(fixture(SQL_KEYS), copied["sql"]["text"])
+    answer = statestore.sql(str(fixture(SQL_KEYS)), copied["sql"]["text"])
     _, name, *rest = shlex.split(copied["cli"]["text"])
     command = run(name, "--json", *rest)
     for keys in (names["rows"]["key"].to_pylist(), answer["key"].to_pylist(), [row["key"] for row in command.rows]):

@@ -120,7 +120,8 @@ def test_one_key_is_told_from_another_by_signs_of_zeros_and_entries_of_maps() ->
 def test_the_order_of_a_map_counts_where_two_keys_differ_in_it_alone() -> None:
     """RocksDB keeps two such keys of Flink, the heap keeps one."""
     kind = pa.struct([("m", pa.map_(pa.string(), pa.float64()))])
-    ab, ba, c = {"m": [("a", 0.0), ("b", 2.0)]}, {"m": [("b", 2.0), ("a", 0.0)]}, {"m": []}
+    ab, ba = {"m": [("a", 0.0), ("b", 2.0)]}, {"m": [("b", 2.0), ("a", 0.0)]}
+    c: Any = {"m": []}
 
     def paired(old: list[Any], new: list[Any]) -> list[tuple[int, int]]:
         sides = (keyed_rows([pa.array(keys, kind)], []) for keys in (old, new))
