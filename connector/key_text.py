@@ -4,20 +4,23 @@ In JSON, times are ISO-8601 with a zone or epoch milliseconds, binary is base64,
 infinities are texts. A struct must name each of its fields, so that none is null by mistake. A struct of a single field
 may also be given as the text of that field.
 
-Binary that is typed alone is the UTF-8 of its text, or ``base64:…`` (as tables show it) or ``hex:…``. In a text that is
+Binary that is typed alone is the UTF-8 of its text, or ``base64:…`` (as tables show it) or ``hex:…``; where it is a key
+that is looked for, also the base64 itself (as CSV shows it). In a text that is
 typed alone, ``\\x1b``, ``\\n`` and the like may be what they say, or the character that a table shows so.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import itertools
 import json
 import re
-from datetime import date, timedelta
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.reads.named_key import as_key
@@ -30,6 +33,8 @@ from statestore.formats.values.times import parse_instant, to_datetime
 
 _ROLES = {ErrorCode.WRONG_KEY: "key", ErrorCode.WRONG_VALUE: "value"}
 _DURATION = re.compile(r"(?:(-?[0-9]+) days?, )?([0-9]+):([0-9]{2}):([0-9]{2})(?:\.([0-9]{6}))?")  # as tables show it
+_CLOCK = re.compile(r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?")
+_FINER = re.compile(r":[0-9]{2}\.[0-9]{6}([0-9]+)")  # digits of a second after those of the microsecond
 BASE64, HEX = "base64:", "hex:"
 _ESCAPE = re.compile(r"(\\x[0-9a-f]{2}|\\u[0-9a-f]{4}|\\U[0-9a-f]{8}|\\[ntr])")  # as tables show characters
 _NAMED = {"n": "\n", "t": "\t", "r": "\r"}
@@ -40,7 +45,7 @@ _NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-
 def key_filters(table: StateTable, text: str, partial: bool = False) -> tuple[Filter, ...]:
     """Filters for equality on the columns of a key, or on one of the longer lists in `lookup_columns`.
 
-    A single column takes its text as it is; several columns take a JSON object. With ``partial`` the object may have
+    A single column takes its text as it is, or like several columns a JSON object. With ``partial`` the object may have
     the first columns only, and the filters then hold for the rows of all keys that begin so.
 
     Raises InvalidInputError WRONG_KEY, naming the column, what was found and what was expected.
@@ -54,19 +59,30 @@ def key_filters(table: StateTable, text: str, partial: bool = False) -> tuple[Fi
     except ValueError:
         cells = None
     begun = [choices[0][:count] for count in range(1, len(choices[0]))] if partial else []
-    known = [*(names for names in choices if len(names) > 1), *begun]
+    known = [*(names for names in choices if len(names) > 1 or _is_named(schema.field(names[0]))), *begun]
     several = [names for names in known if isinstance(cells, dict) and set(cells) == set(names)]
     if several:
         return tuple(Filter(name, "=", _checked(cells[name], schema.field(name), of_json)) for name in several[0])
     if len(choices[0]) == 1:
         (name,) = choices[0]
-        if pa.types.is_string(schema.field(name).type) and len(readings := _readings(text)) > 1:
-            return (Filter(name, "in", readings),)
+        readings = readings_of(text, schema.field(name).type)
+        if readings and isinstance(cells, dict) and set(cells) == {name} and isinstance(cells[name], str):
+            with contextlib.suppress(ValueError):  # it may be the object in which JSON lines show the key
+                readings = (*readings, of_json(cells[name], schema.field(name).type))
+        if len(readings) > 1:
+            return (Filter(name, "in", tuple(dict.fromkeys(readings))),)
         return (Filter(name, "=", _checked(text, schema.field(name), of_text)),)
     expected = "; or ".join(", ".join(names) for names in choices)
     raise InvalidInputError(
         ErrorCode.WRONG_KEY, f"key {text!r} of {table.name!r}: expected a JSON object with {expected}"
     )
+
+
+def _is_named(field: pa.Field) -> bool:
+    """Return whether a JSON object with the name of a single column can be no value of the column itself."""
+    kind = field.type
+    is_own = pa.types.is_struct(kind) and [each.name for each in kind] == [field.name]
+    return not (is_own or pa.types.is_string(kind) or is_binary(kind))
 
 
 def asked_key(table: StateTable, text: str, partial: bool = False) -> tuple[Filter, ...]:
@@ -148,7 +164,23 @@ def of_json(value: Any, kind: pa.DataType) -> Any:
     return value
 
 
-def _readings(text: str) -> tuple[str, ...]:
+def readings_of(text: str, kind: pa.DataType) -> tuple[Any, ...]:
+    """Return the values of a column of texts or binary that are shown as a text; () for other columns, and for binary
+    with its own mark.
+
+    Binary is shown as base64 in CSV and by the explorer, and may be the UTF-8 of the text, too.
+    """
+    if pa.types.is_string(kind):
+        return _text_readings(text)
+    if not is_binary(kind) or text.startswith((BASE64, HEX)):
+        return ()
+    try:
+        return text.encode(), base64.b64decode(text, validate=True)
+    except ValueError:
+        return (text.encode(),)
+
+
+def _text_readings(text: str) -> tuple[str, ...]:
     """Return the texts that a table shows as this one: it, and those with characters in place of their escapes."""
     found: list[str] = []
     pieces = _ESCAPE.split(text)
@@ -170,6 +202,8 @@ def _readings(text: str) -> tuple[str, ...]:
 def _scalar_of_text(text: str, kind: pa.DataType) -> Any:
     if pa.types.is_date(kind):
         return date.fromisoformat(text)
+    if pa.types.is_time(kind):
+        return _clock(text)
     if pa.types.is_decimal(kind):
         return Decimal(text)
     if pa.types.is_duration(kind) and (found := _DURATION.fullmatch(text)):
@@ -223,11 +257,31 @@ def _list(value: Any) -> list[Any]:
     return value
 
 
-def _time(text: str, kind: pa.TimestampType) -> Any:
-    """A time with the resolution of microseconds, which keys may have."""
+def _time(text: str, kind: pa.TimestampType) -> datetime | np.datetime64:
+    """Return a moment; one of numpy in UTC where it has nanoseconds. Raises ValueError for one finer than the type."""
     if kind.tz is None:
-        return pa.scalar(text).cast(kind).as_py()
-    return to_datetime(parse_instant(text, "time"))
+        cell = pa.scalar(text).cast(kind)
+        return np.datetime64(cell.value, "ns") if kind.unit == "ns" else cell.as_py()
+    moment = parse_instant(text, "time")
+    further = _FINER.search(text)
+    if further is None or not int(further[1]):
+        return to_datetime(moment)
+    if kind.unit != "ns" or int(further[1][3:] or 0):
+        raise ValueError("finer than the type")
+    return np.datetime64(moment * 1000 + int(f"{further[1]:0<3}"[:3]), "ns")
+
+
+def _clock(text: str) -> time | np.timedelta64:
+    """Return a time of day; where it has nanoseconds, those since midnight."""
+    found = _CLOCK.fullmatch(text)
+    if found is None:
+        raise ValueError("expected a time like 09:30:15.5")
+    hour, minute, second, fraction = (part or "0" for part in found.groups())
+    at = time(int(hour), int(minute), int(second))
+    nanoseconds = int(f"{fraction:0<9}")
+    if nanoseconds % 1000 == 0:
+        return at.replace(microsecond=nanoseconds // 1000)
+    return np.timedelta64(((at.hour * 60 + at.minute) * 60 + at.second) * 10**9 + nanoseconds, "ns")
 
 
 def _json(text: str) -> Any:

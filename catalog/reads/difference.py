@@ -16,7 +16,16 @@ import pyarrow as pa
 
 from statestore.catalog.log.leases import Lease, holding
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.pieces.row_comparison import Side, counted_rows, differences, keyed_rows, others, pairs
+from statestore.catalog.reads.pieces.row_comparison import (
+    Side,
+    counted_rows,
+    differences,
+    keyed_rows,
+    others,
+    pairs,
+    repeats,
+    with_distinct_keys,
+)
 from statestore.catalog.reads.results.rows import Pieces, Rows
 from statestore.catalog.reads.scan import CHUNK_ROWS, Piece, TimeRange, live_mask, plan
 from statestore.catalog.reads.segment_files import SegmentFiles
@@ -314,15 +323,11 @@ def _shared_schema(name: str, old: pa.Schema, new: pa.Schema) -> pa.Schema:
 def _of_tables(
     tables: Sequence[StateTable], queries: Sequence[Query], names: Columns, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    before, after = (_read(table, query, names, schema) for table, query in zip(tables, queries, strict=True))
-    if tables[1].row_key and not any(_repeats(side) for side in (before, after)):
+    sides = [_read(table, query, names, schema) for table, query in zip(tables, queries, strict=True)]
+    before, after = with_distinct_keys(*sides)
+    if tables[1].row_key and not any(repeats(side) for side in (before, after)):
         return _compared(before, after, names, schema)
     return _as_bags(before, after, names, schema)
-
-
-def _repeats(side: Side) -> bool:
-    """Return whether two rows may have the same key, as where the place of a row tells them apart."""
-    return len(np.unique(side.hashes)) < len(side.hashes)
 
 
 def _read(table: StateTable, query: Query, names: Columns, schema: pa.Schema) -> Side:

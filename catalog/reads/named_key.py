@@ -59,10 +59,13 @@ def as_key(table: StateTable, schema: pa.Schema, filters: Sequence[Filter]) -> t
 
 
 def _is_exact(table: StateTable, schema: pa.Schema, item: Filter) -> bool:
-    if item.op != "=":
-        return False
+    return item.op == "=" and keeps_both_zeros(table, schema.field(item.column).type)
+
+
+def keeps_both_zeros(table: StateTable, kind: pa.DataType) -> bool:
+    """Return whether keys of a type that differ in bits are two keys of the table's engine, 0.0 and -0.0 included."""
     # Only floats have zeros of two signs, and the question may cost a look at the files of an engine.
-    return not (has_floats(schema.field(item.column).type) and table.one_zero)
+    return not (has_floats(kind) and table.one_zero)
 
 
 def _named(table: StateTable, key: Any) -> tuple[tuple[str, ...], ...]:

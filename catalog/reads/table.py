@@ -65,7 +65,8 @@ class Reads(ShowsItself):
         """Read the rows valid at ``as_of`` (default: now) as recorded by commit ``version`` (default: the newest).
 
         Columns: key, value, for a store ``valid_from`` and ``valid_to`` (null while open), and ``_commit_version`` on
-        request. ``filter``: ("price", ">", 5) or a list of such, all of which must hold.
+        request. ``filter``: ("price", ">", 5) or a list of such, all of which must hold. In it "=" takes 0.0 and -0.0
+        for equal, and "is" tells them apart; it compares maps, too.
         """
         return read(self._asked(), Query(as_of=_us(as_of, "as_of"), version=version), columns, filter)
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from statestore.catalog.reads.named_key import keeps_both_zeros
 from statestore.catalog.reads.table import Table
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.stores.store_handle import StoreHandle
@@ -19,7 +20,6 @@ from statestore.formats.errors import InvalidInputError, NotFoundError, Unsuppor
 from statestore.formats.state_table import Query, StateTable, column_names, table_for_plan
 from statestore.formats.table_columns import unknown_column, unknown_row_column
 from statestore.formats.values.comparable_values import comparable
-from statestore.formats.values.comparison import has_floats
 from statestore.formats.values.times import format_time
 from statestore.formats.values.types import check_encodable
 
@@ -35,6 +35,7 @@ class AsofRequest:
     column, key column) pairs in order of the table's key. ``added``: (column of the history, its name in the result).
     ``floor``: state times (epoch microseconds) before it find only versions that are still the newest. ``known_from``:
     the first state time (epoch microseconds) from which the table's state is known; None: it is known for all times.
+    ``by_bits``: keys of other bits are other keys, because the table's engine keeps 0.0 and -0.0 as two.
     """
 
     table: StateTable
@@ -46,6 +47,7 @@ class AsofRequest:
     version: int
     floor: int | None
     known_from: int | None
+    by_bits: bool
 
     @property
     def left_keys(self) -> list[str]:
@@ -58,8 +60,7 @@ class AsofRequest:
     def cells(self, keys: Sequence[pa.Array]) -> list[pa.Array]:
         """Return key columns in the form of `comparable`, in which keys that the table's engine takes as one have equal
         bits."""
-        has_zeros = any(has_floats(column.type) for column in keys)
-        return [comparable(column, by_bits=not (has_zeros and self.table.one_zero)) for column in keys]
+        return [comparable(column, by_bits=self.by_bits) for column in keys]
 
     def history(self, first: int, last: int) -> Query:
         """The versions that rows with times from ``first`` to ``last`` (epoch microseconds) can meet."""
@@ -134,7 +135,9 @@ def make_request(
     pinned = now.kept_versions()[1] if version is None else version
     how_: How = "inner" if how == "inner" else "left"
     floor, since = now.lookup_floor(pinned), now.known_from(pinned)
-    return AsofRequest(table, live, keys, left_time, how_, added, pinned, floor, since)
+    schema = now.schema(Query())
+    by_bits = all(keeps_both_zeros(now, schema.field(column).type) for _, column in keys)
+    return AsofRequest(table, live, keys, left_time, how_, added, pinned, floor, since, by_bits)
 
 
 def table_of(store: Any) -> StateTable:

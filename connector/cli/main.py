@@ -90,7 +90,7 @@ def _asked_again(command: Callable[..., None]) -> Callable[..., None]:
 for command in (*read_commands.COMMANDS, *difference_commands.COMMANDS, watch, explore):
     app.command(cls=Command, epilog=epilog())(with_engine_flags(_asked_again(command)))
 for writing in (*store_commands.COMMANDS, file_commands.load, *upkeep_commands.COMMANDS):
-    app.command()(writing)
+    app.command(cls=Command)(writing)
 app.command(cls=Command, epilog=epilog())(with_engine_flags(file_commands.export))
 app.command(name="import", cls=Command, epilog=epilog())(with_engine_flags(import_store))
 

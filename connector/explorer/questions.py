@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from statestore.catalog.reads.named_key import as_key
 from statestore.connector.explorer.typed_keys import typed_key
 from statestore.connector.key_text import of_json, of_text
 from statestore.formats.error_codes import ErrorCode
@@ -36,7 +37,8 @@ def query_of(table: StateTable, given: Mapping[str, str], mode: Mode = "state") 
 
     They are ``as_of``; ``version``, without which it is the newest one that the page has ``seen``, so that the rows are
     those of the version that it names, whoever renews the place; ``key`` (see `typed_key`); and ``where`` (a JSON array
-    of [column, operator, value]). Raises InvalidInputError for what is not understood.
+    of [column, operator, value]). An equality of a history names a key, and so does "is" everywhere: it is as the
+    table's engine compares keys. Raises InvalidInputError for what is not understood.
     """
     version = number_of(given, "version", None)
     if version is None:
@@ -99,7 +101,11 @@ def _conditions(table: StateTable, query: Query, text: str) -> tuple[Filter, ...
         )
     schema = table.schema(query)
     found = resolved(parse_filters([tuple(each) for each in given]), schema.names)
-    return tuple(_typed(each, schema) for each in found)
+    typed = [_typed(each, schema) for each in found]
+    of_key = [(each.exact or query.mode == "history") and each.column in schema.names for each in typed]
+    return tuple(
+        as_key(table, schema, [each])[0] if is_key else each for each, is_key in zip(typed, of_key, strict=True)
+    )
 
 
 def _typed(each: Filter, schema: pa.Schema) -> Filter:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 import json
 from typing import Any
 
 import pyarrow as pa
 
-from statestore.connector.key_text import BASE64, HEX, is_binary, key_filters, of_json, of_text
+from statestore.catalog.reads.named_key import as_key
+from statestore.connector.key_text import is_binary, key_filters, of_json, of_text, readings_of
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.state_table import Query, StateTable
@@ -21,14 +21,19 @@ Part = tuple[str, tuple[str, ...], pa.DataType]
 
 
 def typed_key(table: StateTable, text: str) -> tuple[Filter, ...]:
-    """Return the conditions of a key, or of all keys that begin like it.
+    """Return the conditions of a key, or of all keys that begin like it, as the table's engine compares keys.
 
     A key is typed as for ``statestore get``. Of a key with several columns, or of one column that is a struct, the
     first parts are enough: ``ada, 3``, ``["ada", 3]`` or ``{"user": "ada"}``. A text that ends in ``*`` stands for all
     texts that begin so. Raises InvalidInputError WRONG_KEY.
     """
+    return as_key(table, table.schema(Query()), _conditions(table, text))
+
+
+def _conditions(table: StateTable, text: str) -> tuple[Filter, ...]:
     parts = _parts(table)
-    if len(parts) == 1 and len(readings := _binary_readings(text, parts[0][2])) > 1:
+    is_field = len(parts) == 1 and bool(parts[0][1]) and is_binary(parts[0][2])
+    if is_field and len(readings := readings_of(text, parts[0][2])) > 1:
         return (Filter(parts[0][0], "in", readings, parts[0][1]),)
     given = _given(text.strip(), parts)
     if given is None:
@@ -47,19 +52,6 @@ def _parts(table: StateTable) -> list[Part]:
         fields = list(kind) if pa.types.is_struct(kind) else []
         found += [(name, (field.name,), field.type) for field in fields] or [(name, (), kind)]
     return found
-
-
-def _binary_readings(text: str, kind: pa.DataType) -> tuple[bytes, ...]:
-    """Return what a text may stand for in a binary column: its own bytes, or those that the page shows as this base64.
-
-    () for other columns, and for a text with its own mark (`of_text`).
-    """
-    if not is_binary(kind) or text.startswith((BASE64, HEX)):
-        return ()
-    try:
-        return tuple(dict.fromkeys((text.encode(), base64.b64decode(text, validate=True))))
-    except ValueError:
-        return ()
 
 
 def _given(text: str, parts: list[Part]) -> list[Any] | None:

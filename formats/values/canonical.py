@@ -14,6 +14,7 @@ timestamp          datetime in ``datetime.UTC``
 timestamp_ntz      datetime without a zone
 timestamp in ns    the same, or a numpy.datetime64 in UTC where it has nanoseconds
 time               time without a zone
+time in ns         the same, or a numpy.timedelta64 since midnight where it has nanoseconds
 duration           timedelta
 struct             tuple in field order
 list               tuple
@@ -241,7 +242,11 @@ def _fine(error_path: ErrorPath, value: Any) -> np.datetime64 | None:
 def _time(error_path: ErrorPath) -> Convert:
     step = {"s": 1_000_000, "ms": 1_000}.get(error_path.kind.unit, 1)
 
-    def convert(value: Any) -> time:
+    def convert(value: Any) -> time | np.timedelta64:
+        if isinstance(value, np.timedelta64) and error_path.kind.unit == "ns":
+            value = _time_of_day(value)
+            if isinstance(value, np.timedelta64):
+                return value
         if not isinstance(value, time) or value.tzinfo is not None:
             raise error_path.wrong(value, "write a datetime.time without a zone")
         if value.microsecond % step:
@@ -249,6 +254,15 @@ def _time(error_path: ErrorPath) -> Convert:
         return value if not value.fold else value.replace(fold=0)
 
     return convert
+
+
+def _time_of_day(value: np.timedelta64) -> time | np.timedelta64 | None:
+    """Return the time so long after midnight, None for one on another day."""
+    micros = value.astype("m8[us]")
+    if not np.timedelta64(0, "us") <= micros < np.timedelta64(1, "D"):
+        return None
+    since: np.timedelta64 = value.astype("m8[ns]")
+    return (datetime.min + micros.item()).time() if micros == value else since
 
 
 def _aware(error_path: ErrorPath) -> Convert:

@@ -20,17 +20,17 @@ from statestore.formats.values.key_hash import hash_keys
 _INTEGERS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 
 
-def comparable(column: pa.Array, *, by_bits: bool = False) -> pa.Array:
+def comparable(column: pa.Array, *, by_bits: bool = False, in_order: bool = False) -> pa.Array:
     """Replace what key hashes and equality of keys do not know, at any depth of ``column``.
 
-    ``by_bits`` keeps zeros of both signs and NaNs of several bits apart. Returns the same array where there is nothing
-    to replace.
+    ``by_bits`` keeps zeros of both signs and NaNs of several bits apart, ``in_order`` maps whose entries are in another
+    order. Returns the same array where there is nothing to replace.
     """
     kind = column.type
     if not _needs_work(kind):
         return column
     if pa.types.is_dictionary(kind):
-        return comparable(column.dictionary_decode(), by_bits=by_bits)
+        return comparable(column.dictionary_decode(), by_bits=by_bits, in_order=in_order)
     if column.offset:
         column = column.take(pa.array(np.arange(len(column))))
     if pa.types.is_null(kind):
@@ -42,15 +42,16 @@ def comparable(column: pa.Array, *, by_bits: bool = False) -> pa.Array:
     if _is_wide(kind):
         return _as_binary(column)
     if pa.types.is_struct(kind):
-        fields = [comparable(column.field(i), by_bits=by_bits) for i in range(kind.num_fields)]
+        members = [column.field(i) for i in range(kind.num_fields)]
+        fields = [comparable(each, by_bits=by_bits, in_order=in_order) for each in members]
         return pa.StructArray.from_arrays(fields, names=[f.name for f in kind], mask=_nulls(column))
     if pa.types.is_map(kind):
-        return _sorted_entries(column, by_bits=by_bits)
+        return _entries(column, by_bits=by_bits, in_order=in_order)
     if pa.types.is_fixed_size_list(kind):
-        return comparable(column.cast(pa.list_(kind.value_field)), by_bits=by_bits)
-    members = comparable(column.values, by_bits=by_bits)
+        return comparable(column.cast(pa.list_(kind.value_field)), by_bits=by_bits, in_order=in_order)
+    items = comparable(column.values, by_bits=by_bits, in_order=in_order)
     make = pa.LargeListArray if pa.types.is_large_list(kind) else pa.ListArray
-    return make.from_arrays(_offsets(column), members, mask=_nulls(column))
+    return make.from_arrays(_offsets(column), items, mask=_nulls(column))
 
 
 def _needs_work(kind: pa.DataType) -> bool:
@@ -93,9 +94,14 @@ def _bits(column: pa.Array) -> pa.Array:
     return pa.array(bits, mask=column.is_null().to_numpy(zero_copy_only=False)) if column.null_count else pa.array(bits)
 
 
-def _sorted_entries(column: pa.MapArray, *, by_bits: bool) -> pa.Array:
-    keys, items = comparable(column.keys, by_bits=True), comparable(column.items, by_bits=by_bits)
+def _entries(column: pa.MapArray, *, by_bits: bool, in_order: bool) -> pa.Array:
+    """The entries of maps as lists, sorted by their keys unless ``in_order``."""
+    keys = comparable(column.keys, by_bits=True, in_order=in_order)
+    items = comparable(column.items, by_bits=by_bits, in_order=in_order)
     offsets = _offsets(column)
+    if in_order:
+        entries = pa.StructArray.from_arrays([keys, items], names=["key", "value"])
+        return pa.ListArray.from_arrays(offsets, entries, mask=_nulls(column))
     starts = offsets.to_numpy()
     owner = np.searchsorted(starts, np.arange(len(keys)), side="right")
     order = pa.array(np.lexsort((hash_keys([keys]), owner)))

@@ -23,6 +23,7 @@ from statestore.formats.kernels.arrays import Bools
 from statestore.formats.values.canonical import ErrorPath, canonical, plain
 from statestore.formats.values.comparable_values import comparable
 from statestore.formats.values.key_equality import keys_equal
+from statestore.formats.values.python_times import with_parts
 from statestore.formats.values.types import normal_type
 
 Number = int | float | Decimal
@@ -73,6 +74,11 @@ def same_key(column: pa.Array, value: Any, error_path: ErrorPath) -> pa.BooleanA
 def has_floats(kind: pa.DataType) -> bool:
     """Return whether a type has floating-point numbers at any depth."""
     return pa.types.is_floating(kind) or any(has_floats(field.type) for field in _fields(kind))
+
+
+def has_maps(kind: pa.DataType) -> bool:
+    """Return whether a type has maps at any depth."""
+    return bool(pa.types.is_map(kind)) or any(has_maps(field.type) for field in _fields(kind))
 
 
 def _fields(kind: pa.DataType) -> list[pa.Field]:
@@ -280,14 +286,17 @@ def _same_map(column: pa.Array, entries: tuple[tuple[Any, Any], ...]) -> Bools:
     """Compare maps, in whatever order their entries are."""
     convert = plain(column.type, list)
     assert convert is not None
-    ours, theirs = comparable(column, by_bits=True), comparable(pa.array([convert(entries)], column.type), by_bits=True)
+    # Arrow refuses nanoseconds of numpy for a type with a zone.
+    plain_type = with_parts(column.type, lambda kind: pa.timestamp("ns") if kind == pa.timestamp("ns", "UTC") else None)
+    given = pa.array([convert(entries)], plain_type).cast(column.type)
+    ours, theirs = comparable(column, by_bits=True), comparable(given, by_bits=True)
     return keys_equal([ours], np.arange(len(ours)), [theirs], np.zeros(len(ours), np.int64)) & ~_invalid(column)
 
 
 def _scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
     """Return a canonical value as Arrow's. Arrow refuses nanoseconds of numpy for a type with a zone."""
-    if isinstance(value, np.datetime64):
-        return pa.scalar(value.astype("M8[ns]").astype(np.int64), pa.int64()).cast(kind)
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return pa.scalar(value.astype(np.int64), pa.int64()).cast(kind)  # canonical ones are in nanoseconds
     return pa.scalar(value, kind)
 
 

@@ -32,6 +32,8 @@ Op = Literal[
 ]
 OPERATORS: tuple[str, ...] = get_args(Op)
 SPELLINGS = {"==": "=", "<>": "!=", "is null": "is_null", "is not null": "is_not_null"}
+IS = "is"
+"""How users write "=" that is `Filter.exact`."""
 TEXT_OPERATORS = ("starts_with", "ends_with", "contains")
 NULL_TESTS = ("is_null", "is_not_null")
 MAX_LOOKUPS = 10_000
@@ -42,7 +44,8 @@ class Filter:
     """``column op value``; ``value`` is a sequence for "in" and unused for "is_null" and "is_not_null".
 
     ``path`` leads into a struct column, field by field; a field of a null struct is null. ``exact``, of "=" alone: the
-    equality is that of keys (`statestore.formats.values.comparison.same_key`), where 0.0 and -0.0 are two.
+    equality is that of keys (`statestore.formats.values.comparison.same_key`), where 0.0 and -0.0 are two. Users write
+    it "is".
     """
 
     column: str
@@ -85,16 +88,19 @@ def _parse_condition(spec: Any) -> Filter:
         raise _invalid(f"{shown(spec)}: operator {shown(spec[1])} is not a text")
     op = spec[1].strip().lower()
     op = SPELLINGS.get(op, op)
-    if len(spec) == 2 and op in OPERATORS and op not in NULL_TESTS:
+    if len(spec) == 2 and op in (*OPERATORS, IS) and op not in NULL_TESTS:
         raise _invalid(f"{shown(spec)}: operator {shown(spec[1])} needs a value")
-    return _checked(spec[0], op, spec[2] if len(spec) == 3 else None)
+    value = spec[2] if len(spec) == 3 else None
+    if op != IS:
+        return _checked(spec[0], op, value)
+    return _checked(spec[0], "is_null", None) if value is None else replace(_checked(spec[0], "=", value), exact=True)
 
 
 def _checked(column: Any, op: Any, value: Any) -> Filter:
     if not isinstance(column, str):
         raise _invalid(f"column {shown(column)} is not a text")
     if op not in OPERATORS:
-        raise _invalid(f"column {column!r}: operator {shown(op)}; expected one of {', '.join(OPERATORS)}")
+        raise _invalid(f"column {column!r}: operator {shown(op)}; expected one of {', '.join((*OPERATORS, IS))}")
     if op in NULL_TESTS and value is not None:
         raise _invalid(f"column {column!r} {op} {shown(value)}; {op} takes no value")
     return Filter(column, op, _members(column, value) if op == "in" else value)

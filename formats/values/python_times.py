@@ -25,7 +25,7 @@ def python_values(column: pa.Array) -> list[Any]:
     try:
         return list(_text_of_duckdb(shown).to_pylist())
     except duckdb.Error:  # DuckDB counts microseconds in 64 bits, which end within the years that Arrow holds
-        return list(column.cast(_with(column.type, _counted)).to_pylist())
+        return list(column.cast(with_parts(column.type, _counted)).to_pylist())
 
 
 def python_rows(batch: pa.RecordBatch, subject: str) -> list[dict[str, Any]]:
@@ -49,7 +49,7 @@ def python_rows(batch: pa.RecordBatch, subject: str) -> list[dict[str, Any]]:
 def _exact(column: pa.Array) -> pa.Array:
     """The column with nanoseconds as microseconds if these hold every one, else as it is, which pandas can hold."""
     try:
-        return column.cast(_with(column.type, _microseconds))
+        return column.cast(with_parts(column.type, _microseconds))
     except pa.ArrowInvalid:
         return column
 
@@ -72,12 +72,12 @@ def _text_of_duckdb(column: pa.Array) -> pa.ChunkedArray:
 
 def python_column(column: pa.Array) -> pa.Array:
     """The column with its times in microseconds if these hold every one exactly, else with all of them as text."""
-    if _with(column.type, _microseconds) == column.type:
+    if with_parts(column.type, _microseconds) == column.type:
         return column
     try:
-        return column.cast(_with(column.type, _microseconds))
+        return column.cast(with_parts(column.type, _microseconds))
     except pa.ArrowInvalid:
-        return column.cast(_with(column.type, lambda kind: pa.string() if _microseconds(kind) else None))
+        return column.cast(with_parts(column.type, lambda kind: pa.string() if _microseconds(kind) else None))
 
 
 def _microseconds(kind: pa.DataType) -> pa.DataType | None:
@@ -86,15 +86,15 @@ def _microseconds(kind: pa.DataType) -> pa.DataType | None:
     return pa.time64("us") if pa.types.is_time64(kind) and kind.unit == "ns" else None
 
 
-def _with(kind: pa.DataType, changed: Callable[[pa.DataType], pa.DataType | None]) -> pa.DataType:
-    """The type with those in it replaced for which ``changed`` returns one."""
+def with_parts(kind: pa.DataType, changed: Callable[[pa.DataType], pa.DataType | None]) -> pa.DataType:
+    """Return the type with those in it replaced for which ``changed`` returns one."""
     new = changed(kind)
     if new is not None:
         return new
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_with(field.type, changed)) for field in kind])
+        return pa.struct([field.with_type(with_parts(field.type, changed)) for field in kind])
     if pa.types.is_map(kind):
-        return pa.map_(_with(kind.key_type, changed), _with(kind.item_type, changed))
+        return pa.map_(with_parts(kind.key_type, changed), with_parts(kind.item_type, changed))
     if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_with(kind.value_type, changed)))
+        return pa.list_(kind.value_field.with_type(with_parts(kind.value_type, changed)))
     return kind

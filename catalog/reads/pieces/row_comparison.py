@@ -1,13 +1,13 @@
 """Comparison of two sets of rows: the rows that match by key, and the differences between them.
 
 Values are compared null-safe; NaN equals NaN, 0.0 equals -0.0, and the order of a map's entries is ignored. Keys are
-equal where their bits are, because engines compare the bytes of keys.
+equal where their bits are, because engines compare the bytes of keys; of keys with maps see `with_distinct_keys`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -15,18 +15,25 @@ import pyarrow as pa
 from statestore.formats.kernels.arrays import Bools, Hashes, Ints
 from statestore.formats.segments.key_index import KeyIndex
 from statestore.formats.values.comparable_values import comparable
+from statestore.formats.values.comparison import has_maps
 from statestore.formats.values.key_equality import keys_equal
 from statestore.formats.values.key_hash import hash_keys
 
 
 @dataclass(frozen=True)
 class Side:
-    """Rows of one point, as parallel columns. ``by_bits``: keys are equal where their bits are, as in engines."""
+    """Rows of one point, as parallel columns. ``by_bits``: keys are equal where their bits are, as in engines.
+    ``in_order``: maps in keys are equal where their entries come in the same order."""
 
     keys: list[pa.Array]
     values: list[pa.Array]
     hashes: Hashes
     by_bits: bool = True
+    in_order: bool = False
+
+    def comparable_keys(self) -> list[pa.Array]:
+        """Return the keys in the form of `comparable`."""
+        return [comparable(column, by_bits=self.by_bits, in_order=self.in_order) for column in self.keys]
 
 
 def keyed_rows(keys: list[pa.Array], values: list[pa.Array]) -> Side:
@@ -49,11 +56,34 @@ def counted_rows(columns: Sequence[pa.Array]) -> Side:
 
 def pairs(before: Side, after: Side) -> tuple[Ints, Ints]:
     """Return the rows of both sides that have the same key; within a side no two rows have the same key."""
+    before, after = with_distinct_keys(before, after)
     left, matches = KeyIndex.build(after.hashes).match(before.hashes)
     right = matches.astype(np.int64)
-    sides = ([comparable(column, by_bits=side.by_bits) for column in side.keys] for side in (before, after))
-    same = keys_equal(next(sides), left, next(sides), right)
+    same = keys_equal(before.comparable_keys(), left, after.comparable_keys(), right)
     return left[same], right[same]
+
+
+def with_distinct_keys(before: Side, after: Side) -> tuple[Side, Side]:
+    """Return the sides, in which maps in keys are compared in the order of their entries if one side has two keys that
+    differ in that alone.
+
+    Flink's heap compares keys by ``Map.equals``, so two such keys are of RocksDB, which compares bytes. Where no two
+    are, the order says nothing: the heap may write the same key in another order after a restore.
+    """
+    has_two = any(has_maps(column.type) for column in before.keys) and (repeats(before) or repeats(after))
+    if not (has_two and before.by_bits):
+        return before, after
+    return _in_order(before), _in_order(after)
+
+
+def repeats(side: Side) -> bool:
+    """Return whether two rows may have the same key, as where the place of a row tells them apart."""
+    return len(np.unique(side.hashes)) < len(side.hashes)
+
+
+def _in_order(side: Side) -> Side:
+    keys = [comparable(column, by_bits=True, in_order=True) for column in side.keys]
+    return replace(side, hashes=hash_keys(keys), in_order=True)
 
 
 def differences(before: Side, after: Side, left: Ints, right: Ints) -> Bools:

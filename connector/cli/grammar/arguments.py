@@ -74,14 +74,16 @@ AnyStore = Annotated[str | None, _argument("One store (all of them if left out).
 Key = Annotated[
     str,
     _argument(
-        'The key: its text for one column (binary also as base64:… or hex:…), JSON ({"a": 1, "b": "x"}) for several.'
+        'The key: its text for one column (binary also as base64:… or hex:…), JSON ({"a": 1, "b": "x"}) for several. '
+        "A text that begins with - is given after --; a number below zero need not be."
     ),
 ]
 KeyOrPrefix = Annotated[
     str,
     _argument(
         'The key: its text for one column (binary also as base64:… or hex:…), JSON ({"a": 1, "b": "x"}) for several; '
-        "JSON with the first columns only means all keys that begin so."
+        "JSON with the first columns only means all keys that begin so. A text that begins with - is given after --; "
+        "a number below zero need not be."
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines instead of tables.")]

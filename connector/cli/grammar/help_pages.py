@@ -1,7 +1,10 @@
-"""Help pages on which no word is cut: the first sentence of each command whole, and no option broken at a hyphen."""
+"""Commands that take a number below zero as an argument, and help pages on which no word is cut: the first sentence of
+each command whole, and no option broken at a hyphen."""
 
 from __future__ import annotations
 
+import itertools
+import re
 import textwrap
 from typing import Any
 
@@ -47,8 +50,36 @@ class Group(TyperGroup):
             formatter.write_dl(rows)
 
 
+BELOW_ZERO = re.compile(r"-(\.?[0-9]|(inf|infinity|nan)$)", re.IGNORECASE)
+"""The beginning of a number, or of a duration like ``-1 day, 23:00:00``, as keys and values are printed."""
+
+
 class Command(TyperCommand):
-    """A command whose last paragraph lists options."""
+    """A command that takes what begins like a number below zero as an argument. Its last paragraph lists options."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the words after the command; no option begins like a number."""
+        with_value = {
+            spelling
+            for option in self.get_params(ctx)
+            if option.param_type_name == "option" and not getattr(option, "is_flag", False)
+            for spelling in (*option.opts, *option.secondary_opts)
+        }
+        left = iter(args)
+        options: list[str] = []
+        arguments: list[str] = []
+        for word in left:
+            if word == "--":
+                arguments += left
+            elif word in with_value:
+                options += [word, *itertools.islice(left, 1)]
+            elif word.startswith("-") and word != "-" and not BELOW_ZERO.match(word):
+                options.append(word)
+            else:
+                arguments.append(word)
+        is_needed = any(map(BELOW_ZERO.match, arguments))
+        rest: list[str] = super().parse_args(ctx, [*options, "--", *arguments] if is_needed else args)
+        return rest
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Write the last paragraph, broken at blanks only."""

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 def watch(
     path: args.Path_,
     store: args.OnlyStore = None,
-    key: Annotated[str | None, typer.Argument(help="Only changes of this key, or of the keys that begin so.")] = None,
+    key: Annotated[
+        str | None, typer.Argument(help="Only changes of this key, or of the keys that begin so; as for get.")
+    ] = None,
     columns: args.Columns = None,
     interval: Annotated[str, typer.Option("--interval", help="How often to look for a newer version.")] = "1 second",
     count: Annotated[int | None, typer.Option("--count", min=1, help="End after so many new versions.")] = None,

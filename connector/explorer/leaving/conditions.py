@@ -39,6 +39,8 @@ def _one(each: Filter, schema: pa.Schema, dialect: Dialect, row: str) -> str:
         return f"{column} IS NULL"
     if each.value is None:
         return "FALSE"
+    if each.exact:
+        return _same(column, each.value, kind, dialect, as_key=True)
     if pa.types.is_nested(kind):
         same = _same(column, each.value, kind, dialect)
         return f"({column} IS NOT NULL AND NOT ({same}))" if each.op == "!=" else same
@@ -50,16 +52,34 @@ def _one(each: Filter, schema: pa.Schema, dialect: Dialect, row: str) -> str:
     return f"{column} {'=' if each.op == '<=>' else each.op} {sql_literal(each.value, dialect)}"
 
 
-def _same(column: str, value: Any, kind: pa.DataType, dialect: Dialect) -> str:
-    """Return the test that a column has a value; inside structs and lists null equals null."""
+def _same(column: str, value: Any, kind: pa.DataType, dialect: Dialect, *, as_key: bool = False) -> str:
+    """Return the test that a column has a value; inside structs and lists null equals null. ``as_key``: zeros of both
+    signs are two values, as in `statestore.formats.values.comparison.same_key`."""
     if value is None:
         return f"{column} IS NULL"
+    if pa.types.is_map(kind):
+        raise UnsupportedError(
+            ErrorCode.UNSUPPORTED_TYPE, f"{dialect.engine} compares maps by the order of their entries"
+        )
+    if pa.types.is_floating(kind) and value == 0 and as_key:
+        return f"CAST({column} AS STRING) = '{float(value)}'"
+    if pa.types.is_list(kind) and as_key:
+        size = f"{'len' if dialect is DUCKDB else 'size'}({column})"
+        tests = [f"{column} IS NOT NULL", f"{size} = {len(value)}"]
+        for position, member in enumerate(value):
+            tests.append(_same(_member(column, position, dialect), member, kind.value_type, dialect, as_key=True))
+        return "(" + " AND ".join(tests) + ")"
     if not pa.types.is_struct(kind):
         return f"{column} IS NOT DISTINCT FROM {sql_literal(value, dialect)}"
     tests = [f"{column} IS NOT NULL"]
     for field in kind:
-        tests.append(_same(_field(column, field.name, dialect), value[field.name], field.type, dialect))
+        part = _field(column, field.name, dialect)
+        tests.append(_same(part, value[field.name], field.type, dialect, as_key=as_key))
     return "(" + " AND ".join(tests) + ")"
+
+
+def _member(column: str, position: int, dialect: Dialect) -> str:
+    return f"list_extract({column}, {position + 1})" if dialect is DUCKDB else f"get({column}, {position})"
 
 
 def _field(column: str, name: str, dialect: Dialect) -> str:

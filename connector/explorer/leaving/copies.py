@@ -14,12 +14,12 @@ from statestore.catalog.reads.difference import INTERVAL, Point
 from statestore.connector.explorer.leaving.conditions import condition_of
 from statestore.connector.explorer.leaving.literals import DUCKDB, SPARK, Dialect, python_literal
 from statestore.connector.explorer.leaving.shown_view import ShownView
-from statestore.connector.key_text import key_filters
+from statestore.connector.key_text import asked_key
 from statestore.formats.engine_arguments import CHANGE_FEED, arguments_of_engines, flag, python_name
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import StateStoreError, UnsupportedError
 from statestore.formats.state_table import Mode, Query, StateTable
-from statestore.formats.values.filters import Filter, check_filters
+from statestore.formats.values.filters import IS, Filter, check_filters
 from statestore.formats.values.times import MAX_MS, MIN_MS, format_time
 
 
@@ -89,6 +89,7 @@ def _python(source: Source, view: ShownView) -> str:
         text += f"rows = rows.take(pc.sort_indices({column}, sort_keys=[('', {direction!r})]))\n"
     imports = ["import datetime\n"] if "datetime." in text else []
     imports += ["import decimal\n"] if "decimal." in text else []
+    imports += ["import numpy as np\n"] if "np." in text else []
     imports += ["import pyarrow.compute as pc\n"] if "pc." in text else []
     return "".join(imports) + f"import statestore\n\n{text}"
 
@@ -123,7 +124,7 @@ def _python_filters(filters: Sequence[Filter]) -> str:
     parts = []
     for each in filters:
         value = "" if each.op in ("is_null", "is_not_null") else f", {python_literal(each.value)}"
-        parts.append(f"({each.name!r}, {each.op!r}{value})")
+        parts.append(f"({each.name!r}, {(IS if each.exact else each.op)!r}{value})")
     return f"[{', '.join(parts)}]"
 
 
@@ -177,7 +178,7 @@ def _is_key(table: StateTable, view: ShownView) -> bool:
     if not view.key:
         return False
     try:
-        return key_filters(table, view.key, partial=True) == tuple(view.filters)
+        return asked_key(table, view.key, partial=True) == tuple(view.filters)
     except StateStoreError:
         return False
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
+
+import numpy as np
 
 from statestore.connector.identifiers import quoted, spark_quoted
 from statestore.formats.error_codes import ErrorCode
@@ -41,8 +43,10 @@ def python_literal(value: Any) -> str:
     if isinstance(value, datetime):
         zone = "" if value.tzinfo is None else "+00:00"
         return f"datetime.datetime.fromisoformat({_time(value) + zone!r})"
-    if isinstance(value, date):
-        return f"datetime.date.fromisoformat({value.isoformat()!r})"
+    if isinstance(value, date | time):
+        return f"datetime.{type(value).__name__}.fromisoformat({value.isoformat()!r})"
+    if isinstance(value, np.datetime64 | np.timedelta64):  # of columns in nanoseconds
+        return f"np.{type(value).__name__}({value.astype(np.int64)}, 'ns')"
     if value is None or isinstance(value, bool | int | float | str | bytes):
         return repr(value)
     raise _unknown("Python", value)
@@ -70,6 +74,8 @@ def sql_literal(value: Any, dialect: Dialect) -> str:
         return f"CAST('{_time(value)}+00:00' AS {_instant(dialect)})"
     if isinstance(value, date):
         return f"DATE '{value.isoformat()}'"
+    if isinstance(value, time):
+        return f"TIME '{value.isoformat()}'"
     if isinstance(value, list | tuple):
         begin, end = dialect.array
         return begin + ", ".join(sql_literal(each, dialect) for each in value) + end

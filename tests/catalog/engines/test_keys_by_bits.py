@@ -13,7 +13,7 @@ from support.flink.fixtures import SQL_KEYS, fixture
 
 import statestore
 from statestore.catalog.reads.table import Table
-from statestore.formats.values.filters import Filter
+from statestore.formats.values.filters import Filter, parse_filters
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,8 +49,9 @@ def test_each_zero_is_a_key_of_its_own(bits: int) -> None:
     history = table(COUNTS).history(key={"key": key}).read_all().sort_by("_commit_version").to_pylist()
     counts = [OLD[bits], NEW[bits]] if OLD[bits] != NEW[bits] else [NEW[bits]]
     assert sorted(row["value"]["f0"] for row in history) == counts
-    asked = run("get", str(fixture(SQL_KEYS)), COUNTS, f'{{"f0": {key["f0"]!r}}}', "--json")
-    assert [row["value"]["f0"] for row in asked.rows] == [NEW[bits]]
+    for text in (f'{{"f0": {key["f0"]!r}}}', repr(key["f0"])):
+        asked = run("get", str(fixture(SQL_KEYS)), COUNTS, text, "--json")
+        assert [row["value"]["f0"] for row in asked.rows] == [NEW[bits]]
 
 
 def test_a_filter_finds_both_zeros_and_every_nan() -> None:
@@ -59,7 +60,9 @@ def test_a_filter_finds_both_zeros_and_every_nan() -> None:
         assert sorted(row["f0"] for row in rows["value"].to_pylist()) == expected
     with pytest.raises(statestore.InvalidInputError, match=r"WRONG_KEY.*several rows"):
         table(COUNTS).get({"key": {"f0": float("nan")}})
-    given = Filter("key", "=", {"f0": 0.0}, exact=True)
+    given = ("key", "is", {"f0": 0.0})
+    assert parse_filters(given) == (Filter("key", "=", {"f0": 0.0}, exact=True),)
+    assert parse_filters(("key", "is", None)) == (Filter("key", "is_null"),)
     assert table(COUNTS).scan(filter=given).read_all().num_rows == 1
 
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ from support.command_line import cells, run
 from support.key_strategies import key_types
 
 import statestore
-from statestore.connector.key_text import _ESCAPE, MANY_ESCAPES, _readings, cells_of, of_text
+from statestore.connector.key_text import _ESCAPE, MANY_ESCAPES, cells_of, of_text, readings_of
 from statestore.connector.terminal.output import cell, plain, printable
 from statestore.formats.error_codes import ErrorCode
+from statestore.formats.values.canonical import ErrorPath
+from statestore.formats.values.comparison import same_key
 from statestore.formats.values.python_times import python_values
 
 RAW = [b"", b"ada", b"\x00\xff", "ünï".encode(), b"base64:AP8=", b"hex:00", b"AP8=", b"\xc3("]
@@ -49,7 +52,7 @@ def keys(draw: st.DrawFn) -> pa.Array:
 
 def same(found: Any, column: pa.Array) -> bool:
     """NaN is like NaN, and -0.0 is not 0.0."""
-    return repr(pa.array([found], column.type).to_pylist()) == repr(column.to_pylist())
+    return bool(same_key(column, found, ErrorPath(ErrorCode.WRONG_KEY, "key", column.type))[0].as_py())
 
 
 CONTROLS = "\x00\x1b\n\t\x7f\x80\x9f\u2028"
@@ -62,6 +65,11 @@ STRUCT = pa.struct([("a", pa.string()), ("b", pa.float64()), ("c", pa.binary()),
 @example(pa.array([{"a": CONTROLS, "b": float("nan"), "c": b"\xff", "d": 0}], STRUCT))
 @example(pa.array([{"a": None, "b": -0.0, "c": None, "d": None}], STRUCT))
 @example(pa.array([[CONTROLS, None]], pa.list_(pa.string())))
+@example(pa.array([1_714_550_000_123_456_789], pa.timestamp("ns", "UTC")))
+@example(pa.array([1_714_550_000_123_456_789], pa.timestamp("ns")))
+@example(pa.array([34_215_250_001], pa.time64("us")))
+@example(pa.array([34_215_250_000_001], pa.time64("ns")))
+@example(pa.array([34_215_250], pa.time32("ms")))
 @example(pa.array([-0.0]))
 @example(pa.array([float("nan")]))
 @example(pa.array([datetime(2024, 5, 1, 9, 30, 15, 250001, UTC)], pa.timestamp("us", "UTC")))
@@ -81,7 +89,7 @@ def test_a_printed_text_names_its_key(text: str) -> None:
     """Also as a terminal without Unicode shows it."""
     shown = printable(text)
     for typed in (shown, shown.encode("ascii", "backslashreplace").decode()):
-        readings = _readings(typed)
+        readings = readings_of(typed, pa.string())
         assert typed in readings
         assert text in readings or len(_ESCAPE.findall(typed)) > MANY_ESCAPES
 
@@ -116,6 +124,9 @@ def test_binary_keys_of_a_table_are_typed(warehouse: Path) -> None:
         for command in ("get", "history"):
             (row,) = run(command, warehouse, "raw", key, "--json").rows
             assert row["v"] == int(value)
+    for row in run("scan", warehouse, "raw", "--json").rows:
+        for spelled in (row["k"], json.dumps({"k": row["k"]})):  # as CSV and as JSON lines show it
+            assert row["v"] in [each["v"] for each in run("get", warehouse, "raw", spelled, "--json").rows]
     for row in run("scan", warehouse, "pairs", "--json").rows:
         for spelling in ("{}", "base64:{}"):
             key = json.dumps({"a": spelling.format(row["a"]), "b": row["b"]})
@@ -127,6 +138,34 @@ def test_binary_keys_of_a_table_are_typed(warehouse: Path) -> None:
 def test_binary_in_csv_is_base64(warehouse: Path) -> None:
     assert "\nAP8=," in run("scan", warehouse, "raw", "--format", "csv", "--columns", "k,v").out
     assert "added,AP8=," in run("diff", warehouse, "raw", "--from", "0", "--format", "csv").out
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [("bigint", [-5, -(2**63), 5]), ("decimal(5,2)", [Decimal("-0.50"), Decimal("0.50")])],
+)
+def test_a_key_below_zero_is_typed_as_it_is_printed(tmp_path: Path, kind: str, values: list[Any]) -> None:
+    store = "below"
+    with statestore.connect(tmp_path).create_store(store, key={"k": kind}, value={"v": "bigint"}) as made:
+        for number, key in enumerate(values):
+            made.put(key, number, timestamp=number)
+        made.commit()
+    printed = cells(run("scan", tmp_path, store, "--columns", "k,v"))[1:]
+    assert sorted(int(value) for _, value in printed) == list(range(len(values)))
+    for key, value in printed:
+        for words in ([key, "--json"], ["--json", key], ["--json", "--", key]):
+            found = run("get", tmp_path, store, *words)
+            assert [row["v"] for row in found.rows] == [int(value)], (words, found.err)
+        assert [row["v"] for row in run("history", "--json", tmp_path, store, key).rows] == [int(value)]
+    key = printed[0][0]
+    assert run("put", tmp_path, store, key, "-7", "--timestamp", "-9").code == 0
+    assert [row["v"] for row in run("get", tmp_path, store, key, "--json", "--as-of", "-8").rows] == [-7]
+
+
+def test_an_option_that_is_not_there_is_no_key(warehouse: Path) -> None:
+    for words in (["-x"], ["--limitt", "5"], ["-x", "-5"]):
+        found = run("get", warehouse, "raw", *words)
+        assert found.code == 2 and "No such option" in found.err
 
 
 @pytest.mark.parametrize("key", ["base64:AP8", "hex:0", "base64:ü"])

@@ -272,7 +272,7 @@ def test_texts_that_a_language_cannot_hold(client: TestClient) -> None:
 
 
 def test_in_a_session_of_spark(client: TestClient, spark: Any, place: str) -> None:
-    from statestore.connector.spark.session.register import unregister
+    from statestore.connector.spark.session.register import register, unregister
 
     try:
         for given in ({}, {"version": "1"}, {"version": "2", "as_of": str(START)}, {"as_of": "2024-05-01T07:53:21Z"}):
@@ -290,6 +290,7 @@ def test_in_a_session_of_spark(client: TestClient, spark: Any, place: str) -> No
         assert len(rows) == len(shown(client, "life", key="$*"))
     finally:
         unregister(spark)
+        register(spark)  # the tests of one process share the session
 
 
 def test_the_reach_of_filters(client: TestClient) -> None:

@@ -115,3 +115,20 @@ def test_one_key_is_told_from_another_by_signs_of_zeros_and_entries_of_maps() ->
         assert same_key(column, key, path).to_pylist() == [other == number for other in range(len(keys))]
     turned = {"x": [0.0, None], "m": {2.5: None, 0.0: time(1)}}
     assert same_key(column, turned, path).to_pylist() == [True, False, False, False, False]
+
+
+def test_the_order_of_a_map_counts_where_two_keys_differ_in_it_alone() -> None:
+    """RocksDB keeps two such keys of Flink, the heap keeps one."""
+    kind = pa.struct([("m", pa.map_(pa.string(), pa.float64()))])
+    ab, ba = {"m": [("a", 0.0), ("b", 2.0)]}, {"m": [("b", 2.0), ("a", 0.0)]}
+    c: Any = {"m": []}
+
+    def paired(old: list[Any], new: list[Any]) -> list[tuple[int, int]]:
+        sides = (keyed_rows([pa.array(keys, kind)], []) for keys in (old, new))
+        left, right = pairs(next(sides), next(sides))
+        return sorted(zip(left.tolist(), right.tolist(), strict=True))
+
+    assert paired([ab, ba, c], [c, ba, ab]) == [(0, 2), (1, 1), (2, 0)]
+    assert paired([ba], [ab, ba]) == [(0, 1)]
+    assert paired([ab, ba], [c, ba]) == [(1, 1)]
+    assert paired([ab, c], [ba, c]) == [(0, 0), (1, 1)]  # one key of the heap, after a restore

@@ -9,7 +9,7 @@ export function conditionsOfKey(keys: string[], columns: Column[], cells: (strin
     .filter(({ at }) => at >= 0)
     .map(({ name, at }) => {
       const cell = cells[at];
-      return cell === null || cell === undefined ? [name, "is_null"] : [name, "=", cell];
+      return cell === null || cell === undefined ? [name, "is_null"] : [name, "is", cell];
     });
   return JSON.stringify(found);
 }

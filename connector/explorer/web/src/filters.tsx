@@ -5,7 +5,7 @@ import { Reach } from "./leave/reach";
 
 type Condition = [string, string, string];
 
-const OPERATORS = ["=", "!=", "<", "<=", ">", ">=", "starts_with", "contains", "is_null", "is_not_null"];
+const OPERATORS = ["=", "is", "!=", "<", "<=", ">", ">=", "starts_with", "contains", "is_null", "is_not_null"];
 
 export function conditionsOf(where: string): Condition[] {
   try {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 from support.explorer.browsers import SIZES, opened, violations
+from support.flink.fixtures import SQL_KEYS, fixture
 
 import statestore
 from statestore.connector.explorer.server.serve import Explorer
@@ -122,6 +124,51 @@ def test_great_numbers_keep_their_digits(browser: Any, tmp_path: Path) -> None:
         show(page, made, "table=s")
         page.locator("table.rows tbody tr:not(.space)").dblclick()
         expect(page.locator(".life tbody tr").first).to_contain_text("-9007199254740995")
+    made.stop()
+
+
+STRANGE: dict[str, tuple[str, list[Any]]] = {
+    "texts": ("string", ["", "\x1b[1m\x7f", "\u202e'a\"", "a\nb"]),
+    "structs": ("struct<t:string,u:string,n:int>", [{"t": None, "u": '\x7f"', "n": 1}]),
+    "raw": ("binary", [b"\x00\xff"]),
+}
+ZEROS = "place=1&table=GroupAggregate[5].accState"  # by doubles, each with its number in two savepoints
+
+
+def test_strange_keys_are_opened_and_typed_as_they_are_shown(browser: Any, tmp_path: Path) -> None:
+    for name, (kind, keys) in STRANGE.items():
+        with statestore.connect(tmp_path / "own").create_store(name, key={"k": kind}, value={"v": "int"}) as store:
+            for number, key in enumerate(keys):
+                store.put(key, 1000 + number, timestamp=START)
+            store.commit()
+    made = statestore.explore(tmp_path / "own", fixture(SQL_KEYS))
+    with opened(browser, made.url) as page:
+        rows = page.locator("table.rows tbody tr:not(.space)")
+        lines = page.get_by_role("region", name="versions of the key").locator("tbody tr")
+
+        def type_key(text: str) -> None:
+            page.get_by_role("textbox", name="Key", exact=True).fill(text)
+            page.keyboard.press("Enter")
+            expect(page).to_have_url(re.compile("key="))
+
+        for name, (_, keys) in STRANGE.items():
+            show(page, made, f"table={name}")
+            expect(rows).to_have_count(len(keys))
+            cells = [row.get_by_role("gridcell").all_text_contents()[:2] for row in rows.all()]
+            for number, (_, value) in reversed(list(enumerate(cells))):
+                rows.nth(number).dblclick()
+                expect(lines).to_have_count(1)
+                expect(lines).to_contain_text(value)
+                if number:
+                    page.go_back()
+            type_key(cells[-1][0])
+            expect(lines).to_contain_text(cells[-1][1])
+        for text, versions in (('{"f0": -0.0}', 2), ('{"f0": "NaN"}', 4)):  # NaNs of two bits are shown together
+            show(page, made, ZEROS)
+            page.get_by_role("gridcell", name=text, exact=True).first.dblclick()
+            expect(lines).to_have_count(versions)
+            type_key(text)
+            expect(lines).to_have_count(versions)
     made.stop()
 
 

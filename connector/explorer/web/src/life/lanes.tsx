@@ -119,7 +119,7 @@ function conditionOf(life: Life, key: string | undefined): string | null {
   if (at < 0 || life.lines.length === 0) return null;
   const cell = life.lines[0].cells[at];
   if (cell === null || cell.endsWith("…") || life.lines.some((line) => line.cells[at] !== cell)) return null;
-  return JSON.stringify([[key, "=", cell]]);
+  return JSON.stringify([[key, "is", cell]]);
 }
 
 // The times at which one side has a row and the other has none.
