@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.formats.values.filters import Filter, Op
+from statestore.formats.values.filters import Filter, Op, one_of
 
 _COMPARISONS: dict[str, Op] = {
     "equal": "=",
@@ -129,6 +129,10 @@ def _as_filter(node: Node, schema: pa.Schema) -> Filter | None:
         return None
     if node.name == "if_else":
         return _guarded_membership(node, schema)
+    if node.name in ("or_kleene", "or"):
+        branches = [[_as_filter(each, schema) for each in _conjuncts(branch)] for branch in node.arguments]
+        known = [[each for each in branch if each is not None] for branch in branches]
+        return one_of(known, schema) if list(map(len, known)) == list(map(len, branches)) else None
     field = node.arguments[0] if node.arguments else None
     if not isinstance(field, Field):
         return None
