@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError, shown
-from statestore.formats.values.canonical import ErrorPath, canonical
+from statestore.formats.values.canonical import ErrorPath, canonical, of_scalars
 from statestore.formats.values.comparison import any_of, compare, has_floats, match_text, same_key
 from statestore.formats.values.times import parse_instant, to_datetime
 
@@ -97,7 +97,7 @@ def _checked(column: Any, op: Any, value: Any) -> Filter:
         raise _invalid(f"column {column!r}: operator {shown(op)}; expected one of {', '.join(OPERATORS)}")
     if op in NULL_TESTS and value is not None:
         raise _invalid(f"column {column!r} {op} {shown(value)}; {op} takes no value")
-    return Filter(column, op, _members(column, value) if op == "in" else value)
+    return Filter(column, op, of_scalars(_members(column, value) if op == "in" else value))
 
 
 def _members(column: str, value: Any) -> tuple[Any, ...]:
