@@ -28,7 +28,12 @@ from statestore.formats.kafka.key_filters import PARTITION, encoded_keys, partit
 from statestore.formats.kafka.known_store import KnownStore
 from statestore.formats.kafka.stores.key_bounds import key_range, rows_of_keys, time_range
 from statestore.formats.kafka.stores.store_rows import ALL, StoredRows, databases_until, read_database
-from statestore.formats.kafka.stores.store_times import has_versions, past_begins, stream_time_of, stream_time_of_versions
+from statestore.formats.kafka.stores.store_times import (
+    has_versions,
+    past_begins,
+    stream_time_of,
+    stream_time_of_versions,
+)
 from statestore.formats.kafka.stores.versioned_streams import read_versioned
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.ordered_threads import in_order

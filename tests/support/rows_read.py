@@ -44,10 +44,10 @@ class RowsRead:
 
 
 class BytesRead:
-    """What this process takes from the files below a folder, whatever library reads them.
+    """The bytes and files that this process reads, whatever library reads them.
 
-    ``bytes``: those that the read of the last `of` asked the system for, in any file, and the pages of mapped files of
-    the folder that it touched for the first time. ``opened``: the files of the folder that it opened, sorted.
+    ``bytes``: those that the read of the last `of` asked the system for, in any file; mapped files are not counted.
+    ``opened``: the files below the folder that it opened, sorted.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -63,25 +63,13 @@ class BytesRead:
         try:
             folders = [self.folder, *(path for path in self.folder.rglob("*") if path.is_dir())]
             numbers = {libc.inotify_add_watch(watch, os.fsencode(path), _OPENED): path for path in folders}
-            mapped, asked = self._mapped(), _asked()
+            asked = _asked()
             found = read(*given, **named)
             self.bytes = _asked() - asked
-            self.bytes += max(self._mapped() - mapped, 0)
             self.opened = sorted(set(_opened(watch, numbers)))
         finally:
             os.close(watch)
         return found
-
-    def _mapped(self) -> int:
-        """The bytes of mapped files of the folder that are in this process's memory."""
-        total, is_ours = 0, False
-        for line in Path("/proc/self/smaps").read_text().splitlines():
-            words = line.split()
-            if not words[0].endswith(":"):
-                is_ours = words[-1].startswith(str(self.folder))
-            elif is_ours and words[0] == "Rss:":
-                total += int(words[1]) << 10
-        return total
 
 
 def _asked() -> int:
