@@ -60,9 +60,13 @@ def past_columns(at: StateAt, query: Query) -> pa.Schema:
 
 def past_splits(source: Source, info: StateInfo, at: StateAt, query: Query) -> Sequence[PastSplit]:
     """Return the pieces of an answer. Raises NotFoundError TIME_NOT_KEPT for moments before the past begins."""
-    since = past_of(at).past_from()
     exclusive = query.mode == "changes"
     asked = [moment for moment in (query.as_of, query.start_time, query.end_time) if moment is not None]
+    since = None
+    if asked or exclusive:
+        since = past_of(at).past_from()
+    else:
+        past_of(at).check_past()
     if since is not None and asked and min(asked) < since + exclusive:
         begin = f"after {format_time(since)}" if exclusive else f"from {format_time(since)} on"
         raise NotFoundError(

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.state_table import Query, StateTable
+from statestore.formats.values.canonical import of_scalars
 from statestore.formats.values.comparison import has_floats
 from statestore.formats.values.filters import Filter
 from statestore.formats.values.key_codec import KeyValues, Row
@@ -26,7 +27,7 @@ def key_filters(table: StateTable, key: Any) -> tuple[Filter, ...]:
 
     Raises InvalidInputError WRONG_KEY or NULL_KEY.
     """
-    schema = table.schema(Query())
+    schema, key = table.schema(Query()), of_scalars(key)
     names, *others = _named(table, key)
     try:
         cells = _cells(schema, names, key)

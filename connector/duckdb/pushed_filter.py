@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.formats.values.filters import Filter, Op
+from statestore.formats.values.filters import Filter, Op, one_of
 
 _COMPARISONS: dict[str, Op] = {
     "equal": "=",
@@ -129,6 +129,10 @@ def _as_filter(node: Node, schema: pa.Schema) -> Filter | None:
         return None
     if node.name == "if_else":
         return _guarded_membership(node, schema)
+    if node.name in ("or_kleene", "or"):
+        branches = [[_as_filter(each, schema) for each in _conjuncts(branch)] for branch in node.arguments]
+        known = [[each for each in branch if each is not None] for branch in branches]
+        return one_of(known, schema) if list(map(len, known)) == list(map(len, branches)) else None
     field = node.arguments[0] if node.arguments else None
     if not isinstance(field, Field):
         return None
@@ -144,7 +148,9 @@ def _as_filter(node: Node, schema: pa.Schema) -> Filter | None:
         return None if _option(node, "nan_is_null") else Filter(column, "is_null", path=path)
     if node.name == "is_in":
         values = _option(node, "value_set")
-        return None if values is None or None in values else Filter(column, "in", tuple(values), path)  # hashable
+        if values is None or None in values:
+            return None
+        return Filter(column, "in", tuple(map(_hashable, values)), path)
     operator = _COMPARISONS.get(node.name)
     if operator is None or len(node.arguments) != 2 or not isinstance(constant := node.arguments[1], Constant):
         return None
@@ -165,6 +171,13 @@ def _guarded_membership(node: Call, schema: pa.Schema) -> Filter | None:
     if valid is None or found is None or valid.op != "is_not_null" or found.op != "in" or valid.name != found.name:
         return None
     return found
+
+
+def _hashable(value: Any) -> Any:
+    """A value of a list with structs and lists as tuples, because plans are kept by their filters."""
+    if isinstance(value, dict):
+        return tuple(map(_hashable, value.values()))
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value
 
 
 def _option(node: Call, name: str) -> Any:

@@ -19,7 +19,7 @@ from duckdb._sources.nodes import Binary, Col, In, Lit, Node, Postfix, exact_val
 from statestore.connector.duckdb.kept_rows import MARKS
 from statestore.connector.duckdb.reading import PIN_COLUMN, Reading
 from statestore.formats.errors import StateStoreError
-from statestore.formats.values.filters import Filter, Op
+from statestore.formats.values.filters import Filter, Op, one_of
 
 _COMPARISONS: dict[str, Op] = {"=": "=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _NULL_TESTS: dict[str, Op] = {"IS NULL": "is_null", "IS NOT NULL": "is_not_null"}
@@ -53,18 +53,18 @@ class ScanSource(ArrowScanSource):
         if _pin_of(predicate) is not None:
             return True
         return (
-            self._reading.passes_uncut if _is_marks_test(predicate) else key_filter(predicate, self._keys) is not None
+            self._reading.passes_uncut if _is_marks_test(predicate) else key_filters(predicate, self._keys) is not None
         )
 
     def stream(self, columns: Sequence[int] | None, filters: Sequence[Node]) -> tuple[object, bool]:
         """A lazy stream. The scan is planned now, so that most errors are raised before the first batch."""
         pin = next((pin for pin in map(_pin_of, filters) if pin is not None), None)
-        found = [key_filter(predicate, self._keys) for predicate in filters]
+        found = [each for predicate in filters for each in key_filters(predicate, self._keys) or ()]
         names = self._schema.names
         asked = names if columns is None else [names[index] for index in columns]
         dead_allowed = not any(map(_is_marks_test, filters))
         try:
-            reader = self._reading.scan(pin, tuple(f for f in found if f is not None), asked, dead_allowed)
+            reader = self._reading.scan(pin, found, asked, dead_allowed)
         except StateStoreError as error:
             self._reading.error = error
             raise
@@ -86,8 +86,41 @@ def _is_marks_test(predicate: Node) -> bool:
     return False
 
 
-def key_filter(predicate: Node, keys: pa.Schema) -> Filter | None:
-    """The predicate as a filter with exactly its meaning; None if it is not one on ``keys``, or has no such filter."""
+def key_filters(predicate: Node, keys: pa.Schema) -> tuple[Filter, ...] | None:
+    """The predicate as filters that together have exactly its meaning; None if it is not one on ``keys``, or has no
+    such filters."""
+    found: list[Filter] = []
+    for part in _operands(predicate, "AND"):
+        branches = [_conjunction(each, keys) for each in _operands(part, "OR")]
+        known = [branch for branch in branches if branch is not None]
+        one = one_of(known, keys) if len(branches) > 1 else None
+        if len(known) < len(branches) or (one is None and len(branches) > 1):
+            return None
+        found += known[0] if one is None else [one]
+    return tuple(found)
+
+
+def _operands(predicate: Node, operator: str) -> list[Node]:
+    """What AND or OR join, in order, however deep it lies; the predicate itself where it is another one."""
+    found: list[Node] = []
+    left = [predicate]
+    while left:
+        match left.pop():
+            case Binary(op=op, left=first, right=second) if op == operator:
+                left += (second, first)
+            case other:
+                found.append(other)
+    return found
+
+
+def _conjunction(predicate: Node, keys: pa.Schema) -> list[Filter] | None:
+    """The filters of comparisons that all must hold; None where one has no filter."""
+    found = [_key_filter(each, keys) for each in _operands(predicate, "AND")]
+    known = [each for each in found if each is not None]
+    return known if len(known) == len(found) else None
+
+
+def _key_filter(predicate: Node, keys: pa.Schema) -> Filter | None:
     match predicate:
         case Binary(op=op, left=Col(parts=parts), right=Lit() as constant) if op in _COMPARISONS:
             kind = _type_at(parts, keys)
@@ -98,7 +131,7 @@ def key_filter(predicate: Node, keys: pa.Schema) -> Filter | None:
             return Filter(parts[0], _COMPARISONS[op], _value(constant, kind), parts[1:])
         case In(operand=Col(parts=parts), values=values):
             kind = _type_at(parts, keys)
-            if kind is None or pa.types.is_floating(kind):  # -0.0 equals 0.0 for DuckDB
+            if kind is None:
                 return None
             constants = [value for value in values if isinstance(value, Lit) and exact_value(value)]
             if len(constants) != len(values):

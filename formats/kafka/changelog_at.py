@@ -98,17 +98,21 @@ class ChangelogAt(StateAt, HoldsPast):
 
     def past_from(self) -> int | None:
         """The stream time from which on no record is missing, of all partitions (epoch microseconds)."""
+        self.check_past()
+        begins = [self._wholeness(log).stream_time for log in self.logs]
+        known = [begin for begin in begins if begin is not None]
+        if self.hide_expired and self.retention is not None and self._is_versioned:
+            known += [self._stream_time(log) - self.retention for log in self.logs]
+        return max(known) * 1000 if known else None
+
+    def check_past(self) -> None:
+        """Raise InvalidInputError CONFLICTING_OPTIONS for rows of now in a question about the past."""
         if self.hide_expired and not self._is_versioned and marks_expired(self._kind, self.retention):
             raise InvalidInputError(
                 ErrorCode.CONFLICTING_OPTIONS,
                 "option hideExpired is about the rows of now, and a moment, a history or changes were asked for; leave "
                 "it out",
             )
-        begins = [self._wholeness(log).stream_time for log in self.logs]
-        known = [begin for begin in begins if begin is not None]
-        if self.hide_expired and self.retention is not None and self._is_versioned:
-            known += [self._stream_time(log) - self.retention for log in self.logs]
-        return max(known) * 1000 if known else None
 
     def past_hint(self) -> str:
         if self._kind.segmented and self.retention is None:

@@ -28,7 +28,12 @@ from statestore.formats.kafka.key_filters import PARTITION, encoded_keys, partit
 from statestore.formats.kafka.known_store import KnownStore
 from statestore.formats.kafka.stores.key_bounds import key_range, rows_of_keys, time_range
 from statestore.formats.kafka.stores.store_rows import ALL, StoredRows, databases_until, read_database
-from statestore.formats.kafka.stores.store_times import past_begins, stream_time_of, stream_time_of_versions
+from statestore.formats.kafka.stores.store_times import (
+    has_versions,
+    past_begins,
+    stream_time_of,
+    stream_time_of_versions,
+)
 from statestore.formats.kafka.stores.versioned_streams import read_versioned
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.ordered_threads import in_order
@@ -181,6 +186,12 @@ class VersionedAt(StoreAt, HoldsPast):
                 begin = max(begin, stream_time - self.store.retention)
             begins.append(begin)
         return max(begins) * 1000 if begins else None
+
+    def check_past(self) -> None:
+        """Raise NotFoundError TIME_NOT_KEPT as `past_from` does; no more than a row of each partition is read."""
+        for partition in self.store.partitions:
+            if not any(map(has_versions, self._databases(partition))):
+                self._check_unused(partition)
 
     def past_hint(self) -> str:
         if self.store.retention is not None:

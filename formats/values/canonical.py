@@ -96,6 +96,21 @@ def canonical(error_path: ErrorPath) -> Convert:
     )
 
 
+def of_scalars(value: Any, depth: int = 16) -> Any:
+    """Return the value of a scalar of Arrow, also inside plain tuples, lists and dicts; anything else as it is, and a
+    time that Python does not have."""
+    if isinstance(value, pa.Scalar):
+        try:
+            return value.as_py()
+        except (ValueError, OverflowError):
+            return value
+    if depth and type(value) in (tuple, list):
+        return type(value)(of_scalars(each, depth - 1) for each in value)
+    if depth and type(value) is dict:
+        return {name: of_scalars(each, depth - 1) for name, each in value.items()}
+    return value
+
+
 def nullable(convert: Convert) -> Convert:
     """A function like that of ``canonical`` that returns None for None."""
     return lambda value: None if value is None else convert(value)

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError, shown
-from statestore.formats.values.canonical import ErrorPath, canonical
+from statestore.formats.values.canonical import ErrorPath, canonical, of_scalars
 from statestore.formats.values.comparison import any_of, compare, has_floats, match_text, same_key
 from statestore.formats.values.times import parse_instant, to_datetime
 
@@ -103,7 +103,7 @@ def _checked(column: Any, op: Any, value: Any) -> Filter:
         raise _invalid(f"column {column!r}: operator {shown(op)}; expected one of {', '.join((*OPERATORS, IS))}")
     if op in NULL_TESTS and value is not None:
         raise _invalid(f"column {column!r} {op} {shown(value)}; {op} takes no value")
-    return Filter(column, op, _members(column, value) if op == "in" else value)
+    return Filter(column, op, of_scalars(_members(column, value) if op == "in" else value))
 
 
 def _members(column: str, value: Any) -> tuple[Any, ...]:
@@ -334,6 +334,40 @@ def with_whole_structs(filters: Sequence[Filter], schema: pa.Schema) -> tuple[Fi
             continue
         implied.append(Filter(name, "in", wholes) if len(wholes) != 1 else Filter(name, "=", wholes[0]))
     return (*filters, *implied)
+
+
+def one_of(branches: Sequence[Sequence[Filter]], schema: pa.Schema) -> Filter | None:
+    """Return the one filter that passes the rows that all filters of one of the branches pass; None without such.
+
+    There is one where every branch names values of the same column or field, or every field of the same struct.
+    """
+    names = [_named_values(branch, schema) for branch in branches]
+    known = [each for each in names if each is not None]
+    if not known or len(known) < len(names) or len({(each.column, each.path) for each in known}) > 1:
+        return None
+    values = tuple(value for each in known for value in each.value)
+    return replace(known[0], value=values) if len(values) <= MAX_LOOKUPS else None
+
+
+def _named_values(branch: Sequence[Filter], schema: pa.Schema) -> Filter | None:
+    """Return a conjunction as membership of its only column or field, or of a struct whose fields it names, each once;
+    None where it is none."""
+    if any(item.exact or item.op not in ("=", "in") or _limits(item) is None for item in branch):
+        return None
+    if len(branch) == 1:
+        return replace(branch[0], op="in", value=tuple(_limits(branch[0]) or ()))
+    column = schema.field(branch[0].column)
+    if {item.column for item in branch} != {column.name} or len({item.path for item in branch}) < len(branch):
+        return None
+    wholes = with_whole_structs(branch, pa.schema([column]))[len(branch) :]
+    if len(wholes) != 1 or len(branch) != _leaves(column.type):
+        return None
+    return Filter(column.name, "in", wholes[0].value if wholes[0].op == "in" else (wholes[0].value,))
+
+
+def _leaves(kind: pa.DataType) -> int:
+    """Return the number of fields of a struct at any depth that are no structs."""
+    return sum(_leaves(field.type) for field in kind) if pa.types.is_struct(kind) else 1
 
 
 def _limits(item: Filter) -> list[Any] | None:

@@ -1,25 +1,30 @@
 """A key is found without a read of the whole state: each engine, each spelling of the key, each door.
 
-Rows are counted as they come from storage, before filters are applied to them. Where an engine's files have no order or
-index by which a key could be found, the whole state is read, and the last test says so.
+Rows are counted as they come from storage, before filters are applied to them, and of larger states the bytes that any
+library reads. Where an engine's files have no order or index by which a key could be found, the whole state is read,
+and the last test says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from support.checkpoints.spark_state_fixtures import checkpoint_path
+from support.command_line import run
 from support.flink.fixtures import fixture, manifest
 from support.kafka.unpacked import stores_file, unpack
 from support.keyed.keyed_made import make
 from support.parameters import mostly_slow
-from support.rows_read import RowsRead
+from support.rows_read import BytesRead, RowsRead
 
 import statestore
+from benchmarks.engines import flink_snapshots, kafka_directory
+from statestore.formats.state_table import Query
 
 PLACES: dict[str, tuple[str, int]] = {
     "own store": ("items", 2),
@@ -109,7 +114,7 @@ def literal(value: Any) -> str:
     return f"'{value}'" if isinstance(value, str) else f"TIMESTAMPTZ '{value}'"
 
 
-def conditions(column: str, key: Any) -> Iterator[str]:
+def conditions_of(column: str, key: Any) -> Iterator[str]:
     yield f"{literal(key)} = {column}"
     yield f"{column} IN ({literal(key)}, {literal(key)})"
     if isinstance(key, dict):
@@ -152,9 +157,108 @@ def test_a_key_is_read_alone_however_it_is_named(
     for chosen in ((column, "=", key), (column, "in", [key, key])):
         assert len(counted.of(scan, chosen)) >= 1
         assert 1 <= counted.rows <= most, chosen
-    for condition in conditions(column, key):
+    for condition in conditions_of(column, key):
         assert len(counted.of(sql, condition)) >= 1
         assert 1 <= counted.rows <= most, condition
+
+
+LARGE: dict[str, tuple[str, float]] = {
+    "flink heap": ("00000000000000000000000000000001.balance", 0.1),
+    "flink rocksdb": ("00000000000000000000000000000001.balance", 0.25),
+    "kafka": ("kv", 0.25),
+    "kafka, versioned": ("kv", 0.25),
+}
+"""The state of each large place, and the most that a look-up of a key reads, as a share of all bytes. Files of our own
+stores are mapped, and the system does not count what is read of them."""
+
+ROWS = 20_000
+NUMBERS = range(7, ROWS, 5000)
+KEYS: dict[str, list[Any]] = {
+    "flink heap": [flink_snapshots.FIRST_KEY + number for number in NUMBERS],
+    "flink rocksdb": [flink_snapshots.FIRST_KEY + number for number in NUMBERS],
+    "kafka": [f"user-{number:08}" for number in NUMBERS],
+}
+
+
+def make_large(place: str, folder: Path) -> tuple[Path, dict[str, Any]]:
+    if place.startswith("flink"):
+        groups = flink_snapshots.entries(ROWS)
+        write = flink_snapshots.write_canonical if place.endswith("heap") else flink_snapshots.write_incremental
+        write(folder / "chk-1", groups)
+        return folder / "chk-1", {}
+    kind = "versioned" if place.endswith("versioned") else "timestamped-key-value"
+    family = "default" if place.endswith("versioned") else "keyValueWithTimestamp"
+    rows = kafka_directory.versioned(ROWS) if place.endswith("versioned") else kafka_directory.timestamped(ROWS)
+    application = folder / "application"
+    kafka_directory.write_store(application / "0_0" / "rocksdb" / "kv", {family: rows})
+    (application / "kafka-streams-process-metadata").write_text('{"processId": "00000000-0000-0000-0000-000000000000"}')
+    return application, {"kind": kind, "key_serde": "string", "value_serde": "long"}
+
+
+@pytest.mark.filterwarnings("ignore::statestore.StateStoreWarning")  # files of a Kafka application without offsets
+@pytest.mark.parametrize("place", mostly_slow(list(LARGE), ("kafka, versioned",)))
+def test_a_look_up_reads_few_bytes_at_every_door(place: str, tmp_path: Path) -> None:
+    state, most = LARGE[place]
+    path, options = make_large(place, tmp_path)
+    table, counted = statestore.inspect(path, **options).table(state), BytesRead(path)
+    first, last, *_ = keys = KEYS[place.split(",")[0]]
+    typed = table.table.schema(Query()).field("key").type
+    named = {"key": last}, (last,), pa.scalar(last, typed)
+    conditions = [*conditions_of("key", last), f"key IS NOT DISTINCT FROM {literal(last)}"]
+    listed = " OR ".join(f"key = {literal(key)}" for key in keys)
+    given = [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", value)]
+
+    def attached(condition: str, *values: Any) -> pa.Table:
+        with statestore.attach(str(path), **options) as connection:
+            statement = f'SELECT * FROM main."{state}" WHERE {condition}'
+            return connection.sql(statement, params=values or None).to_arrow_table()
+
+    def ask(condition: str) -> pa.Table:
+        return statestore.sql(str(path), f'SELECT * FROM "{state}" WHERE {condition}', **options)
+
+    def printed() -> list[Any]:
+        return run("get", path, state, str(last), "--json", *given).rows
+
+    reads: list[tuple[str, Callable[[], Any], int]] = [
+        *((f"get {each!r}", partial(table.get, each), 1) for each in named),
+        ("filter", lambda: table.scan(filter=("key", "in", keys)).read_all(), len(keys)),
+        *((f"sql {each}", partial(ask, each), 1) for each in conditions),
+        *((f"attach {each}", partial(attached, each), 1) for each in conditions[:-1]),
+        ("sql, listed", partial(ask, listed), len(keys)),
+        ("attach, listed", partial(attached, listed), len(keys)),
+        ("attach, given", partial(attached, "key = ?", last), 1),
+        ("command line", printed, 1),
+    ]
+    if "kafka" not in place or "versioned" in place:
+        reads += [(f"history {each!r}", partial(counted_history, table, each), 1) for each in named]
+    table.get(first)  # what a process does once: it loads libraries
+    ask(f"key = {literal(first)}")
+    attached(f"key = {literal(first)}")
+    printed()
+    table.scan().read_all()
+    assert len(counted.of(table.scan().read_all)) == ROWS
+    whole, taken = counted.bytes, dict[str, int]()
+    for door, read, rows in reads:
+        found = counted.of(read)
+        assert (1 if isinstance(found, dict) else len(found)) >= rows, door
+        taken[door] = counted.bytes
+    assert {door: read for door, read in taken.items() if read > most * whole} == {}
+
+
+def counted_history(table: Any, key: Any) -> pa.Table:
+    return table.history(key=key).read_all()
+
+
+@pytest.mark.parametrize("place", mostly_slow(["spark hdfs", "spark rocksdb, window"], ()))
+def test_a_key_of_spark_is_looked_up_in_the_files_of_one_partition(place: str, warehouses: Callable[..., Any]) -> None:
+    path, options = warehouses(place)
+    table, counted = statestore.inspect(path, **options).table("state"), BytesRead(path)
+    row = table.scan().read_all().to_pylist()[0]
+    partitions = [name for name in (path / "state" / "0").iterdir() if name.name.isdecimal()]
+    assert len(partitions) > 1
+    assert counted.of(statestore.inspect(path, **options).table("state").get, row["key"]) == row
+    opened = {file.parent for file in counted.opened if file.suffix in (".delta", ".snapshot", ".zip", ".sst")}
+    assert len(opened & set(partitions)) == 1
 
 
 def flat(value: Any) -> list[Any]:

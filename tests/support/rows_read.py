@@ -1,8 +1,12 @@
-"""Counting of the rows that reads take from storage, before any filter is applied to them."""
+"""Counting of what reads take from storage: rows before any filter is applied to them, files, and bytes."""
 
 from __future__ import annotations
 
+import ctypes
+import os
+import struct
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import pytest
@@ -12,6 +16,8 @@ from statestore.catalog.reads import split_reading
 
 P = ParamSpec("P")
 T = TypeVar("T")
+_OPENED, _IS_FOLDER, _NEVER_WAIT = 0x20, 0x40000000, 0o4000
+_EVENT = struct.Struct("iIII")
 
 
 class RowsRead:
@@ -35,3 +41,51 @@ class RowsRead:
                 yield found
 
         return counted
+
+
+class BytesRead:
+    """The bytes and files that this process reads, whatever library reads them.
+
+    ``bytes``: those that the read of the last `of` asked the system for, in any file; mapped files are not counted.
+    ``opened``: the files below the folder that it opened, sorted.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+        self.bytes = 0
+        self.opened: list[Path] = []
+
+    def of(self, read: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
+        """Return the answer of a read, and count what it takes."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        watch = libc.inotify_init1(_NEVER_WAIT)
+        assert watch >= 0, os.strerror(ctypes.get_errno())
+        try:
+            folders = [self.folder, *(path for path in self.folder.rglob("*") if path.is_dir())]
+            numbers = {libc.inotify_add_watch(watch, os.fsencode(path), _OPENED): path for path in folders}
+            asked = _asked()
+            found = read(*given, **named)
+            self.bytes = _asked() - asked
+            self.opened = sorted(set(_opened(watch, numbers)))
+        finally:
+            os.close(watch)
+        return found
+
+
+def _asked() -> int:
+    return int(Path("/proc/self/io").read_text().split("rchar: ")[1].split()[0])
+
+
+def _opened(watch: int, folders: dict[int, Path]) -> Iterator[Path]:
+    while True:
+        try:
+            events = os.read(watch, 1 << 20)
+        except BlockingIOError:
+            return
+        at = 0
+        while at < len(events):
+            number, kind, _, length = _EVENT.unpack_from(events, at)
+            name = events[at + _EVENT.size :][:length].rstrip(b"\0")
+            at += _EVENT.size + length
+            if name and not kind & _IS_FOLDER:
+                yield folders[number] / os.fsdecode(name)

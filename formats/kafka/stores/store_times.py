@@ -56,6 +56,12 @@ def past_begins(database: Folder, retention: int | None) -> int | None:
         return _newest(table, segments, database.path) - (retention or 0)
 
 
+def has_versions(database: Folder) -> bool:
+    """Return whether a versioned store has a row."""
+    with opened_copy(database) as copy, opened_family(copy, DEFAULT_FAMILY) as table:
+        return next(rows_in(table, KeyRange(), 1), None) is not None
+
+
 def stream_time_of_versions(database: Folder) -> int | None:
     """The greatest time in the rows of a versioned store (epoch milliseconds); None: it has no row."""
     with opened_copy(database) as copy, opened_family(copy, DEFAULT_FAMILY) as table:

@@ -205,8 +205,9 @@ def test_names_that_differ_by_case_only_are_refused() -> None:
         check_names_differ(["prices", "Prices"])
 
 
-PUSHED = pa.schema([("k", pa.int64()), ("s", pa.string()), ("v", pa.float64()), ("pin", pa.int64())])
-K, S, V, PIN = (ds.field(name) for name in PUSHED.names)
+PAIR = pa.struct([("a", pa.int32()), ("b", pa.list_(pa.int32()))])
+PUSHED = pa.schema([("k", pa.int64()), ("s", pa.string()), ("v", pa.float64()), ("r", PAIR), ("pin", pa.int64())])
+K, S, V, R, PIN = (ds.field(name) for name in PUSHED.names)
 
 
 @pytest.mark.parametrize(
@@ -216,6 +217,8 @@ K, S, V, PIN = (ds.field(name) for name in PUSHED.names)
         ((K > 1) & (K <= 3) & (PIN == 7), (Filter("k", ">", 1), Filter("k", "<=", 3)), True),
         (S.isin(["a", "b"]) & (PIN == 7), (Filter("s", "in", ("a", "b")),), True),
         (S.isin(["a", None]) & (PIN == 7), (), False),
+        (R.isin(pa.array([{"a": 1, "b": [2]}], PAIR)) & (PIN == 7), (Filter("r", "in", ((1, (2,)),)),), True),
+        (((K == 1) | (K == 3) | K.isin([5])) & (PIN == 7), (Filter("k", "in", (1, 3, 5)),), True),
         (K.is_null() & V.is_valid() & (PIN == 7), (Filter("k", "is_null"), Filter("v", "is_not_null")), True),
         (((K == 1) | (S == "x")) & (PIN == 7) & (V == 2.0), (Filter("v", "=", 2.0),), False),
         ((S == 5) & (PIN == 7), (), False),

@@ -12,10 +12,15 @@ from statestore.connector.sql.struct_keys import compare_fields
 
 TIME = pa.timestamp("us", "UTC")
 KEYS = pa.schema(
-    [("key", pa.struct([("k", pa.string()), ("n", pa.int8()), ("t", pa.struct([("d", TIME)]))])), ("other", pa.int64())]
+    [
+        ("key", pa.struct([("k", pa.string()), ("n", pa.int8()), ("t", pa.struct([("d", TIME)]))])),
+        ("other", pa.int64()),
+        ("pair", pa.struct([("p", pa.int32()), ("q", pa.int64())])),
+    ]
 )
 K, N = "STRUCT_EXTRACT(key, 'k')", "STRUCT_EXTRACT(key, 'n')"
 T = "STRUCT_EXTRACT(STRUCT_EXTRACT(key, 't'), 'd')"
+P, Q = "STRUCT_EXTRACT(pair, 'p')", "STRUCT_EXTRACT(pair, 'q')"
 MOMENT = "CAST('2024-05-01 00:00:00+00' AS TIMESTAMPTZ)"
 
 
@@ -27,6 +32,16 @@ MOMENT = "CAST('2024-05-01 00:00:00+00' AS TIMESTAMPTZ)"
         ("key IN (('a', 1, NULL), ('b', NULL, NULL))", f"{K} IN ('a', 'b')"),
         ("{'K': 'a', 'n': 1, 't': NULL} = key", f"{K} = 'a' AND {N} = 1"),
         ("NOT key = {'k': 'a', 'n': NULL, 't': NULL}", f"{K} = 'a'"),
+        ("key IS NOT DISTINCT FROM ('a', 1, NULL)", f"{K} = 'a' AND {N} = 1"),
+        ("key = ANY([('a', 1, NULL), ('b', 2, NULL)])", f"{K} IN ('a', 'b') AND {N} IN (1, 2)"),
+        ("key = ('a', NULL, NULL) OR (key IN (('b', 1, NULL)))", f"{K} IN ('a', 'b')"),
+        ("pair IN ((1, 2), (3, 4))", f"(({P} = 1 AND {Q} = 2) OR ({P} = 3 AND {Q} = 4))"),
+        ("other IS NOT DISTINCT FROM 1", "other = 1"),
+        ("other = -1.0 OR other = 2", "other IN (-1, 2)"),
+        ("other = ANY([1, 2])", "other IN (1, 2)"),
+        ("other = 1.5 OR other = 2", ""),
+        ("other IN (1, 2) OR other = 3", ""),  # DuckDB offers these itself
+        ("key = ('a', 1, NULL) OR other = 1", f"{K} = 'a' AND {N} = 1"),
         ("key = {'n': 1, 'k': 'a', 't': NULL}", ""),  # DuckDB pairs fields by name or by place, as its release does
         ("key = {'k': 7, 'n': 128, 't': {'d': '2024-05-01'}}", ""),  # other types, or a number the type does not hold
         ("key = {'k': upper('a'), 'n': 1.0, 't': NULL}", ""),
@@ -74,6 +89,9 @@ CONDITIONS = [
     "key IN ({'k': 'a'}, {'k': NULL})",
     "CASE WHEN key = {'k': 'a'} THEN false ELSE true END",
     "key = {'k': 'a'} OR key = {'k': 'b'}",
+    "NOT (key = {'k': 'a'} OR key IS NOT DISTINCT FROM {'k': 'b'})",
+    "key IS NOT DISTINCT FROM {'k': NULL}",
+    "key = ANY([{'k': 'a'}, {'k': NULL}])",
 ]
 
 
