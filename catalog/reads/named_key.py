@@ -40,7 +40,20 @@ def key_filters(table: StateTable, key: Any) -> tuple[Filter, ...]:
 
 
 def _cells(schema: pa.Schema, names: tuple[str, ...], key: Any) -> Row:
-    return KeyValues(pa.schema([schema.field(name) for name in names])).normalize(key)
+    columns = pa.schema([schema.field(name) for name in names])
+    if _is_null_field(columns, key):
+        key = (key,)
+    return KeyValues(columns).normalize(key)
+
+
+def _is_null_field(columns: pa.Schema, key: Any) -> bool:
+    """Return whether a dict is a struct whose one field is null, and has the name of the column: the other reading, a
+    column that is null, is no key.
+    """
+    first = columns.field(0)
+    if len(columns) > 1 or not isinstance(key, Mapping) or dict(key) != {first.name: None}:
+        return False
+    return pa.types.is_struct(first.type) and [field.name for field in first.type] == [first.name]
 
 
 def _readable(schema: pa.Schema, names: tuple[str, ...], key: Any) -> tuple[tuple[str, ...], Row] | None:

@@ -35,7 +35,7 @@ from statestore.formats.flink.serializers.backend_header import StateKind
 from statestore.formats.flink.serializers.flink_types import Basic, FlinkType
 from statestore.formats.flink.serializers.type_trees import as_tree, from_tree
 from statestore.formats.flink.snapshot.operator_ids import is_operator_id, operator_id
-from statestore.formats.values.expansion import parse_toml
+from statestore.formats.values.expansion import parse_json, parse_toml
 
 _VOID = Basic("void")
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
@@ -131,8 +131,8 @@ def read_description(text: str, name: str) -> JobDescription:
 
 def _parsed(text: str, name: str) -> Mapping[str, Any]:
     try:
-        tables = json.loads(text) if text.lstrip().startswith("{") else parse_toml(text)
-    except (ValueError, RecursionError) as error:
+        tables = parse_json(text) if text.lstrip().startswith("{") else parse_toml(text)
+    except ValueError as error:
         raise _wrong(name, f"found {error}, expected TOML or JSON") from None
     if not isinstance(tables, dict):
         raise _wrong(name, f"found {shown(tables)}, expected tables")

@@ -112,7 +112,9 @@ class OpenedSnapshot:
         try:
             found = self._readable(operator, label, stored)
         except UnsupportedError as refused:  # the states of other operators can be read
-            found, error = [], refused
+            where = f"{self.files.path}, operator {label}"
+            said = refused.message if refused.message.startswith(self.files.path) else f"{where}: {refused.message}"
+            found, error = [], UnsupportedError(refused.code, said)
         if error is not None and not found:
             name = shown_name(label, "unreadable")
             found.append(ShownState((operator.id, "unreadable", ""), name, label, None, error=error))

@@ -71,8 +71,11 @@ class _Family:
 class _Replay:
     families: dict[int, _Family]
     min_log: int = 0
+    next_file: int = 0
     seen: set[int] = field(default_factory=set)
     """Tags of the fields that were read."""
+    broken: Unreadable | None = None
+    """The end of the file, where it is inside of a record or of a group of edits."""
 
 
 def read_families(directory: Path) -> dict[str, FamilyFiles]:
@@ -81,6 +84,28 @@ def read_families(directory: Path) -> dict[str, FamilyFiles]:
     Raises CorruptError ROCKSDB_FILE, and `Unreadable` where the state is not all in table files that the scanner reads:
     with blob files, a write-ahead log with records, or another order of keys.
     """
+    path, replay = _replayed(directory)
+    if replay.broken is not None:
+        raise replay.broken
+    missing = [name for tag, name in _MUST_BE.items() if tag not in replay.seen]
+    if missing:
+        raise corrupt(str(path), f"found no {' and no '.join(missing)} in it")
+    _check_logs(directory, replay)
+    return {family.name: _checked(family, str(directory)) for family in replay.families.values()}
+
+
+def next_file_number(directory: Path) -> int:
+    """Return the number from which on RocksDB numbers the files that it makes after the last whole edit.
+
+    A table file of that number or a greater one is in no version of the directory: its rows are written, and the edit
+    that names it is not there yet, or was cut off. Raises CorruptError ROCKSDB_FILE, and `Unreadable` for an edit whose
+    fields are not known.
+    """
+    return _replayed(directory)[1].next_file
+
+
+def _replayed(directory: Path) -> tuple[Path, _Replay]:
+    """Return the MANIFEST that CURRENT names, and what its edits say."""
     current = directory / "CURRENT"
     try:
         name = read_regular(current, MAX_METADATA_BYTES)[:64]
@@ -91,17 +116,20 @@ def read_families(directory: Path) -> dict[str, FamilyFiles]:
     except OSError as error:
         raise corrupt(str(directory), f"cannot be opened as RocksDB ({error})") from error
     replay = _Replay({0: _Family("default")})
-    for group in _groups(_records(data, str(path)), str(path)):
+    groups = _groups(_records(data, str(path)), str(path))
+    while True:
+        try:
+            group = next(groups)
+        except StopIteration:
+            return path, replay
+        except Unreadable as error:
+            replay.broken = error
+            return path, replay
         for edit in group:
             try:
                 _apply(edit, replay)
             except Malformed as error:
                 raise corrupt(str(path), f"found a damaged version edit: {error}") from error
-    missing = [name for tag, name in _MUST_BE.items() if tag not in replay.seen]
-    if missing:
-        raise corrupt(str(path), f"found no {' and no '.join(missing)} in it")
-    _check_logs(directory, replay)
-    return {family.name: _checked(family, str(directory)) for family in replay.families.values()}
 
 
 def _checked(family: _Family, where: str) -> FamilyFiles:
@@ -197,7 +225,9 @@ def _apply(edit: Fields, replay: _Replay) -> None:
     replay.seen.update(tag for tag, _ in fields)
     number = next((int(value) for tag, value in fields if tag == _FAMILY), 0)
     for tag, value in fields:
-        if tag == _MIN_LOG_TO_KEEP:
+        if tag == _NEXT_FILE:
+            replay.next_file = max(replay.next_file, int(value))
+        elif tag == _MIN_LOG_TO_KEEP:
             replay.min_log = max(replay.min_log, int(value))
         elif tag == _ADD_FAMILY:
             replay.families[number] = _Family(value.decode("utf-8", "replace"))

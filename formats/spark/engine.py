@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from statestore.formats.engine import Engine, Source
+from statestore.formats.errors import StateStoreError
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.locations import Location
 from statestore.formats.spark.state_options import OPTIONS, selection_of
+from statestore.formats.values.expansion import parse_json
 
 
 def recognises(folder: Folder) -> bool:
@@ -18,6 +20,11 @@ def recognises(folder: Folder) -> bool:
 def unreadable(folder: Folder) -> str:
     """Return what a checkpoint without state is: of a query that has not committed a batch, or that keeps no state."""
     found = set(folder.folders())
+    if not found and _is_new(folder):
+        return (
+            "is the checkpoint of a streaming query that has planned no batch yet (it has metadata, and no folder "
+            "offsets); see the log of the query"
+        )
     if "offsets" not in found or not ({"commits", "sources", "state"} & found or "metadata" in folder.files()):
         return ""
     there = ", ".join(sorted({"metadata", *_FOLDERS} & {*found, *folder.files()}))
@@ -35,6 +42,17 @@ def unreadable(folder: Folder) -> str:
         f"commits{begun}); the state of an unfinished batch cannot be read: let the query commit it, and see its log "
         "if it does not"
     )
+
+
+def _is_new(folder: Folder) -> bool:
+    """Return whether all that a folder has is the id of a query."""
+    if not folder.files().keys() <= {"metadata", ".metadata.crc"} or "metadata" not in folder.files():
+        return False
+    try:
+        written = parse_json(folder.read_small("metadata"))
+    except (StateStoreError, ValueError):
+        return False
+    return isinstance(written, dict) and set(written) == {"id"}
 
 
 def open_state(location: Location, options: Mapping[str, str]) -> Source:

@@ -88,6 +88,7 @@ def canonical(error_path: ErrorPath) -> Convert:
         (types.is_struct, _struct),
         (types.is_list, _list),
         (types.is_map, _map),
+        (types.is_null, _null),
     ):
         if is_kind(kind):
             return make(error_path)
@@ -114,6 +115,15 @@ def of_scalars(value: Any, depth: int = 16) -> Any:
 def nullable(convert: Convert) -> Convert:
     """A function like that of ``canonical`` that returns None for None."""
     return lambda value: None if value is None else convert(value)
+
+
+def _null(error_path: ErrorPath) -> Convert:
+    """Engines have columns that only hold null, such as the key of Spark's global limit."""
+
+    def convert(value: Any) -> None:
+        raise error_path.wrong(value, "the type has no value but null")
+
+    return convert
 
 
 def _string(error_path: ErrorPath) -> Convert:

@@ -131,7 +131,9 @@ def _compared_as(kind: pa.DataType, what: str) -> pa.DataType:
     Raises UnsupportedError UNSUPPORTED_TYPE.
     """
     types = pa.types
-    if types.is_time(kind) or ((types.is_timestamp(kind) or types.is_duration(kind)) and kind.unit == "ns"):
+    if types.is_null(kind) or types.is_time(kind):
+        return kind
+    if (types.is_timestamp(kind) or types.is_duration(kind)) and kind.unit == "ns":
         return kind
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         return pa.list_(_compared_as(kind.value_type, f"{what}, element"))

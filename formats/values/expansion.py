@@ -3,11 +3,13 @@
 A schema may name a type that it defined before, and each name stands for the whole of that type. A few hundred bytes,
 in which each record has the one before several times, so describe more columns than any memory holds. Every reader of
 schemas counts the types that its description expands to, and refuses more than MOST_TYPES. Documents in TOML have a
-bound of their own: a key of many parts is a table in a table for each of them.
+bound of their own: a key of many parts is a table in a table for each of them. Texts in JSON may hold half a surrogate
+pair, which no column can hold.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Callable
@@ -17,7 +19,10 @@ from typing import Any
 MOST_TYPES = 10_000
 """Most types, those of columns in columns included, that a description may expand to."""
 _MOST_DOTS = 1_000
-_TOML_TEXT = re.compile(r"""\"(?:[^"\\\n]|\\.)*"|'[^'\n]*'""")
+_TOML_TEXT = re.compile(
+    r'''"""(?:[^"\\]|\\.|"(?!""))*"""|"(?:[^"\\\n]|\\.)*"|#[^\n]*''' r"|'''.*?'''|'[^'\n]*'", re.DOTALL
+)
+_HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 @dataclass
@@ -46,11 +51,34 @@ class Expansion:
 
 def parse_toml(text: str) -> dict[str, Any]:
     """Parse TOML. Raises ValueError for any text that is none, or that nests deeper than anything useful."""
-    for number, line in enumerate(text.splitlines(), 1):
-        # The parser takes memory for each part of a key as often as the key has parts.
-        if line.count(".") > _MOST_DOTS and _TOML_TEXT.sub("", line).count(".") > _MOST_DOTS:
-            raise ValueError(f"line {number} has a key of more than {_MOST_DOTS} parts")
+    # The parser takes time and memory for each part of a key as often as the key has parts.
+    if sum(line.count(".") ** 2 for line in text.split("\n")) > _MOST_DOTS**2:
+        plain = _TOML_TEXT.sub(lambda found: "\n" * found[0].count("\n"), text)
+        parts = 0
+        for number, line in enumerate(plain.split("\n"), 1):
+            parts += line.count(".") ** 2
+            if parts > _MOST_DOTS**2:
+                raise ValueError(f"line {number} has a key of too many parts, or is after many such lines")
     try:
         return tomllib.loads(text)
     except RecursionError:
         raise ValueError("found values nested too deeply") from None
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON of a file.
+
+    Raises ValueError for any text that is none, that nests deeper than anything useful, or that holds half a surrogate
+    pair, which JSON can write and UTF-8 cannot.
+    """
+    text = text if isinstance(text, str) else text.decode()
+    try:
+        found = json.loads(text)
+    except RecursionError:
+        raise ValueError("found values nested too deeply") from None
+    if _HALF_PAIR.search(text):
+        try:
+            json.dumps(found, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ValueError("found half a surrogate pair in a text") from None
+    return found

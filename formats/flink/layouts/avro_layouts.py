@@ -8,7 +8,6 @@ ignored, as Avro's specification demands.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pyarrow as pa
@@ -28,7 +27,8 @@ from statestore.formats.flink.layouts.shapes import (
     struct_of,
     with_column,
 )
-from statestore.formats.values.expansion import Expansion
+from statestore.formats.values.avro_names import candidates, full_name
+from statestore.formats.values.expansion import Expansion, parse_json
 
 _MOST_DEPTH = 64
 _MOST_DIGITS = 38
@@ -65,8 +65,8 @@ def avro_layout(schema: str, class_name: str) -> Shape:
     schema, and for a schema whose values are all null.
     """
     try:
-        found = json.loads(schema)
-    except (ValueError, RecursionError) as error:
+        found = parse_json(schema)
+    except ValueError as error:
         raise _unsupported(f"a text that is no JSON ({error})", class_name) from None
     reader = _Schema(class_name)
     shape = reader.shape(found, {}, "", 0)
@@ -140,7 +140,7 @@ class _Schema:
         if name in _PRIMITIVES:
             self._expansion.add()
             return _PRIMITIVES[name]
-        for full in (name, f"{space}.{name}"):
+        for full in candidates(name, space):
             if full in known:
                 self._expansion.add_named(full)
                 shape = known[full]
@@ -156,14 +156,10 @@ class _Schema:
 
     def _full_name(self, found: dict[str, Any], space: str) -> tuple[str, str]:
         """(full name, namespace) of a record, enum or fixed."""
-        name = found.get("name")
-        if not isinstance(name, str):
+        name = full_name(found, space)
+        if name is None:
             raise self._wrong(shown(found))
-        if "." in name:
-            return name, name.rpartition(".")[0]
-        own = found.get("namespace", space)
-        own = own if isinstance(own, str) else space
-        return (f"{own}.{name}" if own else name), own
+        return name
 
     def _record(self, found: dict[str, Any], known: _Known, space: str, depth: int) -> Shape:
         name, own = self._full_name(found, space)

@@ -5,9 +5,11 @@ Source: ``org.apache.avro.SchemaCompatibility``, which Flink asks, and Avro's sp
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
+
+from statestore.formats.values.avro_names import NAMED, PRIMITIVES, candidates, full_name
+from statestore.formats.values.expansion import parse_json
 
 _PROMOTED = {
     "int": {"long", "float", "double"},
@@ -16,7 +18,6 @@ _PROMOTED = {
     "string": {"bytes"},
     "bytes": {"string"},
 }
-_PRIMITIVE = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 _MAX_DEPTH = 64
 _MOST_COMPARED = 100_000  # pairs of types: branches of unions in unions multiply
 
@@ -32,38 +33,43 @@ class Problem:
 def resolves(writer: str, reader: str) -> Problem | None:
     """None if data written with schema ``writer`` can be read with schema ``reader``, else the problem."""
     try:
-        old, new = json.loads(writer), json.loads(reader)
         pair = _Pair({}, {}, set())
-        _name_types(old, "", pair.old, 0)
-        _name_types(new, "", pair.new, 0)
+        old = _named(parse_json(writer), "", pair.old, 0)
+        new = _named(parse_json(reader), "", pair.new, 0)
         return pair.problem(old, new, "", 0)
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
         return Problem(f"a schema cannot be read ({type(error).__name__})", is_certain=False)
 
 
-def _name_types(schema: Any, space: str, found: dict[str, Any], depth: int) -> None:
-    """Note the named types of a schema, by full name, and set each one's full name."""
+def _named(schema: Any, space: str, found: dict[str, Any], depth: int) -> Any:
+    """Return a schema with full names. Its named types are added to ``found`` by these."""
     if depth > _MAX_DEPTH:
         raise ValueError("nested too deeply")
+    if isinstance(schema, str):
+        full = next((name for name in candidates(schema, space) if name in found), schema)
+        return schema if schema in PRIMITIVES else full
     if isinstance(schema, list):
-        for each in schema:
-            _name_types(each, space, found, depth + 1)
-    elif isinstance(schema, dict):
-        if schema.get("type") in ("record", "error", "enum", "fixed"):
-            name = str(schema["name"])
-            if "." in name:
-                space = name.rpartition(".")[0]
-            else:
-                space = str(schema.get("namespace") or space)
-                name = f"{space}.{name}" if space else name
-            schema["full name"] = name
-            found[name] = schema
-            found.setdefault(name.rpartition(".")[2], schema)
-        for part in ("type", "items", "values"):
-            if isinstance(schema.get(part), (dict, list)):
-                _name_types(schema[part], space, found, depth + 1)
-        for field in schema.get("fields") or []:
-            _name_types(field["type"], space, found, depth + 1)
+        return [_named(each, space, found, depth + 1) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    named = dict(schema)
+    kind = schema.get("type")
+    if isinstance(kind, str) and kind in NAMED:
+        name = full_name(schema, space)
+        if name is None:
+            raise ValueError("a type without a name")
+        named["full name"], space = name
+        found[name[0]] = named
+    elif kind not in ("array", "map"):
+        named["type"] = _named(kind, space, found, depth + 1)
+    for part in ("items", "values"):
+        if part in schema:
+            named[part] = _named(schema[part], space, found, depth + 1)
+    if "fields" in schema:
+        named["fields"] = [
+            {**field, "type": _named(field["type"], space, found, depth + 1)} for field in schema["fields"] or []
+        ]
+    return named
 
 
 @dataclass
@@ -90,7 +96,7 @@ class _Pair:
             certain = all(each.is_certain for each in found if each)
             return Problem(f"{_kind(old)}{at} is in no branch of the new union", certain)
         kind, other = _kind(old), _kind(new)
-        if kind in _PRIMITIVE or other in _PRIMITIVE:
+        if kind in PRIMITIVES or other in PRIMITIVES:
             if kind == other or other in _PROMOTED.get(kind, ()):
                 return None
             return Problem(f"{kind}{at} became {other}")
@@ -134,7 +140,7 @@ class _Pair:
 def _resolved(schema: Any, named: dict[str, Any]) -> Any:
     """A schema without a name in its place, or a type in a type."""
     for _ in range(_MAX_DEPTH):
-        if isinstance(schema, str) and schema not in _PRIMITIVE:
+        if isinstance(schema, str) and schema not in PRIMITIVES:
             schema = named[schema]
         elif isinstance(schema, dict) and isinstance(schema.get("type"), (dict, list)):
             schema = schema["type"]

@@ -21,6 +21,7 @@ from statestore.formats.flink.snapshot.data_input import DataInput
 StateKind = Literal["value", "list", "map", "reducing", "aggregating", "timers", "unknown"]
 
 VERSION = 6
+_MOST_VERSION = 100
 LEAST_STATE = 14
 _KINDS: Mapping[str, StateKind] = {
     "VALUE": "value",
@@ -104,8 +105,7 @@ def _next_unit(done: Sequence[Any]) -> tuple[Hashable, Unit] | None:
 def _start(source: SnapshotInput) -> _Start:
     data = source.data
     version = data.i32("the version of a keyed backend")
-    if version != VERSION:
-        raise _unsupported_version(data, "keyed backend", version)
+    check_version(data, "a keyed backend", version, (VERSION,))
     compressed = data.boolean("whether key groups are compressed")
     key = proxied_snapshot(source)
     return _Start(version, compressed, key, state_count(data))
@@ -116,11 +116,17 @@ def state_count(data: DataInput) -> int:
     return data.count(data.i16("the number of states"), LEAST_STATE, "states")
 
 
-def _unsupported_version(data: DataInput, what: str, version: int) -> UnsupportedError:
-    return UnsupportedError(
-        ErrorCode.FLINK_UNSUPPORTED,
-        f"{data.path}: found version {version} of a {what}'s header, expected {VERSION}; take a savepoint with "
-        "Flink 1.20 to 2.3",
+def check_version(data: DataInput, what: str, version: int, expected: tuple[int, ...]) -> None:
+    """Raise UnsupportedError FLINK_UNSUPPORTED for a header of another version, CorruptError FLINK_METADATA for a
+    number that no release counts to.
+    """
+    if version in expected:
+        return
+    found = f"found version {version} of the header of {what}, expected {' or '.join(map(str, expected))}"
+    if not 0 < version <= _MOST_VERSION:
+        raise data.error(found)
+    raise UnsupportedError(
+        ErrorCode.FLINK_UNSUPPORTED, f"{data.path}: {found}; take a savepoint with Flink 1.11 to 2.3"
     )
 
 

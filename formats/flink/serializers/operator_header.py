@@ -10,11 +10,10 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import UnsupportedError
 from statestore.formats.flink.serializers.backend_header import (
     VERSION,
     StateMeta,
+    check_version,
     read_state_meta,
     role_of,
     state_count,
@@ -103,12 +102,7 @@ def _next_unit(done: Sequence[Any]) -> tuple[Hashable, Unit] | None:
 def _start(source: SnapshotInput) -> _Start:
     data = source.data
     version = data.i32("the version of an operator backend")
-    if version not in (5, 6):
-        raise UnsupportedError(
-            ErrorCode.FLINK_UNSUPPORTED,
-            f"{data.path}: found version {version} of an operator backend's header, expected 5 or 6; take a savepoint "
-            "with Flink 1.20 to 2.3",
-        )
+    check_version(data, "an operator backend", version, (5, VERSION))
     compressed = data.boolean("whether operator state is compressed") if version >= 6 else False
     return _Start(version, compressed, state_count(data))
 

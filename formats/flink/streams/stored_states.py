@@ -22,6 +22,7 @@ from statestore.formats.flink.snapshot.handles import (
     KeyGroupHandle,
     OperatorHandle,
     RocksHandle,
+    StreamHandle,
     UnreadableHandle,
     stream_size,
     unreadable,
@@ -130,7 +131,8 @@ def _keyed(
     data = files.read(handle.meta) if isinstance(handle, RocksHandle) else _start_of(files, handle)
     if data not in headers:
         try:
-            headers[data] = read_backend_header(data, files.path, len(data))
+            stream = handle.meta if isinstance(handle, RocksHandle) else handle.stream
+            headers[data] = _named(files, stream, lambda path: read_backend_header(data, path, len(data)))
         except UnsupportedError as error:
             raise UnsupportedError(error.code, f"{where}: {error.message}") from error
     header = headers[data]
@@ -138,6 +140,16 @@ def _keyed(
         with files.open_at(handle.stream) as part:
             handle = replace(handle, form=written_form(part, handle, compressed=header.compressed))
     return StoredKeyed(handle, header)
+
+
+def _named(files: SnapshotFiles, stream: StreamHandle, read: Callable[[str], R]) -> R:
+    """Return a header that was read from bytes of a stream, given a path for its errors: that of the stream's file."""
+    try:
+        return read(files.path)
+    except StateStoreError:
+        with files.open_at(stream) as part:
+            path = part.path
+        return read(path)
 
 
 def _start_of(files: SnapshotFiles, handle: KeyGroupHandle) -> bytes:
@@ -167,7 +179,7 @@ def _elements(files: SnapshotFiles, subtask: Subtask, where: str) -> StoredEleme
     with files.open_at(handle.stream) as part:
         data = part.read_at(0, min(min(offsets, default=part.size), MAX_SMALL_BYTES))
     try:
-        header = read_operator_header(data, files.path, len(data))
+        header = _named(files, handle.stream, lambda path: read_operator_header(data, path, len(data)))
     except UnsupportedError as error:
         raise UnsupportedError(error.code, f"{where}: {error.message}") from error
     known = {each.name for each in header.states} | {each.name for each in header.broadcasts}

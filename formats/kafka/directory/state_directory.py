@@ -17,6 +17,7 @@ from uuid import UUID
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError
 from statestore.formats.kafka_rows.time_segments import decode_time_segment_name
+from statestore.formats.values.expansion import parse_json
 
 Layout = Literal["keyvalue-or-versioned", "segment"]
 
@@ -94,12 +95,12 @@ def changelog_topic(application_id: str, store: str, named_topology: str | None 
 def decode_process_metadata(data: bytes | str) -> UUID | None:
     """The process id, None where the file holds none. Raises CorruptError KAFKA_FILE. Other fields are ignored."""
     try:
-        document = json.loads(data)
+        document = parse_json(data)
         process = document["processId"] if isinstance(document, dict) and "processId" in document else None
         if not isinstance(document, dict) or not isinstance(process, str | None):
             raise ValueError(f"{document!r:.80}")
         return None if process is None else UUID(process)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise CorruptError(
             ErrorCode.KAFKA_FILE,
             f'file {PROCESS_METADATA}: found {error}, expected JSON {{"processId": "<uuid>"}}; restore it from a copy',

@@ -15,7 +15,7 @@ from statestore.formats.errors import StateStoreError
 from statestore.formats.kafka.directory.applications import Application, Database, StorePartition
 from statestore.formats.kafka.directory.database_copies import opened_copy
 from statestore.formats.kafka.directory.database_files import CURRENT, FIXED, digest, generation_of_files
-from statestore.formats.kafka.directory.listings import entries_of, is_link, not_a_file
+from statestore.formats.kafka.directory.listings import Entry, entries_of, is_link, not_a_file
 from statestore.formats.kafka.directory.stored_offsets import FAMILY, StoredOffsets, decode_offsets_family
 from statestore.formats.kafka.directory.task_offsets import (
     CHECKPOINT,
@@ -29,7 +29,7 @@ from statestore.formats.places.folder import Folder
 from statestore.formats.places.ordered_threads import in_order
 from statestore.formats.places.reading_threads import reading_threads
 from statestore.formats.rocksdb.key_ranges import KeyRange
-from statestore.formats.rocksdb.manifest import read_families
+from statestore.formats.rocksdb.manifest import next_file_number, read_families
 from statestore.formats.rocksdb.opened_families import Family, family_names, opened_families
 from statestore.formats.rocksdb.plain_tables import opened_plain
 from statestore.formats.rocksdb.reader_errors import Unreadable, in_terms_of
@@ -50,7 +50,11 @@ NO_OFFSET = (
     f"no offset of the store in {CHECKPOINT}: the application was running with exactly-once, or crashed, or the store "
     "has no changelog; rows written since the last flush are not in the directory, and its changelog holds them"
 )
-_UNCERTAIN = (NO_TABLE_FILE, OPEN, REOPENED)
+UNLISTED = (
+    "table files are newer than the MANIFEST, whose last entries are not written yet or were cut off; the rows in them "
+    "are not read, and its changelog holds them"
+)
+_UNCERTAIN = (NO_TABLE_FILE, OPEN, REOPENED, UNLISTED)
 """Problems of a database that can be read, and whose rows may not be the newest."""
 MOST_OFFSETS = 100_000
 MOST_OFFSET_BYTES = 64 << 20
@@ -258,6 +262,8 @@ def database_facts(application: Folder, database: Database, *, only_offsets: boo
     is_open_again = False
     try:
         with opened_copy(folder, family=FAMILY if only_offsets else None) as copy:
+            if has_unlisted_tables(copy, tables):
+                problems.append(UNLISTED)
             if only_offsets:
                 offsets = _read_offsets(copy, folder.path, problems)
             else:
@@ -297,6 +303,18 @@ def _read_offsets(copy: Path, where: str, problems: list[str]) -> StoredOffsets 
         return None
     finally:
         problems += (in_terms_of(where, copy, each) for each in wrong)
+
+
+def has_unlisted_tables(copy: Path, tables: Iterable[Entry]) -> bool:
+    """Return whether the MANIFEST of a private copy, which RocksDB has not opened yet, is older than a table file.
+
+    ``tables`` were listed before the copy was made. RocksDB itself removes such a file, and goes on without its rows.
+    """
+    try:
+        following = next_file_number(copy)
+    except (StateStoreError, Unreadable):
+        return False  # what cannot be read is reported by others
+    return any(int(table.name.partition(".")[0]) >= following for table in tables)
 
 
 def is_opened_since_last_flush(copy: Path) -> bool:

@@ -7,7 +7,6 @@ ignored, as the specification demands.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,8 @@ import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError, shown
-from statestore.formats.values.expansion import Expansion
+from statestore.formats.values.avro_names import candidates, full_name
+from statestore.formats.values.expansion import Expansion, parse_json
 
 PREFIX = "avro:"
 PLAIN_PREFIX = "avro-plain:"
@@ -49,8 +49,8 @@ def is_avro(serde: str) -> bool:
 def parse_schema(text: str) -> AvroType:
     """Parse a schema. Raises InvalidInputError WRONG_SCHEMA, UnsupportedError UNSUPPORTED_SERDE."""
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        found = parse_json(text)
+    except ValueError as error:
         raise _wrong(shown(text), f"JSON ({error})") from None
     return _parse(found, _Known(), "", 0)
 
@@ -119,7 +119,7 @@ def _named(name: str, known: _Known, space: str) -> AvroType:
     if name in _PRIMITIVES:
         known.expansion.add()
         return AvroType(name, _PRIMITIVES[name])
-    for full in (name, f"{space}.{name}"):
+    for full in candidates(name, space):
         if full in known:
             known.expansion.add_named(full)
             kind = known[full]
@@ -131,14 +131,10 @@ def _named(name: str, known: _Known, space: str) -> AvroType:
 
 def _full_name(found: dict[str, Any], space: str) -> tuple[str, str]:
     """(full name, namespace) of a record, enum or fixed."""
-    name = found.get("name")
-    if not isinstance(name, str):
+    name = full_name(found, space)
+    if name is None:
         raise _wrong(shown(found), "a name")
-    if "." in name:
-        return name, name.rpartition(".")[0]
-    own = found.get("namespace", space)
-    own = own if isinstance(own, str) else space
-    return (f"{own}.{name}" if own else name), own
+    return name
 
 
 def _define(found: dict[str, Any], known: _Known, space: str, kind: AvroType) -> AvroType:

@@ -207,7 +207,13 @@ def open_in(root: Folder, batch_id: int | None = None) -> Checkpoint:
     batches = committed_batches(root)
     if batch_id is None:
         if not batches:
-            raise missing(root.path, "no committed batch; expected the checkpoint folder of a query that has run")
+            planned = max(root.at("offsets").numbered(), default=None)
+            begun = "" if planned is None else f" (batch {planned} was begun)"
+            raise missing(
+                root.path,
+                f"no committed batch{begun}; the state of an unfinished batch cannot be read: let the query commit it, "
+                "and see its log if it does not",
+            )
         batch_id = batches[-1]
     batch = read_batch(root, batch_id)
     operators = tuple(_operator(root, operator_id, batch) for operator_id in operator_ids(root))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import posixpath
 import re
 from collections.abc import Iterable, Iterator
@@ -15,6 +14,7 @@ from statestore.formats.places.folder import PARALLEL_REQUESTS, FileRules, Folde
 from statestore.formats.places.ordered_threads import in_order
 from statestore.formats.spark.checkpoint.crc_files import VerifiedStream, side_checksums
 from statestore.formats.spark.checkpoint.state_errors import corrupt_file, missing
+from statestore.formats.values import expansion
 
 AHEAD_BYTES = 4 << 20
 """Larger files are not fetched ahead, but read when they are needed."""
@@ -65,8 +65,8 @@ def read_log(folder: Folder, name: str | int) -> list[Any]:
 def parse_json(text: str, path: str) -> Any:
     """Parse the JSON of the file ``path``. Raises CorruptError SPARK_STATE_FILE."""
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
+        return expansion.parse_json(text)
+    except ValueError as error:
         raise corrupt_file(path, f"found {text[:80]!r}, expected JSON") from error
 
 

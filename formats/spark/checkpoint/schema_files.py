@@ -10,13 +10,13 @@ A utf is ``size:uint16 | bytes``; chunks are ``count:int32 | utf*``, to be joine
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Literal
 
 from statestore.formats.errors import CorruptError
 from statestore.formats.spark.checkpoint.spark_schema import StructOf, parse_schema
 from statestore.formats.spark.checkpoint.state_errors import corrupt_file, unsupported
+from statestore.formats.values.expansion import parse_json
 
 Ordering = Literal["none", "prefix", "range", "timestamp-prefix", "timestamp-postfix"]
 
@@ -85,10 +85,10 @@ def _family(reader: _Reader) -> FamilySchema:
 
 def _encoder(text: str, path: str) -> KeyEncoder:
     try:
-        found = json.loads(text)
+        found = parse_json(text)
         name = found["keyStateEncoderType"]
         columns, ordinals = int(found.get("numColsPrefixKey", 0)), tuple(map(int, found.get("orderingOrdinals", ())))
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise corrupt_file(path, f"found key encoder {text[:80]!r}, expected JSON with keyStateEncoderType") from error
     if not isinstance(name, str) or name not in _ENCODERS:
         raise unsupported(f"{path}: key encoder {str(name)[:80]!r}; expected one of {', '.join(_ENCODERS)}")

@@ -30,6 +30,7 @@ import pyarrow as pa
 
 from statestore.formats.spark.checkpoint.state_errors import corrupt_row, unsupported
 from statestore.formats.values.declared_types import COLUMN_METADATA, DECLARED
+from statestore.formats.values.expansion import parse_json
 
 MAX_DEPTH = 64
 """The key under which PySpark keeps Spark's metadata in an Arrow field."""
@@ -155,7 +156,7 @@ def parse_schema(text: str) -> StructOf:
     type that cannot be read.
     """
     try:
-        found = _type_of(json.loads(text), MAX_DEPTH, {}, "")
+        found = _type_of(parse_json(text), MAX_DEPTH, {}, "")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise corrupt_row(f"schema: found {text[:200]!r}, expected the JSON of a struct") from error
     if not isinstance(found, StructOf):

@@ -146,6 +146,18 @@ def test_a_checkpoint_without_state_is_called_one(troubled: Path, name: str, sai
         statestore.inspect(troubled / name)
 
 
+def test_a_query_that_has_just_begun_is_called_one(tmp_path: Path) -> None:
+    """Spark writes the id first. Some releases make the folder of the log of commits before there is a commit."""
+    (tmp_path / "metadata").write_text('{"id":"5b0a7a4e-3b5c-4b0e-9b1c-3f6a2f6f7a10"}')
+    with pytest.raises(statestore.NotFoundError, match=r"NOTHING_HERE.*planned no batch yet"):
+        statestore.inspect(tmp_path)
+    for name in ("commits", "offsets", "state"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "offsets" / "0").write_text("v1\n{}\n{}")
+    with pytest.raises(statestore.NotFoundError, match=r"SPARK_STATE_NOT_FOUND.*no committed batch .batch 0 was begun"):
+        statestore.inspect(tmp_path)
+
+
 def test_a_checkpoint_in_the_folder_of_another_is_named(troubled: Path) -> None:
     answer = run("inspect", troubled / "team" / "jobs" / "good")
     assert answer.code == 0 and "not shown, each with a path of its own: other" in answer.err

@@ -362,6 +362,16 @@ def test_a_struct_key_is_named_by_its_fields(name: str) -> None:
         assert found == [key] * len(found) != []
 
 
+def test_a_key_of_type_null_is_found() -> None:
+    """The one key of a global limit."""
+    found = statestore.inspect(checkpoint_path("spark4.3.0-limit__rkcl"))
+    limit = found.table(found.tables()[0])
+    (row,) = limit.scan().read_all().to_pylist()
+    assert row["key"] == {"key": None}
+    assert limit.get(row["key"]) == limit.get((row["key"],)) == row
+    assert limit.history(key=row["key"]).read_all().num_rows > 0
+
+
 def test_what_cannot_be_a_struct_key_is_refused_with_its_spelling() -> None:
     several = statestore.inspect(checkpoint_path(SEVERAL)).table("state")
     for named in ("k7", ("k7",), ("a", "b", "c"), {"other": 1}):

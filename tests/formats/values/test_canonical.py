@@ -149,10 +149,18 @@ def test_every_nan_is_one_object() -> None:
     assert (_convert(pa.float64(), float("nan")),) == (_convert(pa.float32(), np.float32("nan")),)
 
 
-@pytest.mark.parametrize("kind", [pa.uint8(), pa.null(), pa.list_(pa.dictionary(pa.int8(), pa.string()))])
+@pytest.mark.parametrize("kind", [pa.uint8(), pa.list_(pa.dictionary(pa.int8(), pa.string()))])
 def test_types_without_canonical_values(kind: pa.DataType) -> None:
     with pytest.raises(UnsupportedError, match="UNSUPPORTED_TYPE"):
         canonical(ErrorPath(ErrorCode.WRONG_KEY, "k", kind))
+
+
+def test_a_column_of_nulls_has_no_other_value() -> None:
+    """As the key of a global limit in Spark."""
+    kind = pa.struct([("key", pa.null())])
+    assert _convert(kind, {"key": None}) == (None,)
+    with pytest.raises(InvalidInputError, match="no value but null"):
+        _convert(kind, {"key": 1})
 
 
 def test_plain_forms() -> None:

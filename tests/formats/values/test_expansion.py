@@ -62,6 +62,44 @@ def test_a_type_may_be_named_again(read: Callable[[str], object]) -> None:
     assert read(json.dumps(wide)) is not None
 
 
+@pytest.mark.parametrize("read", READERS, ids=["kafka", "flink"])
+def test_a_name_stands_for_the_type_of_its_namespace(read: Callable[[str], Any]) -> None:
+    """As Avro's own parser does; only where the namespace has no such type, it stands for one without a namespace."""
+    outer = {"type": "record", "name": "A", "fields": [{"name": "n", "type": "int"}]}
+    inner = {"type": "record", "name": "ns.A", "fields": [{"name": "t", "type": "string"}]}
+    other = {"type": "enum", "name": "E", "symbols": ["x"]}
+    names = [inner, "A", "E"]
+    within = {"type": "record", "name": "ns.B", "fields": [{"name": f"f{i}", "type": t} for i, t in enumerate(names)]}
+    fields = [{"name": f"g{i}", "type": each} for i, each in enumerate([outer, other, within, "A"])]
+    column = read(json.dumps({"type": "record", "name": "R", "fields": fields})).column
+    assert str(column) == (
+        "struct<g0: struct<n: int32>, g1: string, g2: struct<f0: struct<t: string>, f1: struct<t: string>, "
+        "f2: string>, g3: struct<n: int32>>"
+    )
+
+
+def test_schemas_are_compared_by_full_names() -> None:
+    a = {"type": "record", "name": "A", "namespace": "", "fields": [{"name": "n", "type": "int"}]}
+    inner = {"type": "record", "name": "ns.A", "fields": [{"name": "t", "type": "string"}]}
+
+    def schema(last: str) -> str:
+        within = [{"name": "x", "type": inner}, {"name": "y", "type": last}]
+        fields = [{"name": "a", "type": a}, {"name": "b", "type": {"type": "record", "name": "ns.B", "fields": within}}]
+        return json.dumps({"type": "record", "name": "R", "fields": fields})
+
+    assert resolves(schema("A"), schema("ns.A")) is None
+    problem = resolves(schema("A"), schema("int"))
+    assert problem is not None and problem.is_certain
+
+
+@pytest.mark.parametrize("read", READERS, ids=["kafka", "flink"])
+def test_half_a_surrogate_pair_is_no_name(read: Callable[[str], object]) -> None:
+    with pytest.raises(StateStoreError, match="half a surrogate pair"):
+        read('{"type": "record", "name": "R", "fields": [{"name": "\\ud800", "type": "int"}]}')
+    whole = '{"type": "record", "name": "R", "fields": [{"name": "\\ud83d\\ude00", "type": "int"}]}'
+    assert "\U0001f600" in str(read(whole))
+
+
 def test_a_record_inside_itself_stays_what_it_was() -> None:
     node = {"name": "next", "type": ["null", "node"]}
     schema = json.dumps({"type": "record", "name": "node", "fields": [{"name": "n", "type": "int"}, node]})
@@ -80,6 +118,9 @@ def test_comparing_schemas_is_bounded() -> None:
 
 def test_keys_of_many_parts_are_refused(tmp_path: Any) -> None:
     for text in (
+        "\n".join(f"{'a.' * 900}b{i} = 1" for i in range(2)),
+        f'x = {{ a = """\n""", {"a." * 20_000}b = 1, z = "" }}',
+        'a."\u2028".'.join(["a." * 900] * 3) + "b = 1",
         f"{'a.' * 20_000}b = 1",
         f"[{'a.' * 20_000}b]",
         f"x = {{ {'a.' * 20_000}b = 1 }}",

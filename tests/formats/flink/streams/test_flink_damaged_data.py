@@ -120,3 +120,13 @@ def test_a_key_in_the_block_of_another_key_group_is_refused(tmp_path: Path) -> N
     errors = [rows for rows in rows_of(folder).values() if isinstance(rows, StateStoreError)]
     assert errors and {error.code for error in errors} == {"FLINK_ROW"}
     assert all("key group" in error.message for error in errors)
+
+
+def test_a_file_of_zeros_is_called_damaged_by_its_name(tmp_path: Path) -> None:
+    """A disk that lost its blocks returns zeros. It is no state of another version of Flink."""
+    folder = snapshot("hashmap", 0, tmp_path)
+    path = largest(folder)
+    path.write_bytes(bytes(path.stat().st_size))
+    errors = [found for found in rows_of(folder).values() if isinstance(found, StateStoreError)]
+    assert errors
+    assert all(f"{path.name}: at byte" in str(error) and error.code == "FLINK_METADATA" for error in errors)

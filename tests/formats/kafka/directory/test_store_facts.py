@@ -27,6 +27,7 @@ from statestore.formats.kafka.directory.store_facts import (
     NO_TABLE_FILE,
     OPEN,
     REOPENED,
+    UNLISTED,
     StoreFacts,
     application_facts,
 )
@@ -212,6 +213,19 @@ def broken(app: Path, how: str) -> str:
         for path in store.iterdir():
             path.unlink()
     return str(store)
+
+
+@pytest.mark.parametrize("size", [97, 84], ids=["inside of a record", "behind a record"])
+def test_a_manifest_that_was_cut_off_is_a_notice(tmp_path: Path, size: int) -> None:
+    """The last record of this MANIFEST, at byte 84, names the only table file; RocksDB goes on without it."""
+    app = copied("bookings", tmp_path, "8_0")
+    manifest = app / "8_0" / "stays-by-hand" / "stays-by-hand.1700000025000" / "MANIFEST-000005"
+    assert not any(reason == UNLISTED for found in facts(opened(app)).values() for _, reason in found.notices)
+    manifest.write_bytes(manifest.read_bytes()[:size])
+    found = facts(opened(app))["stays-by-hand", "8_0"]
+    assert [place for place, reason in found.notices if reason == UNLISTED] == [
+        "8_0/stays-by-hand/stays-by-hand.1700000025000"
+    ]
 
 
 @pytest.mark.parametrize(
