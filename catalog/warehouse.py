@@ -114,7 +114,8 @@ class Warehouse(NamedItems):
     def pin(self) -> Warehouse:
         """Return the tables bound to one version of each source, which is looked at once for all questions.
 
-        An engine's directory is bound as it was when it was opened. A store of this package is bound when one of its
+        An engine's directory is bound as it was when it was opened, or as it is now where the engine has replaced its
+        newest version since. A store of this package is bound when one of its
         tables is first asked something: its rows, history, changes and metadata, and all states of a keyed store, are
         then of one version. Several stores have no commit in common, so each has a version of its own. No file is kept
         for a pinned store: a read raises NotFoundError where an expiry, or the discarding of a snapshot, has removed
