@@ -362,8 +362,10 @@ class FlinkSource(Source, HasSlices, HoldsFiles, HoldsKeyedStates, DescribesStat
         return restore_findings(self._job(), read_description(text, name))
 
     def _job(self) -> JobDescription:
-        """The job as of its newest snapshot."""
-        return job_of(self._snapshot(self.refs[-1][0]))
+        """The job as of its newest snapshot. Raises NotFoundError VERSION_GONE where its files were just removed."""
+        snapshot = self._snapshot(self.refs[-1][0])
+        self._check_whole([each.error for each in snapshot.states().values() if each.error is not None])
+        return job_of(snapshot)
 
     def operator_of(self, state: str) -> OperatorSnapshot:
         """The operator of a state, in the newest snapshot that has it."""

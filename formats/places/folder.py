@@ -25,6 +25,7 @@ from statestore.formats.errors import CorruptError, NotFoundError, StateStoreErr
 from statestore.formats.places.fetched_parts import is_settled
 from statestore.formats.places.foreign_storages import STORAGE_ERRORS
 from statestore.formats.places.locations import Location, no_access, reach_location
+from statestore.formats.places.regular_files import is_strange
 from statestore.formats.places.s3_objects import S3Object, SizeError, s3_object
 
 PARALLEL_REQUESTS = 16
@@ -234,7 +235,7 @@ class Folder:
 
     def _refuse_strange(self, path: str) -> None:
         """Raise the error for a damaged file for something other than a file: opening a FIFO would block for ever."""
-        if self.is_local and Path(path).exists() and not Path(path).is_file():
+        if self.is_local and is_strange(path):
             raise self.rules.corrupt(path, "found something other than a file")
 
     def failure(self, path: str, error: Exception, gone: str) -> StateStoreError:
