@@ -16,7 +16,7 @@ from support.command_line import run
 from support.flink.fixtures import fixture, taken_us
 
 import statestore
-from statestore.connector.cli.reading.watch import new_versions
+from statestore.connector.cli.reading.watch import changes_of, new_versions
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, StateStoreError
 from statestore.formats.flink.snapshot import held_files
@@ -236,6 +236,15 @@ def test_watch_goes_on_behind_a_gap(job: Path, capsys: pytest.CaptureFixture[str
     with pytest.raises(KeyboardInterrupt):
         list(new_versions(table, None, look))
     assert "no version 2 any more: the changes up to version 3 are not known" in capsys.readouterr().err
+
+
+def test_watch_goes_on_where_a_version_goes_between_its_look_and_its_read(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = statestore.inspect(job).table(STATE).table
+    replace(job)
+    assert list(changes_of(table, None, (), 3, 3)) == []
+    assert "the changes of versions 3 to 3 are not known: " in capsys.readouterr().err
 
 
 def test_the_command_line_reads_again(job: Path) -> None:
