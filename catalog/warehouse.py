@@ -46,7 +46,7 @@ from statestore.catalog.store_tables import (
     table_of_store,
 )
 from statestore.catalog.store_upkeep import Upkeep
-from statestore.formats.engine import DescribesStates
+from statestore.formats.engine import DescribesStates, Source
 from statestore.formats.engine_arguments import engine_options_of
 from statestore.formats.engines import EngineOpening, describe_only, engine_named, engine_options, expected, unreadable
 from statestore.formats.error_codes import ErrorCode
@@ -114,7 +114,8 @@ class Warehouse(NamedItems):
     def pin(self) -> Warehouse:
         """Return the tables bound to one version of each source, which is looked at once for all questions.
 
-        An engine's directory is bound as it was when it was opened. A store of this package is bound when one of its
+        An engine's directory is bound as it was when it was opened, or as it is now where the engine has replaced its
+        newest version since. A store of this package is bound when one of its
         tables is first asked something: its rows, history, changes and metadata, and all states of a keyed store, are
         then of one version. Several stores have no commit in common, so each has a version of its own. No file is kept
         for a pinned store: a read raises NotFoundError where an expiry, or the discarding of a snapshot, has removed
@@ -178,14 +179,13 @@ class Warehouse(NamedItems):
         Later reads take it as an option (``stores_file`` of Kafka Streams), or a check of a restore takes it (Flink).
         Raises UnsupportedError NOTHING_TO_DESCRIBE where there is nothing to say.
         """
-        source = self.held.source if isinstance(self.held, EngineStates) else None
-        if not isinstance(source, DescribesStates):
+        if not isinstance(self.held, EngineStates) or not isinstance(self.held.source, DescribesStates):
             raise UnsupportedError(
                 ErrorCode.NOTHING_TO_DESCRIBE,
                 f"{self.path}: nothing of its tables is guessed, so there is nothing to describe; statestore inspect "
                 "shows them",
             )
-        return source.described()
+        return self.held.pin().ask(_described)
 
     def beside(self) -> list[str]:
         """Return the local folders directly in this place that are places of their own and no part of it, such as a
@@ -198,8 +198,7 @@ class Warehouse(NamedItems):
 
     def job(self) -> Job | None:
         """Return what is recorded of the job that keeps the states; None where they are of no job."""
-        source = self.held.source if isinstance(self.held, EngineStates) else None
-        return source.job_info() if isinstance(source, KnowsJob) else None
+        return self.held.ask(_job_of) if isinstance(self.held, EngineStates) else None
 
     def summary(self, name: str) -> TableSummary:
         """Return the summary of a table, from metadata. Raises CorruptError or NotFoundError for a damaged table."""
@@ -251,6 +250,15 @@ class Warehouse(NamedItems):
             ErrorCode.TABLE_NOT_FOUND,
             f"no table {name!r} in {self.path}, which has {', '.join(self.tables()) or 'none'}; {hint}",
         )
+
+
+def _described(source: Source) -> str:
+    assert isinstance(source, DescribesStates)
+    return source.described()
+
+
+def _job_of(source: Source) -> Job | None:
+    return source.job_info() if isinstance(source, KnowsJob) else None
 
 
 def pinned_anew(warehouse: Warehouse) -> Warehouse:

@@ -375,6 +375,18 @@ class ExplainsLoss(Protocol):
 
 
 @runtime_checkable
+class HoldsFiles(Protocol):
+    """A source that can keep what it reads from being removed by a running engine."""
+
+    def holding(self) -> Source:
+        """The source with the files of its versions kept readable until the last reference to it is gone, as far as
+        the place of the files and the limits of the system allow.
+
+        Raises NotFoundError VERSION_GONE where the engine has replaced its newest version already.
+        """
+
+
+@runtime_checkable
 class ExplainsDamage(Protocol):
     """A source, a state at a version, or a part of changes, that can say what can be read in spite of damage."""
 

@@ -10,7 +10,7 @@ from statestore.catalog.describe.metadata_table import MetadataTable
 from statestore.catalog.describe.table_summary import TableInfo, TableSummary
 from statestore.catalog.engines.engine_metadata import EngineMetadata
 from statestore.catalog.engines.engine_summary import summarize_state
-from statestore.catalog.engines.engine_table import EngineTable
+from statestore.catalog.engines.engine_table import EngineTable, held
 from statestore.catalog.pinned_stores import PinnedStores
 from statestore.formats.engine import Source
 from statestore.formats.engines import EngineOpening, describe_only, engine_named
@@ -18,7 +18,7 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, ReadOnlyError
 from statestore.formats.notices import is_strict
 from statestore.formats.places.locations import Location
-from statestore.formats.replaced_versions import explained, is_gone
+from statestore.formats.replaced_versions import again, explained, is_gone
 from statestore.formats.state_table import StateTable
 
 T = TypeVar("T")
@@ -42,11 +42,21 @@ class EngineStates:
     one: str | None = None
 
     def pin(self, pinned: PinnedStores | None = None) -> EngineStates:
-        """Return the states as of the one view of the directory; ``pinned`` is for stores."""
-        return replace(self, pinned=True)
+        """Return the states as of the one view of the directory; ``pinned`` is for stores.
+
+        It is a new view where the engine has replaced the newest version of this one.
+        """
+        if self.pinned:
+            return self
+        try:
+            return replace(self, source=held(self.source), pinned=True)
+        except NotFoundError as error:
+            if not is_gone(error):
+                raise
+        return self.pin_anew()
 
     def pin_anew(self) -> EngineStates:
-        return replace(self, source=self.opening.open(), pinned=True)
+        return replace(self, source=again(lambda: held(self.opening.open())), pinned=True)
 
     def ask(self, question: Callable[[Source], T]) -> T:
         """Return the answer of the source. Errors as `EngineTable.ask`."""

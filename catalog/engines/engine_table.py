@@ -35,6 +35,7 @@ from statestore.formats.engine import (
     DeltaPart,
     ExplainsDamage,
     HasDeltas,
+    HoldsFiles,
     Opening,
     Part,
     ReadsFields,
@@ -71,6 +72,11 @@ class PartSplit:
 EngineSplit = PartSplit | ComparedSplit | DeltaSplit | PastSplit
 
 
+def held(source: Source) -> Source:
+    """Return the source with its files kept readable, where its engine can do that (`HoldsFiles`)."""
+    return source.holding() if isinstance(source, HoldsFiles) else source
+
+
 @dataclass(frozen=True)
 class EngineTable:
     """One state of a source.
@@ -89,7 +95,7 @@ class EngineTable:
 
     def pin(self) -> EngineTable:
         """Return the table bound to its current content."""
-        return self if self.pinned is not None else replace(self, pinned=self.opening.open())
+        return self if self.pinned is not None else replace(self, pinned=again(lambda: held(self.opening.open())))
 
     def for_plan(self) -> EngineTable:
         return self.pin()
@@ -101,7 +107,7 @@ class EngineTable:
     @property
     def source(self) -> Source:
         """The pinned source, or else the source in its current content."""
-        return self.opening.open() if self.pinned is None else self.pinned
+        return held(self.opening.open()) if self.pinned is None else self.pinned
 
     def ask(self, question: Callable[[Source], T]) -> T:
         """Return the answer of the source to a question that hands out no rows.

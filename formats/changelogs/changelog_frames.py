@@ -21,6 +21,7 @@ import xxhash
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError
 from statestore.formats.places.disk_errors import storage_error
+from statestore.formats.places.regular_files import is_strange
 
 NAME = b"SSLOG"
 VERSION, OLD_VERSION = 3, 2
@@ -115,7 +116,7 @@ def open_changelog(path: Path, flags: int) -> int:
     except FileNotFoundError:
         raise
     except OSError as error:
-        if path.is_symlink() or (path.exists() and not path.is_file()):
+        if path.is_symlink() or is_strange(path):
             raise _no_file(path) from error
         raise storage_error(error, "open", path) from error
     if not stat.S_ISREG(os.fstat(file).st_mode):

@@ -32,7 +32,7 @@ def needed_files(files: SnapshotFiles, operator: OperatorSnapshot) -> Iterator[S
     there is reported by its handle, with the role "missing", and one of another size with the role "damaged".
     """
     seen: set[tuple[str, int]] = set()
-    for role, handle in _handles(operator):
+    for role, handle in handles_of(operator):
         if isinstance(handle, InPlace | EmptyHandle):
             continue
         try:
@@ -61,10 +61,11 @@ def described_name(handle: StoredHandle) -> str:
 
 def handles_bytes(operator: OperatorSnapshot) -> int:
     """The bytes of an operator's state, in files and in the metadata."""
-    return sum(stream_size(handle) for _, handle in _handles(operator))
+    return sum(stream_size(handle) for _, handle in handles_of(operator))
 
 
-def _handles(operator: OperatorSnapshot) -> Iterator[tuple[str, StreamHandle]]:
+def handles_of(operator: OperatorSnapshot) -> Iterator[tuple[str, StreamHandle]]:
+    """Yield the handles of an operator's state, each with its role."""
     for subtask in operator.subtasks:
         for keyed, role in ((subtask.managed_keyed, "keyed state"), (subtask.raw_keyed, "timers")):
             if isinstance(keyed, RocksHandle):

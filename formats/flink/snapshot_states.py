@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from statestore.formats.errors import StateStoreError, UnsupportedError
 from statestore.formats.flink.flink_options import FlinkSettings
+from statestore.formats.flink.needed_files import handles_of
 from statestore.formats.flink.serializers.flink_types import FlinkType
 from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot, SnapshotMetadata
@@ -105,6 +106,13 @@ class OpenedSnapshot:
             for (operator, _, stored), each in self.states().items()
             if operator == number and isinstance(each.form, KeyedForm)
         }
+
+    def holding(self) -> OpenedSnapshot:
+        """The snapshot with its files kept open, if it is a checkpoint, which its job may remove."""
+        if self.ref.kind != "checkpoint" or self.files.held is not None:
+            return self
+        handles = (handle for each in self.metadata.operators for _, handle in handles_of(each))
+        return replace(self, files=self.files.holding(handles))
 
     def _states_of(self, operator: OperatorSnapshot, label: str) -> list[ShownState]:
         stored = self.stored(operator.id)

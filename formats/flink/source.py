@@ -11,13 +11,23 @@ import contextlib
 import hashlib
 import itertools
 import pickle
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
-from statestore.formats.engine import DescribesStates, HasSlices, Source, StateAt, StateInfo, StateSize, Version
+from statestore.formats.engine import (
+    DescribesStates,
+    HasSlices,
+    HoldsFiles,
+    Source,
+    StateAt,
+    StateInfo,
+    StateSize,
+    Version,
+)
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError, StateStoreError
 from statestore.formats.flink.description_file import describe_job, read_description
@@ -38,6 +48,7 @@ from statestore.formats.flink.streams.state_form import MAP_VALUE, VALUE, KeyedF
 from statestore.formats.jobs import Job, KnowsJob
 from statestore.formats.keyed_operators import HoldsKeyedStates, KeyedOperator, OperatorState
 from statestore.formats.places.locations import Location
+from statestore.formats.replaced_versions import is_gone
 from statestore.formats.restore_findings import ChecksRestore, RestoreFinding
 from statestore.formats.values.filters import Filter
 
@@ -53,16 +64,21 @@ _WITHOUT_ROWS = ("CURRENT", "MANIFEST-", "OPTIONS-", "IDENTITY", "LOCK", "LOG")
 @dataclass(frozen=True)
 class Found:
     """Results of a source's look-ups; nothing of them changes while the source is used, but that checkpoints are
-    ``gone``."""
+    ``gone``. ``holds``: the files of checkpoints that are opened are kept open.
+
+    A state at a version refers to the source, which therefore keeps no reference to it: files that are held are closed
+    with the last reference to the source.
+    """
 
     snapshots: dict[int, OpenedSnapshot] = field(default_factory=dict)
     shown: dict[str, ShownState] = field(default_factory=dict)
-    at: dict[tuple[str, int], StateAt] = field(default_factory=dict)
+    at: MutableMapping[tuple[str, int], StateAt] = field(default_factory=WeakValueDictionary)
     gone: set[int] = field(default_factory=set)
+    holds: bool = False
 
 
 @dataclass(frozen=True)
-class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRestore, KnowsJob):
+class FlinkSource(Source, HasSlices, HoldsFiles, HoldsKeyedStates, DescribesStates, ChecksRestore, KnowsJob):
     """The snapshots of a job that were there when it was opened; ``refs`` are by checkpoint id, ascending."""
 
     location: Location
@@ -165,6 +181,23 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
         self.found.gone.update(gone)
         return self._gone(gone[-1])
 
+    def holding(self) -> FlinkSource:
+        """The source with the files of its checkpoints kept open (`statestore.formats.engine.HoldsFiles`)."""
+        number, ref = self.refs[-1]
+        if self.found.holds or not ref.folder.is_local:
+            return self
+        opened = {each: snapshot.holding() for each, snapshot in self.found.snapshots.items()}
+        source = replace(self, found=Found(opened, holds=True))
+        try:
+            held = source._snapshot(number).files.held
+        except StateStoreError as error:  # which a read raises, too, unless the checkpoint has just been removed
+            if is_gone(self.explain_loss(error, "", [number])):
+                raise self._gone(number) from error
+            return source
+        if held is not None and held.lacks and (not is_there(ref) or self._newer()):
+            raise self._gone(number)
+        return source
+
     def _newer(self) -> list[int]:
         number, ref = self.refs[-1]
         return newer_checkpoints(ref, number)
@@ -186,9 +219,10 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
     def at(self, state: str, version: int) -> StateAt:
         if version in self.found.gone:
             raise self._gone(version)
-        if (state, version) not in self.found.at:
-            self.found.at[state, version] = self._at(self._shown(state), version)
-        return self.found.at[state, version]
+        at = self.found.at.get((state, version))
+        if at is None:
+            at = self.found.at[state, version] = self._at(self._shown(state), version)
+        return at
 
     def is_origin(self, state: str) -> bool:
         """Whether rows began with the oldest snapshot: never known, for earlier checkpoints may have been removed."""
@@ -328,8 +362,10 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
         return restore_findings(self._job(), read_description(text, name))
 
     def _job(self) -> JobDescription:
-        """The job as of its newest snapshot."""
-        return job_of(self._snapshot(self.refs[-1][0]))
+        """The job as of its newest snapshot. Raises NotFoundError VERSION_GONE where its files were just removed."""
+        snapshot = self._snapshot(self.refs[-1][0])
+        self._check_whole([each.error for each in snapshot.states().values() if each.error is not None])
+        return job_of(snapshot)
 
     def operator_of(self, state: str) -> OperatorSnapshot:
         """The operator of a state, in the newest snapshot that has it."""
@@ -343,6 +379,7 @@ class FlinkSource(Source, HasSlices, HoldsKeyedStates, DescribesStates, ChecksRe
         if number not in self.found.snapshots:
             ref = dict(self.refs)[number]
             opened = open_snapshot(ref, self.settings)
+            opened = opened.holding() if self.found.holds else opened
             if opened.metadata.checkpoint_id != number:
                 raise InvalidInputError(
                     ErrorCode.STATE_SELECTION,

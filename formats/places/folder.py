@@ -25,6 +25,7 @@ from statestore.formats.errors import CorruptError, NotFoundError, StateStoreErr
 from statestore.formats.places.fetched_parts import is_settled
 from statestore.formats.places.foreign_storages import STORAGE_ERRORS
 from statestore.formats.places.locations import Location, no_access, reach_location
+from statestore.formats.places.regular_files import is_strange
 from statestore.formats.places.s3_objects import S3Object, SizeError, s3_object
 
 PARALLEL_REQUESTS = 16
@@ -209,22 +210,23 @@ class Folder:
         stream = cast(IO[bytes], _Stream(opened, self, path, gone))
         return self.rules.verified(stream, path) if self.is_local else stream
 
-    def random_access(self, name: str, size: int, *, unique: bool = False) -> RandomAccess:
+    def random_access(self, name: str, size: int, *, unique: bool = False, opened: str | None = None) -> RandomAccess:
         """Open a file of ``size`` bytes to read parts of it; no request is made for an object of S3.
 
-        ``unique``: no other file ever has this name. Raises as `stream`, now and later, and the error of `rules` for a
+        ``unique``: no other file ever has this name. ``opened``: a path that leads to the file, which may have been
+        removed since it was opened. Raises as `stream`, now and later, and the error of `rules` for a
         damaged file where it has another size.
         """
         path = posixpath.join(self.path, name)
         item = s3_object(self.filesystem, path)
         if item is not None:
             return RandomAccess(replace(item, size=size, unique=unique), self, path, size)
-        self._refuse_strange(path)
+        self._refuse_strange(opened or path)
         try:
-            opened = self.filesystem.open_input_file(path)
-            if opened.size() != size:
-                raise self._other_size(path, opened.size(), size)
-            return RandomAccess(opened, self, path, size)
+            file = self.filesystem.open_input_file(opened or path)
+            if file.size() != size:
+                raise self._other_size(path, file.size(), size)
+            return RandomAccess(file, self, path, size)
         except STORAGE_ERRORS as error:
             raise self.failure(path, error, self.rules.gone) from error
 
@@ -233,7 +235,7 @@ class Folder:
 
     def _refuse_strange(self, path: str) -> None:
         """Raise the error for a damaged file for something other than a file: opening a FIFO would block for ever."""
-        if self.is_local and Path(path).exists() and not Path(path).is_file():
+        if self.is_local and is_strange(path):
             raise self.rules.corrupt(path, "found something other than a file")
 
     def failure(self, path: str, error: Exception, gone: str) -> StateStoreError:

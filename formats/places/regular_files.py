@@ -56,6 +56,17 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
     return descriptor
 
 
+def is_strange(path: str | os.PathLike[str]) -> bool:
+    """Return whether something other than a file, or a link to one, has this name.
+
+    That is one look at the name: of two, a file that is removed between them would be strange.
+    """
+    try:
+        return not stat.S_ISREG(Path(path).stat().st_mode)
+    except OSError:
+        return False
+
+
 def read_regular(path: str | os.PathLike[str], most: int | None = None) -> bytes:
     """Read the whole file. Raises as `open_regular`, and CorruptError FILE_TOO_LARGE for more than ``most`` bytes."""
     descriptor = open_regular(path)

@@ -13,6 +13,9 @@ import typer
 from statestore.connector.cli.grammar import arguments as args
 from statestore.connector.cli.grammar.engine_flags import NONE, Selected
 from statestore.connector.terminal.output import say
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import NotFoundError
+from statestore.formats.replaced_versions import is_gone
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -90,13 +93,22 @@ def new_versions(table: StateTable, count: int | None, wait: Callable[[], None])
 def changes_of(
     table: StateTable, columns: tuple[str, ...] | None, filters: tuple[Filter, ...], first: int, last: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the changes of a range of versions."""
+    """Yield the changes of a range of versions. Where a version of it was removed meanwhile, a line says which changes
+    are not known."""
     from statestore.formats.state_table import Query
 
     query = Query(mode="changes", columns=columns, filters=filters, start_version=first, end_version=last)
-    bound = table.pin()
-    for split in bound.splits(query):
-        yield from bound.read(split, query)
+    some = ""
+    try:
+        bound = table.pin()
+        for split in bound.splits(query):
+            for batch in bound.read(split, query):
+                some = "some of "
+                yield batch
+    except NotFoundError as error:
+        if not is_gone(error) and error.code != ErrorCode.VERSION_NOT_FOUND:
+            raise
+        say(f"{table.name}: {some}the changes of versions {first} to {last} are not known: {error.message}")
 
 
 def _as_they_come(

@@ -25,6 +25,7 @@ from pathlib import Path
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StorageError, shown
 from statestore.formats.flink.snapshot.handles import FileHandle, RelativeHandle, RocksHandle, StreamHandle
+from statestore.formats.flink.snapshot.held_files import OpenFiles
 from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.folder import PARALLEL_REQUESTS
@@ -71,8 +72,9 @@ def opened_database(files: SnapshotFiles, handle: RocksHandle) -> Iterator[Path]
     InvalidInputError NO_ACCESS.
     """
     wanted = _wanted(files, handle)
+    opened = files.opened()  # and stay so during the block
     with temporary_directory() as directory, naming(directory, files.path), ExitStack() as held:
-        _fill(files, directory, wanted, held)
+        _fill(files, directory, wanted, held, opened)
         try:
             _check_manifest(files, directory, [name for name, _ in wanted if name.startswith("MANIFEST-")])
             _write_options(directory)
@@ -97,14 +99,20 @@ def _wanted(files: SnapshotFiles, handle: RocksHandle) -> list[tuple[str, Stream
     return [(name, each) for name, each in pairs if _TABLE.fullmatch(name) or _COPIED.fullmatch(name)]
 
 
-def _fill(files: SnapshotFiles, directory: Path, wanted: Sequence[tuple[str, StreamHandle]], held: ExitStack) -> None:
+def _fill(
+    files: SnapshotFiles,
+    directory: Path,
+    wanted: Sequence[tuple[str, StreamHandle]],
+    held: ExitStack,
+    opened: OpenFiles | None,
+) -> None:
     def put(pair: tuple[str, StreamHandle]) -> None:
         _put(files, pair[1], directory / pair[0])
 
     if files.folder.is_local:
         tables = [pair for pair in wanted if _is_linked(files, *pair)]
         for number, (name, handle) in enumerate(tables):
-            _link(files, handle, directory / name, held if number < _MOST_HELD else None)
+            _link(files, handle, directory / name, held if number < _MOST_HELD else None, opened)
         linked = {name for name, _ in tables}
         for pair in wanted:
             if pair[0] not in linked:
@@ -125,14 +133,20 @@ def _put(files: SnapshotFiles, handle: StreamHandle, target: Path) -> None:
             copy.write(part.read_at(at, _PIECE))
 
 
-def _link(files: SnapshotFiles, handle: StreamHandle, target: Path, held: ExitStack | None) -> None:
-    """Link a table file. With ``held``, the link is to the open file, whose rows stay when Flink removes it.
+def _link(
+    files: SnapshotFiles, handle: StreamHandle, target: Path, held: ExitStack | None, opened: OpenFiles | None
+) -> None:
+    """Link a table file. Where it is ``opened``, or with ``held``, the link is to the open file, whose rows stay when
+    Flink removes it.
 
     A hard link would keep them, too, and would change the file's time of change, which backups look at.
     """
     assert isinstance(handle, FileHandle | RelativeHandle)
     path = files.locate(handle).path
-    if held is not None and _OPEN_FILES.is_dir():
+    kept = None if opened is None else opened.path(path)
+    if kept is not None:
+        path = kept
+    elif held is not None and _OPEN_FILES.is_dir():
         with contextlib.suppress(OSError):
             number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             held.callback(os.close, number)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow.fs as pafs
 
@@ -20,6 +21,7 @@ from statestore.formats.flink.snapshot.handles import (
     described,
     stream_size,
 )
+from statestore.formats.flink.snapshot.held_files import HeldFiles, OpenFiles, hold
 from statestore.formats.flink.snapshot.metadata import METADATA, SnapshotMetadata, parse_metadata
 from statestore.formats.places.folder import (
     MAX_SMALL_BYTES,
@@ -103,11 +105,16 @@ class Part:
 class SnapshotFiles:
     """The files that a snapshot needs, found from the folder of its ``_metadata``.
 
-    It holds nothing open and can be pickled. ``outside``: files may lie where the snapshot says, wherever that is.
+    It can be pickled. ``outside``: files may lie where the snapshot says, wherever that is. ``held``: files that are
+    kept open, which another process opens for itself.
     """
 
     folder: Folder
     outside: bool = False
+    held: HeldFiles | None = field(default=None, compare=False, repr=False)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return SnapshotFiles, (self.folder, self.outside)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "folder", replace(self.folder, rules=RULES))
@@ -132,6 +139,17 @@ class SnapshotFiles:
                 if size > MAX_METADATA_BYTES:
                     raise _corrupt(self.path, f"found more than {MAX_METADATA_BYTES} bytes in a metadata file")
         return parse_metadata(b"".join(parts), self.path)
+
+    def holding(self, handles: Iterable[StreamHandle]) -> SnapshotFiles:
+        """The files with those of the handles kept open, where they are local and not too many."""
+        if not self.folder.is_local:
+            return self
+        wanted: dict[tuple[str, ...], None] = {}
+        for handle in handles:
+            if not isinstance(handle, InPlace | EmptyHandle):
+                with contextlib.suppress(CorruptError):  # of a strange path, which who reads it names
+                    wanted[tuple(places(self.folder, handle, outside=self.outside))] = None
+        return replace(self, held=hold(wanted))
 
     def locate(self, handle: StoredHandle) -> Located:
         """The place of a handle's bytes. The file's size is checked.
@@ -182,12 +200,26 @@ class SnapshotFiles:
             return Part(f"{self.path} ({described(handle)})", len(handle.data), handle.data)
         if isinstance(handle, EmptyHandle):
             return Part(f"{self.path} ({described(handle)})", 0, b"")
+        held = self.opened()
         found = self.locate(handle)
-        source = found.folder.random_access(found.name, found.file_size, unique=not isinstance(handle, SegmentHandle))
+        source = found.folder.random_access(
+            found.name,
+            found.file_size,
+            unique=not isinstance(handle, SegmentHandle),
+            opened=None if held is None else held.path(found.path),
+        )
         return Part(found.path, found.size, source, found.start)
+
+    def opened(self) -> OpenFiles | None:
+        """The files that are kept open now; who reads them keeps the reference meanwhile."""
+        return None if self.held is None else self.held.open
 
     def _size(self, path: str) -> int | None:
         """The size of a file, None where there is no such file."""
+        held = self.opened()
+        size = None if held is None else held.size(path)
+        if size is not None:
+            return size
         try:
             info = self.folder.filesystem.get_file_info(path)
         except (FileNotFoundError, NotADirectoryError):

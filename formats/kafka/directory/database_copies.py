@@ -24,7 +24,7 @@ import shutil
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,6 +52,7 @@ MAX_LOG_BYTES = 4 << 30
 _MANIFEST = re.compile(rb"(MANIFEST-[0-9]{1,20})\n?")
 _PIECE = 8 << 20
 _PAUSE = 0.002
+_SETTLING = 0.1  # seconds
 _NO_LINK = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)
 _GONE = (FileNotFoundError, NotADirectoryError)
 
@@ -96,9 +97,14 @@ def copy_database(folder: Folder, target: Path, *, family: str | None = None) ->
     if is_link(folder):
         raise not_a_file(folder.path)
     for attempt in range(ATTEMPTS):
-        with suppress(_Changed):
+        try:
             _take(folder, target, family)
             return
+        except _Changed:
+            pass
+        except CorruptError:
+            if _is_settled(folder):
+                raise
         _clear(target)
         time.sleep(_PAUSE * attempt)
     raise ConflictError(
@@ -106,6 +112,18 @@ def copy_database(folder: Folder, target: Path, *, family: str | None = None) ->
         f"{folder.path}: the application changed the database while its files were taken, {ATTEMPTS} times in a row; "
         "read again, or read a copy of the directory",
     )
+
+
+def _is_settled(folder: Folder) -> bool:
+    """Return whether a folder that holds no whole database stays as it is.
+
+    An application that drops a segment, or wipes a store to restore it after a kill, removes file by file. So what is
+    not whole is damaged only where nothing is removed or made any more.
+    """
+    before = entries_of(folder).keys()
+    if folder.is_local:
+        time.sleep(_SETTLING)
+    return before == entries_of(folder).keys() and (not folder.is_local or Path(folder.path).is_dir())
 
 
 def _take(folder: Folder, target: Path, family: str | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
@@ -15,9 +16,10 @@ from support.command_line import run
 from support.flink.fixtures import fixture, taken_us
 
 import statestore
-from statestore.connector.cli.reading.watch import new_versions
+from statestore.connector.cli.reading.watch import changes_of, new_versions
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, StateStoreError
+from statestore.formats.flink.snapshot import held_files
 from statestore.formats.flink.snapshot.handles import FileHandle, RocksHandle
 from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles
 from statestore.formats.places.folder import folder_at
@@ -111,11 +113,64 @@ def test_a_read_of_which_nothing_was_handed_out_is_done_again(job: Path, read: C
 def test_rows_asked_for_before_and_read_after(job: Path) -> None:
     rows = statestore.inspect(job).table(STATE).scan(filter=("key", "=", "user-5"))
     replace(job)
-    assert [row["value"] for row in rows.read_all().to_pylist()] == [12]
-    assert [row["value"] for row in rows.read_all().to_pylist()] == [12]
+    assert [row["value"] for row in rows.read_all().to_pylist()] == [8]
+    assert [row["value"] for row in rows.read_all().to_pylist()] == [8]
 
 
-def test_a_pinned_read_names_the_checkpoint_that_replaced_its_own(job: Path) -> None:
+def open_files(job: Path) -> list[str]:
+    """Return the files of a job that this process has open; the name of a removed one ends with "(deleted)"."""
+    found = []
+    for each in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found.append(str(each.readlink()))
+    return [each for each in found if each.startswith(str(job))]
+
+
+def test_what_was_pinned_is_read_after_its_files_were_removed(job: Path) -> None:
+    """Nothing stays open, and takes space on the disk, when the last reference to what was pinned is gone."""
+    truth = statestore.inspect(fixture("rocksdb") / JOB / "chk-2").table(STATE).scan().read_all()
+    pinned = statestore.inspect(job).pin()
+    replace(job)
+    assert STATE in pinned.tables()
+    assert pinned.table(STATE).scan().read_all().sort_by("key") == truth.sort_by("key")
+    assert pinned.table(STATE).versions()["version"].to_pylist() == [2]
+    assert pinned.table(STATE).history(key="user-5").read_all()["value"].to_pylist() == [8]
+    assert pinned.summary(STATE).damaged is False
+    assert pinned.table(f"{STATE}$segments").scan().read_all().num_rows > 0
+    assert open_files(job)
+    del pinned
+    assert not open_files(job)
+
+
+def test_a_transaction_keeps_its_checkpoint(job: Path) -> None:
+    count = f'SELECT value FROM "{STATE}" WHERE key = $$user-5$$'
+    connection = statestore.attach(str(job))
+    connection.execute("BEGIN")
+    assert connection.execute(count).fetchall() == [(8,)]
+    replace(job)
+    assert connection.execute(count).fetchall() == [(8,)]
+    assert connection.execute('SELECT count(*) FROM "kv-string.items"').fetchall() != [(0,)]
+    connection.execute("COMMIT")
+    assert connection.execute(count).fetchall() == [(12,)]
+
+
+def test_no_more_than_the_last_checkpoints_stay_open(job: Path) -> None:
+    """The files that each has open are the same number, as nothing is replaced meanwhile."""
+    pinned, counts = [], []
+    for _ in range(held_files.MOST_HELD + 2):
+        pinned.append(statestore.inspect(job).pin())
+        counts.append(len(open_files(job)))
+    assert counts == [counts[0] * min(number, held_files.MOST_HELD) for number in range(1, len(counts) + 1)]
+    replace(job)
+    assert pinned[-1].table(STATE).scan().read_all().num_rows == 20
+    with pytest.raises(NotFoundError, match="VERSION_GONE"):
+        pinned[0].table(STATE)
+
+
+def test_a_pinned_read_without_open_files_names_the_checkpoint_that_replaced_its_own(
+    job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held_files, "_PART", 1_000_000)
     pinned = statestore.inspect(job).pin()
     replace(job)
     gone = r"VERSION_GONE.*checkpoint 2 of .* is gone: the job has replaced it by checkpoint 3; read again"
@@ -182,6 +237,15 @@ def test_watch_goes_on_behind_a_gap(job: Path, capsys: pytest.CaptureFixture[str
     with pytest.raises(KeyboardInterrupt):
         list(new_versions(table, None, look))
     assert "no version 2 any more: the changes up to version 3 are not known" in capsys.readouterr().err
+
+
+def test_watch_goes_on_where_a_version_goes_between_its_look_and_its_read(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = statestore.inspect(job).table(STATE).table
+    replace(job)
+    assert list(changes_of(table, None, (), 3, 3)) == []
+    assert "the changes of versions 3 to 3 are not known: " in capsys.readouterr().err
 
 
 def test_the_command_line_reads_again(job: Path) -> None:

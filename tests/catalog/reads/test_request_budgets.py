@@ -18,10 +18,6 @@ from statestore.catalog.reads import segment_files
 from statestore.catalog.stores.versioned.versioned_store import NaturalVersionedStore
 from statestore.formats.places.locations import Location
 
-# Seconds that a request takes longer: enough that requests of a round overlap, also on a busy machine, where what is
-# computed between two requests of a round takes a while.
-LATENCY = {"many_commits": 0.25, "large_commits": 0.4}
-
 
 def rows(commit: int, count: int) -> pa.Table:
     """Changes of random keys among ten times as many, at the times of one commit."""
@@ -89,7 +85,7 @@ def location(request: pytest.FixtureRequest, kind: str) -> Location:
 @pytest.fixture
 def opened(location: Location, kind: str) -> Iterator[tuple[NaturalVersionedStore, Record]]:
     """A store that was just opened on a new machine, and the record of the requests since."""
-    with recorded(LATENCY[kind]) as record, Catalog(location).open_store("prices", auto_compact=False) as store:
+    with recorded() as record, Catalog(location).open_store("prices", auto_compact=False) as store:
         record.clear()
         yield store, record
 
@@ -101,7 +97,7 @@ def check(record: Record, rounds: int, requests: int | None = None) -> None:
 
 @pytest.mark.slow
 def test_opening(location: Location, kind: str) -> None:
-    with recorded(LATENCY[kind]) as record, Catalog(location).open_store("prices"):
+    with recorded() as record, Catalog(location).open_store("prices"):
         check(record, rounds=3, requests=70)
 
 
@@ -183,7 +179,7 @@ def test_a_commit(location: Location, kind: str) -> None:
         store.put_all(with_deletes(rows(2_000, 100_000)))
         store.commit()
         store.put_all(with_deletes(rows(2_001, 100_000)))
-        with recorded(LATENCY[kind]) as record:
+        with recorded() as record:
             store.commit()
         assert len(record) > 0
         check(record, rounds=3, requests=6)

@@ -105,7 +105,7 @@ def test_who_reads_a_split_asks_nothing_of_the_store(
 
 def test_a_store_is_opened_by_one_round_without_a_listing_of_its_place(catalog: Catalog) -> None:
     place = catalog.location.at("s")
-    with recorded(0.1) as record:
+    with recorded() as record:
         assert open_table(place.uri).name == "s"
         assert record.rounds == 1 and len(record) == 2, str(record)
         record.clear()
@@ -116,7 +116,7 @@ def test_a_store_is_opened_by_one_round_without_a_listing_of_its_place(catalog: 
 def test_the_stores_of_a_warehouse_are_described_once(catalog: Catalog) -> None:
     filled(statestore.connect(catalog.location.uri), "t").close()  # which marks the place as a warehouse
     catalog.object_storage("notes").create("log/text", b"no store")
-    with recorded(0.1) as record:
+    with recorded() as record:
         tables = open_warehouse(catalog.location.uri).pin()
         assert tables.tables() == ["s", "t"] and tables.open("t").name == "t"
     asked = Counter(request.key for request in record.requests if "store.json" in request.key)

@@ -12,6 +12,8 @@ import pytest
 import statestore
 from statestore.catalog.log.storage import LocalStorage
 from statestore.formats.places.file_presence import is_there, names_in
+from statestore.formats.places.folder import folder_at
+from statestore.formats.places.locations import parse_location
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
 
@@ -68,3 +70,19 @@ def test_reads_that_cannot_look_for_newer_commits_do_not_answer_older_ones(tmp_p
         log.unlink()
         away.rename(log)
         assert reader.get("a").value == 2
+
+
+def test_a_file_that_is_removed_while_it_is_opened_is_missing_and_not_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_bytes(b"rows")
+    look = Path.stat
+
+    def looked(path: Path, **options: Any) -> os.stat_result:
+        found = look(path, **options)
+        path.unlink()
+        return found
+
+    with monkeypatch.context() as patch, pytest.raises(statestore.NotFoundError, match="FILE_NOT_FOUND"):
+        patch.setattr(Path, "stat", looked)
+        folder_at(parse_location(tmp_path)).stream("file")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -164,6 +165,15 @@ def test_a_new_manifest_meanwhile_changes_nothing(database: Path, monkeypatch: p
     change_while_copied(monkeypatch, reopened)
     with opened_copy(folder_of(database)) as copy:
         assert rows(copy) == expected(2)
+
+
+def test_a_store_that_its_application_wipes_is_gone_and_not_damaged(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    next(database.glob("MANIFEST*")).unlink()
+    monkeypatch.setattr("time.sleep", lambda seconds: shutil.rmtree(database, ignore_errors=True))
+    with pytest.raises(NotFoundError, match=r"VERSION_GONE.*read again"), opened_copy(folder_of(database)):
+        pass
 
 
 @pytest.mark.parametrize("code", [errno.EXDEV, errno.EPERM, errno.EMLINK])
