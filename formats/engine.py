@@ -165,8 +165,11 @@ class HoldsPast(Protocol):
         """The first moment (epoch microseconds) from which on no row is missing; None: no row ever was removed."""
 
     def check_past(self) -> None:
-        """Raise the errors of `past_from`: for a history that is asked of no moment, where the past begins does not
-        matter, and it may take all rows to know."""
+        """Raise the errors of `past_from`, for a history that is asked of no moment.
+
+        Where the past begins does not matter to it, and an engine may have to read all rows to know.
+        """
+        self.past_from()
 
     def past_hint(self) -> str:
         """The advice for users who ask for an earlier past, for errors; "" for none."""
