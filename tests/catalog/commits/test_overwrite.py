@@ -29,6 +29,7 @@ def current(store: Any) -> dict[str, str]:
     return {row["item"]: repr(row["price"]) for row in store.scan(columns=["item", "price"]).read_all().to_pylist()}
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(
     st.lists(st.tuples(st.sampled_from(KEYS), st.one_of(st.just("delete"), CELLS), st.integers(0, 9)), max_size=8),

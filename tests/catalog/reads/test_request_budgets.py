@@ -51,7 +51,7 @@ def stored(commits: int, count: int) -> Location:
 
 @pytest.fixture(scope="module")
 def many_commits() -> Location:
-    return stored(1_000, 10)
+    return stored(300, 10)
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,7 @@ def test_the_history_of_a_key(opened: tuple[NaturalVersionedStore, Record], kind
     store, record = opened
     item = rows(2, COUNTS[kind]).to_pylist()[0]["item"]
     expected: dict[int, float] = {}
-    for commit in range({"many_commits": 1_000, "large_commits": 12}[kind]):
+    for commit in range({"many_commits": 300, "large_commits": 12}[kind]):
         changes = rows(commit, COUNTS[kind])
         expected |= {row["timestamp"]: row["price"] for row in changes.filter(pc.field("item") == item).to_pylist()}
     found = store.history(key=item).read_all()

@@ -249,6 +249,7 @@ def test_a_compressed_checkpoint_is_refused_before_arrow_reads_it(store: Path, m
     assert reads(store)["history"]() == before
 
 
+@pytest.mark.slow
 def test_no_forged_word_of_a_checkpoint_ends_a_read(made: Path) -> None:
     """Whatever word is forged, the checkpoint is read or an error of the tree is raised."""
     path = _checkpoint(made)

@@ -197,6 +197,7 @@ def test_a_due_compaction_leaves_nothing_due(store: VersionedStore, stream: Stre
         assert next_step(store._log_state, rules, "due") is None
 
 
+@pytest.mark.quick("0")
 @pytest.mark.parametrize("counts", [0, 1])
 def test_tasks_that_run_twice_leave_no_second_row_and_no_file(
     store: VersionedStore, stream: Stream, counts: int
@@ -270,6 +271,7 @@ def test_a_lost_answer_is_noticed(store: VersionedStore, stream: Stream) -> None
     check(store, stream)
 
 
+@pytest.mark.slow
 def test_another_compaction_meanwhile_lets_the_job_run_again(
     store: VersionedStore, stream: Stream, tmp_path: Path
 ) -> None:

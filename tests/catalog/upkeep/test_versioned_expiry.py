@@ -202,6 +202,7 @@ def test_a_deleted_key_stays_deleted(history: list[tuple[int | None, int]], hori
         assert store.dropped_records == 1
 
 
+@pytest.mark.slow
 def test_puts_older_than_the_horizon(tmp_path: Path) -> None:
     """Puts older than the horizon are refused and counted, and change nothing."""
     for seed in range(max(EXAMPLES // 4, 10)):

@@ -89,6 +89,7 @@ def test_each_engine_against_the_model(
                     assert found.schema.names == ["item", "at", "n", "price"]
 
 
+@pytest.mark.slow
 @few_or_many(
     10, 100, st.lists(PUT, min_size=1, max_size=12), st.lists(ROW, min_size=1, max_size=12), st.integers(0, 20)
 )

@@ -110,6 +110,7 @@ def exported(warehouse: Path, name: str, *options: str) -> tuple[Answer, Path]:
     return run("export", warehouse, "prices", "-o", file, *options), file
 
 
+@pytest.mark.slow
 def test_exports_have_the_rows_of_reads(warehouse: Path) -> None:
     """Every format and every kind of read, with columns and filter; nothing but the file is left behind."""
     found, file = exported(warehouse, "now.parquet")

@@ -117,6 +117,7 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_binary_keys_of_a_table_are_typed(warehouse: Path) -> None:
     _, *rows = cells(run("scan", warehouse, "raw", "--columns", "k,v"))
     assert {of_text(key, pa.binary()): int(value) for key, value in rows} == {key: n for n, key in enumerate(RAW)}

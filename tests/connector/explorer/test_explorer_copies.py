@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -24,6 +24,9 @@ from statestore.connector.explorer.server.app import application
 from statestore.connector.explorer.spools import Spools
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import OPERATORS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 START = 1_714_550_000_000
 HOSTILE = ["'", '"', "a\nb", "`id`", "$(id)", "${spark.app.name}", "é ☃ 𝄞", "\\' OR 1=1 --", "%_", "-x", "", "\t;", "*"]
@@ -271,7 +274,8 @@ def test_texts_that_a_language_cannot_hold(client: TestClient) -> None:
     )
 
 
-def test_in_a_session_of_spark(client: TestClient, spark: Any, place: str) -> None:
+@pytest.mark.slow
+def test_in_a_session_of_spark(client: TestClient, spark: SparkSession, place: str) -> None:
     from statestore.connector.spark.session.register import register, unregister
 
     try:

@@ -163,6 +163,7 @@ def test_a_key_without_versions_was_believed_once(client: TestClient, tmp_path: 
     assert asked(own, "beliefs", "s", key="a*").schema.metadata[b"beliefs"] == b"1,2"
 
 
+@pytest.mark.quick("1-left-True")
 @pytest.mark.parametrize(("place", "name", "deletes"), [(1, "left", True), (2, "val", False)])
 def test_beliefs_of_an_engine_are_all_batches_that_changed_the_key(
     client: TestClient, place: int, name: str, deletes: bool

@@ -246,6 +246,7 @@ def test_the_history_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert history_file() is None
 
 
+@pytest.mark.quick("sql")
 @pytest.mark.parametrize("command", ["shell", "sql"])
 def test_closed_streams_and_texts_that_cannot_be_printed(warehouse: Path, command: str) -> None:
     statestore_ = [sys.executable, "-m", "statestore", command, str(warehouse)]

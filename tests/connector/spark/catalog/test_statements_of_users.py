@@ -252,6 +252,7 @@ def frame(spark: SparkSession, hour: int, **rows: float) -> DataFrame:
     return spark.sql(f"SELECT * FROM VALUES {values} AS v(item, price, valid_from)")
 
 
+@pytest.mark.slow
 def test_inserts_and_overwrites(spark: SparkSession, writable: Path) -> None:
     new = "EXCEPT (valid_to)"
     steps: list[tuple[str | Callable[[], Any], dict[str, Any]]] = [

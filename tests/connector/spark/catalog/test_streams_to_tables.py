@@ -46,6 +46,7 @@ def write(rows: DataFrame, table: str, checkpoint: Path, mode: str = "append") -
     return query
 
 
+@pytest.mark.slow
 def test_batches_become_commits_once(spark: SparkSession, catalog: str, tmp_path: Path) -> None:
     rows = arrivals(spark, tmp_path).selectExpr(*COLUMNS)
     arrive(tmp_path, "1", curry=8.0)
