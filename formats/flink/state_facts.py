@@ -43,7 +43,7 @@ def state_info(state: str, found: ShownState, operator: OperatorSnapshot) -> Sta
         facts["time_to_live"] = "rows that have expired are included"
     key = ("key", "namespace") if form.has_namespace else ("key",)
     kind = _shown_kind(form)
-    lookups = (("key",), form.row_key) if form.row_key != ("key",) else (("key",),)
+    lookups = tuple(dict.fromkeys((("key",), key, form.row_key)))
     return StateInfo(state, kind, form.schema, key, form.row_key, lookups, PLACEMENT, facts=facts, operator=words)
 
 

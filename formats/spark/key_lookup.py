@@ -78,11 +78,12 @@ def placement_hashes(checkpoint: Checkpoint, state_view: StateView, filters: Seq
 
     A row is in the partition that is the remainder of its hash, divided by the number of partitions. Queries that Spark
     3.3 or later began keep to that, and say so; before, rows could lie where a user's own repartition had put them.
+    Nor is it certain where the number has changed (`Store.had_other_count`).
     """
     store, schema = state_view.store, state_view.family.key
     columns = _hashed_columns(state_view)
     is_strict = checkpoint.batch.setting("statefulOperator.useStrictDistribution", "false") == "true"
-    if not columns or not is_strict or store.written.single:
+    if not columns or not is_strict or store.written.single or store.had_other_count:
         return None
     try:
         choices = _choices(state_view, filters)

@@ -109,6 +109,16 @@ class Store:
         """The number of partitions of the batch, or a lower bound of it."""
         return max((*self.partitions, *self.absent), default=-1) + 1
 
+    @property
+    def had_other_count(self) -> bool:
+        """Return whether its files tell of another number of partitions than that of the batch.
+
+        A repartition of Spark puts each row where it belongs. One that was interrupted, and whose query was made to go
+        on, leaves rows where they were, or without their partition.
+        """
+        recorded = self.written.recorded
+        return any(folder >= self.count for folder in self.folders) or recorded not in (None, self.count)
+
     def at(self, batch: Batch) -> Store:
         """The store with the partitions of a batch."""
         count = self.written.count(batch, self.operator_id, self.folders)

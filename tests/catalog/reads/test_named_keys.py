@@ -131,6 +131,14 @@ def test_a_tuple_is_the_key_and_the_map_key_or_else_the_fields_of_the_key(tuples
         key_filters(tuples.table, (1, 2))
 
 
+@pytest.mark.parametrize("state", ["window-contents", "event_window-timers"])
+def test_a_key_with_its_namespace_is_looked_up(state: str) -> None:
+    table = statestore.inspect(fixture("hashmap")).table(f"win-tumble.{state}")
+    for row in table.scan().read_all().slice(0, 3).to_pylist():
+        named = {"key": row["key"], "namespace": row["namespace"]}
+        assert table.get(named) == table.get(tuple(named.values())) == row
+
+
 def test_nanoseconds_of_a_zone_are_looked_up() -> None:
     """Arrow itself refuses such a moment of numpy."""
     table = statestore.inspect(fixture("sql-types")).table("GroupAggregate[19].accState")
