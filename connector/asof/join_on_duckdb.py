@@ -17,6 +17,7 @@ from statestore.connector.duckdb.attach import connect
 from statestore.connector.identifiers import quoted
 from statestore.formats.places.interrupts import stoppable
 from statestore.formats.values.comparison import has_floats
+from statestore.formats.values.exact_cast import retyped
 from statestore.formats.values.types import TIME
 
 ROW, MOMENT, KEY = "__statestore_row", "__statestore_moment", "__statestore_key"
@@ -112,5 +113,5 @@ def _put_beside(left: pa.Table, joined: pa.Table, request: AsofRequest, schema: 
         match[rows] = np.arange(len(rows))
         positions = pa.array(match, mask=match < 0)
     fields = [schema.field(name) for name in values.column_names]
-    columns = [c.take(positions).cast(field.type) for field, c in zip(fields, values.columns, strict=True)]
+    columns = [retyped(c.take(positions), field.type) for field, c in zip(fields, values.columns, strict=True)]
     return pa.Table.from_arrays([*left.columns, *columns], schema=schema)

@@ -30,6 +30,7 @@ from statestore.connector.spark.schema import arrow_schema, spark_schema
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.state_table import KeepsFiles, StateTable
+from statestore.formats.values.exact_cast import retyped_rows
 from statestore.formats.values.key_hash import hash_keys, key_groups_of
 from statestore.formats.values.times import duration_ms
 from statestore.formats.values.types import shown_field
@@ -95,7 +96,7 @@ def _cogrouped(left: DataFrame, request: AsofRequest, schema: StructType) -> Dat
     def join(left_rows: pa.Table, history_rows: pa.Table) -> pa.Table:
         with message_only():
             versions = _named(history_rows, history_schema).to_batches()
-            return join_table(_named(left_rows, left_schema), request, versions).cast(expected)
+            return retyped_rows(join_table(_named(left_rows, left_schema), request, versions), expected)
 
     return _grouped(left, groups[0]).cogroup(_grouped(history, groups[1])).applyInArrow(join, schema)
 
@@ -116,7 +117,8 @@ def _numbers(rows: DataFrame) -> list[str]:
 
 def _named(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Give the columns of ``_numbered`` their own names again."""
-    return rows.select([f"c{i}" for i in range(len(schema))]).rename_columns(schema.names).cast(schema)
+    named: pa.Table = retyped_rows(rows.select([f"c{i}" for i in range(len(schema))]), schema)
+    return named
 
 
 def _history_frame(spark: SparkSession, request: AsofRequest) -> DataFrame:
@@ -133,9 +135,7 @@ def _history_frame(spark: SparkSession, request: AsofRequest) -> DataFrame:
         with message_only():
             for number in (n for batch in numbers for n in batch.column(0).to_pylist()):
                 for rows in table.read(splits[number], query):
-                    yield pa.RecordBatch.from_arrays(
-                        [c.cast(e.type) for c, e in zip(rows.columns, expected, strict=True)], schema=expected
-                    )
+                    yield retyped_rows(rows, expected)
 
     return spark.range(0, len(splits), 1, max(len(splits), 1)).mapInArrow(read, schema)
 
@@ -160,12 +160,13 @@ def _joins_parts(
 def _as_planned(joined: pa.Table, schema: pa.Schema) -> pa.Table:
     """Cast to the planned types; InvalidInputError SCHEMA_CHANGED for values that these types cannot hold."""
     try:
-        return joined.cast(schema)
+        planned: pa.Table = retyped_rows(joined, schema)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise InvalidInputError(
             ErrorCode.SCHEMA_CHANGED,
             f"the types of the state's columns have changed since the query began ({error}); restart it",
         ) from error
+    return planned
 
 
 def _newest(request: AsofRequest, table: StateTable | None) -> AsofRequest:
@@ -230,7 +231,7 @@ def _join_with_grace(
     def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for rows in batch.column(0).to_pylist():
-                yield from _unpacked(rows).cast(expected).to_batches()
+                yield from retyped_rows(_unpacked(rows), expected).to_batches()
 
     grouped = _numbered(left).mapInArrow(pack, PACKED).groupBy(GROUP)
     joined = grouped.applyInPandasWithState(step, JOINED, WAITING, "append", "NoTimeout")

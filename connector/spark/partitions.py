@@ -18,6 +18,7 @@ from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.places.reading_threads import limit_reading_threads, reading_in_tasks
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.comparable_values import comparable
+from statestore.formats.values.exact_cast import retyped
 
 BATCH_ROWS = 1 << 16
 
@@ -84,7 +85,7 @@ def _as_spark_has_it(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch
 
 def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
     try:
-        found = column.cast(field.type)
+        found: pa.Array = retyped(column, field.type)
         if _narrows(column.type, field.type) and not comparable(found.cast(column.type)).equals(comparable(column)):
             raise pa.ArrowInvalid("a number would be rounded")
         return found

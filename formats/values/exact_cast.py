@@ -28,6 +28,20 @@ def cast_exactly(column: Any, kind: pa.DataType) -> Any:
     return pc.cast(column, kind, safe=True)
 
 
+def retyped(column: Any, kind: pa.DataType) -> Any:
+    """Return an Array or ChunkedArray in a type, as Arrow's safe cast does; the same one where it has the type.
+
+    Arrow's own cast to the same type makes a list or map of nulls that cannot be read (Arrow 26).
+    """
+    return column if column.type.equals(kind, check_metadata=True) else column.cast(kind)
+
+
+def retyped_rows(rows: Any, schema: pa.Schema) -> Any:
+    """Return a Table or RecordBatch with the columns of a schema, in their order, each as `retyped` returns it."""
+    columns = [retyped(column, field.type) for column, field in zip(rows.columns, schema, strict=True)]
+    return type(rows).from_arrays(columns, schema=schema)
+
+
 def _same_values(source: pa.DataType, kind: pa.DataType) -> bool:
     """Return whether a safe cast between the types either keeps a value or fails."""
     types = pa.types

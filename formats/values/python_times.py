@@ -11,6 +11,7 @@ import pyarrow as pa
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 from statestore.formats.places.interrupts import held_back
+from statestore.formats.values.exact_cast import retyped
 
 
 def python_values(column: pa.Array) -> list[Any]:
@@ -25,7 +26,7 @@ def python_values(column: pa.Array) -> list[Any]:
     try:
         return list(_text_of_duckdb(shown).to_pylist())
     except duckdb.Error:  # DuckDB counts microseconds in 64 bits, which end within the years that Arrow holds
-        return list(column.cast(with_parts(column.type, _counted)).to_pylist())
+        return list(retyped(column, with_parts(column.type, _counted)).to_pylist())
 
 
 def python_rows(batch: pa.RecordBatch, subject: str) -> list[dict[str, Any]]:
@@ -49,9 +50,10 @@ def python_rows(batch: pa.RecordBatch, subject: str) -> list[dict[str, Any]]:
 def _exact(column: pa.Array) -> pa.Array:
     """The column with nanoseconds as microseconds if these hold every one, else as it is, which pandas can hold."""
     try:
-        return column.cast(with_parts(column.type, _microseconds))
+        exact: pa.Array = retyped(column, with_parts(column.type, _microseconds))
     except pa.ArrowInvalid:
         return column
+    return exact
 
 
 def _counted(kind: pa.DataType) -> pa.DataType | None:
