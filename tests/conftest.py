@@ -11,7 +11,7 @@ import re
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,24 +74,23 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     mark_slow(item)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Ignore PySpark's warnings about its own sockets at exit.
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
+    """Leave out what is not to be run, begin with Spark, and ignore PySpark's warnings about its own sockets at exit.
 
     Several processes begin with Spark, the longest piece of work, so that none is left with it in the end. Tests that
     look at the files of a local store are left out where stores lie elsewhere, slow cases where a share was asked for.
     """
-    if chosen() != "local":
-        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("local_files")])
-        items[:] = [item for item in items if not item.get_closest_marker("local_files")]
     whole = not config.getoption("lf") and not any("::" in argument for argument in config.args)
     if whole and (tests := without_quick_cases(items)):
-        raise pytest.UsageError(
-            f"the marker quick of these tests names none of their cases: {', '.join(sorted(tests))}"
-        )
-    if SHARE < 1 and (others := left_out(items)):
-        config.hook.pytest_deselected(items=list(others))
+        raise pytest.UsageError(f"the marker quick names no case of {', '.join(sorted(tests))}")
+    others = left_out(items) if SHARE < 1 else set()
+    if chosen() != "local":
+        others |= {item for item in items if item.get_closest_marker("local_files")}
+    if others:
+        config.hook.pytest_deselected(items=[item for item in items if item in others])
         items[:] = [item for item in items if item not in others]
+    yield  # -m and -k
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: not has_spark(item.path))
     for item in items:

@@ -18,7 +18,14 @@ from statestore.connector.report.page import page, panel, section, table
 from statestore.connector.terminal.output import human_bytes
 from statestore.formats.engine_arguments import engine_options_of
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError, shown
+from statestore.formats.errors import (
+    CorruptError,
+    InvalidInputError,
+    NotFoundError,
+    StateStoreError,
+    UnsupportedError,
+    shown,
+)
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.locations import not_local, parse_location
 from statestore.formats.replaced_versions import again
@@ -99,6 +106,12 @@ def write_page(
             reason = error.message  # a table without a history
             item["health"] = [*item["health"], f"no history: {reason}"]
             figures = figures_now(tables[name])
+        except (UnsupportedError, CorruptError) as error:
+            if store is not None:
+                raise
+            item["health"] = [*item["health"], f"no figures: {error.message}"]  # the page is about the others, too
+            item["status"] = "damaged" if isinstance(error, CorruptError) else item["status"]
+            continue
         item["keys"] = figures.rows if item["keys"] is None else item["keys"]
         item["rows"] = figures.versions
         commits |= figures.commits  # the tables of one query, job or keyed store have the same ones

@@ -7,13 +7,15 @@ import os
 import re
 from pathlib import Path
 
+import pytest
 from support.flink.fixtures import copied, fixture, manifest
 
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.report.charts import charts_of
 from statestore.connector.report.figures import figures_now
 from statestore.connector.report.history import read_rows
-from statestore.connector.report.write import write_page
+from statestore.connector.report.write import write_page, write_report
+from statestore.formats.errors import UnsupportedError
 from statestore.formats.state_table import Query
 
 RUN = "wide-rocksdb"
@@ -42,3 +44,11 @@ def test_figures_of_the_newest_snapshot() -> None:
         read = sum(batch.num_rows for batch in read_rows(found.open(name), Query()))
         assert figures.rows == read and figures.versions is None
         assert {heading for heading, _, _ in charts_of(figures)} <= {"Biggest keys"}
+
+
+def test_a_state_that_cannot_be_read_is_said_beside_the_others(tmp_path: Path) -> None:
+    page = write_report(fixture("void-rocksdb"), tmp_path / "report.html").read_text()
+    assert "no figures: " in page and "a list of values without bytes" in page and "sets.numbers" in page
+    with pytest.raises(UnsupportedError, match=r"FLINK_UNSUPPORTED.*a list of values without bytes"):
+        write_report(fixture("void-rocksdb"), tmp_path / "marks.html", store="sets.marks")
+    assert not (tmp_path / "marks.html").exists()
