@@ -258,16 +258,20 @@ def _list(value: Any) -> list[Any]:
 
 
 def _time(text: str, kind: pa.TimestampType) -> datetime | np.datetime64:
-    """Return a moment; one of numpy in UTC where it has nanoseconds. Raises ValueError for one finer than the type."""
+    """Return a moment; one of numpy in UTC where the type has nanoseconds, and the text has some.
+
+    Digits after those of the microsecond are cut off for other types, as everywhere in texts with times. Raises
+    ValueError for a text that is finer than nanoseconds.
+    """
     if kind.tz is None:
         cell = pa.scalar(text).cast(kind)
         return np.datetime64(cell.value, "ns") if kind.unit == "ns" else cell.as_py()
     moment = parse_instant(text, "time")
     further = _FINER.search(text)
-    if further is None or not int(further[1]):
+    if kind.unit != "ns" or further is None or not int(further[1]):
         return to_datetime(moment)
-    if kind.unit != "ns" or int(further[1][3:] or 0):
-        raise ValueError("finer than the type")
+    if int(further[1][3:] or 0):
+        raise ValueError("finer than nanoseconds")
     return np.datetime64(moment * 1000 + int(f"{further[1]:0<3}"[:3]), "ns")
 
 
