@@ -101,7 +101,7 @@ def key_filters(predicate: Node, keys: pa.Schema) -> tuple[Filter, ...] | None:
 
 
 def _operands(predicate: Node, operator: str) -> list[Node]:
-    """What AND or OR join, in order, however deep it lies; the predicate itself where it is another one."""
+    """Return the operands of AND or OR in order, at any depth; the predicate itself where it is another one."""
     found: list[Node] = []
     left = [predicate]
     while left:

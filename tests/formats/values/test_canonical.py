@@ -156,7 +156,7 @@ def test_types_without_canonical_values(kind: pa.DataType) -> None:
 
 
 def test_a_column_of_nulls_has_no_other_value() -> None:
-    """As the key of a global limit in Spark."""
+    """Find a key of type null, such as that of a global limit in Spark."""
     kind = pa.struct([("key", pa.null())])
     assert _convert(kind, {"key": None}) == (None,)
     with pytest.raises(InvalidInputError, match="no value but null"):

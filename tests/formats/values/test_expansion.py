@@ -64,7 +64,7 @@ def test_a_type_may_be_named_again(read: Callable[[str], object]) -> None:
 
 @pytest.mark.parametrize("read", READERS, ids=["kafka", "flink"])
 def test_a_name_stands_for_the_type_of_its_namespace(read: Callable[[str], Any]) -> None:
-    """As Avro's own parser does; only where the namespace has no such type, it stands for one without a namespace."""
+    """A name stands for one without a namespace only where the namespace has no such type, as in Avro's own parser."""
     outer = {"type": "record", "name": "A", "fields": [{"name": "n", "type": "int"}]}
     inner = {"type": "record", "name": "ns.A", "fields": [{"name": "t", "type": "string"}]}
     other = {"type": "enum", "name": "E", "symbols": ["x"]}
