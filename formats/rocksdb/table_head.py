@@ -104,14 +104,31 @@ def codec_without_rocksdict(directory: Path) -> str | None:
     """
     for path in sorted(directory.glob("*.sst")):
         with suppress(OSError, Unreadable, Malformed, ValueError):
-            descriptor = open_regular(path.resolve())
+            descriptor = open_regular(path)
             try:
-                head = read_head(descriptor, os.fstat(descriptor).st_size, str(path))
+                codec = _compression(descriptor, path)
             finally:
                 os.close(descriptor)
-            if head.compression.lower() in _NOT_IN_ROCKSDICT:
-                return head.compression
+            if codec.lower() in _NOT_IN_ROCKSDICT:
+                return codec
     return None
+
+
+_compressions: dict[tuple[int, int, int, int], str] = {}
+"""Codecs of files by device, number, size and time of change: a snapshot is opened for each of its states."""
+_MOST_COMPRESSIONS = 1 << 14
+
+
+def _compression(descriptor: int, path: Path) -> str:
+    facts = os.fstat(descriptor)
+    identity = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
+    codec = _compressions.get(identity)
+    if codec is None:
+        codec = read_head(descriptor, facts.st_size, str(path)).compression
+        if len(_compressions) >= _MOST_COMPRESSIONS:
+            _compressions.clear()
+        _compressions[identity] = codec
+    return codec
 
 
 def _footer(descriptor: int, size: int, path: str) -> tuple[Checksums, int, BlockHandle, BlockHandle | None]:
