@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from fnmatch import fnmatchcase
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
+T = TypeVar("T")
 PARAM = type(pytest.param())  # its class has no public name
 
 SHARE_VARIABLE = "STATESTORE_SLOW_SHARE"
@@ -38,6 +39,11 @@ def _marked(case: Any, mark: pytest.MarkDecorator) -> Any:
 def many_examples(few: int, many: int) -> int:
     """How many examples the slow twin of a property tries: a `SHARE` of ``many``, and more than ``few``."""
     return max(few + 1, int(many * SHARE))
+
+
+def thinned(cases: Sequence[T]) -> Sequence[T]:
+    """The cases that a slow test runs one after the other; each second one where a share of the slow cases is run."""
+    return cases if SHARE == 1 else cases[::2]
 
 
 def mark_slow(item: pytest.Item) -> None:

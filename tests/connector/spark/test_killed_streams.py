@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from support.killed_rows import AMOUNTS, FILES, ROWS, VERSIONS, Case, changes, counted, joined, run, version_rows
 from support.local_cluster import MASTER
+from support.parameters import thinned
 
 import statestore
 
@@ -172,10 +174,10 @@ EXECUTORS: list[Case] = [("copy", "function", "middle", 1, "executor", 0)]  # ea
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("master", "cases", "starts"),
-    [("local[2,4]", TASKS, 1), ("local[2,4]", DRIVERS, 2), (MASTER, EXECUTORS, 1)],
+    [("local[2,4]", thinned(TASKS), 1), ("local[2,4]", DRIVERS, 2), (MASTER, EXECUTORS, 1)],
     ids=["tasks", "processes of the driver", "executors"],
 )
-def test_each_record_is_there_once(tmp_path: Path, master: str, cases: list[Case], starts: int) -> None:
+def test_each_record_is_there_once(tmp_path: Path, master: str, cases: Sequence[Case], starts: int) -> None:
     for number, (case, came) in enumerate(zip(cases, run("killed_streams", tmp_path, master, cases), strict=True)):
         assert came["deaths"] == case[3], (case, came)
         # A query that has to be started again may fail once more on a busy machine: Spark waits 15 s for a process.
