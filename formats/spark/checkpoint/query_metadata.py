@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, StateStoreError
 from statestore.formats.places.folder import NUMBER, Folder
 from statestore.formats.spark.checkpoint.checkpoint_files import parse_json, read_log, read_metadata
@@ -100,7 +101,11 @@ def with_batches(root: Folder, batch_ids: Iterable[int]) -> Folder:
 
 
 def read_batch(root: Folder, batch_id: int) -> Batch:
-    """Read a committed batch. Raises NotFoundError SPARK_STATE_NOT_FOUND, stating the committed ones."""
+    """Read a committed batch.
+
+    Raises NotFoundError SPARK_STATE_NOT_FOUND, stating the committed ones, and VERSION_GONE for one that was purged
+    since its commit was listed.
+    """
     kept = committed_batches(root)
     if batch_id not in kept:
         expected = f"one of {kept[0]} to {kept[-1]}" if kept else "a committed batch, and there is none yet"
@@ -113,7 +118,10 @@ def read_batch(root: Folder, batch_id: int) -> Batch:
     kept = committed_batches(root)
     if batch_id in kept:
         return _read_batch(root, batch_id, kept)
-    raise missing(f"batch {batch_id} of {root.path}", "the query purged it while it was read; read a newer batch")
+    if kept and kept[-1] > batch_id:
+        what = f"batch {batch_id} of {root.path} is gone: the query purged it as it went on to batch {kept[-1]}"
+        raise NotFoundError(ErrorCode.VERSION_GONE, f"{what}; read again")
+    raise missing(f"batch {batch_id} of {root.path}", "its logs were removed while they were read; read again")
 
 
 def _read_batch(root: Folder, batch_id: int, kept: Sequence[int]) -> Batch:

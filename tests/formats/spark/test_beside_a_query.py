@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.checkpoints.spark_state_fixtures import checkpoint_path, multiset
+from support.command_line import run
 from support.parameters import mostly_slow
 
 import statestore
@@ -149,3 +150,36 @@ def test_what_is_gone_for_good_is_said_to_be(after_listing: Any, tmp_path: Path)
     after_listing("/state/0/0", removal(path, "state/0/0/6.delta"))
     with pytest.raises(NotFoundError, match="no file of version 6; batches 0 to 4 can be read now"):
         statestore.inspect(path).table("state").scan().read_all()
+
+
+@pytest.mark.parametrize("looks", [1, 2])
+@pytest.mark.parametrize("command", [("history", "key-06-éé"), ("scan",)], ids=["history", "scan"])
+def test_a_query_that_goes_on_with_each_look(
+    command: tuple[str, ...], looks: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It keeps one batch, and completes the next when so many listings have been made."""
+    path, first, seen = copied(HDFS, tmp_path), LAST - 3, []
+    for log in ("commits", "offsets"):
+        for number in range(LAST + 1):
+            file = path / log / str(number)
+            if number < first:
+                file.unlink()
+            elif number > first:
+                file.rename(file.with_suffix(".next"))
+    list_entries = Folder.entries
+
+    def entries(self: Folder) -> list[Any]:
+        found = list_entries(self)
+        if self.path.endswith("/commits"):
+            seen.append(self.path)
+            batch = first + len(seen) // looks
+            if len(seen) % looks == 0 and batch <= LAST:
+                for log in ("commits", "offsets"):
+                    (path / log / f"{batch}.next").rename(path / log / str(batch))
+                    (path / log / str(batch - 1)).unlink()
+        return found
+
+    monkeypatch.setattr(Folder, "entries", entries)
+    name, *key = command
+    assert run(name, path, "state", *key, "--json").rows == run(name, path, "state", *key, "--json").rows != []
+    assert len(seen) >= 3 * looks
