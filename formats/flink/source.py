@@ -39,9 +39,9 @@ from statestore.formats.flink.snapshot.file_places import CHECKPOINT
 from statestore.formats.flink.snapshot.handles import RocksHandle
 from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef, is_there, newer_checkpoints
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot
-from statestore.formats.flink.snapshot_states import OpenedSnapshot, ShownState, open_snapshot, shown_name
+from statestore.formats.flink.snapshot_states import OpenedSnapshot, ShownState, open_snapshot, shown_name, wider_schema
 from statestore.formats.flink.state_at import UNREADABLE, ElementsAt, KeyedAt, Origin, UnreadableAt
-from statestore.formats.flink.state_facts import keyed_kind, operator_words, state_info, wider_schema
+from statestore.formats.flink.state_facts import keyed_kind, operator_words, state_info
 from statestore.formats.flink.stored_parts import asked_groups, parts_of
 from statestore.formats.flink.streams.operator_rows import OperatorForm
 from statestore.formats.flink.streams.state_form import MAP_VALUE, VALUE, KeyedForm
@@ -236,7 +236,8 @@ class FlinkSource(Source, HasSlices, HoldsFiles, HoldsKeyedStates, DescribesStat
         schemas = [at.schema for at in ats]
         shared = schemas[-1]
         for schema in schemas[:-1]:
-            shared = wider_schema(shared, schema, f"{self.path}, state {state}")
+            where = f"{self.path}, state {state}"
+            shared = wider_schema(shared, schema, where, "checkpoint", "read single checkpoints")
         return shared
 
     def size(self, state: str) -> StateSize:
@@ -302,14 +303,14 @@ class FlinkSource(Source, HasSlices, HoldsFiles, HoldsKeyedStates, DescribesStat
             return at.parts(filters)
         asked = asked_groups(at.form, at.key, at.groups, filters)
         wanted = set(piece) if asked is None else asked & set(piece)
-        return parts_of([each.handle for each in at.stored], wanted, is_local=at.files_of.folder.is_local)
+        return parts_of([each.handle for each, _ in at.stored], wanted, is_local=at.files_of.folder.is_local)
 
     def content(self, at: StateAt, piece: Any) -> Hashable | None:
         """The files with rows behind a slice: with equal ones, a database has equal rows."""
         if piece is None or not isinstance(at, KeyedAt):
             return None
         found: list[Hashable] = []
-        for each in at.stored:
+        for each, _ in at.stored:
             handle = each.handle
             if handle.first_group >= piece.stop or handle.first_group + handle.groups <= piece.start:
                 continue
@@ -474,8 +475,9 @@ class FlinkSource(Source, HasSlices, HoldsFiles, HoldsKeyedStates, DescribesStat
             error = snapshot.error_of(operator.id)
         if error is not None:
             known = found or wanted
-            return UnreadableAt(version, error, UNREADABLE if known.form is None else known.form.schema)
-        form = wanted.form if found is None else found.form
+            return UnreadableAt(version, error, UNREADABLE if known.form is None else known.schema)
+        known = wanted if found is None else found
+        form = known.form
         stored = None if operator is None else snapshot.stored(operator.id)
         operator = operator or self._newest_operator(wanted)
         origin = Origin(self, wanted.name)
@@ -483,7 +485,9 @@ class FlinkSource(Source, HasSlices, HoldsFiles, HoldsKeyedStates, DescribesStat
             places = () if found is None or stored is None else (*stored.keyed, *_timers_of(form, stored.timers))
             key = None if found is None else found.key
             groups, others = operator.max_parallelism, snapshot.keyed_forms(operator.id)
-            return KeyedAt(origin, version, snapshot.files, operator, form, key, groups, places, label, others)
+            read = tuple((each, known.form_in(each)) for each in places)
+            files = snapshot.files
+            return KeyedAt(origin, version, files, operator, form, known.schema, key, groups, read, label, others)
         assert isinstance(form, OperatorForm)
         elements = () if found is None or stored is None else stored.elements
         if form.key is not None:  # every subtask has the whole map
@@ -513,7 +517,7 @@ def _check_column(name: str, column: str, states: Sequence[ShownState]) -> None:
     Raises InvalidInputError FLINK_TYPE.
     """
     wanted = {column} if column else {VALUE, MAP_VALUE}
-    columns = [column for each in states if each.form is not None for column in each.form.schema.names]
+    columns = [column for each in states if each.form is not None for column in each.schema.names]
     if columns and not wanted.intersection(columns):
         raise InvalidInputError(
             ErrorCode.FLINK_TYPE,
