@@ -9,9 +9,10 @@ from typing import Any
 import pyarrow as pa
 
 from statestore.formats.engine import ExplainsLoss, Source, StateAt, StateFile, WholePart
-from statestore.formats.errors import NotFoundError, StateStoreError
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
 from statestore.formats.flink.needed_files import needed_files
-from statestore.formats.flink.serializers.flink_types import FlinkType
+from statestore.formats.flink.serializers.flink_types import AvroOf, FlinkType, children
 from statestore.formats.flink.snapshot.handles import RocksHandle
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot
 from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles
@@ -50,6 +51,10 @@ class Origin:
         return self.source.explain_loss(error, self.state, versions) if isinstance(self.source, ExplainsLoss) else error
 
 
+_OTHER_SCHEMA = (
+    "; or, if the job was started with another Avro class and has not registered this state since, read a snapshot "
+    "from before: Flink writes the schema of the new class with the rows of the old one"
+)
 UNREADABLE = pa.schema([pa.field("key", pa.binary())])
 
 
@@ -94,9 +99,14 @@ class KeyedAt(StateAt):
         stored, form = self.stored[part.stored]
         reading = KeyedReading(self.files_of, form, self.groups, part.first, part.last, wanted, self.label, self.others)
         found = self._stored_rows(reading, stored, part, filters)
-        yield from (
-            found if form.schema == self.columns else (_in_columns(batch, self.columns, wanted) for batch in found)
-        )
+        if form.schema != self.columns:
+            found = (_in_columns(batch, self.columns, wanted) for batch in found)
+        try:
+            yield from found
+        except CorruptError as error:
+            if error.code == ErrorCode.FLINK_ROW and _has_avro(form.stored):
+                raise CorruptError(ErrorCode.FLINK_ROW, f"{error.message}{_OTHER_SCHEMA}") from error
+            raise
 
     def _stored_rows(
         self, reading: KeyedReading, stored: StoredKeyed | StoredTimers, part: Any, filters: Sequence[Filter]
@@ -117,6 +127,10 @@ class KeyedAt(StateAt):
 
     def explain_loss(self, error: StateStoreError, state: str, versions: Sequence[int]) -> StateStoreError:
         return self.origin.explain_loss(error, versions)
+
+
+def _has_avro(kind: FlinkType) -> bool:
+    return isinstance(kind, AvroOf) or any(map(_has_avro, children(kind)))
 
 
 def _in_columns(batch: pa.RecordBatch, schema: pa.Schema, wanted: Collection[str]) -> pa.RecordBatch:
