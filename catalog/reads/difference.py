@@ -95,7 +95,7 @@ def difference(
 
     If no columns identify the rows of a table (a list, a side of a join), whole rows are added and removed, as often as
     there are more or fewer of them. A column that got a wider type between the points has the wider type, whichever
-    point comes first.
+    point comes first. A column that only one of the points has is null at the other.
 
     What differs in a store is found before the first row is returned, segment by segment. ``found`` is called with the
     number of rows that each may add, which take 16 bytes each, and may raise an error.
@@ -151,8 +151,8 @@ def compare(
         )
     query = Query(filters=tuple(filters))
     schemas = [table.schema(query) for table in tables]
-    common = pa.schema([field for field in schemas[1] if field.name in schemas[0].names])
-    shown = _shared_schema(new.name, schemas[0], common)
+    common = [[field for field in schema if field.name in other.names] for schema, other in (schemas, schemas[::-1])]
+    shown = _shared_schema(new.name, *map(pa.schema, common))
     names = _chosen(new.name, keys, [n for n in shown.names if n not in (*keys, "valid_to")], columns)
     names = replace(names, placement=placement)
     schema = _schema(shown, names)
@@ -305,7 +305,7 @@ def _query_at(table: StateTable, point: Point) -> Query:
 
 
 def _shared_schema(name: str, old: pa.Schema, new: pa.Schema) -> pa.Schema:
-    """Return the columns of ``new`` in types that hold the values of both points."""
+    """Return the columns of both points, those of ``new`` first, in types that hold the values of both."""
     fields = []
     for field in new:
         kind = widest_type(field.type, old.field(field.name).type) if field.name in old.names else field.type
@@ -317,7 +317,7 @@ def _shared_schema(name: str, old: pa.Schema, new: pa.Schema) -> pa.Schema:
                 "the type of the column did not change",
             )
         fields.append(field.with_type(kind))
-    return pa.schema(fields)
+    return pa.schema([*fields, *(field for field in old if field.name not in new.names)])
 
 
 def _of_tables(
@@ -331,12 +331,17 @@ def _of_tables(
 
 
 def _read(table: StateTable, query: Query, names: Columns, schema: pa.Schema) -> Side:
-    query = replace(query, columns=(*names.keys, *names.values))
+    asked = (*names.keys, *names.values)
+    known = table.schema(replace(query, columns=None)).names
+    query = replace(query, columns=tuple(name for name in asked if name in known))
     batches = [batch for split in table.splits(query) for batch in table.read(split, query)]
     rows = pa.Table.from_batches(batches, schema=table.schema(query))
     values = schema.field(NEW).type
     kinds = [*(schema.field(n).type for n in names.keys), *(values.field(n).type for n in names.values)]
-    columns = [cast_wider(_one_array(column), kind) for column, kind in zip(rows.columns, kinds, strict=True)]
+    columns = [
+        cast_wider(_one_array(rows[name]), kind) if name in known else pa.nulls(rows.num_rows, kind)
+        for name, kind in zip(asked, kinds, strict=True)
+    ]
     keys = columns[: len(names.keys)]
     values_read = columns[len(names.keys) :]
     return keyed_rows(keys, values_read) if keys else Side([], values_read, np.zeros(rows.num_rows, np.uint64))

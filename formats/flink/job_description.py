@@ -14,7 +14,7 @@ from statestore.formats.flink.serializers.flink_types import FlinkType
 from statestore.formats.flink.snapshot.handles import KeyGroupHandle, RocksHandle
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot, Subtask
 from statestore.formats.flink.snapshot_states import OpenedSnapshot, operator_forms
-from statestore.formats.flink.streams.stored_states import StoredStates
+from statestore.formats.flink.streams.stored_states import StoredStates, only_header
 
 StateForm = StateKind | Literal["split list", "union list", "broadcast"]
 """The kind of a keyed state, or that of an operator state."""
@@ -127,7 +127,7 @@ def _operator(snapshot: OpenedSnapshot, operator: OperatorSnapshot, label: str) 
 def _states(stored: StoredStates) -> tuple[DescribedState, ...]:
     found = [
         DescribedState(each.name, each.kind, each.value, None if each.kind == "timers" else each.namespace)
-        for each in stored.keyed_states()
+        for each in map(only_header, stored.keyed_states())
     ]
     for form in operator_forms(stored, whole=True):
         kind: StateForm = (

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import pyarrow as pa
+
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import StateStoreError, UnsupportedError
 from statestore.formats.flink.flink_options import FlinkSettings
 from statestore.formats.flink.needed_files import handles_of
+from statestore.formats.flink.serializers.backend_header import KeyedStateHeader
 from statestore.formats.flink.serializers.flink_types import FlinkType
 from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot, SnapshotMetadata
@@ -30,7 +34,16 @@ from statestore.formats.flink.streams.state_form import (
     is_opaque,
     or_opaque,
 )
-from statestore.formats.flink.streams.stored_states import StoredStates, merged, stored_states
+from statestore.formats.flink.streams.stored_states import (
+    SAME_TYPES,
+    StoredKeyed,
+    StoredStates,
+    StoredTimers,
+    header_of,
+    merged,
+    stored_states,
+)
+from statestore.formats.values.wider_types import widest_type
 
 TIMER_STATE = "_timer_state/"
 _SIGNS = re.compile(r"[/\\$\x00-\x1f]")
@@ -43,7 +56,9 @@ Identity = tuple[str, str, str]
 class ShownState:
     """A state as users see it. ``key`` is the type of keys as stored, for their hash codes.
 
-    ``error`` is raised by reads: some of the operator's state cannot be read, so that rows would be missing.
+    ``forms`` are those of values that subtasks wrote in another type than that of ``form``, by their headers; the first
+    is ``form``. ``error`` is raised by reads: some of the operator's state cannot be read, so that rows would be
+    missing.
     """
 
     identity: Identity
@@ -52,6 +67,28 @@ class ShownState:
     form: KeyedForm | OperatorForm | None
     key: FlinkType | None = None
     error: StateStoreError | None = None
+    forms: tuple[tuple[KeyedStateHeader, KeyedForm], ...] = ()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """All columns, in types that hold the values of all subtasks. Raises as `wider_schema`."""
+        assert self.form is not None
+        found = self.form.schema
+        for form in self.other_forms:
+            found = wider_schema(found, form.schema, f"state {self.name}", "subtask", SAME_TYPES)
+        return found
+
+    @property
+    def other_forms(self) -> Sequence[KeyedForm]:
+        return [form for _, form in self.forms[1:]]
+
+    def form_in(self, stored: StoredKeyed | StoredTimers) -> KeyedForm:
+        """The form in which a subtask wrote the state."""
+        assert isinstance(self.form, KeyedForm)
+        if len(self.forms) < 2 or isinstance(stored, StoredTimers):
+            return self.form
+        own = [each for each in stored.header.states if each.name == self.form.name]
+        return self.forms[header_of([header for header, _ in self.forms], own[0])][1] if own else self.form
 
 
 @dataclass(frozen=True)
@@ -135,11 +172,12 @@ class OpenedSnapshot:
 
         found: list[ShownState] = []
         key = stored.key
-        for header in stored.keyed_states():
+        for headers in stored.keyed_states():
             assert key is not None
-            form = form_of(header, key, typed(header.name))
-            name = shown_name(label, header.name)
-            found.append(ShownState((operator.id, "keyed", header.name), name, label, form, key, stored.error))
+            stored_as = headers[0].name
+            forms = tuple((header, form_of(header, key, typed(stored_as))) for header in headers)
+            identity, name = (operator.id, "keyed", stored_as), shown_name(label, stored_as)
+            found.append(_readable_state(ShownState(identity, name, label, forms[0][1], key, stored.error, forms)))
         for form_of_list in operator_forms(stored, typed=typed):
             name = shown_name(label, form_of_list.name)
             identity = (operator.id, "operator", form_of_list.name)
@@ -156,6 +194,38 @@ def open_snapshot(ref: SnapshotRef, settings: FlinkSettings) -> OpenedSnapshot:
     """Parse the metadata of a snapshot. Raises as `SnapshotFiles.metadata`."""
     files = SnapshotFiles(ref.folder, settings.outside)
     return OpenedSnapshot(ref, files, files.metadata(), settings)
+
+
+def _readable_state(found: ShownState) -> ShownState:
+    """The state, without a form where subtasks wrote values that have no common type."""
+    try:
+        assert found.schema is not None
+        return found
+    except UnsupportedError as error:
+        return replace(found, form=None, forms=(), error=error)
+
+
+def wider_schema(schema: pa.Schema, other: pa.Schema, where: str, place: str, advice: str) -> pa.Schema:
+    """Columns that fit both, which are those of two places: checkpoints or subtasks.
+
+    Raises UnsupportedError FLINK_UNSUPPORTED where a column has become another one; ``advice`` ends its message.
+    """
+    if schema == other:
+        return schema
+    fields = []
+    for each in schema:
+        if each.name not in other.names:
+            fields.append(each)
+            continue
+        kind = widest_type(each.type, other.field(each.name).type)
+        if kind is None:
+            raise UnsupportedError(
+                ErrorCode.FLINK_UNSUPPORTED,
+                f"{where}: column {each.name} is {other.field(each.name).type} in one {place} and {each.type} in "
+                f"another; {advice}",
+            )
+        fields.append(each.with_type(kind))
+    return pa.schema([*fields, *(each for each in other if each.name not in schema.names)])
 
 
 def shown_name(label: str, state: str) -> str:

@@ -2,7 +2,7 @@
 
 A version is a snapshot, by its checkpoint id. Its time is when it was completed, by the time of change of its
 ``_metadata`` file; Flink writes no other. Times of files that were copied are not in the order of the ids, or closer
-together than a job takes checkpoints: then none is known.
+together than a job takes checkpoints, or older than files beside them: then none is known.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from statestore.formats.flink.needed_files import DAMAGED, MISSING, handles_byte
 from statestore.formats.flink.restore_check import restore_findings
 from statestore.formats.flink.snapshot.file_places import CHECKPOINT
 from statestore.formats.flink.snapshot.handles import RocksHandle
-from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef, is_there, newer_checkpoints
+from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef, is_copy, is_there, newer_checkpoints
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot
-from statestore.formats.flink.snapshot_states import OpenedSnapshot, ShownState, open_snapshot, shown_name
+from statestore.formats.flink.snapshot_states import OpenedSnapshot, ShownState, open_snapshot, shown_name, wider_schema
 from statestore.formats.flink.state_at import UNREADABLE, ElementsAt, KeyedAt, Origin, UnreadableAt
-from statestore.formats.flink.state_facts import keyed_kind, operator_words, state_info, wider_schema
+from statestore.formats.flink.state_facts import keyed_kind, operator_words, state_info
 from statestore.formats.flink.stored_parts import asked_groups, parts_of
 from statestore.formats.flink.streams.operator_rows import OperatorForm
 from statestore.formats.flink.streams.state_form import MAP_VALUE, VALUE, KeyedForm
@@ -55,6 +55,8 @@ from statestore.formats.values.filters import Filter
 SLICE_BYTES = 64 << 20
 LEAST_INTERVAL_US = 250_000
 """Snapshots that are closer together than this, on the average, were copied: no job takes them so often."""
+LEAST_GAP_US = 50_000
+"""One snapshot is not completed so soon after another one."""
 _MOST_OPENED = 4
 _opened: dict[bytes, FlinkSource] = {}  # sources that came with tasks, by a digest of what they are
 _WITHOUT_ROWS = ("CURRENT", "MANIFEST-", "OPTIONS-", "IDENTITY", "LOCK", "LOG")
@@ -74,6 +76,7 @@ class Found:
     shown: dict[str, ShownState] = field(default_factory=dict)
     at: MutableMapping[tuple[str, int], StateAt] = field(default_factory=WeakValueDictionary)
     gone: set[int] = field(default_factory=set)
+    times: dict[str, Mapping[int, int]] = field(default_factory=dict)
     holds: bool = False
 
 
@@ -236,7 +239,8 @@ class FlinkSource(Source, HasSlices, HoldsFiles, HoldsKeyedStates, DescribesStat
         schemas = [at.schema for at in ats]
         shared = schemas[-1]
         for schema in schemas[:-1]:
-            shared = wider_schema(shared, schema, f"{self.path}, state {state}")
+            where = f"{self.path}, state {state}"
+            shared = wider_schema(shared, schema, where, "checkpoint", "read single checkpoints")
         return shared
 
     def size(self, state: str) -> StateSize:
@@ -277,8 +281,8 @@ class FlinkSource(Source, HasSlices, HoldsFiles, HoldsKeyedStates, DescribesStat
             ErrorCode.TIME_NOT_KEPT,
             f"checkpoint {version} of {self.path} has no known time, which reads by time need: the times of the "
             "_metadata files are those of copies, for they are not in the order of the checkpoint ids, or too "
-            "close together; copy with times (cp -p, rsync -t), or use checkpoint ids: read changes() by "
-            "start_version and end_version, diff(), or the state of a version",
+            "close together, or older than the files beside them; copy with times (cp -p, rsync -t), or use "
+            "checkpoint ids: read changes() by start_version and end_version, diff(), or the state of a version",
         )
 
     # Slices: key groups, which are the same in every version
@@ -302,14 +306,14 @@ class FlinkSource(Source, HasSlices, HoldsFiles, HoldsKeyedStates, DescribesStat
             return at.parts(filters)
         asked = asked_groups(at.form, at.key, at.groups, filters)
         wanted = set(piece) if asked is None else asked & set(piece)
-        return parts_of([each.handle for each in at.stored], wanted, is_local=at.files_of.folder.is_local)
+        return parts_of([each.handle for each, _ in at.stored], wanted, is_local=at.files_of.folder.is_local)
 
     def content(self, at: StateAt, piece: Any) -> Hashable | None:
         """The files with rows behind a slice: with equal ones, a database has equal rows."""
         if piece is None or not isinstance(at, KeyedAt):
             return None
         found: list[Hashable] = []
-        for each in at.stored:
+        for each, _ in at.stored:
             handle = each.handle
             if handle.first_group >= piece.stop or handle.first_group + handle.groups <= piece.start:
                 continue
@@ -405,15 +409,18 @@ class FlinkSource(Source, HasSlices, HoldsFiles, HoldsKeyedStates, DescribesStat
         return "savepoint" if opened.metadata.is_savepoint else "checkpoint"
 
     def _times(self) -> Mapping[int, int]:
-        """Times of the snapshots by id; none where they are not in the order of the ids, or so close together that
-        they are those of a copy."""
-        times = [ref.time_us for _, ref in self.refs]
-        known = [time for time in times if time is not None]
-        if len(known) < len(times) or any(after <= before for before, after in itertools.pairwise(known)):
-            return {}
-        if len(known) > 1 and known[-1] - known[0] < (len(known) - 1) * LEAST_INTERVAL_US:
-            return {}
-        return dict(zip((number for number, _ in self.refs), known, strict=True))
+        """Times of the snapshots by id; none where one of them is that of a copy."""
+        if "" not in self.found.times:
+            self.found.times[""] = {} if self._has_copies() else {number: ref.time_us or 0 for number, ref in self.refs}
+        return self.found.times[""]
+
+    def _has_copies(self) -> bool:
+        """Whether times are not in the order of the ids, or too close together, or a snapshot's files are newer."""
+        known = [ref.time_us for _, ref in self.refs if ref.time_us is not None]
+        gaps = [after - before for before, after in itertools.pairwise(known)]
+        if len(known) < len(self.refs) or any(gap < LEAST_GAP_US for gap in gaps):
+            return True
+        return sum(gaps) < len(gaps) * LEAST_INTERVAL_US or any(is_copy(ref) for _, ref in self.refs)
 
     def _states(self) -> Mapping[str, ShownState]:
         """The states of the newest snapshot by name. Raises InvalidInputError FLINK_TYPE for types of no state."""
@@ -474,8 +481,9 @@ class FlinkSource(Source, HasSlices, HoldsFiles, HoldsKeyedStates, DescribesStat
             error = snapshot.error_of(operator.id)
         if error is not None:
             known = found or wanted
-            return UnreadableAt(version, error, UNREADABLE if known.form is None else known.form.schema)
-        form = wanted.form if found is None else found.form
+            return UnreadableAt(version, error, UNREADABLE if known.form is None else known.schema)
+        known = wanted if found is None else found
+        form = known.form
         stored = None if operator is None else snapshot.stored(operator.id)
         operator = operator or self._newest_operator(wanted)
         origin = Origin(self, wanted.name)
@@ -483,7 +491,9 @@ class FlinkSource(Source, HasSlices, HoldsFiles, HoldsKeyedStates, DescribesStat
             places = () if found is None or stored is None else (*stored.keyed, *_timers_of(form, stored.timers))
             key = None if found is None else found.key
             groups, others = operator.max_parallelism, snapshot.keyed_forms(operator.id)
-            return KeyedAt(origin, version, snapshot.files, operator, form, key, groups, places, label, others)
+            read = tuple((each, known.form_in(each)) for each in places)
+            files = snapshot.files
+            return KeyedAt(origin, version, files, operator, form, known.schema, key, groups, read, label, others)
         assert isinstance(form, OperatorForm)
         elements = () if found is None or stored is None else stored.elements
         if form.key is not None:  # every subtask has the whole map
@@ -513,7 +523,7 @@ def _check_column(name: str, column: str, states: Sequence[ShownState]) -> None:
     Raises InvalidInputError FLINK_TYPE.
     """
     wanted = {column} if column else {VALUE, MAP_VALUE}
-    columns = [column for each in states if each.form is not None for column in each.form.schema.names]
+    columns = [column for each in states if each.form is not None for column in each.schema.names]
     if columns and not wanted.intersection(columns):
         raise InvalidInputError(
             ErrorCode.FLINK_TYPE,

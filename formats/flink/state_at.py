@@ -9,9 +9,10 @@ from typing import Any
 import pyarrow as pa
 
 from statestore.formats.engine import ExplainsLoss, Source, StateAt, StateFile, WholePart
-from statestore.formats.errors import NotFoundError, StateStoreError
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
 from statestore.formats.flink.needed_files import needed_files
-from statestore.formats.flink.serializers.flink_types import FlinkType
+from statestore.formats.flink.serializers.flink_types import AvroOf, FlinkType, children
 from statestore.formats.flink.snapshot.handles import RocksHandle
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot
 from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles
@@ -22,6 +23,7 @@ from statestore.formats.flink.streams.operator_rows import OperatorForm, operato
 from statestore.formats.flink.streams.state_form import KeyedForm
 from statestore.formats.flink.streams.stored_states import StoredElements, StoredKeyed, StoredTimers
 from statestore.formats.values.filters import Filter
+from statestore.formats.values.wider_types import cast_wider
 
 
 @dataclass(frozen=True)
@@ -49,12 +51,17 @@ class Origin:
         return self.source.explain_loss(error, self.state, versions) if isinstance(self.source, ExplainsLoss) else error
 
 
+_OTHER_SCHEMA = (
+    "; or, if the job was started with another Avro class and has not registered this state since, read a snapshot "
+    "from before: Flink writes the schema of the new class with the rows of the old one"
+)
 UNREADABLE = pa.schema([pa.field("key", pa.binary())])
 
 
 @dataclass(frozen=True)
 class KeyedAt(StateAt):
-    """A keyed state. ``stored`` are the subtasks that may have rows of it; ``groups`` is the max parallelism.
+    """A keyed state. ``stored`` are the subtasks that may have rows of it, each with the form in which it wrote them;
+    ``columns`` hold the values of all, and ``form`` is that of the first. ``groups`` is the max parallelism.
 
     ``key`` is the type of keys as stored, ``label`` names the state in errors, ``others`` are the forms of the
     operator's states by stored name.
@@ -65,9 +72,10 @@ class KeyedAt(StateAt):
     files_of: SnapshotFiles
     operator: OperatorSnapshot
     form: KeyedForm
+    columns: pa.Schema
     key: FlinkType | None
     groups: int
-    stored: tuple[StoredKeyed | StoredTimers, ...]
+    stored: tuple[tuple[StoredKeyed | StoredTimers, KeyedForm], ...]
     label: str
     others: Mapping[str, KeyedForm]
 
@@ -80,18 +88,29 @@ class KeyedAt(StateAt):
 
     @property
     def schema(self) -> pa.Schema:
-        return self.form.schema
+        return self.columns
 
     def parts(self, filters: Sequence[Filter]) -> Sequence[GroupsPart]:
         asked = asked_groups(self.form, self.key, self.groups, filters)
-        return parts_of([each.handle for each in self.stored], asked, is_local=self.files_of.folder.is_local)
+        return parts_of([each.handle for each, _ in self.stored], asked, is_local=self.files_of.folder.is_local)
 
     def rows(self, part: Any, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
         wanted = {*columns, *(item.column for item in filters)}
-        stored = self.stored[part.stored]
-        reading = KeyedReading(
-            self.files_of, self.form, self.groups, part.first, part.last, wanted, self.label, self.others
-        )
+        stored, form = self.stored[part.stored]
+        reading = KeyedReading(self.files_of, form, self.groups, part.first, part.last, wanted, self.label, self.others)
+        found = self._stored_rows(reading, stored, part, filters)
+        if form.schema != self.columns:
+            found = (_in_columns(batch, self.columns, wanted) for batch in found)
+        try:
+            yield from found
+        except CorruptError as error:
+            if error.code == ErrorCode.FLINK_ROW and _has_avro(form.stored):
+                raise CorruptError(ErrorCode.FLINK_ROW, f"{error.message}{_OTHER_SCHEMA}") from error
+            raise
+
+    def _stored_rows(
+        self, reading: KeyedReading, stored: StoredKeyed | StoredTimers, part: Any, filters: Sequence[Filter]
+    ) -> Iterator[pa.RecordBatch]:
         if isinstance(stored, StoredTimers):
             yield from read_raw_timers(reading, stored)
         elif isinstance(stored.handle, RocksHandle):
@@ -108,6 +127,22 @@ class KeyedAt(StateAt):
 
     def explain_loss(self, error: StateStoreError, state: str, versions: Sequence[int]) -> StateStoreError:
         return self.origin.explain_loss(error, versions)
+
+
+def _has_avro(kind: FlinkType) -> bool:
+    return isinstance(kind, AvroOf) or any(map(_has_avro, children(kind)))
+
+
+def _in_columns(batch: pa.RecordBatch, schema: pa.Schema, wanted: Collection[str]) -> pa.RecordBatch:
+    """The rows of one subtask in columns that hold the values of all; what its type lacks is null."""
+    fields = [field for field in schema if field.name in batch.schema.names or field.name in wanted]
+    columns = [
+        cast_wider(batch.column(field.name), field.type)
+        if field.name in batch.schema.names
+        else pa.nulls(batch.num_rows, field.type)
+        for field in fields
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
 @dataclass(frozen=True)

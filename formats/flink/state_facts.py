@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
-
 from statestore.formats.engine import StateInfo
-from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import UnsupportedError
 from statestore.formats.flink.serializers.type_names import shown
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot
 from statestore.formats.flink.snapshot_states import ShownState
 from statestore.formats.flink.state_at import UNREADABLE
 from statestore.formats.flink.streams.operator_rows import OperatorForm
 from statestore.formats.flink.streams.raw_timers import EVENT, PROCESSING
-from statestore.formats.flink.streams.state_form import PLACEMENT, STORED_BYTES, KeyedForm
+from statestore.formats.flink.streams.state_form import LAST_ACCESS, PLACEMENT, STORED_BYTES, KeyedForm
 from statestore.formats.keyed_operators import KeyedKind
-from statestore.formats.values.wider_types import widest_type
 
 
 def state_info(state: str, found: ShownState, operator: OperatorSnapshot) -> StateInfo:
@@ -38,33 +33,13 @@ def state_info(state: str, found: ShownState, operator: OperatorSnapshot) -> Sta
     if form.map_key is not None:
         facts["map_key_type"] = shown(form.map_key)
     if form.kind != "timers":
-        facts["value_type"] = shown(form.element)
-    if form.has_ttl:
+        facts["value_type"] = " or ".join(dict.fromkeys(shown(each.element) for each in (form, *found.other_forms)))
+    if LAST_ACCESS in found.schema.names:
         facts["time_to_live"] = "rows that have expired are included"
     key = ("key", "namespace") if form.has_namespace else ("key",)
     kind = _shown_kind(form)
     lookups = tuple(dict.fromkeys((("key",), key, form.row_key)))
-    return StateInfo(state, kind, form.schema, key, form.row_key, lookups, PLACEMENT, facts=facts, operator=words)
-
-
-def wider_schema(schema: pa.Schema, other: pa.Schema, where: str) -> pa.Schema:
-    """Columns that fit both. Raises UnsupportedError FLINK_UNSUPPORTED where a column has become another one."""
-    if schema == other:
-        return schema
-    fields = []
-    for each in schema:
-        if each.name not in other.names:
-            fields.append(each)
-            continue
-        kind = widest_type(each.type, other.field(each.name).type)
-        if kind is None:
-            raise UnsupportedError(
-                ErrorCode.FLINK_UNSUPPORTED,
-                f"{where}: column {each.name} is {other.field(each.name).type} in one checkpoint and {each.type} in "
-                "another; read single checkpoints",
-            )
-        fields.append(each.with_type(kind))
-    return pa.schema([*fields, *(each for each in other if each.name not in schema.names)])
+    return StateInfo(state, kind, found.schema, key, form.row_key, lookups, PLACEMENT, facts=facts, operator=words)
 
 
 def operator_words(operator: OperatorSnapshot, label: str) -> str:

@@ -17,6 +17,7 @@ from typing import Literal, TypeVar
 
 import pyarrow.fs as pafs
 
+from statestore.formats.errors import InvalidInputError
 from statestore.formats.flink.snapshot.file_places import CHECKPOINT, JOB, SAVEPOINT
 from statestore.formats.flink.snapshot.metadata import METADATA
 from statestore.formats.places.folder import PARALLEL_REQUESTS, Folder
@@ -25,6 +26,7 @@ from statestore.formats.places.locations import no_access
 
 Kind = Literal["checkpoint", "savepoint"]
 _OF_A_JOB = {"shared", "taskowned"}
+_LONGEST_COPY_US = 3600 * 1_000_000
 _PARQUET = b"PAR1"  # a data set of Parquet files may have a _metadata file, too
 T = TypeVar("T")
 R = TypeVar("R")
@@ -191,6 +193,22 @@ def _ref(candidate: _Candidate, info: pafs.FileInfo) -> SnapshotRef:
 def _age(ref: SnapshotRef) -> tuple[int, int, str]:
     match = CHECKPOINT.fullmatch(ref.name)
     return ref.time_us or 0, int(match[1]) if match else 0, ref.name
+
+
+def is_copy(ref: SnapshotRef) -> bool:
+    """Return whether a folder of this machine was copied without its times: a file in it is newer than ``_metadata``.
+
+    Flink writes ``_metadata`` when all other files are there; a copy has them in any order. Where a file is newer by
+    more than an hour, somebody set the time of ``_metadata``.
+    """
+    if ref.time_us is None or not ref.folder.is_local:
+        return False
+    try:
+        written = [info.mtime_ns for info in ref.folder.fresh().entries()]
+    except InvalidInputError:  # a read of its files says so
+        return False
+    later = (time // 1000 - ref.time_us for time in written if time is not None)
+    return any(0 < microseconds <= _LONGEST_COPY_US for microseconds in later)
 
 
 def _is_file(folder: Folder) -> bool:

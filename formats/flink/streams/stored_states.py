@@ -17,6 +17,7 @@ from statestore.formats.errors import CorruptError, NotFoundError, StateStoreErr
 from statestore.formats.flink.serializers.backend_header import BackendHeader, KeyedStateHeader, read_backend_header
 from statestore.formats.flink.serializers.flink_types import Basic, FlinkType, PojoOf, TimerOf
 from statestore.formats.flink.serializers.operator_header import OperatorHeader, read_operator_header
+from statestore.formats.flink.serializers.type_names import shown as shown_type
 from statestore.formats.flink.snapshot.handles import (
     KeyedHandle,
     KeyGroupHandle,
@@ -35,6 +36,7 @@ from statestore.formats.places.folder import MAX_SMALL_BYTES, PARALLEL_REQUESTS
 
 P = TypeVar("P")
 R = TypeVar("R")
+SAME_TYPES = "use the state in every subtask of the job, which migrates it, and take another snapshot"
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,14 @@ class StoredStates:
         keys = [each.header.key for each in self.keyed] + [each.services[0].key for each in self.timers]
         return merged(keys, "keys") if keys else None
 
-    def keyed_states(self) -> list[KeyedStateHeader]:
-        """All keyed states and timers, in the order of the first subtask that has each. Raises as `merged`."""
+    def keyed_states(self) -> list[tuple[KeyedStateHeader, ...]]:
+        """All keyed states and timers, in the order of the first subtask that has each: its header as the subtasks have
+        it, more than one where they wrote values of other types.
+
+        Flink migrates a state when a subtask registers it. One that a job does not register in ``open`` but with its
+        first record keeps its old type in subtasks that had no such record yet. Raises UnsupportedError
+        FLINK_UNSUPPORTED for kinds and namespaces that differ.
+        """
         found: dict[str, list[KeyedStateHeader]] = {}
         for stored in self.keyed:
             for state in stored.header.states:
@@ -89,7 +97,7 @@ class StoredStates:
                     kind = TimerOf(service.key, service.namespace)
                     name = prefix + service.name
                     found.setdefault(name, []).append(KeyedStateHeader(name, "timers", Basic("void"), kind, {}))
-        return [_merged_header(each) for each in found.values()]
+        return [_distinct(each) for each in found.values()]
 
 
 def stored_states(files: SnapshotFiles, operator: OperatorSnapshot, label: str) -> StoredStates:
@@ -200,15 +208,36 @@ def _at_once(work: Callable[[P], R], pieces: Sequence[P], is_local: bool) -> lis
         return list(pool.map(work, pieces))
 
 
-def _merged_header(states: Sequence[KeyedStateHeader]) -> KeyedStateHeader:
+def header_of(known: Sequence[KeyedStateHeader], own: KeyedStateHeader) -> int:
+    """The place of a subtask's header of a state among those of `StoredStates.keyed_states`."""
+    return next(number for number, each in enumerate(known) if _joined(each.value, own.value) == each.value)
+
+
+def only_header(known: Sequence[KeyedStateHeader]) -> KeyedStateHeader:
+    """The header of a state that all subtasks wrote in one type. Raises UnsupportedError FLINK_UNSUPPORTED."""
+    if len(known) > 1:
+        raise _differ(f"state {known[0].name!r}", [shown_type(each.value) for each in known])
+    return known[0]
+
+
+def _distinct(states: Sequence[KeyedStateHeader]) -> tuple[KeyedStateHeader, ...]:
     first = states[0]
     if all(each == first for each in states):
-        return first
+        return (first,)
     what = f"state {first.name!r}"
     if any(each.kind != first.kind for each in states):
         raise _differ(what, [each.kind for each in states])
     namespace = merged([each.namespace for each in states], what)
-    return dataclasses.replace(first, namespace=namespace, value=merged([each.value for each in states], what))
+    values: list[FlinkType] = []
+    for each in states:
+        for number, value in enumerate(values):
+            joined = _joined(value, each.value)
+            if joined is not None:
+                values[number] = joined
+                break
+        else:
+            values.append(each.value)
+    return tuple(dataclasses.replace(first, namespace=namespace, value=value) for value in values)
 
 
 def merged(kinds: Iterable[FlinkType], what: str) -> FlinkType:
@@ -256,6 +285,6 @@ def _subclasses(left: tuple[tuple[str, Any], ...], right: tuple[tuple[str, Any],
 def _differ(what: str, kinds: Sequence[str]) -> UnsupportedError:
     return UnsupportedError(
         ErrorCode.FLINK_UNSUPPORTED,
-        f"{what} has other types in some subtasks ({', '.join(dict.fromkeys(kinds))}), expected the same in all; take "
-        "a canonical savepoint",
+        f"{what} has other types in some subtasks ({', '.join(dict.fromkeys(kinds))}), expected the same in all; "
+        f"{SAME_TYPES}",
     )

@@ -17,6 +17,7 @@ from support.command_line import run as command
 from support.flink.fixtures import copied, fixture, manifest, taken_us, truth
 from support.object_store import ObjectStore, object_store
 from support.parameters import mostly_slow
+from support.paths import DATA
 
 import statestore
 from statestore.formats.values.times import to_datetime
@@ -185,6 +186,24 @@ def test_a_state_that_is_gone_is_still_in_the_older_snapshot(tmp_path: Path) -> 
     older = statestore.inspect(folder / "savepoint-abcdef-000000000000")
     assert "win-slide-list.window-contents" in older.tables()
     assert older.table("win-slide-list.window-contents").scan().read_all().num_rows
+
+
+def test_a_state_that_one_subtask_migrated_and_the_other_did_not(tmp_path: Path) -> None:
+    """After the restart, ``users`` was used with key k0 alone, without ``age``, with ``score`` and a time to live."""
+    shutil.unpack_archive(DATA / "flink" / "evolved.tar.xz", tmp_path)
+    opened = statestore.inspect(tmp_path)
+    table = opened.table("keep.users")
+    new = {row.pop("key"): row for row in table.scan(filter=("position", "=", 0)).read_all().to_pylist()}
+    names = {key: (row["value"]["name"], row["value"]["score"]) for key, row in new.items()}
+    one = {"k1": ("n7", None), "k3": ("n2", None), "k6": ("n4", None)}
+    other = {"k0": ("n8", 0.0), "k5": ("n6", None), "k7": ("n7", None)}
+    assert names == one | other
+    assert {key for key, row in new.items() if row["last_access"] is None} == set(one)
+    gone = "missing-field-at-0"  # Flink's name for a field that the class no longer has
+    assert {key: row["value"][gone] for key, row in new.items() if key in one} == {"k1": 88, "k3": 32, "k6": 89}
+    assert " or " in opened.about("keep.users").facts["value_type"]
+    found = table.diff(2, 4, columns=["last_access"]).read_all().to_pylist()
+    assert {row["key"] for row in found if row["_change"] == "changed"} == {"k5", "k7"}
 
 
 @pytest.mark.parametrize("run", ["upgrade-rocksdb", "upgrade-hashmap"])

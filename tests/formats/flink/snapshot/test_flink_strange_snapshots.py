@@ -69,6 +69,16 @@ def test_a_link_in_place_of_the_newest_metadata_is_told(job: Path, target: str) 
     assert found.table(STATE).scan(version=2).read_all().num_rows == 20
 
 
+@pytest.mark.parametrize(("seconds", "is_known"), [(-5, True), (0.01, False), (7200, True)])
+def test_a_file_that_is_newer_than_its_metadata_was_copied(job: Path, seconds: float, is_known: bool) -> None:
+    for number in (2, 3):
+        os.utime(job / f"chk-{number}" / "_metadata", (10**9 + number * 60,) * 2)
+    (beside,) = [each for each in (job / "chk-3").iterdir() if each.name != "_metadata"][:1]
+    os.utime(beside, (10**9 + 180 + seconds,) * 2)
+    times = statestore.inspect(job).table(STATE).versions()["timestamp"].to_pylist()
+    assert [time is not None for time in times] == [is_known] * 2
+
+
 @pytest.mark.parametrize(("milliseconds", "is_known"), [(41, False), (5_000, True)])
 def test_times_of_a_copy_are_unknown(job: Path, milliseconds: int, is_known: bool) -> None:
     for number in (2, 3):
