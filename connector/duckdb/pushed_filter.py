@@ -67,7 +67,7 @@ def read_pushed(expression: pc.Expression | None, schema: pa.Schema, pin_column:
     if expression is None:
         return PushedFilter()
     root = parse_expression(expression)
-    pin, filters, complete = None, [], True
+    pin, complete, filters = None, True, list[Filter]()
     for part in _conjuncts(root):
         found = _as_filter(part, schema)
         if found is None:
