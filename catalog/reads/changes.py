@@ -10,14 +10,14 @@ the belief of its own commit:
 
 By version, the events of a commit are the rows that it added. By state time, they are the rows in the belief of the
 newest version whose start lies in the range. Old values are found through the key indexes, in one pass for each
-segment.
+segment. Where filters name keys, only the rows of these are looked at: what an event replaces has its key.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from dataclasses import field as with_default
 
 import numpy as np
@@ -25,11 +25,20 @@ import pyarrow as pa
 
 from statestore.catalog.log.leases import Lease
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.fetching import fetch_files, fetch_segments
+from statestore.catalog.reads.fetching import fetch_files, fetch_rows, fetch_segments
 from statestore.catalog.reads.replaced_rows import NOWHERE, Events, StoredRows, related
-from statestore.catalog.reads.row_ends import SegmentWithClosures, ends_between, pair_ends, with_closures
-from statestore.catalog.reads.scan import BEGINNING, NOW
+from statestore.catalog.reads.row_ends import (
+    DENSE_SHARE,
+    SegmentWithClosures,
+    cells_of,
+    chosen_ends,
+    ends_between,
+    pair_ends,
+    with_closures,
+)
+from statestore.catalog.reads.scan import BEGINNING, CHUNK_ROWS, NOW, keys_may_match
 from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.catalog.reads.split_reading import lookup_hashes, matched_rows
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.kernels.arrays import Ints
@@ -209,9 +218,8 @@ def read_changes(
     files: SegmentFiles, split: ChangeSplit, schema: pa.Schema, filters: tuple[Filter, ...]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the events of a split by (commit version, start), each preimage right before its postimage."""
-    fetch_segments(files, split.segments)
-    fetch_files(files, [segment.meta.index for segment in split.segments])
-    events = _events_by_time(files, split) if split.by_time else _events_by_version(files, split)
+    split, of_keys = _fetched(files, split, filters)
+    events = _events_by_time(files, split, of_keys) if split.by_time else _events_by_version(files, split, of_keys)
     names = tuple(dict.fromkeys([*schema.names, *(f.column for f in filters)]))
     batch = _assemble(files, split, events, names)
     selected = mask(filters, batch) if filters else None
@@ -221,9 +229,52 @@ def read_changes(
         yield pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
 
 
-def _events_by_version(files: SegmentFiles, split: ChangeSplit) -> Events:
+def _fetched(
+    files: SegmentFiles, split: ChangeSplit, filters: tuple[Filter, ...]
+) -> tuple[ChangeSplit, list[Ints] | None]:
+    """Return the split of the segments that have rows of the keys which the filters name, and these rows of each; None
+    where they name none. What is read of the segments is fetched.
+
+    The key index finds whole keys. For parts of keys, and ranges, the columns of the key are read.
+    """
+    of_keys = tuple(item for item in filters if item.column in files.spec.key_names)
+    segments = [segment for segment in split.segments if keys_may_match(files, segment.meta, of_keys)]
+    hashes = lookup_hashes(files, of_keys) if of_keys else None
+    if hashes is None:
+        fetch_segments(files, segments)
+    fetch_files(files, [segment.meta.index for segment in segments])
+    if not of_keys:
+        return split, None
+    if hashes is None:
+        matched = [(segment, _selected_rows(files, segment.meta, of_keys)) for segment in segments]
+    else:
+        matched = [(segment, matched_rows(files, segment.meta, hashes)) for segment in segments]
+    found = [(segment, rows) for segment, rows in matched if len(rows)]
+    if hashes is not None:
+        few = [len(rows) <= segment.meta.rows // DENSE_SHARE for segment, rows in found]
+        fetch_segments(files, [segment for (segment, _), is_few in zip(found, few, strict=True) if not is_few])
+        sparse = [each for each, is_few in zip(found, few, strict=True) if is_few]
+        fetch_rows(files, [(segment, row, row + 1) for segment, rows in sparse for row in rows.tolist()])
+    return replace(split, segments=tuple(segment for segment, _ in found)), [rows for _, rows in found]
+
+
+def _selected_rows(files: SegmentFiles, meta: SegmentMeta, filters: tuple[Filter, ...]) -> Ints:
+    """Return the rows of a segment that pass filters on columns of the key."""
+    names = list(dict.fromkeys(item.column for item in filters))
+    found, begin = [np.empty(0, np.int64)], 0
+    for batch in files.open_segment(meta).batches(names, 0, meta.rows, CHUNK_ROWS):
+        selected = mask(filters, batch)
+        rows = np.arange(batch.num_rows)
+        found.append(begin + (rows if selected is None else rows[selected.to_numpy(zero_copy_only=False)]))
+        begin += batch.num_rows
+    return np.concatenate(found)
+
+
+def _events_by_version(files: SegmentFiles, split: ChangeSplit, of_keys: Sequence[Ints] | None) -> Events:
     """Return the rows whose own commit lies in the range, each once, from the stored row that still has its first
     belief.
+
+    ``of_keys`` are the rows of each segment among which they are; None: all.
     """
     events = []
     for number, segment in enumerate(split.segments):
@@ -231,13 +282,23 @@ def _events_by_version(files: SegmentFiles, split: ChangeSplit) -> Events:
         if meta.min_added > split.last or meta.max_added < split.first:
             continue
         file = files.open_segment(meta)
-        added = file.int64("_added")
-        rows = _added_between(meta, added, split.first, split.last)
-        believed = pair_ends(files, segment, rows, added[rows])
-        rows = rows[believed > np.maximum(file.int64("valid_from")[rows], split.after)]
-        events.append((number, rows, added[rows]))
-    events += _taken_back(files, split)
+        if of_keys is None:
+            every = file.int64("_added")
+            rows = _added_between(meta, every, split.first, split.last)
+            added, starts = every[rows], file.int64("valid_from")[rows]
+        else:
+            rows, added = _within(of_keys[number], cells_of(file, "_added", of_keys[number]), split.first, split.last)
+            starts = cells_of(file, "valid_from", rows)
+        known = pair_ends(files, segment, rows, added) > np.maximum(starts, split.after)
+        events.append((number, rows[known], added[known]))
+    events += _taken_back(files, split, of_keys)
     return _gather(files, split, events)
+
+
+def _within(rows: Ints, cells: Ints, first: int, last: int) -> tuple[Ints, Ints]:
+    """Return those of the rows whose cells lie from ``first`` to ``last``, and these cells."""
+    chosen = (cells >= first) & (cells <= last)
+    return rows[chosen], cells[chosen]
 
 
 def _added_between(meta: SegmentMeta, added: Ints, first: int, last: int) -> Ints:
@@ -252,16 +313,24 @@ def _added_between(meta: SegmentMeta, added: Ints, first: int, last: int) -> Int
     return np.concatenate(found)
 
 
-def _events_by_time(files: SegmentFiles, split: ChangeSplit) -> Events:
+def _events_by_time(files: SegmentFiles, split: ChangeSplit, of_keys: Sequence[Ints] | None) -> Events:
     events = []
     for number, segment in enumerate(split.segments):
+        if of_keys is not None:
+            starts = cells_of(files.open_segment(segment.meta), "valid_from", of_keys[number])
+            rows, starts = _within(of_keys[number], starts, split.first, split.last)
+            rows = rows[chosen_ends(files, segment, rows) > starts]
+            events.append((number, rows, np.full(len(rows), split.version)))
+            continue
         for low, high, starts in rows_between(files, segment, split.first, split.last):
             rows = low + np.flatnonzero(ends_between(files, segment, low, high) > starts)
             events.append((number, rows, np.full(len(rows), split.version)))
     return _gather(files, split, events)
 
 
-def _taken_back(files: SegmentFiles, split: ChangeSplit) -> list[tuple[int, Ints, Ints]]:
+def _taken_back(
+    files: SegmentFiles, split: ChangeSplit, of_keys: Sequence[Ints] | None
+) -> list[tuple[int, Ints, Ints]]:
     """Return the value rows that a commit of the range closed at their own start: (segment index, rows, commit as
     version).
 
@@ -276,12 +345,16 @@ def _taken_back(files: SegmentFiles, split: ChangeSplit) -> list[tuple[int, Ints
         for piece in segment.until(split.last).since(split.first):
             if piece.min_valid_to <= meta.max_valid_from:  # else it ends no row at its own start
                 rows, ends = files.closures(piece, meta.rows)
-                replaced = rows[ends <= files.open_segment(meta).int64("valid_from")[rows]]
+                if of_keys is not None:
+                    asked = np.isin(rows, of_keys[number])
+                    rows, ends = rows[asked], ends[asked]
+                replaced = rows[ends <= cells_of(files.open_segment(meta), "valid_from", rows)]
                 events.append((number, replaced, np.full(len(replaced), piece.version)))
         if meta.role == "belief" and meta.max_dropped >= split.first:
-            dropped = files.open_segment(meta).int64("_dropped")
-            rows = np.flatnonzero((dropped >= split.first) & (dropped <= split.last))
-            events.append((number, rows, dropped[rows]))
+            rows = np.arange(meta.rows) if of_keys is None else of_keys[number]
+            dropped = cells_of(files.open_segment(meta), "_dropped", rows)
+            rows, versions = _within(rows, dropped, split.first, split.last)
+            events.append((number, rows, versions))
     if not split.whole:
         return events
     # A row that replaces one whose end an expiry has passed may be gone, and would not be seen to replace it.
@@ -295,7 +368,7 @@ def _gather(files: SegmentFiles, split: ChangeSplit, events: list[tuple[int, Int
     for number, rows, versions in events:
         meta = split.segments[number].meta
         file = files.open_segment(meta)
-        starts = file.int64("valid_from")[rows]
+        starts = cells_of(file, "valid_from", rows)
         if not split.whole:
             kept = starts > split.after
             rows, versions, starts = rows[kept], versions[kept], starts[kept]
@@ -360,7 +433,7 @@ def _own_commit(files: SegmentFiles, split: ChangeSplit, events: Events) -> Ints
     own = np.zeros(len(events), np.int64)
     for number in np.unique(events.segment_index).tolist():
         mine = events.segment_index == number
-        own[mine] = files.open_segment(split.segments[number].meta).int64("_added")[events.row[mine]]
+        own[mine] = cells_of(files.open_segment(split.segments[number].meta), "_added", events.row[mine])
     return own
 
 

@@ -85,6 +85,7 @@ def difference(
     new: Point,
     columns: Iterable[str] | None = None,
     found: Callable[[int], None] = lambda rows: None,
+    of_keys: Sequence[Filter] = (),
 ) -> Rows:
     """Return the rows that differ between ``old`` and ``new``, in no particular order.
 
@@ -100,10 +101,12 @@ def difference(
     What differs in a store is found before the first row is returned, segment by segment. ``found`` is called with the
     number of rows that each may add, which take 16 bytes each, and may raise an error.
 
+    With ``of_keys``, filters on columns that identify rows, only these rows are read at both points, and compared.
+
     Raises NotFoundError for a version or time outside the kept range and for an unknown column,
     InvalidInputError INCOMPATIBLE_STATE for a column whose two types have no common one.
     """
-    if isinstance(table, VersionedTable):
+    if isinstance(table, VersionedTable) and not of_keys:
         names = _chosen(table.name, table.spec.key_names, table.spec.value_names, columns)
         schema = _schema(table.schema(Query()), names)
         planned = table.for_plan()
@@ -115,7 +118,7 @@ def difference(
 
         return Rows(_title(table, old, new), schema, iter([first]), again)
     bound = table.pin()
-    queries = [_query_at(bound, point) for point in (old, new)]
+    queries = [replace(_query_at(bound, point), filters=tuple(of_keys)) for point in (old, new)]
     shown = _shared_schema(bound.name, *(bound.schema(query) for query in queries))
     keys = bound.row_key or bound.key_columns
     names = _chosen(bound.name, keys, [n for n in shown.names if n not in (*keys, *INTERVAL)], columns)

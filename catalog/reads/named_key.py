@@ -18,7 +18,7 @@ from statestore.formats.errors import InvalidInputError
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.canonical import of_scalars
 from statestore.formats.values.comparison import has_floats
-from statestore.formats.values.filters import Filter
+from statestore.formats.values.filters import Filter, key_lookups, with_whole_structs
 from statestore.formats.values.key_codec import KeyValues, Row
 
 
@@ -37,6 +37,18 @@ def key_filters(table: StateTable, key: Any) -> tuple[Filter, ...]:
             raise
         names, cells = found
     return as_key(table, schema, [Filter(n, "=", cell) for n, cell in zip(names, cells, strict=True)])
+
+
+def keys_named(table: StateTable, query: Query) -> int | None:
+    """Return the number of keys to which the filters of a query limit its rows; None where they name no whole keys by
+    which the table looks rows up."""
+    if not query.filters:
+        return None
+    filters = query.filters
+    if any(item.path for item in filters):
+        filters = with_whole_structs(filters, table.schema(replace(query, columns=None, fields=())))
+    found = (key_lookups(filters, names) for names in table.lookup_columns if names)
+    return next((len(keys) for keys in found if keys is not None), None)
 
 
 def _cells(schema: pa.Schema, names: tuple[str, ...], key: Any) -> Row:

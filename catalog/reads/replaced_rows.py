@@ -3,14 +3,14 @@ start."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.reads.row_ends import SegmentWithClosures, pair_ends
+from statestore.catalog.reads.row_ends import DENSE_SHARE, SegmentWithClosures, cells_of, pair_ends
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.values.key_equality import keys_equal
@@ -86,27 +86,29 @@ def _relate(
     """
     replaced, preceding, still_there = answer
     index = files.index(segment.meta)
-    starts = files.open_segment(segment.meta).int64("valid_from")
     first, last = index.ranges(events.hashes)
     present = np.flatnonzero(last > first)
     if not len(present):
         return
-    low = _lower_bound(starts, index.rows, first[present], last[present], events.start[present])
-    high = _lower_bound(starts, index.rows, low, last[present], events.start[present] + 1)
+    starts_of = _starts_of(files, segment, int((last[present] - first[present]).sum()))
+    low = _lower_bound(starts_of, index.rows, first[present], last[present], events.start[present])
+    high = _lower_bound(starts_of, index.rows, low, last[present], events.start[present] + 1)
     counts = high - low
     probe = np.repeat(present, counts)
     entries = np.repeat(low - np.cumsum(counts) + counts, counts) + np.arange(len(probe))
     rows = index.rows[entries].astype(np.int64)
-    stays = taken_back[probe] & (pair_ends(files, segment, rows, events.version[probe]) > starts[rows])
+    starts = starts_of(rows)
+    stays = taken_back[probe] & (pair_ends(files, segment, rows, events.version[probe]) > starts)
     replaces = np.zeros(len(rows), bool)
     if not by_time:
-        replaces = ~taken_back[probe] & (pair_ends(files, segment, rows, events.version[probe] - 1) > starts[rows])
+        replaces = ~taken_back[probe] & (pair_ends(files, segment, rows, events.version[probe] - 1) > starts)
     same = _same_keys(files, segment, events, probe, rows)
     replaced.put(probe[replaces & same], number, rows[replaces & same])
     still_there[probe[stays & same]] = True
     if not segment.meta.tombstone:
         asking = ~taken_back[present]
-        _precede(files, events, segment, number, (present[asking], first[present][asking], low[asking] - 1), preceding)
+        asked = present[asking], first[present][asking], low[asking] - 1
+        _precede(files, events, segment, number, asked, starts_of, preceding)
 
 
 def _precede(
@@ -115,6 +117,7 @@ def _precede(
     segment: SegmentWithClosures,
     number: int,
     asked: tuple[Ints, Ints, Ints],
+    starts_of: Callable[[Ints], Ints],
     preceding: StoredRows,
 ) -> None:
     """Find the row that ends where an event starts, if this segment has it.
@@ -123,7 +126,6 @@ def _precede(
     key of each, the entry at which the backward search begins).
     """
     index = files.index(segment.meta)
-    starts = files.open_segment(segment.meta).int64("valid_from")
     probe, first, entry = asked
     while True:
         more = entry >= first
@@ -132,19 +134,34 @@ def _precede(
             return
         rows = index.rows[entry].astype(np.int64)
         ends = pair_ends(files, segment, rows, events.version[probe])
-        believed = (ends > starts[rows]) & _same_keys(files, segment, events, probe, rows)
+        believed = (ends > starts_of(rows)) & _same_keys(files, segment, events, probe, rows)
         hit = believed & (ends == events.start[probe])
         preceding.put(probe[hit], number, rows[hit])
         probe, first, entry = probe[~believed], first[~believed], entry[~believed] - 1
 
 
-def _lower_bound(starts: Ints, rows: npt.NDArray[np.uint32], low: Ints, high: Ints, moment: Ints) -> Ints:
+def _starts_of(files: SegmentFiles, segment: SegmentWithClosures, count: int) -> Callable[[Ints], Ints]:
+    """Return the function from rows to their starts. For ``count`` rows that are few, only their batches are read."""
+    file = files.open_segment(segment.meta)
+    if _are_few(segment, count):
+        return lambda rows: cells_of(file, "valid_from", rows)
+    starts = file.int64("valid_from")
+    return lambda rows: starts[rows]
+
+
+def _are_few(segment: SegmentWithClosures, count: int) -> bool:
+    return count <= segment.meta.rows // DENSE_SHARE
+
+
+def _lower_bound(
+    starts_of: Callable[[Ints], Ints], rows: npt.NDArray[np.uint32], low: Ints, high: Ints, moment: Ints
+) -> Ints:
     """Return, for each event, the first entry of [low, high) whose row does not start before ``moment``; all at
     once."""
     low, high = low.copy(), high.copy()
     while (open_ := np.flatnonzero(low < high)).size:
         middle = (low[open_] + high[open_]) // 2
-        before = starts[rows[middle]] < moment[open_]
+        before = starts_of(rows[middle].astype(np.int64)) < moment[open_]
         low[open_[before]] = middle[before] + 1
         high[open_[~before]] = middle[~before]
     return low
@@ -153,8 +170,10 @@ def _lower_bound(starts: Ints, rows: npt.NDArray[np.uint32], low: Ints, high: In
 def _same_keys(files: SegmentFiles, segment: SegmentWithClosures, events: Events, probe: Ints, rows: Ints) -> Bools:
     if not len(rows):
         return np.zeros(0, bool)
-    stored = [files.open_segment(segment.meta).column_array(name) for name in files.spec.key_names]
-    return keys_equal(events.keys, probe, stored, rows)
+    file, names = files.open_segment(segment.meta), files.spec.key_names
+    if _are_few(segment, len(rows)):
+        return keys_equal(events.keys, probe, [file.take(name, rows) for name in names], np.arange(len(rows)))
+    return keys_equal(events.keys, probe, [file.column_array(name) for name in names], rows)
 
 
 def _may_be_related(segment: SegmentWithClosures, low: int, high: int) -> bool:

@@ -29,7 +29,7 @@ from statestore.formats.state_table import (
     column_names,
     table_for_plan,
 )
-from statestore.formats.values.filters import Filter, has_texts, parse_filters, with_times
+from statestore.formats.values.filters import Filter, has_texts, parse_filters, resolved, with_times
 from statestore.formats.values.python_times import python_rows
 from statestore.formats.values.times import Time, format_time, to_us
 
@@ -160,7 +160,7 @@ class Reads(ShowsItself):
 
         def compared() -> Rows:
             table = self._asked()
-            return compare(table, other._asked(), columns, _timed(table, Query(), filters))
+            return compare(table, other._asked(), columns, _understood(table, Query(), filters))
 
         return begun_again(compared)
 
@@ -246,7 +246,7 @@ def read(table: StateTable, query: Query, columns: Iterable[str] | None, filter:
 
 
 def _planned(table: StateTable, query: Query, asked: tuple[str, ...] | None, filters: tuple[Filter, ...]) -> Rows:
-    query = replace(query, columns=asked, filters=_timed(table, query, filters))
+    query = replace(query, columns=asked, filters=_understood(table, query, filters))
     if asked == ():  # rows without columns are still counted: one column is read and dropped
         query = replace(query, columns=tuple(table.schema(replace(query, columns=None)).names[:1]))
     schema = table.schema(query)
@@ -260,9 +260,13 @@ def _planned(table: StateTable, query: Query, asked: tuple[str, ...] | None, fil
     )
 
 
-def _timed(table: StateTable, query: Query, filters: tuple[Filter, ...]) -> tuple[Filter, ...]:
-    """Return the filters with times in place of the texts that columns of times are compared with."""
-    return with_times(filters, table.schema(replace(query, columns=None))) if has_texts(filters) else filters
+def _understood(table: StateTable, query: Query, filters: tuple[Filter, ...]) -> tuple[Filter, ...]:
+    """Return the filters with times in place of the texts that columns of times are compared with, and ``column.field``
+    resolved to a field of a column."""
+    if not has_texts(filters) and not any("." in item.column for item in filters):
+        return filters
+    schema = table.schema(replace(query, columns=None))
+    return with_times(resolved(filters, schema.names), schema)
 
 
 def _pieces(table: StateTable, splits: Sequence[Split], query: Query, asked: tuple[str, ...] | None) -> Pieces:

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.formats.values.filters import Filter, Op, one_of
+from statestore.formats.values.filters import Filter, Op, limits_of_either, one_of
 
 _COMPARISONS: dict[str, Op] = {
     "equal": "=",
@@ -50,7 +50,7 @@ Node = Field | Constant | Call
 
 @dataclass(frozen=True)
 class PushedFilter:
-    """A conjunction: ``filters`` are the parts that a `StateTable` can apply.
+    """A conjunction: ``filters`` are the parts that a `StateTable` can apply, and what follows from others.
 
     ``pin`` is the value that the column ``pin_column`` must equal. ``complete`` is False if there are parts that only
     Arrow can evaluate. ``columns`` are all columns that the whole expression reads.
@@ -67,11 +67,12 @@ def read_pushed(expression: pc.Expression | None, schema: pa.Schema, pin_column:
     if expression is None:
         return PushedFilter()
     root = parse_expression(expression)
-    pin, filters, complete = None, [], True
+    pin, complete, filters = None, True, list[Filter]()
     for part in _conjuncts(root):
         found = _as_filter(part, schema)
         if found is None:
             complete = False
+            filters += _limits(part, schema)
         elif found.column == pin_column and found.op == "=":
             pin = found.value
         else:
@@ -158,6 +159,17 @@ def _as_filter(node: Node, schema: pa.Schema) -> Filter | None:
     if not value.is_valid or not _same_family(value.type, kind):
         return None
     return Filter(column, operator, value.as_py(), path)
+
+
+def _limits(node: Node, schema: pa.Schema) -> tuple[Filter, ...]:
+    """Return filters that all rows pass for which a node is true, where OR has no filter of its meaning."""
+    if not isinstance(node, Call) or node.name not in ("or_kleene", "or"):
+        return ()
+    branches = []
+    for branch in node.arguments:
+        found = [(part, _as_filter(part, schema)) for part in _conjuncts(branch)]
+        branches.append([f for part, one in found for f in (_limits(part, schema) if one is None else (one,))])
+    return limits_of_either(branches)
 
 
 def _guarded_membership(node: Call, schema: pa.Schema) -> Filter | None:

@@ -29,6 +29,7 @@ from statestore.formats.state_table import (
     MarksDeadRows,
     MaskedSplit,
     Query,
+    RepeatsQueries,
     Split,
     StateTable,
     all_live,
@@ -65,9 +66,9 @@ class _Pinned:
     def planned(self, filters: tuple[Filter, ...]) -> tuple[Sequence[Split], Sequence[Split]]:
         """The splits for these filters, and the kept plan that they are, an object that is the same for the next scan.
 
-        Plans for different filters agree on the version only where it is stated.
+        Stores plan changes, which state no version, alike for all filters, and apply these when they read.
         """
-        planned = () if self.query.version is None else filters
+        planned = () if self.query.version is None and isinstance(self.table, RepeatsQueries) else filters
         kept = self.plans.pop(planned, None)
         keeper = self.table if self.query.version is not None and isinstance(self.table, KeepsFiles) else None
         splits = kept if kept is None or keeper is None else keeper.held(kept)

@@ -35,7 +35,7 @@ def difference_of(
     counts = dict.fromkeys(KINDS, 0)
     places: dict[Any, list[int]] = {}
     place = table.placement_columns[0] if table.placement_columns else None
-    found: Any = bounded_difference(table, old, new, limits)
+    found: Any = bounded_difference(table, old, new, limits, filters)
     with rows_file(path, found.schema) as file:
         for whole in limits.watched(iter(found)):
             batch = matching(whole, filters)

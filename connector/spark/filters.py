@@ -10,7 +10,7 @@ from pyspark.sql import datasource as spark
 
 from statestore.formats.errors import StateStoreError
 from statestore.formats.values.declared_types import has_collation
-from statestore.formats.values.filters import Filter, Op, mask
+from statestore.formats.values.filters import NULL_TESTS, Filter, Op, mask
 
 _COMPARISONS: dict[type, Op] = {
     spark.EqualTo: "=",
@@ -30,20 +30,25 @@ _NULL_TESTS: dict[type, Op] = {spark.IsNull: "is_null", spark.IsNotNull: "is_not
 def as_filter(pushed: Any, schema: pa.Schema) -> Filter | None:
     """The filter with exactly the meaning of ``pushed`` on a table of ``schema``, or None."""
     found = _translate(pushed)
-    if found is None or found.column not in schema.names:
-        return None
+    return found if found is not None and compares_alike(found, schema) else None
+
+
+def compares_alike(found: Filter, schema: pa.Schema) -> bool:
+    """Return whether a filter passes the rows of a table of ``schema`` that Spark's comparison passes."""
+    if found.column not in schema.names:
+        return False
     field = schema.field(found.column)
     for name in found.path:
         if not pa.types.is_struct(field.type) or field.type.get_field_index(name) < 0:
-            return None
+            return False
         field = field.type.field(name)
-    if type(pushed) not in _NULL_TESTS and not _compares_alike(field):
-        return None
+    if found.op not in NULL_TESTS and not _has_same_equality(field):
+        return False
     try:  # a value that does not fit the column's type is left to Spark to compare
         mask((found,), pa.RecordBatch.from_pylist([], schema=schema))
     except (StateStoreError, pa.ArrowException):
-        return None
-    return found
+        return False
+    return True
 
 
 def _translate(pushed: Any) -> Filter | None:
@@ -66,7 +71,7 @@ def _translate(pushed: Any) -> Filter | None:
     return Filter(column, op, tuple(pushed.value) if op == "in" else pushed.value, tuple(path))
 
 
-def _compares_alike(field: pa.Field) -> bool:
+def _has_same_equality(field: pa.Field) -> bool:
     """Return whether Spark compares values of the field as this package does.
 
     It does not with a collation, which the bytes do not show, with intervals, which reach Spark in another form, and

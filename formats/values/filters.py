@@ -349,6 +349,22 @@ def one_of(branches: Sequence[Sequence[Filter]], schema: pa.Schema) -> Filter | 
     return replace(known[0], value=values) if len(values) <= MAX_LOOKUPS else None
 
 
+def limits_of_either(branches: Sequence[Sequence[Filter]]) -> tuple[Filter, ...]:
+    """Return the filters that all rows pass that pass one of the branches: each column or field that every branch
+    limits to values has one of all these.
+
+    They pass other rows, too, and are for plans, where a key of several columns is named with OR.
+    """
+    given = [{(item.column, item.path): item for item in branch if _limits(item) is not None} for branch in branches]
+    shared = [name for name in given[0] if all(name in each for each in given)] if given else []
+    found = []
+    for name in shared:
+        values = _distinct([value for each in given for value in _limits(each[name]) or ()])
+        if values is not None and len(values) <= MAX_LOOKUPS:
+            found.append(Filter(name[0], "in", tuple(values), name[1]))
+    return tuple(found)
+
+
 def _named_values(branch: Sequence[Filter], schema: pa.Schema) -> Filter | None:
     """Return a conjunction as membership of its only column or field, or of a struct whose fields it names, each once;
     None where it is none."""

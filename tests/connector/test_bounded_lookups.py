@@ -1,8 +1,8 @@
 """A key is found without a read of the whole state: each engine, each spelling of the key, each door.
 
 Rows are counted as they come from storage, before filters are applied to them, and of larger states the bytes that any
-library reads. Where an engine's files have no order or index by which a key could be found, the whole state is read,
-and the last test says so.
+library reads, pages of mapped files included. Where an engine's files have no order or index by which a key could be
+found, the whole state is read, and the last test says so.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ from support.rows_read import BytesRead, RowsRead
 
 import statestore
 from benchmarks.engines import flink_snapshots, kafka_directory
+from statestore.catalog.reads.difference import Point
+from statestore.connector.explorer.bounded import bounded_difference
+from statestore.connector.explorer.limits import Limits
 from statestore.formats.state_table import Query
+from statestore.formats.values.filters import Filter
 
 PLACES: dict[str, tuple[str, int]] = {
     "own store": ("items", 2),
@@ -34,6 +38,7 @@ PLACES: dict[str, tuple[str, int]] = {
     "kafka directory, versioned": ("menu", 1),
     "flink heap": ("kv-string.count", 2),
     "flink heap, tuple": ("kv-tuple.n", 2),
+    "flink heap, checkpoint": ("kv-tuple.n", 2),
     "flink rocksdb": ("kv-string.count", 1),
     "flink rocksdb, tuple": ("kv-tuple.n", 1),
     "flink rocksdb, pojo": ("kv-pojo.latest", 1),
@@ -89,7 +94,8 @@ def warehouses(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tupl
             ), {}
         if name.startswith("flink"):
             run = "sql-types" if name.endswith("row") else first.removeprefix("flink ").replace("heap", "hashmap")
-            return snapshot_of(run, "savepoint" if run == "hashmap" else "chk-"), {}
+            canonical = run == "hashmap" and not name.endswith("checkpoint")
+            return snapshot_of(run, "savepoint" if canonical else "chk-"), {}
         if first not in made:
             made[first] = {"own store": own, "keyed store": keyed}.get(first, kafka)()
         return made[first]
@@ -154,6 +160,16 @@ def test_a_key_is_read_alone_however_it_is_named(
     for named in spellings(column, key) if place.startswith(("own", "keyed", "spark")) else ():
         found = counted.of(history, named)
         assert 1 <= len(found) <= counted.rows <= most * len(found), named
+    if place.startswith("spark"):  # changes of stores are counted below, and those of a keyed store are rows of history
+        changes = (
+            f"changes('{state}', {table.table.kept_versions()[0] + 1}) WHERE {list(conditions_of(column, key))[-1]}"
+        )
+        for feed in (
+            lambda: table.changes(filter=(column, "=", key)).read_all(),
+            lambda: statestore.sql(str(path), f"SELECT * FROM {changes}", **options),
+        ):
+            found = counted.of(feed)
+            assert 1 <= counted.rows <= most * len(found)
     for chosen in ((column, "=", key), (column, "in", [key, key])):
         assert len(counted.of(scan, chosen)) >= 1
         assert 1 <= counted.rows <= most, chosen
@@ -167,9 +183,11 @@ LARGE: dict[str, tuple[str, float]] = {
     "flink rocksdb": ("00000000000000000000000000000001.balance", 0.25),
     "kafka": ("kv", 0.25),
     "kafka, versioned": ("kv", 0.25),
+    "own": ("kv", 0.1),
+    "own, window": ("kv", 0.35),
 }
-"""The state of each large place, and the most that a look-up of a key reads, as a share of all bytes. Files of our own
-stores are mapped, and the system does not count what is read of them."""
+"""The state of each large place, and the most that a look-up of a key reads, as a share of all bytes. The rows of a key
+in a window store of ours are found in the column of the key: its index has the key with the window."""
 
 ROWS = 20_000
 NUMBERS = range(7, ROWS, 5000)
@@ -177,10 +195,26 @@ KEYS: dict[str, list[Any]] = {
     "flink heap": [flink_snapshots.FIRST_KEY + number for number in NUMBERS],
     "flink rocksdb": [flink_snapshots.FIRST_KEY + number for number in NUMBERS],
     "kafka": [f"user-{number:08}" for number in NUMBERS],
+    "own": [f"user-{number:08}" for number in NUMBERS],
 }
 
 
+def make_large_store(folder: Path, *, is_window: bool) -> Path:
+    more: dict[str, Any] = {"kind": "window", "retention": "1 day", "window_size": 10} if is_window else {}
+    cells: list[list[Any]] = [[f"user-{number:08}" for number in range(ROWS)], list(range(ROWS)), [0] * ROWS]
+    names = ["key", "value", "window_start" if is_window else "timestamp"]
+    with statestore.connect(folder).create_store(
+        "kv", key={"key": "string"}, value={"value": "bigint"}, **more
+    ) as store:
+        for share in (1, 2):
+            store.put_all(pa.table([pa.array(each[::share]) for each in cells], names))
+            store.commit()
+    return folder
+
+
 def make_large(place: str, folder: Path) -> tuple[Path, dict[str, Any]]:
+    if place.startswith("own"):
+        return make_large_store(folder, is_window=place.endswith("window")), {}
     if place.startswith("flink"):
         groups = flink_snapshots.entries(ROWS)
         write = flink_snapshots.write_canonical if place.endswith("heap") else flink_snapshots.write_incremental
@@ -200,7 +234,8 @@ def make_large(place: str, folder: Path) -> tuple[Path, dict[str, Any]]:
 def test_a_look_up_reads_few_bytes_at_every_door(place: str, tmp_path: Path) -> None:
     state, most = LARGE[place]
     path, options = make_large(place, tmp_path)
-    table, counted = statestore.inspect(path, **options).table(state), BytesRead(path)
+    table, is_own = statestore.inspect(path, **options).table(state), place.startswith("own")
+    counted = BytesRead(path, mapped=is_own)
     first, last, *_ = keys = KEYS[place.split(",")[0]]
     typed = table.table.schema(Query()).field("key").type
     named = {"key": last}, (last,), pa.scalar(last, typed)
@@ -209,9 +244,11 @@ def test_a_look_up_reads_few_bytes_at_every_door(place: str, tmp_path: Path) -> 
     given = [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", value)]
 
     def attached(condition: str, *values: Any) -> pa.Table:
+        return selected(f'main."{state}" WHERE {condition}', *values)
+
+    def selected(source: str, *values: Any) -> pa.Table:
         with statestore.attach(str(path), **options) as connection:
-            statement = f'SELECT * FROM main."{state}" WHERE {condition}'
-            return connection.sql(statement, params=values or None).to_arrow_table()
+            return connection.sql(f"SELECT * FROM {source}", params=values or None).to_arrow_table()
 
     def ask(condition: str) -> pa.Table:
         return statestore.sql(str(path), f'SELECT * FROM "{state}" WHERE {condition}', **options)
@@ -219,6 +256,14 @@ def test_a_look_up_reads_few_bytes_at_every_door(place: str, tmp_path: Path) -> 
     def printed() -> list[Any]:
         return run("get", path, state, str(last), "--json", *given).rows
 
+    def changed(chosen: tuple[Any, ...]) -> pa.Table:
+        return table.changes(1, 2, filter=chosen).read_all()
+
+    def differing() -> pa.Table:
+        chosen = Filter("key", "=", last)
+        return bounded_difference(table.table, Point(1), Point(2), Limits(), [chosen]).read_all()
+
+    spelled = [f"{door} {each}" for door in ("sql", "attach") for each in conditions[1:]]
     reads: list[tuple[str, Callable[[], Any], int]] = [
         *((f"get {each!r}", partial(table.get, each), 1) for each in named),
         ("filter", lambda: table.scan(filter=("key", "in", keys)).read_all(), len(keys)),
@@ -231,6 +276,15 @@ def test_a_look_up_reads_few_bytes_at_every_door(place: str, tmp_path: Path) -> 
     ]
     if "kafka" not in place or "versioned" in place:
         reads += [(f"history {each!r}", partial(counted_history, table, each), 1) for each in named]
+    if is_own:
+        feed = f"changes('{state}', 1, 2) WHERE key = {literal(last)}"
+        reads = [each for each in reads if each[0] not in spelled] + [
+            ("changes", partial(changed, ("key", "=", last)), 1),
+            ("changes, listed", partial(changed, ("key", "in", keys)), len(keys)),
+            ("sql, changes", lambda: statestore.sql(str(path), f"SELECT * FROM {feed}"), 1),
+            ("attach, changes", partial(selected, feed), 1),
+            ("explorer, difference", differing, 0),
+        ]
     table.get(first)  # what a process does once: it loads libraries
     ask(f"key = {literal(first)}")
     attached(f"key = {literal(first)}")
@@ -238,6 +292,10 @@ def test_a_look_up_reads_few_bytes_at_every_door(place: str, tmp_path: Path) -> 
     table.scan().read_all()
     assert len(counted.of(table.scan().read_all)) == ROWS
     whole, taken = counted.bytes, dict[str, int]()
+    if is_own:  # a scan of mapped files reads nothing yet, and checksums are computed when a part is first read
+        whole = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+        changed(("key", "=", first))
+        table.history().read_all().to_pylist()
     for door, read, rows in reads:
         found = counted.of(read)
         assert (1 if isinstance(found, dict) else len(found)) >= rows, door
@@ -254,11 +312,29 @@ def test_a_key_of_spark_is_looked_up_in_the_files_of_one_partition(place: str, w
     path, options = warehouses(place)
     table, counted = statestore.inspect(path, **options).table("state"), BytesRead(path)
     row = table.scan().read_all().to_pylist()[0]
+    key, (first, last) = row["key"], table.table.kept_versions()
     partitions = [name for name in (path / "state" / "0").iterdir() if name.name.isdecimal()]
+    chosen = ("key", "=", key)
     assert len(partitions) > 1
-    assert counted.of(statestore.inspect(path, **options).table("state").get, row["key"]) == row
-    opened = {file.parent for file in counted.opened if file.suffix in (".delta", ".snapshot", ".zip", ".sst")}
-    assert len(opened & set(partitions)) == 1
+
+    def fresh() -> Any:
+        return statestore.inspect(path, **options).table("state")
+
+    def differing() -> pa.Table:
+        points = Point(first), Point(last)
+        return bounded_difference(fresh().table, *points, Limits(), [Filter("key", "=", key)]).read_all()
+
+    reads: list[Callable[[], Any]] = [
+        lambda: fresh().get(key),
+        lambda: fresh().history(key=key).read_all(),
+        lambda: fresh().changes(filter=chosen).read_all(),
+        differing,
+    ]
+    assert counted.of(reads[0]) == row
+    for read in reads:
+        assert counted.of(read)
+        opened = {file.parent for file in counted.opened if file.suffix in (".delta", ".snapshot", ".zip", ".sst")}
+        assert len(opened & set(partitions)) <= 1
 
 
 def flat(value: Any) -> list[Any]:

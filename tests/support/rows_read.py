@@ -46,12 +46,14 @@ class RowsRead:
 class BytesRead:
     """The bytes and files that this process reads, whatever library reads them.
 
-    ``bytes``: those that the read of the last `of` asked the system for, in any file; mapped files are not counted.
-    ``opened``: the files below the folder that it opened, sorted.
+    ``bytes``: those that the read of the last `of` asked the system for, in any file, and with ``mapped`` the pages
+    that it touched of files below the folder that were mapped before. ``opened``: the files below the folder that it
+    opened, sorted.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, mapped: bool = False) -> None:
         self.folder = folder.resolve()
+        self.mapped = mapped
         self.bytes = 0
         self.opened: list[Path] = []
 
@@ -63,9 +65,11 @@ class BytesRead:
         try:
             folders = [self.folder, *(path for path in self.folder.rglob("*") if path.is_dir())]
             numbers = {libc.inotify_add_watch(watch, os.fsencode(path), _OPENED): path for path in folders}
+            if self.mapped:
+                Path("/proc/self/clear_refs").write_text("1")  # no page is touched now
             asked = _asked()
             found = read(*given, **named)
-            self.bytes = _asked() - asked
+            self.bytes = _asked() - asked + (_touched(str(self.folder)) if self.mapped else 0)
             self.opened = sorted(set(_opened(watch, numbers)))
         finally:
             os.close(watch)
@@ -74,6 +78,18 @@ class BytesRead:
 
 def _asked() -> int:
     return int(Path("/proc/self/io").read_text().split("rchar: ")[1].split()[0])
+
+
+def _touched(folder: str) -> int:
+    """Return the bytes of the pages of mapped files below a folder that were touched since the marks were cleared."""
+    total, is_below = 0, False
+    for line in Path("/proc/self/smaps").read_text(errors="surrogateescape").splitlines():
+        name, *rest = line.split(None, 5)
+        if not name.endswith(":"):
+            is_below = rest[-1].startswith(folder)
+        elif is_below and name == "Referenced:":
+            total += int(rest[0]) << 10
+    return total
 
 
 def _opened(watch: int, folders: dict[int, Path]) -> Iterator[Path]:

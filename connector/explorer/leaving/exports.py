@@ -99,7 +99,7 @@ def export(
 
 def _rows_of(table: StateTable, view: ShownView, place: int, spools: Spools, limits: Limits) -> Batches:
     if view.kind == "compare":
-        found = bounded_difference(table, view.old, view.new, limits)
+        found = bounded_difference(table, view.old, view.new, limits, view.filters)
         return found.schema, (matching(batch, view.filters) for batch in limits.watched(iter(found)))
     if view.kind == "life":
         query = Query(mode="history", columns=tuple(view.life_columns(table)), filters=tuple(view.filters))

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from statestore.catalog.reads.named_key import keys_named
 from statestore.connector.explorer.leaving.shown_view import ShownView
 from statestore.formats.state_table import Query, StateTable
-from statestore.formats.values.filters import key_lookups
 
 
 def reach_of(table: StateTable, view: ShownView) -> dict[str, Any]:
     """Return whether the filters name whole keys, as ``lookup``, and the most rows that are read with them and without
     any, as ``read`` and ``all``; None where only a read finds a number."""
     query = Query(filters=tuple(view.filters), version=view.new.version, as_of=view.new.as_of)
-    is_lookup = any(key_lookups(view.filters, names) is not None for names in table.lookup_columns)
     whole = Query(version=view.new.version, as_of=view.new.as_of)
-    return {"lookup": is_lookup, "read": _rows(table, query), "all": _rows(table, whole)}
+    return {"lookup": keys_named(table, query) is not None, "read": _rows(table, query), "all": _rows(table, whole)}
 
 
 def _rows(table: StateTable, query: Query) -> int | None:

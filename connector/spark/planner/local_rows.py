@@ -10,13 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from statestore.catalog.reads.named_key import keys_named
 from statestore.connector.spark.jvm import CONNECTOR, Jvm
 from statestore.connector.spark.planner.aggregation import Aggregate
 from statestore.connector.spark.planner.planned_scan import PlannedScan
 from statestore.connector.spark.planner.read_plan import ReadPlan
 from statestore.connector.spark.schema import arrow_schema
 from statestore.formats.state_table import KnowsExtremes, Query, StateTable
-from statestore.formats.values.filters import key_lookups
 
 MOST_ROWS = 10_000  # that the driver returns
 MOST_READ = 50_000  # that it reads for an aggregate or a filter
@@ -87,13 +87,10 @@ def _is_summed(plan: ReadPlan) -> bool:
 
 def few_keys(table: StateTable, query: Query) -> bool:
     """Return whether the filters limit the rows to those of a few keys that the table can look up."""
-    if query.mode != "state" or not query.filters:
+    if query.mode != "state":
         return False
-    for columns in table.lookup_columns:
-        keys = key_lookups(query.filters, columns) if columns else None
-        if keys is not None and len(keys) <= MOST_KEYS:
-            return True
-    return False
+    keys = keys_named(table, query)
+    return keys is not None and keys <= MOST_KEYS
 
 
 class LocalRows(PlannedScan):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -13,8 +13,8 @@ import pyarrow as pa
 from pyspark.sql import datasource as spark
 from pyspark.sql.datasource import Filter as SparkFilter
 
-from statestore.connector.spark.filters import as_filter
-from statestore.formats.values.filters import Filter
+from statestore.connector.spark.filters import as_filter, compares_alike
+from statestore.formats.values.filters import Filter, limits_of_either, one_of
 
 _EPOCH = datetime(1970, 1, 1)
 _COMPARISONS: dict[str, Callable[..., SparkFilter]] = {
@@ -37,10 +37,42 @@ class NotTranslated(Exception):
 
 def filter_of(predicate: Any, schema: pa.Schema) -> Filter | None:
     """The filter with exactly the meaning of a V2 predicate on a table of ``schema``, or None."""
+    if predicate.name() == "OR":
+        branches = [
+            [filter_of(each, schema) for each in _operands(branch, "AND")] for branch in _operands(predicate, "OR")
+        ]
+        known = [[each for each in branch if each is not None] for branch in branches]
+        one = one_of(known, schema) if list(map(len, known)) == list(map(len, branches)) else None
+        return one if one is not None and compares_alike(one, schema) else None
     try:
         return as_filter(_pushed(predicate), schema)
     except (NotTranslated, ValueError, OverflowError):
         return None
+
+
+def limits_of(predicate: Any, schema: pa.Schema) -> tuple[Filter, ...]:
+    """Filters that all rows pass for which a V2 predicate is true, and perhaps others: those that its operands of OR
+    have in common."""
+    found = filter_of(predicate, schema)
+    if found is not None:
+        return (found,)
+    if predicate.name() != "OR":
+        return ()
+    branches = _operands(predicate, "OR")
+    return limits_of_either(
+        [[f for e in _operands(branch, "AND") for f in limits_of(e, schema)] for branch in branches]
+    )
+
+
+def _operands(predicate: Any, operator: str) -> Iterator[Any]:
+    """The operands of AND or OR in order, at any depth; the predicate itself where it is another one."""
+    left = [predicate]
+    while left:
+        each = left.pop()
+        if each.name() == operator:
+            left += reversed(list(each.children()))
+        else:
+            yield each
 
 
 def reference(expression: Any) -> tuple[str, ...]:

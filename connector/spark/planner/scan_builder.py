@@ -14,7 +14,7 @@ from statestore.connector.spark.planner.first_rows import MAX_SORTED, Order, can
 from statestore.connector.spark.planner.hashed_scan import HashedScan
 from statestore.connector.spark.planner.local_rows import WIDE, LocalRows, few_keys, read_here
 from statestore.connector.spark.planner.needed_fields import paths_of, pruned
-from statestore.connector.spark.planner.predicates import NotTranslated, filter_of, reference
+from statestore.connector.spark.planner.predicates import NotTranslated, filter_of, limits_of, reference
 from statestore.connector.spark.planner.pushed_aggregation import aggregation_of, groups_of
 from statestore.connector.spark.planner.read_plan import ReadPlan, unconverted
 from statestore.connector.spark.planner.task_scan import TaskScan
@@ -43,6 +43,7 @@ class TableScanBuilder(JavaObject):
         self._shown = shown
         self._arrow = arrow_schema(schema)
         self._taken: list[tuple[Any, Filter]] = []
+        self._limits: tuple[Filter, ...] = ()  # that follow from what is left to Spark
         self._aggregation: Aggregation | None = None
         self._total: tuple[Aggregation, pa.Table] | None = None  # an aggregation whose result is here
         self._by_key = False
@@ -63,6 +64,7 @@ class TableScanBuilder(JavaObject):
             found = filter_of(predicate, self._arrow)
             if found is None:
                 left.append(predicate)
+                self._limits += limits_of(predicate, self._arrow)
             else:
                 self._taken.append((predicate, found))
                 self._by_key |= found.op == "is_not_null" and (found.name,) == self._table.row_key
@@ -172,7 +174,7 @@ class TableScanBuilder(JavaObject):
             self._query,
             columns=tuple(schema.names),
             fields=paths_of(self._whole, schema),
-            filters=(*self._query.filters, *filters),
+            filters=(*self._query.filters, *filters, *self._limits),
         )
         plan = ReadPlan(self._table, query, schema, self._limit, self._orders, aggregation)
         return replace(plan, tasks=self._tasks())

@@ -17,7 +17,7 @@ from pyspark.sql.udf import _wrap_function
 from statestore.connector.spark.jvm import CONNECTOR, JavaObject, Jvm, answering
 from statestore.connector.spark.partitions import TablePartition
 from statestore.connector.spark.planner.planned_scan import PlannedScan
-from statestore.connector.spark.planner.predicates import filter_of
+from statestore.connector.spark.planner.predicates import limits_of
 from statestore.connector.spark.planner.read_plan import ReadPlan, task_of
 from statestore.connector.spark.schema import arrow_schema
 from statestore.connector.spark.source import StateStoreSource
@@ -66,7 +66,7 @@ class TaskScan(PlannedScan):
     @answering
     def filter(self, predicates: Any) -> None:
         schema = arrow_schema(self._plan.schema)
-        found = [filter_ for each in predicates if (filter_ := filter_of(each, schema)) is not None]
+        found = [limit for each in predicates for limit in limits_of(each, schema)]
         if found:
             query = replace(self._plan.query, filters=(*self._plan.query.filters, *found))
             self._plan = replace(self._plan, query=query)

@@ -85,6 +85,45 @@ def test_a_closed_store_refuses_every_read(both: tuple[Any, Table]) -> None:
             call()
 
 
+# Keys and changes
+
+
+@pytest.mark.parametrize(
+    "ranges", [{}, {"start_version": 2, "end_version": 5}, {"start_time": 3, "end_time": 9}], ids=str
+)
+def test_changes_of_keys_are_those_keys_in_the_whole_feed(tmp_path: Path, ranges: dict[str, Any]) -> None:
+    """Rows are replaced, taken back, deleted, and split, before and after a compaction."""
+    key = {"pair": "struct<a:string,b:bigint>", "part": "bigint"}
+    with statestore.connect(tmp_path).create_store("s", key=key, value={"v": "bigint"}) as store:
+        for number in range(120):
+            named = {"a": "xyz"[number % 3], "b": number % 2}, number % 4 // 2
+            moment = number // 10 - (number * 7 % 5 if number % 3 else 0)
+            if number % 7 == 6:
+                store.delete(named, timestamp=max(moment, 0))
+            else:
+                store.put(named, number % 5, timestamp=max(moment, 0))
+            if number % 20 == 19:
+                store.commit()
+                store.compact(full=number < 60)
+        feed = store.changes(**ranges).read_all().to_pylist()
+        x, y = {"a": "x", "b": 0}, {"a": "y", "b": 1}
+        filters: list[tuple[Any, Callable[[dict[str, Any]], bool]]] = [
+            ([("pair", "=", x), ("part", "=", 1)], lambda row: (row["pair"], row["part"]) == (x, 1)),
+            ([("pair", "in", [x, y]), ("part", "in", [0, 1])], lambda row: row["pair"] in (x, y)),
+            (
+                [("pair.a", "=", "y"), ("pair.b", "=", 1), ("part", "=", 0)],
+                lambda row: row["pair"] == y and not row["part"],
+            ),
+            ([("pair.a", "=", "z")], lambda row: row["pair"]["a"] == "z"),
+            ([("part", ">", 0), ("v", ">", 2)], lambda row: row["part"] > 0 and (row["v"] or 0) > 2),
+            ([("pair", "=", x), ("part", "=", 9)], lambda row: False),
+        ]
+        for chosen, passes in filters:
+            found = store.changes(**ranges, filter=chosen).read_all().to_pylist()
+            assert found == [row for row in feed if passes(row)], chosen
+        assert {row["_change_type"] for row in feed} == {"insert", "update_preimage", "update_postimage", "delete"}
+
+
 # One row
 
 

@@ -208,6 +208,8 @@ def test_names_that_differ_by_case_only_are_refused() -> None:
 PAIR = pa.struct([("a", pa.int32()), ("b", pa.list_(pa.int32()))])
 PUSHED = pa.schema([("k", pa.int64()), ("s", pa.string()), ("v", pa.float64()), ("r", PAIR), ("pin", pa.int64())])
 K, S, V, R, PIN = (ds.field(name) for name in PUSHED.names)
+EITHER = (Filter("k", "in", (1, 2)), Filter("s", "in", ("x", "y")))
+EITHER_KEY = (Filter("k", "in", (1, 2, 3)),)
 
 
 @pytest.mark.parametrize(
@@ -221,6 +223,8 @@ K, S, V, R, PIN = (ds.field(name) for name in PUSHED.names)
         (((K == 1) | (K == 3) | K.isin([5])) & (PIN == 7), (Filter("k", "in", (1, 3, 5)),), True),
         (K.is_null() & V.is_valid() & (PIN == 7), (Filter("k", "is_null"), Filter("v", "is_not_null")), True),
         (((K == 1) | (S == "x")) & (PIN == 7) & (V == 2.0), (Filter("v", "=", 2.0),), False),
+        ((((K == 1) & (S == "x")) | ((S == "y") & (K == 2))) & (PIN == 7), EITHER, False),
+        ((((K == 1) & (V > 2.0)) | (K == 2) | ((K == 3) & (K > V))) & (PIN == 7), EITHER_KEY, False),
         ((S == 5) & (PIN == 7), (), False),
     ],
 )

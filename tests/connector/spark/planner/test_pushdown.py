@@ -92,7 +92,9 @@ CONDITIONS = [
     "st = named_struct('a', 3, 'b', named_struct('c', 'x', 'd', double('nan')))", "ar = array(1, NULL)", "m['a'] = 1",
     "k IN (1, 2) OR v = 'Ab'", "(k > 3 AND k < 5) OR (k > 7 AND k < 9)", "NOT (k > 3 AND b)", "k > e", "k = NULL",
     "k IS DISTINCT FROM 3", "v ILIKE 'AB%'", "isnan(g)", "k = (SELECT max(k) FROM {t})", "rows = 3 AND `count` < 0",
-    "`a.b``c` = 6", "`A.B``C` IN (2, 4)", "K = 3 AND V IS NULL",
+    "`a.b``c` = 6", "`A.B``C` IN (2, 4)", "K = 3 AND V IS NULL", "(k = 1 AND g < 5) OR k IN (7, 9) OR k = 15",
+    "k = 3 OR k IS NULL", "g = 1 OR g = double('nan') OR g = -2", "(st.a = 3 AND st.b.c = 'x') OR (st.a = 1 AND b)",
+    "(st.a = 3 AND st.b.d = double('nan')) OR st.a = 4", "NOT (k = 3 OR k = 4)", "v = 'Ab' OR v = NULL",
 ]  # fmt: skip
 ANSWERS = [
     "SELECT sum(d), min(d), max(d) FROM {t}", "SELECT avg(d), avg(e), sum(e) FROM {t}", "SELECT sum(l) FROM {t}",
@@ -194,6 +196,9 @@ def test_keys_that_are_structs_are_looked_up(spark: SparkSession, monkeypatch: p
         (f"key <=> named_struct('k', '{one}')", True),
         (f"key IN (named_struct('k', '{one}'), named_struct('k', '{other}'))", True),
         ("key = named_struct('k', CAST(NULL AS STRING))", True),
+        (f"key = named_struct('k', '{one}') OR key = named_struct('k', '{other}')", True),
+        (f"key.k = '{one}' OR key.k IN ('{other}')", True),
+        (f"(key.k = '{one}' AND partition_id >= 0) OR key.k = '{other}'", True),
         (f"key <> named_struct('k', '{one}')", False),
     ):
         frame = spark.sql(f"SELECT key FROM by_struct.state WHERE {condition} ORDER BY key")
