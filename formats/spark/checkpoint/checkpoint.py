@@ -350,7 +350,12 @@ def _batch_of(schema_file: str) -> int:
 
 
 def value_schemas(checkpoint: Checkpoint, store: Store, family: FamilySchema) -> dict[int, StructOf]:
-    """All schemas with which values of a family were written, by id; there are several after the schema evolved."""
+    """All schemas with which values of a family were written, by id; there are several after the schema evolved.
+
+    Raises UnsupportedError SPARK_STATE_UNSUPPORTED for schemas without ids.
+    """
+    if family.value_id is None:
+        raise unsupported("Avro rows without ids of their schemas, as a preview of Spark 4.0 wrote them")
     schemas = {family.value_id: family.value}
     if store.schema_folder is None:
         return schemas
@@ -358,7 +363,7 @@ def value_schemas(checkpoint: Checkpoint, store: Store, family: FamilySchema) ->
     # Files that are not listed are those of attempts that failed, whose ids may be those of other schemas.
     for name in store.schema_files or folder.files():
         for other in read_schema_file(read_metadata(folder, name), folder.at(name).path):
-            if other.name == family.name:
+            if other.name == family.name and other.value_id is not None:
                 schemas.setdefault(other.value_id, other.value)
     return schemas
 

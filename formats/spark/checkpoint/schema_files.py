@@ -5,6 +5,9 @@
     v3      utf "v3" | families:int32 | per family: utf name | id:int16 | chunks key | id:int16 | chunks value
             | chunks key encoder | chunks key of the user's map
 
+A preview of Spark 4.0 wrote v3 without the two ids. Where no id comes next, the number of chunks does, which is small
+and not 0; an id and that number begin with four bytes that are 0 or beyond 65,535.
+
 A utf is ``size:uint16 | bytes``; chunks are ``count:int32 | utf*``, to be joined. All big-endian; schemas are JSON.
 """
 
@@ -40,14 +43,16 @@ class KeyEncoder:
 
 @dataclass(frozen=True)
 class FamilySchema:
-    """The schema of a column family, or of a whole store (``name`` is "default"); ids are those of Avro rows."""
+    """The schema of a column family, or of a whole store (``name`` is "default").
+
+    ``value_id`` is the id that Avro rows have, None where a preview of Spark 4.0 wrote none.
+    """
 
     name: str
     key: StructOf
     value: StructOf
     encoder: KeyEncoder = KeyEncoder()
-    key_id: int = 0
-    value_id: int = 0
+    value_id: int | None = 0
 
 
 def read_schema_file(data: bytes, path: str) -> tuple[FamilySchema, ...]:
@@ -76,11 +81,14 @@ def _families(reader: _Reader) -> tuple[FamilySchema, ...]:
 
 def _family(reader: _Reader) -> FamilySchema:
     name = reader.utf()
-    key_id, key = reader.number(2), reader.schema(reader.chunks())
-    value_id, value = reader.number(2), reader.schema(reader.chunks())
+    has_ids = not 0 < reader.next_number(4) < 1 << 16
+    if has_ids:
+        reader.number(2)
+    key = reader.schema(reader.chunks())
+    value_id, value = reader.number(2) if has_ids else None, reader.schema(reader.chunks())
     encoder = _encoder(reader.chunks(), reader.path)
     reader.chunks()  # the user's map key, which the key schema holds as well
-    return FamilySchema(name, key, value, encoder, key_id, value_id)
+    return FamilySchema(name, key, value, encoder, value_id)
 
 
 def _encoder(text: str, path: str) -> KeyEncoder:
@@ -111,6 +119,10 @@ class _Reader:
 
     def number(self, size: int) -> int:
         return int.from_bytes(self.take(size), signed=True)
+
+    def next_number(self, size: int) -> int:
+        """Return the number that comes next, which stays to be read."""
+        return int.from_bytes(self.data[self.at : self.at + size], signed=True)
 
     def count(self, least: int) -> int:
         """Read a count of entries of at least ``least`` bytes each."""

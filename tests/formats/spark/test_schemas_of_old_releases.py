@@ -6,15 +6,16 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
 import pytest
-from support.checkpoints.spark_state_fixtures import LOCAL, checkpoint_path, unpacked
+from support.checkpoints.spark_state_fixtures import LOCAL, checkpoint_path, multiset, unpacked
 from support.paths import DATA
 
 import statestore
-from statestore.formats.errors import NotFoundError
+from statestore.formats.errors import NotFoundError, UnsupportedError
 from statestore.formats.spark.checkpoint.checkpoint import open_checkpoint
 from statestore.formats.spark.checkpoint.state_views import find_state_view
 from statestore.formats.spark.state_columns import may_lack_values
@@ -70,3 +71,25 @@ def test_a_release_without_schema_files_is_named(tmp_path: Path) -> None:
     (path / "state/0/0/_metadata/schema").unlink()
     with pytest.raises(NotFoundError, match=r"schema: no such file; Spark 3\.0 and earlier wrote none"):
         statestore.inspect(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("spark4.3.0-twsttl__rk", None), ("spark4.3.0-twsttl__rkav", "Avro rows without ids")]
+)
+def test_a_preview_of_spark_4_wrote_schemas_without_ids(name: str, said: str | None, tmp_path: Path) -> None:
+    path = Path(shutil.copytree(checkpoint_path(name), tmp_path / "checkpoint"))
+    for file in (path / "state/0/_stateSchema/default").iterdir():
+        data = file.read_bytes()
+        parts = re.split(
+            rb"\x00\x00(?=\x00\x00\x00\x01..\{)", data, flags=re.DOTALL
+        )  # an id of 0 before one chunk of JSON
+        assert len(parts) > 2 and len(parts) % 2 == 1
+        file.write_bytes(b"".join(parts))
+    expected, found = statestore.inspect(checkpoint_path(name)), statestore.inspect(path)
+    assert found.tables() == expected.tables()
+    for table in expected.tables():
+        if said is None:
+            assert multiset(found.table(table).scan().read_all()) == multiset(expected.table(table).scan().read_all())
+        else:
+            with pytest.raises(UnsupportedError, match=said):
+                found.table(table).scan().read_all()
