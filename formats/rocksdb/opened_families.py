@@ -110,7 +110,7 @@ def opened_families(
         except Unreadable as error:
             raise UnsupportedError(
                 ErrorCode.ROCKSDB_UNSUPPORTED,
-                f"{directory} has table files with compression {codec}, which RocksDB is built without here, and they "
+                f"{directory} has files with compression {codec}, which RocksDB is built without here, and they "
                 f"cannot be read without it: {error}; compact the database with another compression",
             ) from error
         return

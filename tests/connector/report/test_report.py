@@ -300,6 +300,11 @@ def test_times_have_labels_that_say_which(seconds: int, label: str, title: str) 
     assert time_axis(times)["format"] == label and time_title("at", times) == title
 
 
+def test_a_time_beyond_year_9999_is_a_day_of_a_title() -> None:
+    """Python's datetime has none; a state may."""
+    assert time_title("at", (253_402_300_826_495,)) == "at (UTC, 10000-01-01)"
+
+
 def test_keys_have_the_text_that_get_takes_and_a_bar_each(tmp_path: Path) -> None:
     """Binary that holds no text is base64. Keys of one text, or of one long beginning, share no bar and no lifeline."""
     catalog = statestore.connect(tmp_path)
