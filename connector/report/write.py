@@ -12,8 +12,9 @@ from statestore.catalog.summaries import summary_of
 from statestore.catalog.warehouse import Warehouse, open_warehouse
 from statestore.connector.key_text import asked_key
 from statestore.connector.report.charts import charts_of, lifelines_of
-from statestore.connector.report.figures import PARTS, Chosen, Done, StoreFigures, figures_now, figures_of
+from statestore.connector.report.figures import PARTS, Done, StoreFigures, figures_now, figures_of
 from statestore.connector.report.history import read_rows
+from statestore.connector.report.lifelines import Chosen
 from statestore.connector.report.page import page, panel, section, table
 from statestore.connector.terminal.output import human_bytes
 from statestore.formats.engine_arguments import engine_options_of
