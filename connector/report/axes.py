@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from typing import Any
+
+import numpy as np
 
 Axis = dict[str, Any]
 DAY = 86_400
@@ -36,7 +37,7 @@ def time_title(what: str, times: Iterable[int]) -> str:
     first, last = _ends(times)
     if last - first >= 2 * DAY * 1000:
         return f"{what} (UTC)"
-    days = [datetime.fromtimestamp(time / 1000, UTC).strftime("%Y-%m-%d") for time in (first, last)]
+    days = [str(np.datetime64(time, "ms").astype("datetime64[D]")) for time in (first, last)]  # of any year
     return f"{what} (UTC, {days[0]})" if days[0] == days[1] else f"{what} (UTC, {days[0]} and {days[1]})"
 
 

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from statestore.connector.key_text import BASE64, HEX
 from statestore.connector.terminal.output import plain
 from statestore.formats.kernels.arrays import Hashes, Ints
+from statestore.formats.values.python_times import python_values
 
 Weighed = tuple[Hashes, Ints | None]
 """The hash of each row's key, and the weight of the row, one by default."""
@@ -94,7 +95,7 @@ def key_texts(columns: Sequence[pa.Array]) -> pa.Array:
         if pa.types.is_string(column.type) or pa.types.is_integer(column.type):
             texts.append(pc.fill_null(column.cast(pa.string()), "null"))
         else:
-            texts.append(pa.array([_key_cell(cell) for cell in column.to_pylist()], pa.string()))
+            texts.append(pa.array([_key_cell(cell) for cell in python_values(column)], pa.string()))
     return (
         texts[0]
         if len(texts) == 1

@@ -21,6 +21,7 @@ from statestore.formats.state_table import Query
 from statestore.formats.values.comparable_values import comparable
 from statestore.formats.values.filters import Filter
 from statestore.formats.values.key_hash import hash_keys
+from statestore.formats.values.python_times import python_values
 
 LIFELINES = 12
 VERSIONS_OF_A_KEY = 400
@@ -114,10 +115,11 @@ def _lifeline(rows: pa.Table, shown: Sequence[str], names: tuple[str, str]) -> l
     rows = rows.combine_chunks()
     starts, ends = (_moments(rows[name]) for name in names)
     versions = rows["_commit_version"].to_pylist()
+    values = {name: python_values(rows[name].combine_chunks()) for name in shown}
     return [
         {"column": name, "from": start, "to": end, "value": _shown(value), "version": version}
         for name in shown
-        for start, end, value, version in zip(starts, ends, rows[name].to_pylist(), versions, strict=True)
+        for start, end, value, version in zip(starts, ends, values[name], versions, strict=True)
     ]
 
 

@@ -12,8 +12,9 @@ from statestore.catalog.summaries import summary_of
 from statestore.catalog.warehouse import Warehouse, open_warehouse
 from statestore.connector.key_text import asked_key
 from statestore.connector.report.charts import charts_of, lifelines_of
-from statestore.connector.report.figures import PARTS, figures_now, figures_of
+from statestore.connector.report.figures import PARTS, Done, StoreFigures, figures_now, figures_of
 from statestore.connector.report.history import read_rows
+from statestore.connector.report.lifelines import Chosen
 from statestore.connector.report.page import page, panel, section, table
 from statestore.connector.terminal.output import human_bytes
 from statestore.formats.engine_arguments import engine_options_of
@@ -28,7 +29,7 @@ from statestore.formats.errors import (
 )
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.locations import not_local, parse_location
-from statestore.formats.replaced_versions import again
+from statestore.formats.replaced_versions import again, is_gone
 from statestore.formats.state_table import Query, StateTable, table_for_plan
 from statestore.formats.values.filters import Filter
 
@@ -95,23 +96,17 @@ def write_page(
         progress(name, PARTS * number, total)
         if name not in charted:
             continue
-        reason = ""
+        asked = (chosen[name],) if name in chosen else ()
+        done = partial(_advance, progress, name, PARTS * number, total)
         try:
-            asked = (chosen[name],) if name in chosen else ()
-            done = partial(_advance, progress, name, PARTS * number, total)
-            figures = figures_of(tables[name], asked, done)
-        except NotFoundError as error:
-            if store is not None or error.code != ErrorCode.TIME_NOT_KEPT:
-                raise
-            reason = error.message  # a table without a history
-            item["health"] = [*item["health"], f"no history: {reason}"]
-            figures = figures_now(tables[name])
-        except (UnsupportedError, CorruptError) as error:
-            if store is not None:
+            figures, reason = _figures(tables[name], asked, done, is_alone=store is not None)
+        except (UnsupportedError, CorruptError, NotFoundError) as error:
+            if store is not None or is_gone(error):
                 raise
             item["health"] = [*item["health"], f"no figures: {error.message}"]  # the page is about the others, too
             item["status"] = "damaged" if isinstance(error, CorruptError) else item["status"]
             continue
+        item["health"] = [*item["health"], f"no history: {reason}"] if reason else item["health"]
         item["keys"] = figures.rows if item["keys"] is None else item["keys"]
         item["rows"] = figures.versions
         commits |= figures.commits  # the tables of one query, job or keyed store have the same ones
@@ -157,6 +152,16 @@ def _target(out: str | Path) -> Path:
 
 def _advance(progress: Progress, name: str, before: int, total: int, done: int) -> None:
     progress(name, before + done, total)
+
+
+def _figures(table: StateTable, chosen: Chosen, done: Done, *, is_alone: bool) -> tuple[StoreFigures, str]:
+    """Return the figures of a table, and the reason why it has no history, which one that is alone must have."""
+    try:
+        return figures_of(table, chosen, done), ""
+    except NotFoundError as error:
+        if is_alone or error.code != ErrorCode.TIME_NOT_KEPT:
+            raise
+        return figures_now(table), error.message
 
 
 def _bound(warehouse: Warehouse, names: Sequence[str]) -> dict[str, StateTable]:

@@ -152,7 +152,7 @@ class ApplicationSource(Source, DescribesStates, KnowsJob):
             files=sum(database.table_files for database in databases),
             partitions=((VERSION, VERSION, len(facts)),),
             problems=(*self.application.problems, *problems),
-            damaged=any(database.table_files and not database.families for database in databases),
+            damaged=any(database.is_damaged for database in databases),
             details=tuple(partition_note(each) for each in facts),
         )
 

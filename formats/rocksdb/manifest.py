@@ -31,20 +31,29 @@ _COMPARATOR, _LOG_NUMBER, _NEXT_FILE, _LAST_SEQUENCE, _COMPACT_CURSOR, _DELETED_
 _PREVIOUS_LOG, _MIN_LOG_TO_KEEP = 9, 10
 _NEW_FILE_2, _NEW_FILE_3, _NEW_FILE_4 = 100, 102, 103
 _FAMILY, _ADD_FAMILY, _DROP_FAMILY, _MAX_FAMILY, _ATOMIC_GROUP = 200, 201, 202, 203, 300
+_ADD_BLOBS, _BLOB_GARBAGE, _END_OF_BLOBS = 400, 401, 0
 _MAY_SKIP = 1 << 13
 _MUST_BE = {_LOG_NUMBER: "log number", _NEXT_FILE: "next file number", _LAST_SEQUENCE: "last sequence number"}
-_FILE_FIELDS_END, _FILE_MUST_KNOW = 1, 1 << 6
+_FILE_FIELDS_END, _FILE_MUST_KNOW, _FILE_OLDEST_BLOBS = 1, 1 << 6, 4
+
+
+class _CutOff(Unreadable):
+    """The end of the file is inside of a record, or of a group of edits."""
 
 
 @dataclass(frozen=True)
 class TableEntry:
-    """A live table file. Its least key is the user key ``smallest`` in the version (sequence and type) ``newest``."""
+    """A live table file. Its least key is the user key ``smallest`` in the version (sequence and type) ``newest``.
+
+    ``has_blobs``: values of its rows are in blob files.
+    """
 
     number: int
     level: int
     size: int
     smallest: bytes
     newest: int
+    has_blobs: bool = False
 
     @property
     def name(self) -> str:
@@ -74,8 +83,7 @@ class _Replay:
     next_file: int = 0
     seen: set[int] = field(default_factory=set)
     """Tags of the fields that were read."""
-    broken: Unreadable | None = None
-    """The end of the file, where it is inside of a record or of a group of edits."""
+    broken: _CutOff | None = None
 
 
 def read_families(directory: Path) -> dict[str, FamilyFiles]:
@@ -122,7 +130,7 @@ def _replayed(directory: Path) -> tuple[Path, _Replay]:
             group = next(groups)
         except StopIteration:
             return path, replay
-        except Unreadable as error:
+        except _CutOff as error:
             replay.broken = error
             return path, replay
         for edit in group:
@@ -135,6 +143,9 @@ def _replayed(directory: Path) -> tuple[Path, _Replay]:
 def _checked(family: _Family, where: str) -> FamilyFiles:
     if family.comparator != BYTEWISE:
         raise Unreadable(f"keys of {where} are ordered by {family.comparator!r}")
+    for file in family.files.values():
+        if file.has_blobs:
+            raise Unreadable(f"table file {file.number} refers to blob files")
     return FamilyFiles(family.name, tuple(sorted(family.files.values(), key=_read_order)))
 
 
@@ -186,7 +197,7 @@ def _records(data: bytes, path: str) -> Iterator[bytes]:
             yield bytes(parts)
             parts.clear()
     if within or at < len(data):
-        raise Unreadable(f"{path} ends within a record")
+        raise _CutOff(f"{path} ends within a record")
 
 
 def _groups(records: Iterator[bytes], path: str) -> Iterator[list[Fields]]:
@@ -202,7 +213,7 @@ def _groups(records: Iterator[bytes], path: str) -> Iterator[list[Fields]]:
             yield group
             group = []
     if group:
-        raise Unreadable(f"{path} ends within a group of version edits")
+        raise _CutOff(f"{path} ends within a group of version edits")
 
 
 def _remaining(edit: Fields) -> int:
@@ -267,6 +278,8 @@ def _field(tag: int, edit: Fields) -> Any:
         return edit.varint()
     if tag in (_NEW_FILE, _NEW_FILE_2, _NEW_FILE_3, _NEW_FILE_4):
         return _new_file(tag, edit)
+    if tag in (_ADD_BLOBS, _BLOB_GARBAGE):
+        return _blob_file(tag, edit)
     if tag & _MAY_SKIP:
         return edit.string()
     raise Unreadable(f"the MANIFEST has a field {tag} that is not known")
@@ -280,22 +293,37 @@ def _new_file(tag: int, edit: Fields) -> TableEntry:
     if tag != _NEW_FILE:
         edit.varint()
         edit.varint()
-    if tag == _NEW_FILE_4:
-        _file_fields(edit, number)
+    has_blobs = tag == _NEW_FILE_4 and _file_fields(edit, number)
     if len(smallest) < 8 or len(greatest) < 8:
         raise Malformed(f"table file {number} with a key of {min(len(smallest), len(greatest))} bytes")
     if level > 64:
         raise Malformed(f"table file {number} on level {level}")
-    return TableEntry(number, level, size, smallest[:-8], int.from_bytes(smallest[-8:], "little"))
+    return TableEntry(number, level, size, smallest[:-8], int.from_bytes(smallest[-8:], "little"), has_blobs)
 
 
-def _file_fields(edit: Fields, number: int) -> None:
+def _file_fields(edit: Fields, number: int) -> bool:
+    """Read the fields of a table file that have tags; return whether it refers to blob files."""
+    has_blobs = False
     while (tag := edit.varint()) != _FILE_FIELDS_END:
         value = edit.string()
-        if tag == 4:
-            raise Unreadable(f"table file {number} refers to blob files")
-        if tag == 65:
+        if tag == _FILE_OLDEST_BLOBS:
+            has_blobs = True
+        elif tag == 65:
             if value != b"\0":
                 raise Unreadable(f"table file {number} lies in another folder")
         elif tag & _FILE_MUST_KNOW:
             raise Unreadable(f"table file {number} has a field {tag} that is not known")
+    return has_blobs
+
+
+def _blob_file(tag: int, edit: Fields) -> None:
+    """Read a blob file that is added (number, blobs, bytes, checksum), or what of one is not used any more."""
+    for _ in range(3):
+        edit.varint()
+    if tag == _ADD_BLOBS:
+        edit.string()  # the name of the checksum
+        edit.string()
+    while (custom := edit.varint()) != _END_OF_BLOBS:
+        edit.string()
+        if custom & _FILE_MUST_KNOW:
+            raise Unreadable(f"a blob file has a field {custom} that is not known")

@@ -51,6 +51,7 @@ class NativeFamily:
 
     def pairs(self, within: KeyRange, *, backwards: bool = False) -> Iterator[tuple[bytes, bytes]]:
         reading = ReadOptions()  # kept in a variable: the iterator reads the bound out of the options' own memory
+        reading.set_total_order_seek(True)  # with a prefix extractor in OPTIONS, a seek may miss keys of other prefixes
         if within.stop is not None:  # RocksDB stops there; unbounded it might search on for long
             reading.set_iterate_upper_bound(within.stop)
         try:
@@ -110,7 +111,7 @@ def opened_families(
         except Unreadable as error:
             raise UnsupportedError(
                 ErrorCode.ROCKSDB_UNSUPPORTED,
-                f"{directory} has table files with compression {codec}, which RocksDB is built without here, and they "
+                f"{directory} has files with compression {codec}, which RocksDB is built without here, and they "
                 f"cannot be read without it: {error}; compact the database with another compression",
             ) from error
         return

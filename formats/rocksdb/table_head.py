@@ -31,6 +31,9 @@ _REFUSED = (b"rocksdb.range_del", b"rocksdb.range_del2", b"rocksdb.compression_d
 _BYTEWISE = b"leveldb.BytewiseComparator"
 _NOT_IN_ROCKSDICT = ("zlib", "xpress")
 """Codecs that the RocksDB in the wheel of rocksdict is built without: it takes their blocks for damaged ones."""
+_BLOB_MAGIC, _BLOB_CODEC_AT = (0x00248F37).to_bytes(4, "little"), 13
+_BLOB_CODECS = {2: "Zlib", 6: "Xpress"}
+"""The same codecs as the head of a blob file numbers them (RocksDB's ``BlobLogHeader``)."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,7 @@ def check_readable(head: TableHead) -> None:
 
 
 def codec_without_rocksdict(directory: Path) -> str | None:
-    """The codec of a table file in a directory that rocksdict lacks, None if there is none.
+    """The codec of a table file or blob file in a directory that rocksdict lacks, None if there is none.
 
     A file whose head cannot be read is passed over: the reader of its rows reports it.
     """
@@ -111,6 +114,15 @@ def codec_without_rocksdict(directory: Path) -> str | None:
                 os.close(descriptor)
             if codec.lower() in _NOT_IN_ROCKSDICT:
                 return codec
+    for path in sorted(directory.glob("*.blob")):
+        with suppress(OSError):
+            descriptor = open_regular(path)
+            try:
+                start = os.pread(descriptor, _BLOB_CODEC_AT + 1, 0)
+            finally:
+                os.close(descriptor)
+            if start.startswith(_BLOB_MAGIC) and start[_BLOB_CODEC_AT:] and start[_BLOB_CODEC_AT] in _BLOB_CODECS:
+                return _BLOB_CODECS[start[_BLOB_CODEC_AT]]
     return None
 
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from statestore.formats.errors import StateStoreError
+from statestore.formats.errors import StateStoreError, UnsupportedError
 from statestore.formats.kafka.directory.applications import Application, Database, StorePartition
 from statestore.formats.kafka.directory.database_copies import opened_copy
 from statestore.formats.kafka.directory.database_files import CURRENT, FIXED, digest, generation_of_files
@@ -79,6 +79,7 @@ class DatabaseFacts:
     ``bytes`` is the size of all its files, ``table_files`` and ``table_bytes`` those with rows. ``newest_table`` is the
     time of the last flush or compaction in epoch milliseconds, None without a table file. ``families`` is () and
     ``offsets`` None where the database cannot be opened; ``offsets`` is also None without a family of that name.
+    ``is_refused``: it cannot be opened because its form is not supported, which is no damage.
     """
 
     database: Database
@@ -90,6 +91,12 @@ class DatabaseFacts:
     families: tuple[FamilyFacts, ...] = ()
     offsets: StoredOffsets | None = None
     problems: tuple[str, ...] = ()
+    is_refused: bool = False
+
+    @property
+    def is_damaged(self) -> bool:
+        """Return whether there are table files, and something is wrong with them."""
+        return self.table_files > 0 and not self.families and not self.is_refused
 
     @property
     def is_unknown(self) -> bool:
@@ -259,7 +266,7 @@ def database_facts(application: Folder, database: Database, *, only_offsets: boo
     problems: list[str] = []
     families: tuple[FamilyFacts, ...] = ()
     offsets = None
-    is_open_again = False
+    is_open_again = is_refused = False
     try:
         with opened_copy(folder, family=FAMILY if only_offsets else None) as copy:
             if has_unlisted_tables(copy, tables):
@@ -270,6 +277,7 @@ def database_facts(application: Folder, database: Database, *, only_offsets: boo
                 families, offsets = read_facts(copy, folder.path, problems)
             is_open_again = is_opened_since_last_flush(copy)
     except StateStoreError as error:
+        is_refused = isinstance(error, UnsupportedError)
         problems.append(error.message)
     if not tables and CURRENT in entries:
         problems.append(NO_TABLE_FILE)
@@ -288,6 +296,7 @@ def database_facts(application: Folder, database: Database, *, only_offsets: boo
         families,
         offsets,
         tuple(problems),
+        is_refused,
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rocksdict import DBCompressionType, Options, Rdict
 from support.paths import DATA
 
 import statestore
@@ -66,3 +67,28 @@ def test_an_error_names_the_path_of_the_state(application: Path, tmp_path: Path)
         statestore.inspect(tmp_path / "app", **given).table("counts").scan().read_all()
     assert f"{folder}/" in raised.value.message
     assert "statestore-" not in raised.value.message.replace(str(tmp_path), "")
+
+
+def test_values_in_blob_files_of_zlib_are_no_damage(application: Path, tmp_path: Path) -> None:
+    """RocksDB takes them for damaged ones: it is built without zlib."""
+    folder = tmp_path / "app" / "0_0" / "rocksdb" / "counts"
+    folder.parent.mkdir(parents=True)
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_enable_blob_files(True)
+    options.set_blob_compression_type(DBCompressionType.lz4())
+    database = Rdict(str(folder), options)
+    database[b"a"] = bytes(100)
+    database.close()
+    (folder.parents[1] / ".checkpoint").write_text("0\n1\napp-counts-changelog 0 7\n")
+    (blobs,) = folder.glob("*.blob")
+    data = bytearray(blobs.read_bytes())
+    data[13] = 2  # the codec of the file's values
+    blobs.write_bytes(data)
+    state = statestore.inspect(tmp_path / "app", kind="key-value")
+    with pytest.raises(statestore.UnsupportedError, match=r"ROCKSDB_UNSUPPORTED.*compression Zlib.*blob files"):
+        state.table("counts").scan().read_all()
+    summary = state.summary("counts")
+    assert summary.damaged is False
+    assert any("Zlib" in problem for problem in summary.problems)
+    assert not any("MANIFEST" in problem for problem in summary.problems)

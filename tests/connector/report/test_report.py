@@ -28,7 +28,7 @@ from statestore.connector.report.axes import byte_axis, count_axis, time_axis, t
 from statestore.connector.report.charts import lifelines_of
 from statestore.connector.report.figures import PARTS, figures_of
 from statestore.connector.report.history import history_of
-from statestore.connector.report.key_counts import greatest, row_bytes
+from statestore.connector.report.key_counts import greatest, key_texts, row_bytes
 from statestore.connector.report.page import script_json
 from statestore.formats.state_table import Query, table_for_plan
 from statestore.formats.values.key_hash import hash_keys
@@ -298,6 +298,14 @@ def test_times_have_labels_that_say_which(seconds: int, label: str, title: str) 
     """T0 is 22:13:20 of its day."""
     times = (T0, T0 + seconds * 1000)
     assert time_axis(times)["format"] == label and time_title("at", times) == title
+
+
+def test_times_beyond_year_9999() -> None:
+    """Python's datetime has none; a state may, also in its keys."""
+    ms = 253_402_300_826_495
+    assert time_title("at", (ms,)) == "at (UTC, 10000-01-01)"
+    times = pa.array([ms * 1000, None], pa.timestamp("us", "UTC"))
+    assert key_texts([times, pa.array(["a", "b"])]).to_pylist() == ["10000-01-01 00:00:26.495+00, a", "null, b"]
 
 
 def test_keys_have_the_text_that_get_takes_and_a_bar_each(tmp_path: Path) -> None:

@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from rocksdict import BlockBasedOptions, ChecksumType, DBCompressionType, Options, Rdict, SstFileWriter
+from rocksdict import (
+    BlockBasedIndexType,
+    BlockBasedOptions,
+    ChecksumType,
+    DBCompressionType,
+    Options,
+    Rdict,
+    SliceTransform,
+    SstFileWriter,
+)
 from support.rocksdb.rocksdb_scans import Rows, pairs, scanned
 from support.rocksdb.rocksdb_tables import MERGE, PUT, Entry, Form, table, u32, varint, write_directory
 
@@ -152,6 +161,17 @@ def test_left_to_rocksdb_in_the_middle(
     assert found == [row for row in rows if row[0] >= b"key-0010" and (stop is None or row[0] < stop)] + rows[:2]
     assert left[0].first is not None and b"key-0300" < left[0].first <= b"key-0390"
     assert left[0].stop == stop and left[1:] == [KeyRange(b"key-0000", b"key-0002")]
+
+
+def test_seeks_between_prefixes(tmp_path: Path) -> None:
+    """RocksDB looks into a hash index by the prefix of what it seeks, unless it is told that keys are in one order."""
+    own, blocks = options(), BlockBasedOptions()
+    blocks.set_index_type(BlockBasedIndexType.hash_search())
+    own.set_block_based_table_factory(blocks)
+    own.set_prefix_extractor(SliceTransform.create_max_len_prefix(8))
+    written(tmp_path / "db", own)
+    with opened_families.opened_family(tmp_path / "db", "default") as family:
+        assert [key for key, _ in family.pairs(KeyRange(b"key-030/", None))] == sorted(ROWS)[300:]
 
 
 def test_no_fallback_where_none_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from support.rocksdb.rocksdb_tables import (
 )
 
 from statestore.formats.errors import CorruptError
-from statestore.formats.rocksdb.manifest import read_families
+from statestore.formats.rocksdb.manifest import next_file_number, read_families
 from statestore.formats.rocksdb.reader_errors import Unreadable
 
 
@@ -72,7 +72,8 @@ EDITS = {
     "refers to blob files": new_file(10, 0, 10, ONE, varint(4) + varint(1) + b"x"),
     "in another folder": new_file(10, 0, 10, ONE, varint(65) + varint(1) + b"\1"),
     "a field 66": new_file(10, 0, 10, ONE, varint(66) + varint(1) + b"x"),
-    "field 400": varint(400) + b"\1\1\1\1\1",
+    "field 402": varint(402) + b"\1\1\1\1\1",
+    "a blob file has a field 66": varint(400) + b"\1\1\1\0\0" + varint(66) + varint(1) + b"x\0",
     "a key of 7 bytes": varint(7) + varint(0) + varint(10) + varint(9) + (varint(7) + b"7 bytes") * 2,
 }
 
@@ -83,6 +84,17 @@ def test_version_edits_that_are_refused(message: str, tmp_path: Path) -> None:
     write_manifest(directory, [GOOD_EDIT, EDITS[message]])
     with pytest.raises(REFUSALS, match=message):
         read_families(directory)
+
+
+def test_edits_behind_blob_files_count(tmp_path: Path) -> None:
+    """Values in blob files hinder a scan, and only while a table file refers to them."""
+    directory = stored(tmp_path / "db", Form())
+    blobs = varint(400) + b"\1\1\1\0\0\0" + varint(401) + b"\1\1\1\0"
+    refers = blobs + new_file(10, 0, 10, ONE, varint(4) + varint(1) + b"x")
+    write_manifest(directory, [GOOD_EDIT, refers, varint(3) + varint(70)])
+    assert next_file_number(directory) == 70
+    write_manifest(directory, [GOOD_EDIT, refers, varint(6) + varint(0) + varint(10)])
+    assert not read_families(directory)["default"].files
 
 
 @pytest.mark.parametrize("number", [10, 99, (1 << 64) - 1])
