@@ -25,7 +25,8 @@ UNKNOWN = TableSummary(0, 0).as_json() | {"version": None, "oldest_version": Non
 def summaries(path: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
     """Return an object for each table at ``path``: sizes in bytes, times as ISO-8601, null for unknown facts.
 
-    A damaged table is listed with its damage, and the others are listed, too.
+    ``status`` is ok, attention, damaged, or unreadable: whole, but in a form that is not supported, or out of reach. The
+    other tables are listed, too.
     """
 
     def once() -> list[dict[str, Any]]:
@@ -57,8 +58,9 @@ def summary_of(warehouse: Warehouse, name: str, bound: StateTable | None = None)
         # The question is wrong, or comes too late: not the state.
         if is_gone(error) or error.code in (ErrorCode.CONFLICTING_OPTIONS, ErrorCode.STATE_SELECTION):
             raise
-        what = "damaged" if isinstance(error, CorruptError | NotFoundError) else "cannot be read"
-        item |= {"health": [f"{what}: {error}"], "status": "damaged"}
+        is_damage = isinstance(error, CorruptError | NotFoundError)
+        what = "damaged" if is_damage else "cannot be read"
+        item |= {"health": [f"{what}: {error}"], "status": "damaged" if is_damage else "unreadable"}
     return item
 
 

@@ -85,7 +85,7 @@ def write_page(
     names = warehouse.tables() if store is None else [warehouse.open(store).name]
     tables = _bound(warehouse, names)
     described = [summary_of(warehouse, name, tables.get(name)) for name in names]
-    charted = [item["store"] for item in described if item["status"] != "damaged" and item["store"] in tables]
+    charted = [item["store"] for item in described if item["status"] in ("ok", "attention") and item["store"] in tables]
     chosen = {} if key is None else _found([tables[name] for name in charted], key)
     commits: set[tuple[int, int]] = set()
     charts: dict[str, Any] = {}

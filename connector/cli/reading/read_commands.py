@@ -77,9 +77,15 @@ def inspect(
         others = warehouse.beside()
         if others:
             say(f"not shown, each with a path of its own: {listed_below(others, Path(warehouse.path))}")
-    damaged = [summary["store"] for summary in described if summary["status"] == "damaged"]
+    damaged, unreadable = (
+        [summary["store"] for summary in described if summary["status"] == status]
+        for status in ("damaged", "unreadable")
+    )
+    if unreadable:
+        say(f"cannot be read: {', '.join(unreadable)}; the health of each says why")
     if damaged:
         say(f"damaged: {', '.join(damaged)}; `statestore verify` reports what is affected")
+    if damaged or unreadable:
         raise typer.Exit(1)
 
 
