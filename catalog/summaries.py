@@ -25,8 +25,8 @@ UNKNOWN = TableSummary(0, 0).as_json() | {"version": None, "oldest_version": Non
 def summaries(path: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
     """Return an object for each table at ``path``: sizes in bytes, times as ISO-8601, null for unknown facts.
 
-    ``status`` is ok, attention, damaged, or unreadable: whole, but in a form that is not supported, or out of reach. The
-    other tables are listed, too.
+    ``status`` is ok, attention, damaged, or unreadable: whole, but in a form that is not supported, or out of reach.
+    The other tables are listed, too.
     """
 
     def once() -> list[dict[str, Any]]:
