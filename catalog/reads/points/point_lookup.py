@@ -113,7 +113,8 @@ class PointLookup:
         self._reads += reads
         if not self.is_compiled and reads_pay(self._reads, reads):
             try:
-                self._new_table().find(-HALF, 0)
+                table = self._new_table()  # held while it is read: another thread may put its own in its place
+                table.find(-HALF, 0)
             except Exception:  # numba may import and still not compile; errors of many kinds say so
                 self._table, self._reads = None, NEVER
             else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -18,6 +19,7 @@ import pytest
 
 import statestore
 from statestore.catalog.reads.points import batch_readers, lookup_table
+from statestore.catalog.reads.points.point_lookup import PointLookup
 from statestore.catalog.stores.versioned import versioned_reads
 from statestore.formats.errors import StateStoreError, StorageError
 from statestore.formats.kernels import compiled_use
@@ -194,6 +196,26 @@ def test_threads_that_drop_each_others_batches(text_store: Filled, monkeypatch: 
     finally:
         sys.setswitchinterval(before)
     assert wrong == []
+
+
+def test_a_table_that_another_thread_replaces_is_kept_while_it_is_read(
+    text_store: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compiled code has the address of its memory alone."""
+    make, is_there = PointLookup._new_table, []
+
+    def replaced(lookup: PointLookup) -> lookup_table.LookupTable:
+        table = make(lookup)
+        kept = weakref.ref(table)
+        table.find = lambda key_hash, moment: is_there.append(kept() is not None) or 0  # type: ignore[func-returns-value]
+        lookup._table = lookup._answering = None
+        return table
+
+    monkeypatch.setattr(PointLookup, "_new_table", replaced)
+    lookup = text_store.store._live.lookup
+    assert not lookup.is_compiled
+    lookup.count_reads(1)
+    assert is_there == [True]
 
 
 def test_a_commit_of_another_handle_is_seen_at_once(text_store: Filled) -> None:
