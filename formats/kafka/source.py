@@ -165,7 +165,9 @@ def partition_note(facts: StoreFacts) -> str:
     """A sentence about one partition of a store: what has been flushed, up to which offset, and how it was left."""
     place, offsets = facts.partition.task, facts.offsets
     times = [database.newest_table for database in facts.databases if database.newest_table is not None]
-    parts = [f"last flush {format_time(max(times) * 1000)}" if times else "nothing flushed"]
+    is_flushed = any(database.table_files for database in facts.databases)
+    flushed = format_time(max(times) * 1000) if times else "at an unknown time"
+    parts = [f"last flush {flushed}" if is_flushed else "nothing flushed"]
     for (topic, partition), offset in sorted(offsets.changelog.items()):
         word = "next offset" if offsets.is_next else "offset"
         shown = "unknown" if offset is None else str(offset)

@@ -11,7 +11,7 @@ size of its payload. Everything that is read here is verified by its checksum. R
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,15 +105,9 @@ def codec_without_rocksdict(directory: Path) -> str | None:
 
     A file whose head cannot be read is passed over: the reader of its rows reports it.
     """
-    for path in sorted(directory.glob("*.sst")):
-        with suppress(OSError, Unreadable, Malformed, ValueError):
-            descriptor = open_regular(path)
-            try:
-                codec = _compression(descriptor, path)
-            finally:
-                os.close(descriptor)
-            if codec.lower() in _NOT_IN_ROCKSDICT:
-                return codec
+    for head in _heads_in(directory):
+        if head.codec.lower() in _NOT_IN_ROCKSDICT:
+            return head.codec
     for path in sorted(directory.glob("*.blob")):
         with suppress(OSError):
             descriptor = open_regular(path)
@@ -126,21 +120,45 @@ def codec_without_rocksdict(directory: Path) -> str | None:
     return None
 
 
-_compressions: dict[tuple[int, int, int, int], str] = {}
-"""Codecs of files by device, number, size and time of change: a snapshot is opened for each of its states."""
-_MOST_COMPRESSIONS = 1 << 14
+def newest_table_time(directory: Path) -> int | None:
+    """The time of the last flush or compaction in epoch seconds, as RocksDB wrote it into the table files of a
+    directory; None without one that has it. Copies keep it. A file whose head cannot be read is passed over."""
+    return max((head.created for head in _heads_in(directory) if head.created), default=None)
 
 
-def _compression(descriptor: int, path: Path) -> str:
+@dataclass(frozen=True)
+class _KnownHead:
+    codec: str
+    created: int
+
+
+_known_heads: dict[tuple[int, int, int, int], _KnownHead] = {}
+"""By device, number, size and time of change of the file: a snapshot is opened for each of its states."""
+_MOST_KNOWN = 1 << 14
+
+
+def _heads_in(directory: Path) -> Iterator[_KnownHead]:
+    for path in sorted(directory.glob("*.sst")):
+        with suppress(OSError, Unreadable, Malformed, ValueError):
+            descriptor = open_regular(path)
+            try:
+                found = _known_head(descriptor, path)
+            finally:
+                os.close(descriptor)
+            yield found
+
+
+def _known_head(descriptor: int, path: Path) -> _KnownHead:
     facts = os.fstat(descriptor)
     identity = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
-    codec = _compressions.get(identity)
-    if codec is None:
-        codec = read_head(descriptor, facts.st_size, str(path)).compression
-        if len(_compressions) >= _MOST_COMPRESSIONS:
-            _compressions.clear()
-        _compressions[identity] = codec
-    return codec
+    known = _known_heads.get(identity)
+    if known is None:
+        head = read_head(descriptor, facts.st_size, str(path))
+        known = _KnownHead(head.compression, head.number("file.creation.time"))
+        if len(_known_heads) >= _MOST_KNOWN:
+            _known_heads.clear()
+        _known_heads[identity] = known
+    return known
 
 
 def _footer(descriptor: int, size: int, path: str) -> tuple[Checksums, int, BlockHandle, BlockHandle | None]:

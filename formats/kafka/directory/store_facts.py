@@ -33,6 +33,7 @@ from statestore.formats.rocksdb.manifest import next_file_number, read_families
 from statestore.formats.rocksdb.opened_families import Family, family_names, opened_families
 from statestore.formats.rocksdb.plain_tables import opened_plain
 from statestore.formats.rocksdb.reader_errors import Unreadable, in_terms_of
+from statestore.formats.rocksdb.table_head import newest_table_time
 
 NO_TABLE_FILE = (
     "no table file yet: the rows are in the application's memory; its changelog holds them (a store that was closed "
@@ -77,7 +78,8 @@ class DatabaseFacts:
     """Facts about one RocksDB directory.
 
     ``bytes`` is the size of all its files, ``table_files`` and ``table_bytes`` those with rows. ``newest_table`` is the
-    time of the last flush or compaction in epoch milliseconds, None without a table file. ``families`` is () and
+    time of the last flush or compaction in epoch milliseconds, as RocksDB noted it in a table file, None without one or
+    where none can be read. ``families`` is () and
     ``offsets`` None where the database cannot be opened; ``offsets`` is also None without a family of that name.
     ``is_refused``: it cannot be opened because its form is not supported, which is no damage.
     """
@@ -123,11 +125,6 @@ class StoreFacts:
     def bytes(self) -> int:
         """Size of all files of its databases."""
         return sum(found.bytes for found in self.databases)
-
-    @property
-    def newest_table(self) -> int | None:
-        """Time of the last flush or compaction in epoch milliseconds; None without a table file."""
-        return max((found.newest_table for found in self.databases if found.newest_table is not None), default=None)
 
     @property
     def families(self) -> tuple[str, ...]:
@@ -262,7 +259,7 @@ def database_facts(application: Folder, database: Database, *, only_offsets: boo
     except StateStoreError as error:
         return DatabaseFacts(database, 0, 0, 0, None, "", problems=(error.message,))
     tables = [entry for entry in entries.values() if FIXED.fullmatch(entry.name)]
-    times = [entry.modified for entry in tables if entry.modified is not None]
+    newest = None
     problems: list[str] = []
     families: tuple[FamilyFacts, ...] = ()
     offsets = None
@@ -275,6 +272,7 @@ def database_facts(application: Folder, database: Database, *, only_offsets: boo
                 offsets = _read_offsets(copy, folder.path, problems)
             else:
                 families, offsets = read_facts(copy, folder.path, problems)
+                newest = newest_table_time(copy)
             is_open_again = is_opened_since_last_flush(copy)
     except StateStoreError as error:
         is_refused = isinstance(error, UnsupportedError)
@@ -291,7 +289,7 @@ def database_facts(application: Folder, database: Database, *, only_offsets: boo
         sum(entry.size for entry in entries.values() if entry.kind == "file"),
         len(tables),
         sum(entry.size for entry in tables),
-        max(times) // 1_000_000 if times else None,
+        None if newest is None else newest * 1000,
         generation_of_files(entries.values()),
         families,
         offsets,
