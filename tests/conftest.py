@@ -62,6 +62,7 @@ SETTINGS = {
 ASKS_FOR_A_SESSION = re.compile(r"\bspark: SparkSession")
 
 
+LONGEST = "test_pages.py"  # of the files without a session; each of its pages runs in a process of its own
 MASTER_VARIABLE = "STATESTORE_SPARK_MASTER"  # another master for the tests with Spark, such as local-cluster[2,1,1024]
 
 
@@ -78,8 +79,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
     """Leave out what is not to be run, begin with Spark, and ignore PySpark's warnings about its own sockets at exit.
 
-    Several processes begin with Spark, the longest piece of work, so that none is left with it in the end. Tests that
-    look at the files of a local store are left out where stores lie elsewhere, slow cases where a share was asked for.
+    Several processes begin with Spark, the longest piece of work, and one with the longest file, so that none is left
+    with these in the end. Tests that look at the files of a local store are left out where stores lie elsewhere, slow
+    cases where a share was asked for.
     """
     whole = not config.getoption("lf") and not any("::" in argument for argument in config.args)
     if whole and (tests := without_quick_cases(items)):
@@ -92,7 +94,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in others]
     yield  # -m and -k
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: not has_spark(item.path))
+        items.sort(key=lambda item: (not has_spark(item.path), item.path.name != LONGEST))
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
