@@ -28,6 +28,7 @@ def bounded_difference(
 
     Rows that the ``filters`` on columns of the key exclude may be left out: of a store of our own those of other keys,
     where whole keys are named.
+
     Raises UnsupportedError EXPLORER_LIMIT where the rows of both moments, or of a store of our own the list of those
     that differ, take more than MAX_BYTES.
     """

@@ -199,10 +199,10 @@ def open_snapshot(ref: SnapshotRef, settings: FlinkSettings) -> OpenedSnapshot:
 def _readable_state(found: ShownState) -> ShownState:
     """The state, without a form where subtasks wrote values that have no common type."""
     try:
-        assert found.schema is not None
-        return found
+        _ = found.schema
     except UnsupportedError as error:
         return replace(found, form=None, forms=(), error=error)
+    return found
 
 
 def wider_schema(schema: pa.Schema, other: pa.Schema, where: str, place: str, advice: str) -> pa.Schema:

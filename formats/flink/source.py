@@ -66,7 +66,8 @@ _WITHOUT_ROWS = ("CURRENT", "MANIFEST-", "OPTIONS-", "IDENTITY", "LOCK", "LOG")
 @dataclass(frozen=True)
 class Found:
     """Results of a source's look-ups; nothing of them changes while the source is used, but that checkpoints are
-    ``gone``. ``holds``: the files of checkpoints that are opened are kept open.
+    ``gone``. ``times`` is empty until they are looked for. ``holds``: the files of checkpoints that are opened are kept
+    open.
 
     A state at a version refers to the source, which therefore keeps no reference to it: files that are held are closed
     with the last reference to the source.
@@ -76,7 +77,7 @@ class Found:
     shown: dict[str, ShownState] = field(default_factory=dict)
     at: MutableMapping[tuple[str, int], StateAt] = field(default_factory=WeakValueDictionary)
     gone: set[int] = field(default_factory=set)
-    times: dict[str, Mapping[int, int]] = field(default_factory=dict)
+    times: list[Mapping[int, int]] = field(default_factory=list)
     holds: bool = False
 
 
@@ -410,9 +411,10 @@ class FlinkSource(Source, HasSlices, HoldsFiles, HoldsKeyedStates, DescribesStat
 
     def _times(self) -> Mapping[int, int]:
         """Times of the snapshots by id; none where one of them is that of a copy."""
-        if "" not in self.found.times:
-            self.found.times[""] = {} if self._has_copies() else {number: ref.time_us or 0 for number, ref in self.refs}
-        return self.found.times[""]
+        if not self.found.times:
+            known = {} if self._has_copies() else {number: ref.time_us or 0 for number, ref in self.refs}
+            self.found.times.append(known)
+        return self.found.times[0]
 
     def _has_copies(self) -> bool:
         """Whether times are not in the order of the ids, or too close together, or a snapshot's files are newer."""

@@ -33,7 +33,7 @@ _NOT_IN_ROCKSDICT = ("zlib", "xpress")
 """Codecs that the RocksDB in the wheel of rocksdict is built without: it takes their blocks for damaged ones."""
 _BLOB_MAGIC, _BLOB_CODEC_AT = (0x00248F37).to_bytes(4, "little"), 13
 _BLOB_CODECS = {2: "Zlib", 6: "Xpress"}
-"""The same codecs as the head of a blob file numbers them (RocksDB's ``BlobLogHeader``)."""
+"""Numbers of these codecs in the head of a blob file (RocksDB's ``BlobLogHeader``)."""
 
 
 @dataclass(frozen=True)

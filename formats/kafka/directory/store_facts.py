@@ -79,8 +79,8 @@ class DatabaseFacts:
 
     ``bytes`` is the size of all its files, ``table_files`` and ``table_bytes`` those with rows. ``newest_table`` is the
     time of the last flush or compaction in epoch milliseconds, as RocksDB noted it in a table file, None without one or
-    where none can be read. ``families`` is () and
-    ``offsets`` None where the database cannot be opened; ``offsets`` is also None without a family of that name.
+    where none can be read. ``families`` is () and ``offsets`` None where the database cannot be opened; ``offsets`` is
+    also None without a family of that name.
     ``is_refused``: it cannot be opened because its form is not supported, which is no damage.
     """
 

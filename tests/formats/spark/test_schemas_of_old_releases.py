@@ -79,10 +79,8 @@ def test_a_release_without_schema_files_is_named(tmp_path: Path) -> None:
 def test_a_preview_of_spark_4_wrote_schemas_without_ids(name: str, said: str | None, tmp_path: Path) -> None:
     path = Path(shutil.copytree(checkpoint_path(name), tmp_path / "checkpoint"))
     for file in (path / "state/0/_stateSchema/default").iterdir():
-        data = file.read_bytes()
-        parts = re.split(
-            rb"\x00\x00(?=\x00\x00\x00\x01..\{)", data, flags=re.DOTALL
-        )  # an id of 0 before one chunk of JSON
+        # Cut at each id, which is 0, before one chunk of JSON.
+        parts = re.split(rb"\x00\x00(?=\x00\x00\x00\x01..\{)", file.read_bytes(), flags=re.DOTALL)
         assert len(parts) > 2 and len(parts) % 2 == 1
         file.write_bytes(b"".join(parts))
     expected, found = statestore.inspect(checkpoint_path(name)), statestore.inspect(path)
