@@ -101,8 +101,8 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
     assert [name for name in FILE.findall(page.read_text("utf-8")) if not (ROOT / name).exists()] == []
 
 
-def test_contributing_describes_each_room() -> None:
-    page = CONTRIBUTING.read_text("utf-8")
+def test_the_architecture_describes_each_room() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     rooms = [folder.relative_to(ROOT).as_posix() for folder in package_folders().values()]
     assert [room for room in rooms if f"| `{room}/`" not in page] == []
 
