@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from statestore.catalog.log.leases import Lease, holding
 from statestore.catalog.log.log_state import LogState
+from statestore.catalog.reads.belief import Piece, TimeRange, live_mask
 from statestore.catalog.reads.pieces.row_comparison import (
     Side,
     counted_rows,
@@ -27,7 +28,7 @@ from statestore.catalog.reads.pieces.row_comparison import (
     with_distinct_keys,
 )
 from statestore.catalog.reads.results.rows import Pieces, Rows
-from statestore.catalog.reads.scan import CHUNK_ROWS, Piece, TimeRange, live_mask, plan
+from statestore.catalog.reads.scan import CHUNK_ROWS, plan
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.reads.versioned_table import VersionedTable, window_of
 from statestore.formats.error_codes import ErrorCode

@@ -13,6 +13,7 @@ from statestore.catalog.log.leases import Lease, leave_lease
 from statestore.catalog.log.log_state import LogState, file_names
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
+from statestore.catalog.reads.belief import BEGINNING, NOW, TimeRange, live_rows
 from statestore.catalog.reads.changes import (
     CHANGE_COLUMNS,
     ChangeSplit,
@@ -26,17 +27,7 @@ from statestore.catalog.reads.key_writers import key_writers
 from statestore.catalog.reads.masked_rows import masked
 from statestore.catalog.reads.newest_first import newest_first
 from statestore.catalog.reads.pinned_log import PinnedLog
-from statestore.catalog.reads.scan import (
-    BEGINNING,
-    NOW,
-    VERSION_COLUMN,
-    StoreSplit,
-    TimeRange,
-    hashed_splits,
-    live_rows,
-    plan,
-    splits_of,
-)
+from statestore.catalog.reads.scan import VERSION_COLUMN, StoreSplit, hashed_splits, plan, splits_of
 from statestore.catalog.reads.segment_files import SegmentFiles, shared_files
 from statestore.catalog.reads.split_reading import lookup_hashes, read_split
 from statestore.catalog.reads.version_rows import versions_table

@@ -17,13 +17,13 @@ from support.stores.format_reader import read_rows
 import statestore
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import local_root
-from statestore.catalog.reads import row_ends
+from statestore.catalog.reads import belief
+from statestore.catalog.reads.belief import SegmentWithClosures
 from statestore.catalog.reads.pieces.carried_closures import BoundedCache
-from statestore.catalog.reads.row_ends import ABSENT, SegmentWithClosures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep import segment_output
 from statestore.formats.errors import CorruptError
-from statestore.formats.kernels.arrays import Ints, U32s
+from statestore.formats.kernels.arrays import ABSENT, Ints, U32s
 from statestore.formats.segments.segment_meta import OPEN, Block, ClosureSlice
 
 COMMITS, KEYS = 24, 40
@@ -112,7 +112,7 @@ def _arrow(path: Path) -> pa.Table:
 
 
 def _segments(states: list[LogState]) -> list[SegmentWithClosures]:
-    return [segment for state in states for segment in row_ends.with_closures(state.segments, state.closures)]
+    return [segment for state in states for segment in belief.with_closures(state.segments, state.closures)]
 
 
 def _blocks_of(segment: SegmentWithClosures, cut: int) -> SegmentWithClosures:
@@ -131,23 +131,23 @@ def _check(files: SegmentFiles, root: Path, segment: SegmentWithClosures, chance
     chosen = np.array([chance.randrange(rows) for _ in range(chance.randint(0, 5))], np.int64)
     versions = np.array([chance.randint(0, COMMITS) for _ in chosen], np.int64)
     questions: list[Callable[[], None]] = [
-        lambda: _same(row_ends.newest_ends(files, segment), newest),
-        lambda: _same(row_ends.ends_between(files, segment, start, stop), newest[start:stop]),
-        lambda: _same(row_ends.chosen_ends(files, segment, chosen), [newest[row] for row in chosen]),
-        lambda: _same(row_ends.ends_at(files, segment, version), replay.at(version)),
-        lambda: _same(row_ends.ends_at(files, segment, version, start, stop), replay.at(version)[start:stop]),
+        lambda: _same(belief.newest_ends(files, segment), newest),
+        lambda: _same(belief.ends_between(files, segment, start, stop), newest[start:stop]),
+        lambda: _same(belief.chosen_ends(files, segment, chosen), [newest[row] for row in chosen]),
+        lambda: _same(belief.ends_at(files, segment, version), replay.at(version)),
+        lambda: _same(belief.ends_at(files, segment, version, start, stop), replay.at(version)[start:stop]),
         lambda: _same(
-            row_ends.pair_ends(files, segment, chosen, versions),
+            belief.pair_ends(files, segment, chosen, versions),
             [replay.at(asked)[row] for row, asked in zip(chosen.tolist(), versions.tolist(), strict=True)],
         ),
-        lambda: _same([row_ends.dead_rows(files, segment)], [sum(end != OPEN for end in newest)]),
+        lambda: _same([belief.dead_rows(files, segment)], [sum(end != OPEN for end in newest)]),
     ]
     if rows > 1:
         cut = chance.randrange(1, rows)
         closed = {row for _, row, _ in replay.closures}
         expected = [any(row < cut for row in closed), any(row >= cut for row in closed)]
         blocks = _blocks_of(segment, cut)
-        questions.append(lambda: _same(row_ends.blocks_with_closures(files, blocks), expected))
+        questions.append(lambda: _same(belief.blocks_with_closures(files, blocks), expected))
     chance.shuffle(questions)
     for question in questions[: chance.randint(1, len(questions))]:
         question()
@@ -188,7 +188,7 @@ def test_only_new_closures_are_read_for_a_later_log_state(
     states: tuple[statestore.VersionedStore, list[LogState]], files: SegmentFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     last = states[1][10]  # before the first compaction
-    segment = max(row_ends.with_closures(last.segments, last.closures), key=lambda v: len(v.closures))
+    segment = max(belief.with_closures(last.segments, last.closures), key=lambda v: len(v.closures))
     earlier = SegmentWithClosures(segment.meta, segment.closures[:-2])
     read: list[ClosureSlice] = []
     inner = SegmentFiles._closure_slice
@@ -200,13 +200,13 @@ def test_only_new_closures_are_read_for_a_later_log_state(
     monkeypatch.setattr(SegmentFiles, "_closure_slice", noted)
     one = np.zeros(1, np.int64)
     for _ in range(2):
-        row_ends.pair_ends(files, earlier, one, one)
-        row_ends.dead_rows(files, earlier)
+        belief.pair_ends(files, earlier, one, one)
+        belief.dead_rows(files, earlier)
     assert sorted(p.version for p in read) == sorted([p.version for p in earlier.closures] * 2)
     read.clear()
-    row_ends.pair_ends(files, segment, one, one)
-    row_ends.dead_rows(files, segment)
-    row_ends.pair_ends(files, earlier, one, one)
+    belief.pair_ends(files, segment, one, one)
+    belief.dead_rows(files, segment)
+    belief.pair_ends(files, earlier, one, one)
     assert [p.version for p in read] == [p.version for p in segment.closures[-2:]] * 2
 
 
@@ -217,7 +217,7 @@ def test_ends_without_pending_closures_are_not_copied(
         closed = [row for _, row, _ in Replay(_root(states[0]), segment).closures]
         first = max(closed, default=-1) + 1
         stored = files.open_segment(segment.meta).int64("valid_to")
-        ends = row_ends.ends_between(files, segment, first, segment.meta.rows)
+        ends = belief.ends_between(files, segment, first, segment.meta.rows)
         assert np.shares_memory(ends, stored) or first == segment.meta.rows
 
 

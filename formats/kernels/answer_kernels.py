@@ -12,10 +12,10 @@ from typing import Any
 
 from numba import types
 
-from statestore.formats.kernels.arrays import Hashes, Ints
-from statestore.formats.kernels.compiled import I64, U64, holding_gil, inlined
-from statestore.formats.kernels.points import python_objects as objects
-from statestore.formats.kernels.points.point_kernels import (
+from statestore.formats.kernels import python_objects as objects
+from statestore.formats.kernels.addresses import byte_at, half_at, pair_at, word_at
+from statestore.formats.kernels.arrays import OPEN, Hashes, Ints
+from statestore.formats.kernels.belief_kernels import (
     COLUMNS,
     FIELDS,
     HEAD,
@@ -26,14 +26,13 @@ from statestore.formats.kernels.points.point_kernels import (
     NEXT_ENTRY,
     NONE,
     NOT_FOUND,
-    STARTS,
+    ROW_STARTS,
     VALUES,
     number_at,
     place_of,
 )
-from statestore.formats.kernels.points.python_objects import python_object
-from statestore.formats.kernels.scans.addresses import byte_at, half_at, pair_at, word_at
-from statestore.formats.segments.segment_meta import OPEN
+from statestore.formats.kernels.compiled import I64, U64, holding_gil, inlined
+from statestore.formats.kernels.python_objects import python_object
 
 # Kinds of columns that `_new_cell` reads. FIXED16 are 16 bytes a row.
 INT8, INT16, INT32, INT64, FLOAT32, FLOAT64, BOOLEAN, FIXED16, TEXT, BINARY = range(10)
@@ -100,7 +99,7 @@ def _ask_for_row(table: int, place: int) -> None:
     if place < 0:
         return
     fields, row = table + 8 * (HEAD + FIELDS * (place >> 32)), place & 0xFFFFFFFF
-    objects.prefetch(number_at(fields, STARTS) + 8 * row)
+    objects.prefetch(number_at(fields, ROW_STARTS) + 8 * row)
     _ask_for_cells(number_at(fields, KEYS), row, 1, table + 8 * KEY_KIND)
     _ask_for_cells(number_at(fields, VALUES), row, number_at(table, COLUMNS), number_at(table, KINDS))
 
@@ -218,7 +217,7 @@ def _fill(table: int, answer: int, value: int, place: int, end: int, key: int, s
             objects.release(cell)
         if failed:
             return FAILED
-    start = objects.new_int(number_at(number_at(fields, STARTS), row) // 1000)
+    start = objects.new_int(number_at(number_at(fields, ROW_STARTS), row) // 1000)
     if not start or objects.set_member(answer, 1, start):
         return FAILED
     until = _new_none(table) if end == OPEN else objects.new_int(end // 1000)
