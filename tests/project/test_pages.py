@@ -121,11 +121,6 @@ def test_the_index_of_decisions_lists_each_page_once_and_in_order() -> None:
     assert linked == sorted(page.name for page in DECISIONS.glob("[0-9]*.md"))
 
 
-def test_decisions_are_numbered_without_gaps() -> None:
-    numbers = [page.name[:4] for page in sorted(DECISIONS.glob("[0-9]*.md"))]
-    assert numbers == [f"{number:03}-" for number in range(1, len(numbers) + 1)]
-
-
 def test_the_glossary_is_in_order_and_has_each_term_once() -> None:
     terms = re.findall(r"^\*\*(.+?)\*\*:", (ROOT / "docs" / "glossary.md").read_text("utf-8"), re.MULTILINE)
     assert len(terms) > 50
