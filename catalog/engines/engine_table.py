@@ -42,7 +42,7 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, StateStoreError
 from statestore.formats.notices import notify
 from statestore.formats.replaced_versions import again, cause, explained
-from statestore.formats.state_table import Query
+from statestore.formats.state_table import Query, StateTable
 from statestore.formats.table_columns import checked_filters, chosen_columns, fields_read, narrowed
 from statestore.formats.values.filters import mask, with_whole_structs
 
@@ -66,8 +66,8 @@ EngineSplit = PartSplit | ComparedSplit | DeltaSplit | PastSplit
 
 
 @dataclass(frozen=True)
-class EngineTable:
-    """One state of a source.
+class EngineTable(StateTable):
+    """One state of a source, which users call ``called``.
 
     ``pinned``: the source that answers every question; None: each question opens the source. ``bound``: the newest
     version that the table has, which is read where none is asked for; None: that of the source. ``strict``: rows that
@@ -75,18 +75,19 @@ class EngineTable:
     """
 
     opening: Opening
-    name: str
+    called: str
     state: str
     pinned: Source | None = None
     bound: int | None = None
     strict: bool = False
 
+    @property
+    def name(self) -> str:
+        return self.called
+
     def pin(self) -> EngineTable:
         """Return the table bound to its current content."""
         return self if self.pinned is not None else replace(self, pinned=again(lambda: self.opening.open().holding()))
-
-    def for_plan(self) -> EngineTable:
-        return self.pin()
 
     def for_tasks(self) -> EngineTable:
         """Return the table without its source: a split has what reads it."""
@@ -123,10 +124,6 @@ class EngineTable:
     def row_key(self) -> tuple[str, ...]:
         """The key and the columns that distinguish several rows of one key; () for a bag."""
         return self.info.row_key
-
-    @property
-    def is_columnar(self) -> bool:
-        return False
 
     @property
     def lookup_columns(self) -> tuple[tuple[str, ...], ...]:
