@@ -17,7 +17,7 @@ from statestore.connector.imports.state_names import state_names
 from statestore.formats.engine import Source, StateAt
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError, UnsupportedError, shown
-from statestore.formats.keyed_operators import (
+from statestore.formats.jobs import (
     KEY,
     LAST_ACCESS,
     MAP_KEY,

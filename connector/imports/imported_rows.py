@@ -12,7 +12,7 @@ from statestore.connector.imports.import_plan import PlannedState
 from statestore.formats.engine import Part
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.keyed_operators import (
+from statestore.formats.jobs import (
     KEY,
     LAST_ACCESS,
     MAP_KEY,

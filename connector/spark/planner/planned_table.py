@@ -13,7 +13,7 @@ from statestore.connector.spark.planner.scan_builder import TableScanBuilder
 from statestore.connector.spark.schema import spark_schema
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.state_table import Query, StateTable, table_for_plan
+from statestore.formats.state_table import Query, StateTable
 
 _OF_SPARK = frozenset(("versionasof", "timestampasof"))
 _PYTHON_TABLE = "org.apache.spark.sql.execution.datasources.v2.python.PythonTable"
@@ -111,7 +111,7 @@ class PlannedTable(JavaObject):
                 f"option {left[0]} of spark.read.table needs Spark 4.3, this is {self._jvm.spark.version}; name a "
                 "table such as state.prices.history, or load the path with spark.read.format('arrow_statestore')",
             )
-        planned = replace(face, table=table_for_plan(face.table))
+        planned = replace(face, table=face.table.for_plan())
         return TableScanBuilder(self._jvm, planned.table, face.query, self._schema, planned.shown, face.table)
 
     class Java:
