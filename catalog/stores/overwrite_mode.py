@@ -10,9 +10,9 @@ import pyarrow as pa
 from statestore.catalog.commits.sorted_records import Records
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.belief import NOW, TimeRange, newest_ends, with_closures
-from statestore.catalog.reads.scan import plan, splits_of
+from statestore.catalog.reads.plan import plan, splits_of
+from statestore.catalog.reads.scan import read_split
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.catalog.reads.split_reading import read_split
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.kernels.arrays import Ints

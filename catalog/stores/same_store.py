@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.reads.results.shown_table import shown_columns
+from statestore.catalog.reads.shown import shown_columns
 from statestore.catalog.stores.kind_options import OPTIONS, windowing_of
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown

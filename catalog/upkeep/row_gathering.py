@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.reads.gathered_columns import MOST_TEXT, SPARE, bit_width, is_text
+from statestore.catalog.reads.chosen_rows import MOST_TEXT, SPARE, bit_width, is_text
 from statestore.catalog.upkeep.closure_folding import Inputs, Numbers
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.kernels.compiled_use import rewrites_pay

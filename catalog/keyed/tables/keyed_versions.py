@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotEntry, SnapshotLog
 from statestore.catalog.keyed.tables.keyed_files import new_files
-from statestore.catalog.reads.version_rows import VERSIONS_SCHEMA, rows_table
+from statestore.catalog.log.version_rows import VERSIONS_SCHEMA, rows_table
 from statestore.formats.segments.segment_meta import FileRef
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from statestore.catalog.commits.key_timeline import KeyVersion, Timeline
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.points.point_lookup import Found, PointLookup
+from statestore.catalog.reads.lookup.point_lookup import Found, PointLookup
 from statestore.catalog.stores.pending_writes import Pending
 from statestore.formats.values.key_codec import KeyCodec
 

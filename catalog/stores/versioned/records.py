@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from statestore.catalog.reads.points.point_lookup import Found
-from statestore.catalog.reads.results.shown_table import html_facts, html_page
+from statestore.catalog.reads.lookup.point_lookup import Found
+from statestore.catalog.reads.shown import html_facts, html_page
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.key_codec import ValueCodec
 from statestore.formats.values.times import format_time, from_us
