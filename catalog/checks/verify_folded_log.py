@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from statestore.catalog.checks.verify_report import Problem, Report, problem_of
-from statestore.catalog.log.checkpoint_file import read_log_checkpoint
 from statestore.catalog.log.entries import canonical_text, entry_name
 from statestore.catalog.log.entry_packs import PACKED_VERSIONS, PACKS, open_pack
+from statestore.catalog.log.log_checkpoint import read_log_checkpoint
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import ObjectInfo, Storage
 from statestore.catalog.log.version_chunks import CHUNK_VERSIONS, CHUNKS, ChunkRef, read_chunk

@@ -16,9 +16,9 @@ from statestore.catalog.checks.verify_folded_log import (
     verify_named_chunks,
 )
 from statestore.catalog.checks.verify_report import Problem, Report, problem_of
-from statestore.catalog.log.checkpoint_file import read_log_checkpoint
 from statestore.catalog.log.entries import CommitEntry, decode_entry, entry_name, read_entry
 from statestore.catalog.log.entry_packs import PACKED_VERSIONS, first_of_pack
+from statestore.catalog.log.log_checkpoint import read_log_checkpoint
 from statestore.catalog.log.log_names import ENTRY, LOG_CHECKPOINT
 from statestore.catalog.log.log_state import EMPTY, LogState, advance, check_layout
 from statestore.catalog.log.storage import ObjectInfo, Storage

@@ -25,8 +25,16 @@ from statestore.catalog.commits.writer_lock import take_writer_lock
 from statestore.catalog.log.storage import Storage, StorageExistsError, own_folder
 from statestore.catalog.log.storage_objects import ObjectStorage
 from statestore.catalog.log.storage_places import is_described, kept_descriptions, stores_in_turn
-from statestore.catalog.log.store_identity import replaced, stored_identity
-from statestore.catalog.log.store_spec import DESCRIPTION_COPY, DROPPED, FOLDER, STORE_FILE, StoreSpec, encode_spec
+from statestore.catalog.log.store_spec import (
+    DESCRIPTION_COPY,
+    DROPPED,
+    FOLDER,
+    STORE_FILE,
+    StoreSpec,
+    encode_spec,
+    replaced,
+    stored_identity,
+)
 from statestore.formats.changelogs.changelog import store_of
 from statestore.formats.changelogs.changelog_writer import try_adopt
 from statestore.formats.error_codes import ErrorCode

@@ -33,12 +33,10 @@ from statestore.catalog.commits.claims import claim
 from statestore.catalog.commits.new_files import NewFiles
 from statestore.catalog.commits.owners.owner_names import APPLICATION, FOLDER, OWNER, owner_name
 from statestore.catalog.commits.publish_commit import MAX_ATTEMPTS, after_publish, new_entry, too_many_conflicts
-from statestore.catalog.log.canonical_json import json_checksum, sealed_json
-from statestore.catalog.log.entries import write_entry
+from statestore.catalog.log.entries import json_checksum, sealed_json, write_entry
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import LocalStorage, ObjectInfo, Storage, StorageExistsError
-from statestore.catalog.log.store_identity import identity_guard
-from statestore.catalog.log.store_spec import StoreSpec
+from statestore.catalog.log.store_spec import StoreSpec, identity_guard
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError, NotFoundError, StateStoreError

@@ -7,8 +7,7 @@ from collections import OrderedDict
 from statestore.catalog.keyed.snapshots.snapshot_log import LOG_CHECKPOINT_INTERVAL, SnapshotLog, folded, read_log
 from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.storage import LocalStorage, Storage
-from statestore.catalog.log.store_identity import replaced, stored_identity
-from statestore.catalog.log.store_spec import STORE_FILE
+from statestore.catalog.log.store_spec import STORE_FILE, replaced, stored_identity
 from statestore.formats.errors import NotFoundError
 from statestore.formats.places.object_cache import in_parallel
 

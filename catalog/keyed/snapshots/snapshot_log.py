@@ -23,7 +23,7 @@ from statestore.catalog.log.entries import entry_name, published, split_commit_i
 from statestore.catalog.log.log_checks import INT64, VERSION, check_choice, check_int, check_text
 from statestore.catalog.log.log_names import ENTRY
 from statestore.catalog.log.storage import Guard, LocalStorage, Storage, StorageExistsError
-from statestore.catalog.log.store_identity import identity_guard
+from statestore.catalog.log.store_spec import identity_guard
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import (
     CorruptError,

@@ -33,8 +33,7 @@ from statestore.catalog.log.log_names import LOG_CHECKPOINTS, REPLACEMENT, repla
 from statestore.catalog.log.storage import make_directories, own_folder
 from statestore.catalog.log.storage_objects import ObjectStorage
 from statestore.catalog.log.storage_places import replaced_stores
-from statestore.catalog.log.store_identity import identity_guard
-from statestore.catalog.log.store_spec import StoreSpec
+from statestore.catalog.log.store_spec import StoreSpec, identity_guard
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CommitUnknownError, ConflictError, NotFoundError, StateStoreError
