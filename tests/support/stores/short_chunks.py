@@ -14,7 +14,7 @@ _MODULES = (
     *(f"statestore.catalog.log.{name}" for name in ("version_chunks", "versions", "log_checkpoint")),
     "statestore.catalog.log.entry_packs",
     "statestore.catalog.upkeep.log_trimming",
-    *(f"statestore.catalog.checks.{name}" for name in ("verify_log", "verify_folded_log")),
+    "statestore.catalog.checks.verify_log",
 )
 _LENGTHS = {"CHUNK_VERSIONS": LENGTH, "PACKED_VERSIONS": LENGTH, "KEPT_ENTRIES": LENGTH, "_FRAME_VERSIONS": 5}
 
