@@ -49,10 +49,10 @@ def checked_files(
     """Yield the files with the problems of their bytes, in their order; tasks of ``runs`` check them all before."""
     if runs is None:
         for ref in refs:
-            yield ref, file_problems(storage, ref, report)
+            yield ref, _file_problems(storage, ref, report)
         return
-    plan = FilesPlan(storage, divided(refs, [ref.bytes for ref in refs], runs.parallelism))
-    answers = runs.run(partial(check_files, plan), len(plan.files))
+    plan = FilesPlan(storage, _divided(refs, [ref.bytes for ref in refs], runs.parallelism))
+    answers = runs.run(partial(_check_files, plan), len(plan.files))
     found = {each["file"]: each for answer in answers for each in json.loads(answer)}
     for ref in refs:
         each = found[ref.name]
@@ -60,21 +60,21 @@ def checked_files(
         report.advance(ref.name, each["compared"])
         if each["checked"]:
             report.checked.add(ref.name)
-        yield ref, [problem_from_json(data) for data in each["problems"]]
+        yield ref, [_problem_from_json(data) for data in each["problems"]]
 
 
-def check_files(plan: FilesPlan, number: int) -> str:
+def _check_files(plan: FilesPlan, number: int) -> str:
     """Check the files of one task, and return what was found as a text."""
     found = []
     for ref in plan.files[number]:
         report = Report("", lambda event: None, 0)
-        problems = [problem_to_json(problem) for problem in file_problems(plan.storage, ref, report)]
+        problems = [_problem_to_json(problem) for problem in _file_problems(plan.storage, ref, report)]
         checked = ref.name in report.checked
         found.append({"file": ref.name, "compared": report.compared, "checked": checked, "problems": problems})
     return json.dumps(found)
 
 
-def file_problems(storage: Storage, ref: FileRef, report: Report) -> list[Problem]:
+def _file_problems(storage: Storage, ref: FileRef, report: Report) -> list[Problem]:
     """Return the problems of a file's bytes: the file is missing, its length is wrong, or regions are damaged."""
     try:
         data = storage.map(ref.name)
@@ -110,7 +110,7 @@ def file_problems(storage: Storage, ref: FileRef, report: Report) -> list[Proble
     return problems
 
 
-def divided(items: Sequence[Item], sizes: Sequence[int], tasks: int) -> tuple[tuple[Item, ...], ...]:
+def _divided(items: Sequence[Item], sizes: Sequence[int], tasks: int) -> tuple[tuple[Item, ...], ...]:
     """Divide items among at most so many tasks, the largest first, each to the task that has least so far."""
     shares: list[list[Item]] = [[] for _ in range(max(1, min(tasks, len(items))))]
     loads = [0] * len(shares)
@@ -121,13 +121,13 @@ def divided(items: Sequence[Item], sizes: Sequence[int], tasks: int) -> tuple[tu
     return tuple(tuple(share) for share in shares if share)
 
 
-def problem_to_json(problem: Problem) -> list[Any]:
+def _problem_to_json(problem: Problem) -> list[Any]:
     """Return a problem of which it is not yet known what it affects, in a form for JSON."""
     return [problem.code, problem.file, problem.message, problem.region, problem.expected, problem.found]
 
 
-def problem_from_json(data: list[Any]) -> Problem:
-    """Return the problem of which `problem_to_json` made the data."""
+def _problem_from_json(data: list[Any]) -> Problem:
+    """Return the problem of which `_problem_to_json` made the data."""
     code, file, message, region, expected, found = data
     return Problem(ErrorCode(code), file, message, "", region, expected, found)
 
@@ -151,11 +151,11 @@ def problems_in_tasks(
     runs: TaskRuns,
 ) -> dict[str, list[Problem]]:
     """Return the problems of the rows of each segment, by its name."""
-    shares = divided(segments, [row_bytes(segment.meta) for segment in segments], runs.parallelism)
+    shares = _divided(segments, [row_bytes(segment.meta) for segment in segments], runs.parallelism)
     plan = _SegmentsPlan(files.storage, files.spec, log_state, frozenset(intact), shares)
     answers = runs.run(partial(_check_segments, plan), len(shares)) if shares else []
     found = [item for answer in answers for item in json.loads(answer).items()]
-    return {name: [problem_from_json(data) for data in problems] for name, problems in found}
+    return {name: [_problem_from_json(data) for data in problems] for name, problems in found}
 
 
 def _check_segments(plan: _SegmentsPlan, number: int) -> str:
@@ -164,7 +164,7 @@ def _check_segments(plan: _SegmentsPlan, number: int) -> str:
     found = {}
     for segment in plan.segments[number]:
         problems = segment_problems(files, plan.log_state, segment, plan.intact)
-        found[segment.meta.name] = [problem_to_json(problem) for problem in problems]
+        found[segment.meta.name] = [_problem_to_json(problem) for problem in problems]
         files.forget()
     return json.dumps(found)
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from statestore.catalog.commits.key_timeline import groups_to_replay, replay, taken_back
 from statestore.catalog.commits.open_row_lookup import OpenRows, match_open_rows
 from statestore.catalog.commits.open_rows import MIN_KEYS, give_back, take_index
-from statestore.catalog.commits.order_dependent import order_dependent, replay, taken_back
 from statestore.catalog.commits.sorted_records import (
     Records,
     SortedRecords,
@@ -264,7 +264,7 @@ def _search(
         existing, odd = find_around(files, segments, records, ordered, known), nothing
     else:
         existing = find_existing(files, segments, records, ordered, ordered.earliest, known)
-        odd = order_dependent(records, ordered, existing, kept)
+        odd = groups_to_replay(records, ordered, existing, kept)
     if len(odd):
         kept = kept[~np.isin(ordered.group[kept], odd)]
         existing = existing.take(~np.isin(existing.group, odd))

@@ -8,7 +8,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
-from statestore.catalog.commits.owners.owner_names import APPLICATION as OWNERS
+from statestore.catalog.commits.store_owners import APPLICATION as OWNERS
 from statestore.catalog.log.entries import was_committed
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage

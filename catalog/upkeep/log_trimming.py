@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from statestore.catalog.commits.changelog_ownership import FOLDER as CHANGELOGS
+from statestore.catalog.commits.changelogs import CHANGELOGS
 from statestore.catalog.commits.claims import claims_in, held_claims
 from statestore.catalog.log.entries import canonical_text, entry_name
 from statestore.catalog.log.entry_packs import (

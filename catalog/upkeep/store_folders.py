@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from statestore.catalog.commits.changelog_ownership import FOLDER as CHANGELOGS
+from statestore.catalog.commits.changelogs import CHANGELOGS
 from statestore.catalog.commits.claims import FOLDER as CLAIMS
 from statestore.catalog.commits.claims import alone_at_gates, any_claim_held
 from statestore.catalog.commits.writer_lock import take_writer_lock

@@ -16,15 +16,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from statestore.catalog.commits.changelog_ownership import FOLDER as CHANGELOGS
-from statestore.catalog.commits.changelog_ownership import OURS
-from statestore.catalog.commits.owners.overtaken_changelogs import FOLDER as OVERTAKEN
-from statestore.catalog.commits.owners.store_owners import OPENED, is_here, newest_record
-from statestore.catalog.commits.owners.tier_size import FOLDER as TIER
+from statestore.catalog.commits.changelogs import CHANGELOGS, OURS, OVERTAKEN
+from statestore.catalog.commits.store_owners import OPENED, is_here, newest_record
 from statestore.catalog.commits.writer_lock import take_writer_lock
 from statestore.catalog.log.storage import Storage, StorageExistsError, own_folder
 from statestore.catalog.log.storage_objects import ObjectStorage
-from statestore.catalog.log.storage_places import is_described, kept_descriptions, stores_in_turn
+from statestore.catalog.log.storage_places import TIER, is_described, kept_descriptions, stores_in_turn
 from statestore.catalog.log.store_spec import (
     DESCRIPTION_COPY,
     DROPPED,

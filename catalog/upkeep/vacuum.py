@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from statestore.catalog.commits.changelog_ownership import FOLDER as CHANGELOGS
-from statestore.catalog.commits.changelog_ownership import OURS
+from statestore.catalog.commits.changelogs import CHANGELOGS, OURS
 from statestore.catalog.commits.claims import CLAIMED_FILE, held_claims, remove_abandoned_claims
 from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.leases import held_from, leased_versions, remove_expired_leases

@@ -10,7 +10,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.catalog.commits.changelog_ownership import Changelogs
+from statestore.catalog.commits.changelogs import Changelogs
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.changes import plan_changes, read_changes

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from statestore.catalog.commits.changelog_ownership import FOLDER
-from statestore.catalog.commits.consumed_changelogs import consumed_ends
+from statestore.catalog.commits.changelogs import CHANGELOGS, consumed_ends
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage, own_folder
 from statestore.catalog.log.store_spec import StoreSpec
@@ -54,7 +53,7 @@ def missing(storage: Storage, extent: Extent, found: int | None) -> CorruptError
     there = "it is missing" if found is None else f"there are {found}"
     return CorruptError(
         ErrorCode.CHANGELOG_CORRUPT,
-        f"{root / FOLDER / extent.name}: {extent.end} bytes of acknowledged writes were there when "
+        f"{root / CHANGELOGS / extent.name}: {extent.end} bytes of acknowledged writes were there when "
         f"{root / 'live' / FILE} was written, {there} now. Restore the file from a copy; or move {root / 'live'} away, "
         "which is a cache, to go on without the writes that are missing",
     )

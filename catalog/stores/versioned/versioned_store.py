@@ -16,9 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.catalog.commits.changelog_ownership import Changelogs
-from statestore.catalog.commits.commit_attempt import CommitAttempt, has_consumed
-from statestore.catalog.commits.consumed_changelogs import consumed_ends
+from statestore.catalog.commits.changelogs import Changelogs, consumed_ends
 from statestore.catalog.commits.parts.publish_parts import Judge, commit_parts
 from statestore.catalog.commits.parts.staged_parts import StagedPart
 from statestore.catalog.commits.publish_commit import Change, commit_change, is_committed
@@ -26,7 +24,7 @@ from statestore.catalog.log.entries import newer_entry
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage, own_folder
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.stores.group_commit import SharedCommits, Taken
+from statestore.catalog.stores.group_commit import CommitAttempt, SharedCommits, Taken, has_consumed
 from statestore.catalog.stores.latency import SAMPLE
 from statestore.catalog.stores.pending_writes import records_from_rows
 from statestore.catalog.stores.record_input import batches_of, latest_time, record_batch

@@ -24,10 +24,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from statestore.catalog.commits.changelogs import waiting_changelogs
 from statestore.catalog.commits.new_files import NewFiles
-from statestore.catalog.commits.owners.overtaken_changelogs import waiting_changelogs
-from statestore.catalog.commits.owners.store_owners import fence
 from statestore.catalog.commits.publish_commit import MOST_SECONDS, new_entry
+from statestore.catalog.commits.store_owners import fence
 from statestore.catalog.log.entries import REPLACE, decode_entry, entry_name, write_entry
 from statestore.catalog.log.log_names import LOG_CHECKPOINTS, REPLACEMENT, replacement_name
 from statestore.catalog.log.storage import make_directories, own_folder

@@ -14,7 +14,7 @@ from support.stores.log_entries import sealed_commit, verbose_commit
 
 import statestore
 from statestore.catalog.checks.verification import verify
-from statestore.catalog.commits import changelog_ownership as acknowledged
+from statestore.catalog.commits import changelogs as acknowledged
 from statestore.catalog.commits import publish_commit as write
 from statestore.catalog.commits.new_files import NewFiles
 from statestore.catalog.log.entries import CommitEntry, entry_name, read_entry, write_entry
