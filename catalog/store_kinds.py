@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from statestore.catalog.commits.new_files import NewFiles
 from statestore.catalog.commits.publish_commit import new_entry
-from statestore.catalog.keyed.keyed_spec import check_keyed_spec
 from statestore.catalog.keyed.keyed_store import KeyedStore
+from statestore.catalog.keyed.rows.state_rows import prefix_encoder
+from statestore.catalog.keyed.rows.state_spec import TAKEN_COLUMNS
 from statestore.catalog.log.entries import read_entry, write_entry
 from statestore.catalog.log.log_state import EMPTY
 from statestore.catalog.log.storage import Storage
@@ -144,7 +145,7 @@ def new_spec(
         )
     )
     if kind == KEYED:
-        check_keyed_spec(spec)
+        _check_keyed_spec(spec)
     else:
         row_serde(serde, spec.user_key, spec.value)  # refuses types that the serde does not support
     return spec
@@ -222,3 +223,18 @@ def store_not_found(name: str, root: Location, names: list[str]) -> NotFoundErro
     hint = f"did you mean {close[0]!r}?" if close else "create it with create_store or store(…, if_missing='create')"
     there = ", ".join(names[:20]) if names else "no store"
     return NotFoundError(ErrorCode.STORE_NOT_FOUND, f"no store {name!r} in {root}, which has {there}; {hint}")
+
+
+def _check_keyed_spec(spec: StoreSpec) -> None:
+    """Raise InvalidInputError WRONG_SCHEMA or UNKNOWN_OPTION, UnsupportedError UNSUPPORTED_KEY_TYPE."""
+    if spec.serde != "natural":
+        raise InvalidInputError(
+            ErrorCode.UNKNOWN_OPTION, f"serde={spec.serde!r}: a keyed store has its own; leave it out"
+        )
+    taken = [name for name in spec.key.names if name.lower() in TAKEN_COLUMNS]
+    if taken:
+        raise InvalidInputError(
+            ErrorCode.WRONG_SCHEMA,
+            f"key columns {taken}: tables of states already have columns of these names; rename the key columns",
+        )
+    prefix_encoder(spec.key)

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from statestore.catalog.catalog import Catalog, connect
 from statestore.catalog.keyed.keyed_store import KeyedStore
-from statestore.catalog.keyed.snapshots.first_snapshot import first_snapshot
+from statestore.catalog.keyed.snapshots.snapshot_log import first_snapshot
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart
 from statestore.catalog.log.storage import Storage, StorageExistsError, UnsettledError, sync_folder
 from statestore.catalog.log.storage_places import is_described, storage_at

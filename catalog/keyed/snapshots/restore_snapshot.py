@@ -15,9 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.keyed.rows.database import LocalDatabase
-from statestore.catalog.keyed.rows.row_keys import group_bytes
+from statestore.catalog.keyed.rows.state_rows import Grouped, decoder, encoder, group_bytes, widened
 from statestore.catalog.keyed.rows.state_spec import StateDescriptor
-from statestore.catalog.keyed.rows.state_table_rows import Grouped, decoder, encoder, widened
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart, StateSegment
 from statestore.catalog.keyed.snapshots.stored_files import link_files, opened
 from statestore.catalog.log.storage import Storage
