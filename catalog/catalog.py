@@ -40,7 +40,7 @@ from statestore.catalog.stores.live.live_store import LiveStore
 from statestore.catalog.stores.live.session import SessionStore
 from statestore.catalog.stores.live.window import WindowStore
 from statestore.catalog.stores.versioned.replay_in_tasks import replay_in_tasks
-from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
+from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.catalog.upkeep.compaction_choice import AutoCompact
 from statestore.catalog.upkeep.ranges.task_runs import runs_of
 from statestore.catalog.upkeep.rebuild import check_rebuild

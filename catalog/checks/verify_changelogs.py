@@ -19,8 +19,7 @@ from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage, own_folder
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.stores.live.missing_changelogs import expected_extents, missing
-from statestore.catalog.stores.live.tier_position import read_position
+from statestore.catalog.stores.live.tier_position import expected_extents, missing, read_position
 from statestore.formats.changelogs.changelog import ROW_SCHEMA, passed_over_note, read_changelog, store_of
 from statestore.formats.errors import StateStoreError
 from statestore.formats.places.file_presence import names_in

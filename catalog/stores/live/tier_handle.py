@@ -8,11 +8,10 @@ from typing import Any, TypeVar
 
 from statestore.catalog.commits.changelogs import overtaken_changelogs, take_back
 from statestore.catalog.log.storage_places import TIER
-from statestore.catalog.stores.live.hot_tier import HotTier
+from statestore.catalog.stores.live.hot_tier import HotTier, Row
 from statestore.catalog.stores.live.tier_errors import TierBrokenError
 from statestore.catalog.stores.live.tier_owner import ATTEMPTS, TierOwner
 from statestore.catalog.stores.live.tier_position import remove_position
-from statestore.catalog.stores.live.tier_scan import Row
 from statestore.formats.errors import StateStoreError
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.values.times import MAX_MS, MIN_MS, to_us

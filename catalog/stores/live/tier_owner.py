@@ -30,12 +30,11 @@ from statestore.catalog.log.storage_places import TIER
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.group_commit import SharedCommits
 from statestore.catalog.stores.latency import Latencies
-from statestore.catalog.stores.live.hot_tier import HotTier
+from statestore.catalog.stores.live.hot_tier import HotTier, time_segment_name_of
 from statestore.catalog.stores.live.live_recovery import NO_TIME, Content, can_follow, catch_up, rows_content
 from statestore.catalog.stores.live.live_rows import row_forms
 from statestore.catalog.stores.live.tier_errors import TierBrokenError
 from statestore.catalog.stores.live.tier_position import TierPosition, remove_position, this_boot, write_position
-from statestore.catalog.stores.live.time_segment_names import time_segment_name_of
 from statestore.catalog.stores.store_handle import StoreHandle
 from statestore.catalog.upkeep.compaction_choice import AutoCompact
 from statestore.formats.changelogs.changelog import ROW_SCHEMA

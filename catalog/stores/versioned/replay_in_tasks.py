@@ -23,8 +23,8 @@ from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.versioned_table import VersionedTable
+from statestore.catalog.stores.versioned.natural_versioned import NaturalVersionedStore, write_parts
 from statestore.catalog.stores.versioned.task_writes import PART_BYTES, TaskWrite, task_write
-from statestore.catalog.stores.versioned.versioned_store import NaturalVersionedStore, write_parts
 from statestore.catalog.upkeep.compaction_rules import DEFAULT
 from statestore.catalog.upkeep.ranges.compact_ranges import MIN_RANGE_ROWS, compact_ranges, waiting_for_turn
 from statestore.catalog.upkeep.ranges.key_ranges import KeyRange, key_ranges

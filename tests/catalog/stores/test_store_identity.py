@@ -20,7 +20,7 @@ from statestore.catalog.commits.new_files import NewFiles
 from statestore.catalog.log.entries import CommitEntry, entry_name, read_entry, write_entry
 from statestore.catalog.log.log_checkpoint import load_log_state, write_log_checkpoint
 from statestore.catalog.log.storage import LocalStorage, Storage
-from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
+from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.catalog.upkeep import store_folders, vacuum
 from statestore.formats.changelogs.changelog_writer import ChangelogWriter
 from statestore.formats.places.file_presence import names_in

@@ -21,7 +21,7 @@ from support.stores.versioned_pair import Pair, small_thresholds
 
 import statestore
 from statestore.catalog.log.log_checkpoint import load_log_state
-from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
+from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.catalog.upkeep import compaction_rules
 from statestore.catalog.upkeep.compaction_plan import next_step
 from statestore.catalog.upkeep.compaction_rules import Rules

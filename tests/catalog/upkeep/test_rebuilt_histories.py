@@ -21,7 +21,7 @@ from support.stores.versioned_pair import small_thresholds
 
 import statestore
 from statestore.catalog.stores.versioned import replay_in_tasks
-from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
+from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.catalog.upkeep import timeline_writes
 from statestore.catalog.upkeep.ranges import task_runs
 
