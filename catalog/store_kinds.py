@@ -30,10 +30,9 @@ from statestore.catalog.stores.live.key_value import KeyValueStore
 from statestore.catalog.stores.live.session import SessionStore
 from statestore.catalog.stores.live.window import WindowStore
 from statestore.catalog.stores.record_input import record_batch
-from statestore.catalog.stores.store_handle import StoreHandle
+from statestore.catalog.stores.store_handle import AutoCompact, StoreHandle
 from statestore.catalog.stores.versioned.live_versioned import LiveVersionedStore
 from statestore.catalog.stores.versioned.natural_versioned import NaturalVersionedStore
-from statestore.catalog.upkeep.compaction_choice import AutoCompact
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError, InvalidInputError, NotFoundError, shown
 from statestore.formats.places.locations import Location

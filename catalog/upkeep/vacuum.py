@@ -29,7 +29,7 @@ from statestore.formats.places.file_presence import names_in
 from statestore.formats.places.local_directory import remove_abandoned
 
 if TYPE_CHECKING:
-    from statestore.catalog.upkeep.objects.rebuild_remains import ObjectsBelow
+    from statestore.catalog.upkeep.store_objects import ObjectsBelow
 
 # Files that writers create and may leave behind when they die. Vacuum considers no other file, so it never removes a
 # foreign file from the directory.
@@ -96,7 +96,7 @@ def run_vacuum(
 
 
 def _objects_below(storage: Storage) -> ObjectsBelow:
-    from statestore.catalog.upkeep.objects.rebuild_remains import ObjectsBelow  # loads what object stores need
+    from statestore.catalog.upkeep.store_objects import ObjectsBelow  # loads what object stores need
 
     return ObjectsBelow.of(storage)
 

@@ -19,7 +19,7 @@ from statestore.catalog.stores.live.live_tables import SEQUENCE_MASK
 from statestore.catalog.stores.live.tier_errors import TierBrokenError
 from statestore.catalog.stores.live.time_segmented import TimeSegmentedStore, Windowed, one_key
 from statestore.catalog.stores.live.window import START, SUFFIX_BYTES
-from statestore.catalog.upkeep.compaction_choice import AutoCompact
+from statestore.catalog.stores.store_handle import AutoCompact
 from statestore.formats.kafka_rows.window_keys import SUFFIX
 from statestore.formats.values.times import Time
 

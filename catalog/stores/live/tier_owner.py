@@ -35,8 +35,7 @@ from statestore.catalog.stores.live.live_recovery import NO_TIME, Content, can_f
 from statestore.catalog.stores.live.live_rows import row_forms
 from statestore.catalog.stores.live.tier_errors import TierBrokenError
 from statestore.catalog.stores.live.tier_position import TierPosition, remove_position, this_boot, write_position
-from statestore.catalog.stores.store_handle import StoreHandle
-from statestore.catalog.upkeep.compaction_choice import AutoCompact
+from statestore.catalog.stores.store_handle import AutoCompact, StoreHandle
 from statestore.formats.changelogs.changelog import ROW_SCHEMA
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import (

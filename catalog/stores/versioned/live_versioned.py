@@ -26,6 +26,7 @@ from statestore.catalog.stores.live.live_store import LiveStore
 from statestore.catalog.stores.live.live_tables import Accepted
 from statestore.catalog.stores.live.tier_errors import TierBrokenError, broken
 from statestore.catalog.stores.record_input import batches_of, latest_time, record_batch
+from statestore.catalog.stores.store_handle import AutoCompact
 from statestore.catalog.stores.versioned.table_change import overwrite_records
 from statestore.catalog.stores.versioned.versioned_store import PutResult, Record, VersionedStore, retention_of
 from statestore.catalog.stores.versioned.versioned_tier import (
@@ -36,7 +37,6 @@ from statestore.catalog.stores.versioned.versioned_tier import (
     put_rows,
     versions_content,
 )
-from statestore.catalog.upkeep.compaction_choice import AutoCompact
 from statestore.formats.errors import StorageError
 from statestore.formats.kafka_rows.versioned_store import decode_latest
 from statestore.formats.values.times import Time, from_us

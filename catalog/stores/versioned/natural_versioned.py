@@ -28,12 +28,11 @@ from statestore.catalog.stores.group_commit import CommitAttempt, SharedCommits,
 from statestore.catalog.stores.latency import SAMPLE
 from statestore.catalog.stores.pending_writes import records_from_rows
 from statestore.catalog.stores.record_input import batches_of, latest_time, record_batch
-from statestore.catalog.stores.store_handle import NO_STREAM_TIME, PutAllResult, check_transaction
+from statestore.catalog.stores.store_handle import NO_STREAM_TIME, AutoCompact, PutAllResult, check_transaction
 from statestore.catalog.stores.versioned.table_change import append_change, overwrite_change
 from statestore.catalog.stores.versioned.task_writes import judge_parts
 from statestore.catalog.stores.versioned.versioned_reads import VersionedReads
 from statestore.catalog.stores.versioned.versioned_store import PutResult, Record
-from statestore.catalog.upkeep.compaction_choice import AutoCompact
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StorageError, shown
 from statestore.formats.places.rocksdb_forks import leave_in_forks

@@ -27,9 +27,8 @@ from statestore.catalog.reads.results.rows import Rows
 from statestore.catalog.reads.versioned_table import window_of
 from statestore.catalog.stores.latency import SAMPLE, Latencies
 from statestore.catalog.stores.pending_writes import Pending
-from statestore.catalog.stores.store_handle import key_columns, many_keys
+from statestore.catalog.stores.store_handle import AutoCompact, key_columns, many_keys
 from statestore.catalog.stores.versioned.versioned_store import Record, VersionedStore, record_of, retention_of
-from statestore.catalog.upkeep.compaction_choice import AutoCompact
 from statestore.formats.errors import NotFoundError, StateStoreError, shown
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.serdes.row_serde import row_serde
