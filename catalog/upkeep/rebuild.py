@@ -53,7 +53,7 @@ ADDED = ("window_end", "sequence")  # key columns that the new store adds itself
 _OfKeys = Callable[[list[pa.Array]], Bools]
 """Returns which of the keys, given by their columns, are chosen."""
 
-_Rows = tuple[SegmentWithClosures, Ints, Ints]  # rows of a segment, and their starts
+_RowsOfSegment = tuple[SegmentWithClosures, Ints, Ints]  # rows of a segment, and their starts
 
 
 def check_rebuild(name: str, old: str, new: str) -> None:
@@ -263,7 +263,7 @@ def _refused_writes(table: VersionedTable, retention: int | None, mine: _OfKeys 
     return sum(belief.refused(segment, mine) for segment in belief.segments)
 
 
-def _found(belief: _Belief, first: int, last: int, mine: _OfKeys | None) -> Iterator[_Rows]:
+def _found(belief: _Belief, first: int, last: int, mine: _OfKeys | None) -> Iterator[_RowsOfSegment]:
     """Yield the entries that start from ``first`` to ``last``, with at most SPLIT_EVENTS rows of a segment at a
     time."""
     for segment in belief.segments:
@@ -286,7 +286,7 @@ def _chosen(file: Segment, spec: StoreSpec, first: int, rows: Ints, mine: _OfKey
     return chosen
 
 
-def _writes(files: SegmentFiles, found: Sequence[_Rows]) -> pa.Table:
+def _writes(files: SegmentFiles, found: Sequence[_RowsOfSegment]) -> pa.Table:
     spec = files.spec
     fields = [*spec.key, *spec.value]
     schema = pa.schema(

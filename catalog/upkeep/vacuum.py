@@ -145,14 +145,16 @@ def _delete(storage: Storage, unneeded: Sequence[Unneeded], pause: Callable[[], 
 
 
 @dataclass(frozen=True)
-class _Found:
+class _NotNeeded:
     """The listed files that are not needed, and the log state that decided."""
 
     unneeded: list[Unneeded]
     newest: LogState
 
 
-def _unneeded(files: SegmentFiles, listed: Sequence[ObjectInfo], base: LogState, cutoff: int, at_once: bool) -> _Found:
+def _unneeded(
+    files: SegmentFiles, listed: Sequence[ObjectInfo], base: LogState, cutoff: int, at_once: bool
+) -> _NotNeeded:
     """Return those of the listed files that no commit under way, no version since ``cutoff`` (epoch microseconds) and
     no reader with a lease needs, and that are as old.
 
@@ -184,7 +186,7 @@ def _unneeded(files: SegmentFiles, listed: Sequence[ObjectInfo], base: LogState,
         and _claim_of(item.name) not in claimed
         and not _is_locked(root, item.name)
     ]
-    return _Found(unneeded, newest)
+    return _NotNeeded(unneeded, newest)
 
 
 def _leased(files: SegmentFiles, newest: LogState, versions: Iterable[int], names: set[str]) -> set[str]:

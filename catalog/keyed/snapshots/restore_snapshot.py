@@ -71,10 +71,10 @@ def insert(
         database.load(state, stored)
 
 
-Rows = Iterator[tuple[str, pa.RecordBatch]]
+StateBatches = Iterator[tuple[str, pa.RecordBatch]]
 
 
-def _of_tables(storage: Storage, part: SnapshotPart, key: pa.Schema, groups: range, specs: Specs) -> Rows:
+def _of_tables(storage: Storage, part: SnapshotPart, key: pa.Schema, groups: range, specs: Specs) -> StateBatches:
     for spec in part.states:
         if (table := part.tables.get(spec.name)) is not None:
             wide, encode = widened(key, specs[spec.name]), encoder(key, specs[spec.name])
@@ -122,7 +122,9 @@ def _fetch_batches(storage: Storage, file: FileRef, batches: Sequence[pa.RecordB
     return last
 
 
-def _of_files(storage: Storage, part: SnapshotPart, key: pa.Schema, groups: range, specs: Specs, local: Path) -> Rows:
+def _of_files(
+    storage: Storage, part: SnapshotPart, key: pa.Schema, groups: range, specs: Specs, local: Path
+) -> StateBatches:
     """Yield rows from a temporary database in ``local``; its files are removed with that folder if the process is
     killed.
     """
