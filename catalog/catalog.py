@@ -13,7 +13,7 @@ from statestore.catalog.checks.verification import stores_to_verify, verify_stor
 from statestore.catalog.checks.verify_report import Verification
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.log.storage import LocalStorage, Storage, StorageExistsError, make_directories
-from statestore.catalog.log.storage_places import described, storage_at
+from statestore.catalog.log.store_locations import described, storage_at
 from statestore.catalog.log.store_spec import (
     STORE_FILE,
     StoreSpec,

@@ -28,7 +28,7 @@ from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.log_names import LOG_CHECKPOINTS
 from statestore.catalog.log.log_state import file_names
 from statestore.catalog.log.storage import LocalStorage, ObjectInfo, Storage, local_root
-from statestore.catalog.log.storage_places import CACHE, described, spec_at, storage_at, tier_bytes
+from statestore.catalog.log.store_locations import CACHE, described, spec_at, storage_at, tier_bytes
 from statestore.catalog.log.store_spec import DESCRIPTION_COPY, KEYED, STORE_FILE, StoreSpec, decode_spec
 from statestore.catalog.upkeep.ranges.task_runs import TaskRuns
 from statestore.formats.engines import expected

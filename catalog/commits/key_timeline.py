@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from statestore.catalog.commits.sorted_records import Records, SortedRecords
-from statestore.catalog.commits.version_ends import Existing, places_among
+from statestore.catalog.commits.version_ends import Existing, positions_among
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.segments.segment_meta import OPEN
 
@@ -177,7 +177,7 @@ def _locate(group: Ints, time: Ints, wanted_group: Ints, wanted_time: Ints) -> I
     """Return the index of each wanted (group, time) among the sorted pairs, or -1."""
     if not len(group):
         return np.full(len(wanted_group), -1, np.int64)
-    at = places_among(group, time, wanted_group, wanted_time)
+    at = positions_among(group, time, wanted_group, wanted_time)
     candidate = np.minimum(at, len(group) - 1)
     hit = (at < len(group)) & (group[candidate] == wanted_group) & (time[candidate] == wanted_time)
     return np.where(hit, candidate, -1)

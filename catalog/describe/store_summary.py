@@ -18,7 +18,7 @@ from statestore.catalog.describe.table_summary import TableSummary
 from statestore.catalog.log.leases import Lease
 from statestore.catalog.log.log_state import LogState, file_names
 from statestore.catalog.log.storage import ObjectInfo, Storage, own_folder
-from statestore.catalog.log.storage_places import own_bytes, tier_bytes
+from statestore.catalog.log.store_locations import own_bytes, tier_bytes
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.row_ends import SegmentWithClosures, newest_ends, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles

@@ -44,7 +44,13 @@ from statestore.catalog.log.entries import REPLACE, decode_entry, entry_name, wr
 from statestore.catalog.log.log_names import LOG_CHECKPOINTS, REPLACEMENT, replacement_name
 from statestore.catalog.log.storage import ObjectInfo, Storage, StorageExistsError, make_directories, own_folder
 from statestore.catalog.log.storage_objects import ObjectStorage
-from statestore.catalog.log.storage_places import TIER, is_described, kept_descriptions, replaced_stores, stores_in_turn
+from statestore.catalog.log.store_locations import (
+    TIER,
+    is_described,
+    kept_descriptions,
+    replaced_stores,
+    stores_in_turn,
+)
 from statestore.catalog.log.store_spec import (
     DESCRIPTION_COPY,
     DROPPED,

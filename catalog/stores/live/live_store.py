@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from statestore.catalog.commits.publish_commit import Change, commit_change, commit_time
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.log.storage_places import TIER
+from statestore.catalog.log.store_locations import TIER
 from statestore.catalog.stores.group_commit import CommitAttempt, Taken
 from statestore.catalog.stores.live.hot_tier import HotTier
 from statestore.catalog.stores.live.live_recovery import NO_TIME

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from statestore.catalog.commits.changelogs import overtaken_changelogs, take_back
-from statestore.catalog.log.storage_places import TIER
+from statestore.catalog.log.store_locations import TIER
 from statestore.catalog.stores.live.hot_tier import HotTier, Row
 from statestore.catalog.stores.live.tier_errors import TierBrokenError
 from statestore.catalog.stores.live.tier_owner import ATTEMPTS, TierOwner

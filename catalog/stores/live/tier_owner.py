@@ -26,7 +26,7 @@ from statestore.catalog.commits.store_owners import MachineOwner
 from statestore.catalog.commits.writer_lock import take_writer_lock
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage, own_folder
-from statestore.catalog.log.storage_places import TIER
+from statestore.catalog.log.store_locations import TIER
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.group_commit import SharedCommits
 from statestore.catalog.stores.latency import Latencies
