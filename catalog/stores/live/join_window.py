@@ -29,7 +29,7 @@ THRESHOLD = 100
 class JoinWindowStore(TimeSegmentedStore):
     """A live handle on a join-window store; `LiveStore` describes which handle may write.
 
-    With ``batched_changelog`` the changelog is written as in 2016 (`_ChangeLogger`): a put is acknowledged by the next
+    With ``batched_changelog`` the changelog is written as in 2016 (`ChangeLogger`): a put is acknowledged by the next
     flush or commit, or when more than a hundred rows wait.
     """
 
@@ -38,7 +38,7 @@ class JoinWindowStore(TimeSegmentedStore):
     ) -> None:
         super().__init__(storage, spec, auto_compact=auto_compact, read_only=read_only)
         batched = spec.windowing is not None and spec.windowing.batched_changelog
-        self._logger = _ChangeLogger() if batched else None
+        self._logger = ChangeLogger() if batched else None
         self._unsent: dict[bytes, bytes | None] = {}  # rows that wait to be sent, kept because a tier may be lost
 
     def put(self, key: Any, value: Any, timestamp: Time) -> bytes | None:
@@ -103,7 +103,7 @@ class JoinWindowStore(TimeSegmentedStore):
         if self._logger is not None:
             self._send(self._logger)
 
-    def _send(self, logger: _ChangeLogger) -> None:
+    def _send(self, logger: ChangeLogger) -> None:
         """Log the waiting rows; rows that the changelog refuses continue to wait.
 
         As in 2016, a row whose segment is gone by now is logged as removed.
@@ -145,7 +145,7 @@ def _time_of(row_key: bytes) -> int:
     return time
 
 
-class _ChangeLogger:
+class ChangeLogger:
     """The change logger of 2016 (Kafka's ``StoreChangeLogger``): batched changelog writes that keep the last value of a
     key.
 
