@@ -19,10 +19,8 @@ from statestore.catalog.log.store_spec import (
     StoreSpec,
     encode_spec,
 )
-from statestore.catalog.reads.results.named_items import NamedItems
-from statestore.catalog.reads.results.shown_object import Facts
-from statestore.catalog.reads.results.shown_table import listed
 from statestore.catalog.reads.segment_files import shared_files
+from statestore.catalog.reads.shown import Facts, NamedItems, listed
 from statestore.catalog.store_kinds import (
     Columns,
     check_name,

@@ -22,7 +22,7 @@ from statestore.catalog.log.entries import read_entry, write_entry
 from statestore.catalog.log.log_state import EMPTY
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import KEYED, StoreSpec, check_kind, check_spec, row_key
-from statestore.catalog.reads.results.shown_table import shown_columns
+from statestore.catalog.reads.shown import shown_columns
 from statestore.catalog.stores.kind_options import OPTIONS, windowing_of
 from statestore.catalog.stores.live import live_tables
 from statestore.catalog.stores.live.join_window import JoinWindowStore

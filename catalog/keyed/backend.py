@@ -52,9 +52,8 @@ from statestore.catalog.keyed.states import (
 from statestore.catalog.keyed.timers import TimerState
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.reads.results.shown_object import Facts, ShowsItself
-from statestore.catalog.reads.results.shown_table import listed, shown_columns
 from statestore.catalog.reads.segment_files import shared_files
+from statestore.catalog.reads.shown import Facts, ShowsItself, listed, shown_columns
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.places.local_directory import LocalDirectory, take_directory

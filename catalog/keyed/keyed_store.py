@@ -35,10 +35,8 @@ from statestore.catalog.keyed.tables.keyed_source import KeyedOpening, keyed_tab
 from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.storage import LocalStorage, Storage, own_folder
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.reads.results.shown_object import Facts, ShowsItself
-from statestore.catalog.reads.results.shown_store import columns_of, store_title
-from statestore.catalog.reads.results.shown_table import listed
 from statestore.catalog.reads.segment_files import shared_files
+from statestore.catalog.reads.shown import Facts, ShowsItself, columns_of, listed, store_title
 from statestore.catalog.reads.table import Table
 from statestore.catalog.stores.store_handle import check_transaction
 from statestore.catalog.upkeep.vacuum import Unneeded

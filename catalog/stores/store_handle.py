@@ -15,9 +15,8 @@ from statestore.catalog.log.entries import was_committed
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.reads.results.shown_object import Facts
-from statestore.catalog.reads.results.shown_store import columns_of, contents_of, store_title
 from statestore.catalog.reads.segment_files import SegmentFiles, shared_files
+from statestore.catalog.reads.shown import Facts, columns_of, contents_of, store_title
 from statestore.catalog.reads.table import Reads
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.upkeep import compaction_rules

@@ -15,7 +15,7 @@ import numpy as np
 
 from statestore.catalog.commits.new_files import NewFiles
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.row_ends import SegmentWithClosures
+from statestore.catalog.reads.belief import SegmentWithClosures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.closure_folding import FoldedRows, Inputs, Numbers, fold
 from statestore.catalog.upkeep.compaction_plan import Rewriting, Step

@@ -14,7 +14,7 @@ from statestore.catalog.commits import new_files
 from statestore.catalog.commits.new_files import NewFiles, RowBlock, block_table, late_rows
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import LocalStorage
-from statestore.catalog.reads.gathered_columns import MOST_TEXT, SPARE, bit_width, is_text
+from statestore.catalog.reads.chosen_rows import MOST_TEXT, SPARE, bit_width, is_text
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.closure_folding import FoldedRows, Inputs, Numbers
 from statestore.formats.kernels.arrays import Hashes, Ints
@@ -178,7 +178,7 @@ class _PlacedRows:
 
 def _placed(inputs: Inputs, source: _Sources, row: Numbers) -> _PlacedRows | None:
     """Return the batch of each row; None where the columns of these batches may be too large to hold at once."""
-    from statestore.formats.kernels.scans.scattered_kernels import place_rows
+    from statestore.formats.kernels.gather_kernels import place_rows
 
     numbers = np.flatnonzero(np.bincount(source)).tolist()
     opened = [inputs.opened(number) for number in numbers]
@@ -230,7 +230,7 @@ def _compiled_column(placed: _PlacedRows, name: str) -> pa.Array | None:
 
 
 def _values(placed: _PlacedRows, address: Ints, width: int) -> pa.Buffer:
-    from statestore.formats.kernels.scans.scattered_kernels import scattered_values
+    from statestore.formats.kernels.gather_kernels import scattered_values
 
     target = pa.allocate_buffer(len(placed.rows) * width)
     scattered_values(address, placed.part, placed.rows, width, target.address)
@@ -239,7 +239,7 @@ def _values(placed: _PlacedRows, address: Ints, width: int) -> pa.Buffer:
 
 def _bits(placed: _PlacedRows, address: Ints) -> tuple[pa.Buffer, int]:
     """Return gathered bits, and how many of them are not set."""
-    from statestore.formats.kernels.scans.scattered_kernels import scattered_bits
+    from statestore.formats.kernels.gather_kernels import scattered_bits
 
     target = pa.allocate_buffer(-(-len(placed.rows) // 8))
     return target, len(placed.rows) - scattered_bits(address, placed.part, placed.rows, target.address)
@@ -247,7 +247,7 @@ def _bits(placed: _PlacedRows, address: Ints) -> tuple[pa.Buffer, int]:
 
 def _texts(placed: _PlacedRows, name: str, stored: list[StoredColumn], address: Ints) -> list[pa.Buffer] | None:
     """Return the offsets and bytes of texts; None for more bytes than an array can have."""
-    from statestore.formats.kernels.scans.scattered_kernels import TOO_MUCH, scattered_offsets, scattered_texts
+    from statestore.formats.kernels.gather_kernels import TOO_MUCH, scattered_offsets, scattered_texts
 
     sizes = np.array([column.text_bytes for column in stored])
     begins = np.empty(len(placed.rows), np.int32)

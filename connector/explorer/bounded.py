@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from statestore.catalog.reads.arguments import keys_named
 from statestore.catalog.reads.difference import Point, difference
-from statestore.catalog.reads.named_key import keys_named
-from statestore.catalog.reads.results.rows import Rows
+from statestore.catalog.reads.rows import Rows
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.connector.explorer.limits import Limits
 from statestore.formats.error_codes import ErrorCode

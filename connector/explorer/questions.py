@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.catalog.reads.named_key import as_key
+from statestore.catalog.reads.arguments import as_key
 from statestore.connector.explorer.typed_keys import typed_key
 from statestore.connector.key_text import of_json, of_text
 from statestore.formats.error_codes import ErrorCode

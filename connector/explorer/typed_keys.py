@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.catalog.reads.named_key import as_key
+from statestore.catalog.reads.arguments import as_key
 from statestore.connector.key_text import is_binary, key_filters, of_json, of_text, readings_of
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from statestore.catalog.checks.verify_report import Verification
     from statestore.catalog.keyed.backend import KeyedBackend
     from statestore.catalog.keyed.keyed_store import KeyedStore
-    from statestore.catalog.reads.results.rows import Rows
+    from statestore.catalog.reads.rows import Rows
     from statestore.catalog.reads.table import Table
     from statestore.catalog.stores.live.join_window import JoinWindowStore
     from statestore.catalog.stores.live.key_value import KeyValueStore
@@ -67,7 +67,7 @@ _WHERE = {
     "KeyValueStore": ("statestore.catalog.stores.live.key_value", "KeyValueStore"),
     "PutResult": ("statestore.catalog.stores.versioned.versioned_store", "PutResult"),
     "Record": ("statestore.catalog.stores.versioned.versioned_store", "Record"),
-    "Rows": ("statestore.catalog.reads.results.rows", "Rows"),
+    "Rows": ("statestore.catalog.reads.rows", "Rows"),
     "SessionStore": ("statestore.catalog.stores.live.session", "SessionStore"),
     "Table": ("statestore.catalog.reads.table", "Table"),
     "Verification": ("statestore.catalog.checks.verify_report", "Verification"),

@@ -20,8 +20,7 @@ from statestore.catalog.keyed.keyed_store import task_groups
 from statestore.catalog.keyed.rows.state_rows import table_schema
 from statestore.catalog.keyed.rows.state_spec import description
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart, StateSegment
-from statestore.catalog.reads.results.shown_object import Facts, ShowsItself
-from statestore.catalog.reads.results.shown_table import shown_columns
+from statestore.catalog.reads.shown import Facts, ShowsItself, shown_columns
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.imports.grouped_rows import GroupedRows
 from statestore.connector.imports.import_plan import ImportPlan, LastAccess, PlannedState, import_plan

@@ -16,7 +16,7 @@ from statestore.formats.places.locations import Location
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from statestore.catalog.reads.results.rows import Rows
+    from statestore.catalog.reads.rows import Rows
 
 INITIAL = -1
 """The number of the batch that puts initial states."""

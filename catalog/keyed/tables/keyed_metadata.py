@@ -15,7 +15,7 @@ from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotEntry, Snaps
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart
 from statestore.catalog.keyed.snapshots.unneeded_files import unneeded_files
 from statestore.catalog.log.storage import Storage
-from statestore.catalog.reads.version_rows import VERSIONS_SCHEMA, rows_table
+from statestore.catalog.log.version_rows import VERSIONS_SCHEMA, rows_table
 from statestore.catalog.upkeep.vacuum import KEPT_US
 from statestore.formats.engine import StateFile, StateSize
 from statestore.formats.segments.segment_meta import FileRef

@@ -14,10 +14,10 @@ from statestore.catalog.commits.publish_commit import Change
 from statestore.catalog.commits.sorted_records import Records
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.reads.row_ends import newest_ends, with_closures
-from statestore.catalog.reads.scan import NOW, TimeRange, plan, splits_of
+from statestore.catalog.reads.belief import NOW, TimeRange, newest_ends, with_closures
+from statestore.catalog.reads.plan import plan, splits_of
+from statestore.catalog.reads.scan import read_split
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.catalog.reads.split_reading import read_split
 from statestore.catalog.stores.pending_writes import BEFORE, records_of, records_of_batches
 from statestore.catalog.stores.record_input import latest_time
 from statestore.catalog.stores.versioned.versioned_store import Retention

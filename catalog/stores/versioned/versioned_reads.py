@@ -20,10 +20,10 @@ from statestore.catalog.log.entries import entry_name, newer_entry
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.reads.points.key_history import key_history
-from statestore.catalog.reads.points.many_keys_at import values_of
-from statestore.catalog.reads.points.point_lookup import Found, PointLookup, Version
-from statestore.catalog.reads.results.rows import Rows
+from statestore.catalog.reads.lookup.key_history import key_history
+from statestore.catalog.reads.lookup.many_keys_at import values_of
+from statestore.catalog.reads.lookup.point_lookup import Found, PointLookup, Version
+from statestore.catalog.reads.rows import Rows
 from statestore.catalog.reads.versioned_table import window_of
 from statestore.catalog.stores.latency import SAMPLE, Latencies
 from statestore.catalog.stores.pending_writes import Pending

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.reads.points.point_lookup import Found
-from statestore.catalog.reads.results.shown_table import html_facts, html_page
+from statestore.catalog.reads.lookup.point_lookup import Found
+from statestore.catalog.reads.shown import html_facts, html_page
 from statestore.catalog.stores.store_handle import PutAllResult, StoreHandle, many_keys
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.key_codec import ValueCodec

@@ -19,7 +19,7 @@ from itertools import combinations
 from statestore.catalog.commits.claims import DIGITS, claim
 from statestore.catalog.commits.new_files import NewFiles
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.row_ends import SegmentWithClosures, with_closures
+from statestore.catalog.reads.belief import SegmentWithClosures, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.background_compaction import compaction_lock
 from statestore.catalog.upkeep.compaction_plan import Mode, ended_rows, has_many_lists, next_step, overlap

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.catalog.reads.difference import CHANGE, CHANGED, NEW, OLD
-from statestore.catalog.reads.results.rows import Rows
+from statestore.catalog.reads.rows import Rows
 from statestore.connector.terminal.forms import DELIMITERS, show_delimited
 from statestore.connector.terminal.grid import Grid
 from statestore.connector.terminal.output import cell, plain, printable, show_grid, show_line

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from statestore.catalog.reads.named_key import keys_named
+from statestore.catalog.reads.arguments import keys_named
 from statestore.connector.explorer.leaving.shown_view import ShownView
 from statestore.formats.state_table import Query, StateTable
 

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from statestore.catalog.engines.history_columns import ends_of
 from statestore.catalog.reads.difference import Point
-from statestore.catalog.reads.scan import VERSION_COLUMN
+from statestore.catalog.reads.plan import VERSION_COLUMN
 from statestore.connector.explorer.questions import Sorting, number_of, query_of, sorting_of
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
