@@ -33,8 +33,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.loads.stream import Shape, Stream
 from statestore.catalog.commits.new_files import REMOTE
-from statestore.catalog.log.checkpoint_file import encode_log_checkpoint, read_log_checkpoint
 from statestore.catalog.log.entries import CommitEntry
+from statestore.catalog.log.log_checkpoint import encode_log_checkpoint, read_log_checkpoint
 from statestore.catalog.log.log_names import log_checkpoint_name
 from statestore.catalog.log.log_state import LogState, advance
 from statestore.catalog.log.version_chunks import SCHEMA, VersionChunks

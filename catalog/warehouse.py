@@ -25,7 +25,7 @@ from statestore.catalog.engines.located_states import (
 )
 from statestore.catalog.engines.places_below import places_beside
 from statestore.catalog.keyed.tables.keyed_source import KeyedOpening
-from statestore.catalog.log.storage_places import names_a_store
+from statestore.catalog.log.store_locations import names_a_store
 from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec
 from statestore.catalog.pinned_stores import PinnedStores
 from statestore.catalog.reads.shown import Facts, NamedItems, listed

@@ -27,8 +27,7 @@ from statestore.catalog.log.leases import HELD, Lease, take_lease
 from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.log_state import LogState, file_names
 from statestore.catalog.log.storage import Storage, local_root
-from statestore.catalog.log.store_identity import replaced, stored_identity
-from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec
+from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec, replaced, stored_identity
 from statestore.catalog.reads.carried_states import (
     BlockStatistics,
     BoundedCache,

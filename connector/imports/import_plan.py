@@ -11,7 +11,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from statestore.catalog.keyed.rows.row_keys import prefix_encoder, state_rows
+from statestore.catalog.keyed.rows.state_rows import prefix_encoder, state_rows
 from statestore.catalog.keyed.rows.state_spec import TAKEN_COLUMNS, StateDescriptor, StateKind, check_columns
 from statestore.connector.imports.state_names import state_names
 from statestore.formats.engine import Source, StateAt

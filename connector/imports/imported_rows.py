@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.keyed.rows.state_table_rows import table_schema
+from statestore.catalog.keyed.rows.state_rows import table_schema
 from statestore.connector.imports.import_plan import PlannedState
 from statestore.formats.engine import Part
 from statestore.formats.error_codes import ErrorCode

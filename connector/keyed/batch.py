@@ -14,8 +14,7 @@ from pyspark.sql.types import StructField, StructType
 
 from statestore.catalog.commits.writer_lock import take_writer_lock
 from statestore.catalog.keyed.keyed_store import KeyedStore
-from statestore.catalog.keyed.snapshots.shared_log import shared_log
-from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotLog
+from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotLog, shared_log
 from statestore.connector.keyed.emitted_records import read_emitted
 from statestore.connector.keyed.keyed_job import KeyedBatch, KeyedJob, part_id
 from statestore.connector.keyed.placement import with_tasks

@@ -14,8 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from statestore.catalog.keyed.snapshots.shared_log import shared_log
-from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotEntry, SnapshotLog
+from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotEntry, SnapshotLog, shared_log
 from statestore.catalog.log.storage import Storage
 from statestore.connector.keyed.emitted_records import read_emitted
 from statestore.connector.keyed.keyed_job import open_keyed

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from statestore.catalog.keyed.snapshots.shared_log import shared_log
+from statestore.catalog.keyed.snapshots.snapshot_log import shared_log
 from statestore.connector.keyed.keyed_job import open_keyed
 from statestore.connector.tracked.tracked_states import STATE
 from statestore.formats.places.locations import Location

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from statestore.catalog.catalog import connect
-from statestore.catalog.log.storage_places import is_described, storage_at
+from statestore.catalog.log.store_locations import is_described, storage_at
 from statestore.connector.keyed.keyed_job import Work, make_job, open_keyed, place_of
 from statestore.connector.spark.collations import check_frame_keys
 from statestore.connector.spark.schema import arrow_schema

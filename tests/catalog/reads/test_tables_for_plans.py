@@ -18,7 +18,7 @@ from statestore.catalog.catalog import Catalog
 from statestore.catalog.log.leases import leased_versions
 from statestore.catalog.reads import segment_files
 from statestore.catalog.reads.versioned_table import VersionedTable
-from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
+from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.catalog.warehouse import open_table, open_warehouse
 from statestore.formats.errors import NotFoundError
 from statestore.formats.state_table import Query, StateTable

@@ -18,7 +18,7 @@ from support.stores.versioned_model import Model
 import statestore
 from statestore.catalog.reads import scan
 from statestore.catalog.reads.versioned_table import VersionedTable
-from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
+from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.connector.duckdb import kept_rows, reading, relation
 
 SECOND = 1000

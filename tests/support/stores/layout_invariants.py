@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.checks.invariants import closure_violations, segment_violations
+from statestore.catalog.checks.verify_files import closure_violations, segment_violations
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.belief import TimeRange, ends_at, with_closures
 from statestore.catalog.reads.plan import plan

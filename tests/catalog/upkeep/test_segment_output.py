@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.stores.segment_tables import opened, opened_blocks, table_of_all_types
 
-from statestore.catalog.upkeep import row_gathering
+from statestore.catalog.upkeep import segment_output
 from statestore.catalog.upkeep.closure_folding import Inputs
-from statestore.catalog.upkeep.row_gathering import GatheredRows
+from statestore.catalog.upkeep.segment_output import GatheredRows
 from statestore.formats.errors import CorruptError
 from statestore.formats.kernels import compiled_use
 from statestore.formats.segments.compressed_write import Compression
@@ -60,7 +60,7 @@ def test_every_type_is_gathered_in_any_order(data: st.DataObject, numbers: list[
         source, row = source[order], row[order]
     for compiled in (True, False):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(row_gathering, "rewrites_pay", lambda rows, compiled=compiled: compiled)
+            patch.setattr(segment_output, "rewrites_pay", lambda rows, compiled=compiled: compiled)
             rows = gathered(source.tolist(), row.tolist())
             for name in COLUMNS:
                 found = rows.column(name)
@@ -72,7 +72,7 @@ def test_every_type_is_gathered_in_any_order(data: st.DataObject, numbers: list[
 
 
 def test_no_more_is_decompressed_at_once_than_may_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_gathering, "rewrites_pay", lambda rows: True)
+    monkeypatch.setattr(segment_output, "rewrites_pay", lambda rows: True)
     size = SEGMENTS[1].meta.file.bytes
     assert gathered([1, 1, 0], [0, 200, 5], kept_bytes=4 * size)._placed is not None
     few = gathered([1, 1, 0], [131, 130, 5], kept_bytes=size)
@@ -86,7 +86,7 @@ def test_offsets_that_changed_after_their_check_are_damage(
     monkeypatch: pytest.MonkeyPatch, position: int, wrong: int
 ) -> None:
     """A loop follows no offset beyond its buffer, nor one that descends, whatever the file says now."""
-    monkeypatch.setattr(row_gathering, "rewrites_pay", lambda rows: True)
+    monkeypatch.setattr(segment_output, "rewrites_pay", lambda rows: True)
     segment = opened(TABLES[0])
     column = segment.stored("words", [0])[0]
     offsets = np.frombuffer(column.array.buffers()[1], np.int32).copy()
@@ -98,8 +98,8 @@ def test_offsets_that_changed_after_their_check_are_damage(
 
 
 def test_texts_beyond_an_array_are_left_to_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_gathering, "rewrites_pay", lambda rows: True)
-    monkeypatch.setattr(row_gathering, "MOST_TEXT", 10)
+    monkeypatch.setattr(segment_output, "rewrites_pay", lambda rows: True)
+    monkeypatch.setattr(segment_output, "MOST_TEXT", 10)
     row = list(range(50))
     assert gathered([0] * 50, row).column("words").to_pylist() == [CELLS["words"][0][r] for r in row]
 

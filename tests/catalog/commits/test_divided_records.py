@@ -10,9 +10,8 @@ import pyarrow as pa
 import pytest
 
 import statestore
-from statestore.catalog.commits import open_rows, publish_commit
-from statestore.catalog.commits.ranges import divided_records, range_by_range
-from statestore.catalog.commits.ranges.divided_records import DividedRecords, needed
+from statestore.catalog.commits import divided_records, open_rows, publish_commit
+from statestore.catalog.commits.divided_records import DividedRecords, needed
 from statestore.catalog.stores.pending_writes import records_of
 from statestore.catalog.upkeep import background_compaction
 from statestore.formats.error_codes import ErrorCode
@@ -100,7 +99,7 @@ def test_a_failure_between_two_ranges_leaves_no_file(tmp_path: Path, monkeypatch
             return publish_commit.add_rows(*arguments, **options)
 
         with monkeypatch.context() as patch:
-            patch.setattr(range_by_range, "add_rows", fail_later)
+            patch.setattr(divided_records, "add_rows", fail_later)
             with pytest.raises(StorageError):
                 store.commit()
         assert sorted((tmp_path / "s" / "segments").iterdir()) == files

@@ -20,34 +20,41 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
+import re
 import socket
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from statestore.catalog.commits.changelogs import overtaken_changelogs, set_aside, waiting_changelogs
 from statestore.catalog.commits.claims import claim
 from statestore.catalog.commits.new_files import NewFiles
-from statestore.catalog.commits.owners.owner_names import APPLICATION, FOLDER, OWNER, owner_name
 from statestore.catalog.commits.publish_commit import MAX_ATTEMPTS, after_publish, new_entry, too_many_conflicts
-from statestore.catalog.log.canonical_json import json_checksum, sealed_json
-from statestore.catalog.log.entries import write_entry
+from statestore.catalog.log.entries import json_checksum, sealed_json, write_entry
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.log.storage import LocalStorage, ObjectInfo, Storage, StorageExistsError
-from statestore.catalog.log.store_identity import identity_guard
-from statestore.catalog.log.store_spec import StoreSpec
+from statestore.catalog.log.storage import LocalStorage, ObjectInfo, Storage, StorageExistsError, local_root
+from statestore.catalog.log.store_spec import StoreSpec, identity_guard
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import ConflictError, NotFoundError, StateStoreError
+from statestore.formats.errors import ConflictError, InvalidInputError, NotFoundError, StateStoreError
 
 MACHINE = "machine"
 """The file with the id of a local directory."""
 OPENED, CLOSED, LEFT = "opened", "closed", "left"
 KEPT_US = 7 * 86_400_000_000  # how long older records stay, by the clock of the object store
 _FORMAT = 1
+FOLDER = "owners/"
+OWNER = re.compile(r"owners/[0-9]{20}\.json")
+APPLICATION = "statestore.owner"
+"""The application in the transaction of a fence; its batch is the number of the owner."""
+LOGGER = logging.getLogger("statestore")
+ATTEMPTS = 10
 
 
 @dataclass(frozen=True)
@@ -92,7 +99,7 @@ class Ownership:
         return False
 
 
-def machine_of(directory: Path) -> str:
+def _machine_of(directory: Path) -> str:
     """Return the id of a local directory, and make one where it has none."""
     local = LocalStorage(directory)
     with contextlib.suppress(StorageExistsError):
@@ -115,24 +122,24 @@ def newest_record(storage: Storage) -> OwnerRecord | None:
 
 def is_here(record: OwnerRecord, directory: Path) -> bool:
     """Return whether a record is that of an owner with this local directory."""
-    return LocalStorage(directory).exists(MACHINE) and record.machine == machine_of(directory)
+    return LocalStorage(directory).exists(MACHINE) and record.machine == _machine_of(directory)
 
 
-def take_number(
+def _take_number(
     storage: Storage, spec: StoreSpec, machine: str, directory: Path, before: OwnerRecord | None
 ) -> Ownership | None:
     """Take the number after that of ``before``, the newest record; None if another owner has it."""
     number = 1 if before is None else before.number + 1
     record = _record(spec.store_id, number, OPENED, number, machine, directory)
     try:
-        storage.create(owner_name(number), _encoded(record), identity_guard(spec.store_id))
+        storage.create(_owner_name(number), _encoded(record), identity_guard(spec.store_id))
     except StorageExistsError:
         return None
     _remove_old(storage)
     return Ownership(number, machine, directory, -1)
 
 
-def end_ownership(storage: Storage, spec: StoreSpec, ownership: Ownership, is_clean: bool) -> None:
+def _end_ownership(storage: Storage, spec: StoreSpec, ownership: Ownership, is_clean: bool) -> None:
     """Record that an owner closed the store (``is_clean``), or left writes that wait for a commit.
 
     If a record was made since, the store was taken over, and nothing is recorded.
@@ -140,7 +147,7 @@ def end_ownership(storage: Storage, spec: StoreSpec, ownership: Ownership, is_cl
     event, number = CLOSED if is_clean else LEFT, ownership.number + 1
     record = _record(spec.store_id, number, event, ownership.number, ownership.machine, ownership.directory)
     with contextlib.suppress(StorageExistsError):
-        storage.create(owner_name(number), _encoded(record))
+        storage.create(_owner_name(number), _encoded(record))
 
 
 def fence(files: SegmentFiles, number: int | None) -> LogState:
@@ -214,7 +221,7 @@ def _encoded(record: OwnerRecord) -> bytes:
 
 def _read(storage: Storage, number: int) -> OwnerRecord:
     """Return a record. Raises NotFoundError. A damaged one is that of an unknown owner, which has not closed."""
-    data = storage.read(owner_name(number))
+    data = storage.read(_owner_name(number))
     try:
         return _decoded(number, data)
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError):
@@ -248,3 +255,118 @@ def _remove_old(storage: Storage) -> None:
         newest = max(item.modified_us for item in listed)
         old = [item.name for item in listed[:-1] if item.modified_us < newest - KEPT_US]
         storage.delete_many(old)
+
+
+def _owner_name(number: int) -> str:
+    return f"{FOLDER}{number:020d}.json"
+
+
+class MachineOwner:
+    """The ownership of one store by this machine, as one handle has it. All methods but `check_shared` are called with
+    the lock of this machine, except where they say otherwise. Nothing is done for a store in a local directory: there
+    the lock of the directory decides.
+
+    ``root`` is the directory of the store on this machine. ``forget_tier`` makes the hot tier there be recreated the
+    next time.
+    """
+
+    def __init__(self, files: SegmentFiles, root: Path, forget_tier: Callable[[], None]) -> None:
+        self.is_shared = local_root(files.storage) is None
+        self._files, self._storage, self._spec = files, files.storage, files.spec
+        self._root, self._forget_tier = root, forget_tier
+        self._ownership: Ownership | None = None
+        self._error: ConflictError | None = None
+
+    @property
+    def is_owner(self) -> bool:
+        return self._ownership is not None
+
+    def check_shared(self) -> None:
+        """Raise InvalidInputError INVALID_OPTION for a store in a local directory, which nobody can take over."""
+        if not self.is_shared:
+            raise InvalidInputError(
+                ErrorCode.INVALID_OPTION,
+                f"store {self._spec.name!r} is in a local directory, where the lock of a writer ends with its process; "
+                "leave out takeover, which is for stores in object stores",
+            )
+
+    def own(self, takeover: bool = False) -> None:
+        """Become the owner. Raises ConflictError STORE_LOCKED while another machine is, unless ``takeover``.
+
+        The log has to be read after this: what the former owner committed is in it by then, and nothing more follows.
+        """
+        if not self.is_shared:
+            return
+        machine = _machine_of(self._root)
+        for _ in range(ATTEMPTS):
+            log_state = self._files.log_state()
+            record = newest_record(self._storage)
+            if record is not None and record.machine != machine:
+                if record.event != CLOSED and not takeover:
+                    raise refused(self._spec, record, self._kept(log_state))
+                self._set_aside(log_state)
+            ownership = _take_number(self._storage, self._spec, machine, self._root, record)
+            if ownership is None:
+                continue
+            ownership.seen = log_state.version  # the fence of a later owner is made after this record
+            if record is not None and record.event != CLOSED:
+                fence(self._files, ownership.number)
+            self._ownership = ownership
+            return
+        raise ConflictError(
+            ErrorCode.STORE_BUSY, f"store {self._spec.name!r}: other machines open and close it all the time; try again"
+        )
+
+    def is_over(self, log_state: LogState) -> bool:
+        """Return whether another machine has taken the store over, by a log state that was read just now."""
+        return self._ownership is not None and self._ownership.is_over(log_state)
+
+    def lose(self, log_state: LogState) -> None:
+        """Note that another machine has taken the store over, after the lock of this machine was given up."""
+        waiting: list[Path] = []
+        record = None
+        with contextlib.suppress(StateStoreError, OSError):
+            waiting = self._kept(log_state)
+            record = newest_record(self._storage)
+        self._error = overtaken(self._spec, record, self._root, waiting)
+
+    def raise_if_lost(self) -> None:
+        """Raise ConflictError STORE_LOCKED if another machine has taken the store over from this handle."""
+        if self._error is not None:
+            raise ConflictError(self._error.code, self._error.message)
+
+    def settle(self) -> LogState:
+        """Wait until no commit of this owner is on its way any more; return the newest log state."""
+        return fence(self._files, None)
+
+    def end(self, is_clean: bool) -> None:
+        """Record that this handle closes the store, ``is_clean``: without anything that waits for a commit.
+
+        A machine that cannot record it has to be overtaken by others, and need not be told.
+        """
+        if self._ownership is not None:
+            try:
+                _end_ownership(self._storage, self._spec, self._ownership, is_clean)
+            except (StateStoreError, OSError) as error:
+                LOGGER.warning("store %r: it could not be recorded that it was closed: %s", self._spec.name, error)
+
+    def forget(self) -> None:
+        """Own nothing any more, and record nothing; without the lock of this machine, too."""
+        self._ownership = None
+
+    def _kept(self, log_state: LogState) -> list[Path]:
+        """Return the changelogs of this machine with writes that were not committed."""
+        aside = overtaken_changelogs(self._storage, self._spec, log_state, self._root)
+        return [*aside, *waiting_changelogs(self._storage, self._spec, log_state, self._root)]
+
+    def _set_aside(self, log_state: LogState) -> None:
+        waiting = waiting_changelogs(self._storage, self._spec, log_state, self._root)
+        if waiting:
+            self._forget_tier()  # first, because its position names the changelogs
+            set_aside(self._root, waiting)
+            LOGGER.warning(
+                "store %r: writes that this machine acknowledged were not committed before another machine took the "
+                "store over; they are in %s, and take_back() adds them",
+                self._spec.name,
+                ", ".join(map(str, self._kept(log_state))),
+            )

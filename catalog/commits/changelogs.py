@@ -3,7 +3,13 @@
 Each writing handle appends to one file and holds its lock. Writes that arrive while a commit takes that file in go to
 another one. The next handle that opens the store adopts the files whose owners are gone. An acknowledged write is
 therefore never lost and never applied twice: the commit that takes records in names the file and the offset up to which
-it was read. Where possible, the handle appends to the newest adopted file, so that a store has few files.
+it was read (`consumed_ends`). Where possible, the handle appends to the newest adopted file, so that a store has few
+files.
+
+Changelogs whose writes were not committed before another machine took the store over are never committed by themselves:
+other writes were committed since, which they would undo. The next owner on this machine moves them from ``changelog/``
+to ``overtaken/``, where `TierOwner.take_back` finds them. A rename keeps a file whole wherever it is interrupted, and
+the log knows by its name how much of it was committed.
 """
 
 from __future__ import annotations
@@ -13,13 +19,18 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pyarrow as pa
 
 from statestore.catalog.commits.claims import at_gate
-from statestore.formats.changelogs.changelog import Changelog, read_changelog, store_of
+from statestore.catalog.log import log_state as log_states
+from statestore.catalog.log.entries import read_entry
+from statestore.catalog.log.log_state import LogState
+from statestore.catalog.log.storage import Storage, make_directories, own_folder, sync_folder
+from statestore.catalog.log.store_spec import StoreSpec
+from statestore.formats.changelogs.changelog import Changelog, made_at, read_changelog, store_of
 from statestore.formats.changelogs.changelog_writer import ChangelogWriter, try_adopt
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, StateStoreError, StorageError
@@ -27,11 +38,12 @@ from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.file_presence import names_in
 
 LOGGER = logging.getLogger("statestore")
-FOLDER = "changelog"
+CHANGELOGS = "changelog"
 SUFFIX = ".changelog"
 OURS = re.compile(rf"\d{{20}}-[0-9a-f]{{32}}{re.escape(SUFFIX)}")
 
 Committed = Callable[[Collection[str]], Mapping[str, int]]
+OVERTAKEN = "overtaken"
 
 
 class Changelogs:
@@ -52,7 +64,7 @@ class Changelogs:
         store: str = "",
         check: Callable[[], None] = lambda: None,
     ) -> None:
-        self._folder = None if root is None else root / FOLDER
+        self._folder = None if root is None else root / CHANGELOGS
         self._schema = schema
         self._from_rows = from_rows
         self._store = store
@@ -344,3 +356,91 @@ def _short(changelog: Changelog, floor: int) -> CorruptError:
         "restore the file from a copy, or close the store and move the file away to continue without "
         "its writes",
     )
+
+
+def consumed_ends(storage: Storage, log_state: LogState, names: Iterable[str]) -> dict[str, int]:
+    """Return the offset up to which each changelog is committed, for those that a commit up to ``log_state`` names.
+
+    The log state keeps only the newest names. Where it may have forgotten a name, the log entries are read, newest
+    first, back to the version at which the file was created. Raises NotFoundError or CorruptError for an entry that
+    cannot be read.
+    """
+    named = log_state.changelogs
+    asked = set(names)
+    ends = {name: named[name] for name in asked & named.keys()}
+    if len(named) < log_states.KEPT_CHANGELOGS:  # no name was forgotten yet
+        return ends
+    root = own_folder(storage)
+    missing = {name: _made_at(root, name, log_state.version) for name in asked - ends.keys()}
+    version = log_state.version
+    while missing and version > min(missing.values()):
+        for name, end in read_entry(storage, version).changelogs:
+            if missing.pop(name, None) is not None:
+                ends[name] = end
+        version -= 1
+    return ends
+
+
+def _made_at(root: Path | None, name: str, newest: int) -> int:
+    """Return the store's version at the creation of the changelog; -1 if the file does not record it."""
+    if root is None:
+        return -1
+    try:
+        version = made_at(root / CHANGELOGS / name)
+    except (StateStoreError, FileNotFoundError):
+        return -1
+    return version if version <= newest else -1
+
+
+def waiting_changelogs(storage: Storage, spec: StoreSpec, log_state: LogState, root: Path) -> list[Path]:
+    """Return the changelogs of this machine with writes of the store that no commit has taken in, oldest first."""
+    return _waiting(storage, spec, log_state, root / CHANGELOGS)
+
+
+def overtaken_changelogs(storage: Storage, spec: StoreSpec, log_state: LogState, root: Path) -> list[Path]:
+    """Return the changelogs that were set aside, and have such writes."""
+    return _waiting(storage, spec, log_state, root / OVERTAKEN)
+
+
+def set_aside(root: Path, changelogs: list[Path]) -> None:
+    """Move changelogs aside. The position of the hot tier, which names them, has to be removed before."""
+    _move(changelogs, root / OVERTAKEN)
+
+
+def take_back(root: Path, changelogs: list[Path]) -> None:
+    """Move changelogs back that were set aside; the next owner adopts them, into a tier that is made anew."""
+    _move(changelogs, root / CHANGELOGS)
+
+
+def _move(changelogs: list[Path], folder: Path) -> None:
+    with disk_errors("move changelogs to", folder):
+        make_directories(folder)
+        for path in changelogs:
+            path.rename(folder / path.name)
+        sync_folder(folder)
+        sync_folder(changelogs[0].parent)
+
+
+def _waiting(storage: Storage, spec: StoreSpec, log_state: LogState, folder: Path) -> list[Path]:
+    paths = [folder / name for name in sorted(names_in(folder)) if OURS.fullmatch(name)]
+    paths = [path for path in paths if _is_of(path, spec)]
+    done = consumed_ends(storage, log_state, [path.name for path in paths]) if paths else {}
+    return [path for path in paths if _has_rows(path, done.get(path.name, 0))]
+
+
+def _is_of(path: Path, spec: StoreSpec) -> bool:
+    try:
+        return store_of(path) in ("", spec.store_id)
+    except FileNotFoundError:
+        return False
+    except StateStoreError:  # reading the file reports the damage
+        return True
+
+
+def _has_rows(path: Path, done: int) -> bool:
+    try:
+        return any(batch.num_rows for batch, _ in read_changelog(path, None, done))
+    except FileNotFoundError:  # committed in the meantime
+        return False
+    except StateStoreError:
+        return True

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from statestore.catalog.log.entries import decode_entry, entry_name
 from statestore.catalog.log.log_names import LOG_CHECKPOINTS, REPLACEMENT
-from statestore.catalog.log.storage import LocalStorage, ObjectInfo, Storage
+from statestore.catalog.log.storage import LocalStorage, ObjectInfo, Storage, local_root, own_folder
 from statestore.catalog.log.store_spec import DROPPED, FOLDER, STORE_FILE, StoreSpec, decode_spec
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, UnsupportedError
@@ -18,6 +19,8 @@ from statestore.formats.places.locations import OBJECT_SCHEMES, Location, is_obj
 
 LOCAL_VARIABLE = "STATESTORE_LOCAL"
 """The environment variable with the directory for changelogs and hot tiers of stores in object stores."""
+TIER = "live"  # the folder of the hot tier of a live store
+CACHE = f"{TIER}/"
 
 
 def storage_at(location: Location, *, local: str | None = None, cache: str | None = None) -> Storage:
@@ -162,3 +165,26 @@ def _local_folder(given: str | None) -> Path:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "statestore" / "stores"
     except RuntimeError:  # a user of a container may have no home
         return Path(tempfile.gettempdir()) / f"statestore-{os.getuid()}" / "stores"
+
+
+def tier_bytes(storage: Storage, listed: Iterable[ObjectInfo]) -> int:
+    """Return the bytes of the hot tier; ``listed`` are the files of the store, which has it where it is local."""
+    if local_root(storage) is not None:
+        return sum(item.bytes for item in listed if item.name.startswith(CACHE))
+    own = own_folder(storage)
+    return 0 if own is None else _bytes_below(own / CACHE)
+
+
+def own_bytes(storage: Storage) -> int:
+    """Return the bytes that a store in an object store has on this machine; 0 for a local store, which lists them."""
+    own = own_folder(storage)
+    return 0 if own is None or local_root(storage) is not None else _bytes_below(own)
+
+
+def _bytes_below(root: Path) -> int:
+    size = 0
+    for folder, _, names in os.walk(root):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                size += os.stat(f"{folder}/{name}", follow_symlinks=False).st_size  # noqa: PTH116
+    return size

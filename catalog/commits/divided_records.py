@@ -1,12 +1,15 @@
-"""Records of a commit that is too large to be resolved at once, and their division by ranges of the keys' hashes.
+"""Records of a commit that is too large to be resolved at once: they are divided by ranges of the keys' hashes, and
+written range by range, in bounded memory, for one log entry.
 
 The keys of a range have no others to do with, so ranges can be resolved one after the other, against one version of the
-store. The records stay in the batches in which they came; those of one range are copied out of them.
+store. The records stay in the batches in which they came; those of one range are copied out of them. Each range gets
+its own segments, which are written before the next range is resolved. Only what the log entry and the index of open
+rows need is kept: closures, and the open rows of new segments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,11 +17,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.commits.publish_commit import WrittenRows
-from statestore.catalog.commits.ranges.range_by_range import write_ranges
+from statestore.catalog.commits.new_files import NewFiles
+from statestore.catalog.commits.open_row_lookup import OpenRows
+from statestore.catalog.commits.open_rows import GIVEN_UP, MAX_ROWS, NewOpenRows, OpenRowsChange, give_back, take_index
+from statestore.catalog.commits.publish_commit import WrittenRows, add_rows, closure_parts, remove_files
+from statestore.catalog.commits.record_timelines import Closure, resolve_with
 from statestore.catalog.commits.sorted_records import Records
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.formats.kernels.arrays import Hashes, Ints
 from statestore.formats.values.key_hash import hash_keys
 
 MEMORY = 512 << 20  # bytes in which the records of a commit, or of one range, are resolved and encoded
@@ -51,7 +58,7 @@ class DividedRecords:
 
     def write(self, files: SegmentFiles, log_state: LogState, claimed: str) -> WrittenRows:
         """Write them as rows of the version after ``log_state``, range by range; leave no file if that fails."""
-        return write_ranges(files, log_state, self.ranges(), len(self), claimed)
+        return _write_ranges(files, log_state, self.ranges(), len(self), claimed)
 
     def ranges(self) -> Iterator[Records]:
         """Yield the records of one range after the other; all records of a key are in one range."""
@@ -100,3 +107,60 @@ def whole_or_divided(
     if sum(map(needed, batches)) <= MEMORY:
         return joined(pa.Table.from_batches(batches, schema=schema))
     return DividedRecords(tuple(batches), width, joined, MEMORY)
+
+
+def _write_ranges(
+    files: SegmentFiles, log_state: LogState, ranges: Iterable[Records], count: int, claimed: str
+) -> WrittenRows:
+    """Resolve and write ranges, which have ``count`` records together; leave no file if that fails."""
+    new = NewFiles(claimed)
+    index = take_index(files, log_state, count)
+    try:
+        return _write(files, log_state, ranges, new, index)
+    except BaseException:
+        give_back(files, index)
+        remove_files(files.storage, new)
+        raise
+
+
+def _write(
+    files: SegmentFiles, log_state: LogState, ranges: Iterable[Records], new: NewFiles, index: OpenRows | None
+) -> WrittenRows:
+    closures: list[Closure] = []
+    opened: list[NewOpenRows] = []
+    emptied: list[Hashes] = [np.empty(0, np.uint64)]
+    usable, values, tombstones, ended, count = index, 0, 0, 0, 0
+    for records in ranges:
+        resolution = resolve_with(files, log_state, records, usable)
+        added = add_rows(files, log_state, records, resolution, new, keep_indexes=False)
+        new.write(files.storage)
+        values += len(resolution.values.record)
+        tombstones += len(resolution.tombstones.record)
+        closures += resolution.closures
+        if resolution.index is not usable:
+            give_back(files, usable)
+            usable = None
+        if usable is not None:
+            opened += added
+            count += sum(len(rows.row) for rows in added)
+            ended += resolution.ended
+            emptied += [] if resolution.emptied is None else [resolution.emptied]
+            if count > MAX_ROWS:
+                usable, files.bulk_commits = None, GIVEN_UP
+        if usable is None:
+            opened.clear()
+    new.add_closures(closure_parts(log_state, list(_by_segment(closures))))
+    new.write(files.storage)
+    change = OpenRowsChange(usable, tuple(opened), ended, None, np.sort(np.concatenate(emptied)))
+    return WrittenRows(new, values, tombstones, change)
+
+
+def _by_segment(closures: list[Closure]) -> Iterator[Closure]:
+    """Yield the closures of each segment, of different rows, as one with its rows in ascending order."""
+    by_name: dict[str, list[tuple[Ints, Ints]]] = {}
+    for name, rows, ends in closures:
+        by_name.setdefault(name, []).append((rows, ends))
+    for name, pieces in by_name.items():
+        rows, ends = (np.concatenate(column) for column in zip(*pieces, strict=True))
+        order = np.argsort(rows, kind="stable")
+        yield name, rows[order], ends[order]
