@@ -23,6 +23,7 @@ from statestore.catalog.commits.open_rows import GIVEN_UP, MAX_ROWS, NewOpenRows
 from statestore.catalog.commits.publish_commit import WrittenRows, add_rows, closure_parts, remove_files
 from statestore.catalog.commits.record_timelines import Closure, resolve_with
 from statestore.catalog.commits.sorted_records import Records
+from statestore.catalog.commits.writer_state import writer_of
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Hashes, Ints
@@ -146,7 +147,7 @@ def _write(
             ended += resolution.ended
             emptied += [] if resolution.emptied is None else [resolution.emptied]
             if count > MAX_ROWS:
-                usable, files.bulk_commits = None, GIVEN_UP
+                usable, writer_of(files).bulk_commits = None, GIVEN_UP
         if usable is None:
             opened.clear()
     new.add_closures(closure_parts(log_state, list(_by_segment(closures))))

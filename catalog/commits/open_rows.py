@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from statestore.catalog.commits.open_row_lookup import ROW_BITS, ROW_MASK, Addresses, OpenRows
+from statestore.catalog.commits.writer_state import writer_of
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.belief import SegmentWithClosures, newest_ends, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
@@ -93,7 +94,8 @@ def note_moves(files: SegmentFiles, log_state: LogState, moves: Mapping[str, Mov
     ``log_state`` is that of the compaction's commit. The moves are applied when the index is next taken. Without an
     index nothing is kept; with too many moves, the index reads the new segments instead.
     """
-    if files.bulk_commits <= 0 and not isinstance(files._current, OpenRows):
+    writer = writer_of(files)
+    if writer.bulk_commits <= 0 and writer.index is None:
         return
     names = {name for moved in moves.values() for name in moved.names}
     max_added = max((meta.max_added for meta in log_state.segments if meta.name in names), default=0)
@@ -114,23 +116,25 @@ def take_index(files: SegmentFiles, log_state: LogState, keys: int) -> OpenRows 
     """
     if keys < MIN_KEYS or files.spec.windowing is not None:
         return None
-    index = files.exchange_current(None)
-    if isinstance(index, OpenRows):
+    writer = writer_of(files)
+    index = writer.exchange_index(None)
+    if index is not None:
         if index.version > log_state.version:
-            files.exchange_current(index)
+            writer.exchange_index(index)
             return None
         if index.version == log_state.version or _catch_up(files, index, log_state):
             return index
-    files.bulk_commits += 1
-    return _build(files, log_state) if files.bulk_commits > 1 else None
+    writer.bulk_commits += 1
+    return _build(files, log_state) if writer.bulk_commits > 1 else None
 
 
 def give_back(files: SegmentFiles, index: OpenRows | None) -> None:
     """Return an index that was taken, unchanged, for the next commit."""
     if index is not None:
-        other = files.exchange_current(index)
-        if isinstance(other, OpenRows) and other.version > index.version:
-            files.exchange_current(other)
+        writer = writer_of(files)
+        other = writer.exchange_index(index)
+        if other is not None and other.version > index.version:
+            writer.exchange_index(other)
 
 
 def carry_on(files: SegmentFiles, log_state: LogState, change: OpenRowsChange) -> None:
@@ -152,7 +156,7 @@ def carry_on(files: SegmentFiles, log_state: LogState, change: OpenRowsChange) -
                 index.remove(change.emptied)
             index.version = log_state.version
             if len(index.hashes) > MAX_ROWS:
-                files.bulk_commits = GIVEN_UP
+                writer_of(files).bulk_commits = GIVEN_UP
                 return
     give_back(files, index)
 
@@ -210,11 +214,11 @@ def _build(files: SegmentFiles, log_state: LogState) -> OpenRows | None:
         rows.append(_open_rows(files, segment))
         count += len(rows[-1].row)
         if count > MAX_ROWS:
-            files.bulk_commits = GIVEN_UP
+            writer_of(files).bulk_commits = GIVEN_UP
             return None
     hashes, address, start = _joined(0, tuple(rows))
     if _has_equal(hashes):
-        files.bulk_commits = GIVEN_UP
+        writer_of(files).bulk_commits = GIVEN_UP
         return None
     return OpenRows(log_state.version, hashes.copy(), address, start, [found.segment_name for found in rows])
 

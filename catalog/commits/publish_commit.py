@@ -25,6 +25,7 @@ from statestore.catalog.commits.open_rows import NewOpenRows, OpenRowsChange, ca
 from statestore.catalog.commits.record_timelines import Closure, Resolution, resolve
 from statestore.catalog.commits.sorted_records import Records
 from statestore.catalog.commits.version_ends import NewRows
+from statestore.catalog.commits.writer_state import writer_of
 from statestore.catalog.log.entries import CommitEntry, Horizon, write_entry
 from statestore.catalog.log.log_checkpoint import LOG_CHECKPOINT_INTERVAL, write_log_checkpoint
 from statestore.catalog.log.log_state import LogState, advance
@@ -91,15 +92,16 @@ def commit_change(files: SegmentFiles, base: LogState, change: Callable[[LogStat
     files.settle()
     # The claim is taken before the log is read, so that trimming of the log cannot overtake the commit, however long
     # the process stops in between.
-    with files.or_replaced(), files.publishing, claim(files.storage) as claimed:
+    writer = writer_of(files)
+    with files.or_replaced(), writer.publishing, claim(files.storage) as claimed:
         for _ in range(MAX_ATTEMPTS):
-            log_state, _lease = files.leased(log_state, commits=True, alone=files.is_alone)
+            log_state, _lease = files.leased(log_state, commits=True, alone=writer.is_alone)
             attempted = change(log_state)
             if attempted is None or is_committed(log_state, attempted.transaction):
                 return log_state
-            files.is_alone = False
+            writer.is_alone = False
             committed = _attempt(files, log_state, attempted, claimed)
-            files.is_alone = committed is not None and not files.spec.has_hot_tier
+            writer.is_alone = committed is not None and not files.spec.has_hot_tier
             if committed is not None:
                 return committed
     raise too_many_conflicts(files)

@@ -36,6 +36,7 @@ from statestore.catalog.commits.changelogs import overtaken_changelogs, set_asid
 from statestore.catalog.commits.claims import claim
 from statestore.catalog.commits.new_files import NewFiles
 from statestore.catalog.commits.publish_commit import MAX_ATTEMPTS, after_publish, new_entry, too_many_conflicts
+from statestore.catalog.commits.writer_state import writer_of
 from statestore.catalog.log.entries import json_checksum, sealed_json, write_entry
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import LocalStorage, ObjectInfo, Storage, StorageExistsError, local_root
@@ -158,7 +159,7 @@ def fence(files: SegmentFiles, number: int | None) -> LogState:
     """
     log_state: LogState | None = None
     transaction = None if number is None else (APPLICATION, number)
-    with files.publishing, claim(files.storage) as claimed:
+    with writer_of(files).publishing, claim(files.storage) as claimed:
         for _ in range(MAX_ATTEMPTS):
             log_state, _lease = files.leased(log_state)
             entry = new_entry(log_state, "compact", NewFiles(claimed), transaction=transaction)

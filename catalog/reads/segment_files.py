@@ -70,9 +70,6 @@ class SegmentFiles:
         root = local_root(storage)
         self._folder = None if root is None else f"{root}/"
         self._lock = threading.RLock()
-        # Held while a commit resolves and publishes its rows, and while a compaction publishes a step: a bulk commit
-        # that lost the race for a version would have to resolve its rows again.
-        self.publishing = threading.RLock()
         self._opened: OrderedDict[tuple[str, str], object] = OrderedDict()
         self._carried = BoundedCache(CARRIED_BYTES)
         self._marks = BoundedCache(MARKS_BYTES)
@@ -84,12 +81,6 @@ class SegmentFiles:
         # call would cost as much as the call. In an object store such calls look by their number.
         self.look_at = 0 if self.is_local else NEVER
         self._settled = False
-        # Kept here for bulk writers (``open_rows``): one index for all handles of the process.
-        self._current: object = None
-        self.bulk_commits = 0
-        # The last commit of this process in an object store took the version that it expected. The next one does not
-        # look for a newer version before, because its put of the entry finds one.
-        self.is_alone = False
         leave_in_forks(self._in_fork)
 
     @property
@@ -97,9 +88,8 @@ class SegmentFiles:
         return self._folder is not None
 
     def _in_fork(self) -> None:
-        """Replace the locks in a forked child: a thread that the child does not have may have held them."""
+        """Replace the lock in a forked child: a thread that the child does not have may have held it."""
         self._lock = threading.RLock()
-        self.publishing = threading.RLock()
         leave_in_forks(self._in_fork)
 
     def log_state(self) -> LogState:
@@ -262,12 +252,6 @@ class SegmentFiles:
         position, row = self.index(meta).match(hashes)
         return position.astype(np.int64, copy=False), row.astype(np.int64)
 
-    def exchange_current(self, index: object) -> object:
-        """Exchange the shared index of open rows; the caller that takes an index has it alone."""
-        with self._lock:
-            previous, self._current = self._current, index
-        return previous
-
     def closures(self, piece: ClosureSlice, rows_of_segment: int) -> tuple[Ints, Ints]:
         """Return (rows ascending, new ends in epoch microseconds) of one closure list.
 
@@ -346,7 +330,6 @@ class SegmentFiles:
             self._carried.clear()
             self._marks.clear()
             self._newest = None
-            self._current = None
             self._statistics = BlockStatistics()
 
     def close_replaced(self, log_state: LogState) -> None:

@@ -14,6 +14,7 @@ from statestore.catalog.commits.claims import claim
 from statestore.catalog.commits.new_files import NewFiles
 from statestore.catalog.commits.open_rows import Moves, note_moves
 from statestore.catalog.commits.publish_commit import after_publish, check_age, new_entry, remove_files
+from statestore.catalog.commits.writer_state import writer_of
 from statestore.catalog.log.entries import CommitEntry, write_entry
 from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.log_state import LogState
@@ -107,7 +108,7 @@ def _attempt(
     if stop():
         remove_files(files.storage, new)
         return base
-    with files.publishing:
+    with writer_of(files).publishing:
         return _publish_rewrite(files, base, rewrite)
 
 

@@ -27,6 +27,7 @@ from statestore.catalog.commits.publish_commit import (
     remove_files,
     too_many_conflicts,
 )
+from statestore.catalog.commits.writer_state import writer_of
 from statestore.catalog.log.log_state import LogState, file_names
 from statestore.catalog.log.storage import LocalStorage, Storage, local_root
 from statestore.catalog.log.store_spec import replaced
@@ -72,7 +73,7 @@ def commit_parts(
     log_state = base
     files.check_identity()
     files.settle()
-    with files.publishing, claim(files.storage):  # before the log is read, see `commit_change`
+    with writer_of(files).publishing, claim(files.storage):  # before the log is read, see `commit_change`
         for _ in range(MAX_ATTEMPTS):
             log_state, _lease = files.leased(log_state, commits=True)
             if is_committed(log_state, transaction):

@@ -18,6 +18,7 @@ from itertools import combinations
 
 from statestore.catalog.commits.claims import DIGITS, claim
 from statestore.catalog.commits.new_files import NewFiles
+from statestore.catalog.commits.writer_state import writer_of
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.belief import SegmentWithClosures, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
@@ -119,7 +120,7 @@ def _attempt(
         return carried
 
     try:
-        with files.publishing:
+        with writer_of(files).publishing:
             published = publish_rewrite(files, base, new, names, carry)
     except CommitUnknownError:
         raise

@@ -19,6 +19,7 @@ from statestore.catalog.commits import record_timelines
 from statestore.catalog.commits.claims import claim
 from statestore.catalog.commits.sorted_records import order_of_starts
 from statestore.catalog.commits.version_ends import positions_among
+from statestore.catalog.commits.writer_state import writer_of
 from statestore.catalog.reads.belief import SegmentWithClosures
 from statestore.catalog.upkeep.compaction_plan import Rewriting, Step
 from statestore.catalog.upkeep.compaction_rules import DEFAULT
@@ -91,7 +92,7 @@ def test_they_are_those_of_the_model(
         if number == 5:
             index_module._noted.clear()  # as if another process had compacted
     assert paths["_go_on"] == COMMITS - 1 and all(paths[name] for name in ("find_existing", "find_around", "replay"))
-    assert store._files.bulk_commits == 2
+    assert writer_of(store._files).bulk_commits == 2
     for time in [*random.integers(0, COMMITS * ROWS, 12).tolist(), COMMITS * ROWS]:
         rows = store.scan(columns=["k", "v"], as_of=time).read_all().to_pylist()
         found = {row["k"]: row["v"] for row in rows}

@@ -27,6 +27,7 @@ from statestore.catalog import catalog as catalog_module
 from statestore.catalog.commits import divided_records
 from statestore.catalog.commits import open_rows as current_rows
 from statestore.catalog.commits import publish_commit as write
+from statestore.catalog.commits.writer_state import writer_of
 from statestore.catalog.log.log_state import file_names
 from statestore.catalog.stores.versioned.natural_versioned import NaturalVersionedStore
 from statestore.catalog.stores.versioned.versioned_store import VersionedStore
@@ -71,7 +72,7 @@ def _overwrite(model: Model) -> None:
 
 
 def _bulk_write(store: VersionedStore) -> None:
-    store._files.bulk_commits = 1  # so that it takes the index of open rows, and writes by two threads
+    writer_of(store._files).bulk_commits = 1  # so that it takes the index of open rows, and writes by two threads
     store.write(as_table(BULK))
 
 

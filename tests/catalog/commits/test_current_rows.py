@@ -19,6 +19,7 @@ import statestore
 from statestore.catalog.commits import open_rows as module
 from statestore.catalog.commits.open_row_lookup import OpenRows
 from statestore.catalog.commits.sorted_records import by_time_within
+from statestore.catalog.commits.writer_state import writer_of
 from statestore.catalog.reads.belief import newest_ends, with_closures
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.key_hash import hash_keys
@@ -71,20 +72,20 @@ def test_commits_with_the_index_are_those_of_the_model(steps: list[tuple[str, li
     with tempfile.TemporaryDirectory() as folder:
         catalog = statestore.connect(Path(folder) / "w")
         store = catalog.create_store("s", key={"k": "string"}, value={"v": "bigint"})
-        store._files.bulk_commits = 1
+        writer_of(store._files).bulk_commits = 1
         model = Model()
         for what, rows in steps:
             if what == "compact":
                 store.compact(full=True)
                 continue
             if what == "foreign":  # as by another process: the index knows nothing of it
-                kept = store._files.exchange_current(None)
+                kept = writer_of(store._files).exchange_index(None)
             store.write(as_table(rows))
             if what == "foreign":
-                store._files.exchange_current(kept)
+                writer_of(store._files).exchange_index(kept)
             for row in rows:
                 model.put(*row)
-            found = store._files._current
+            found = writer_of(store._files).index
             if isinstance(found, OpenRows) and found.version == store._files.log_state().version:
                 assert listed(found) == open_rows(store)
         for key in KEYS:
@@ -109,7 +110,7 @@ def test_keys_that_share_a_hash_are_told_apart(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(resolve, "hash_keys", colliding)
     monkeypatch.setattr(new_files, "hash_keys", colliding)
     store = statestore.connect(tmp_path).create_store("s", key={"k": "string"}, value={"v": "bigint"})
-    store._files.bulk_commits = 1
+    writer_of(store._files).bulk_commits = 1
     for round_ in range(4):
         store.write(as_table([(key, round_, round_ * 10) for key in KEYS[round_ * 3 : round_ * 3 + 3]]))
     store.write(as_table([(key, 9, 50) for key in KEYS]))
@@ -123,7 +124,7 @@ def bulk(store: statestore.VersionedStore, value: int, time: int, keys: list[str
 
 
 def index_of(store: statestore.VersionedStore) -> OpenRows:
-    found = store._files._current
+    found = writer_of(store._files).index
     assert isinstance(found, OpenRows)
     return found
 
@@ -131,7 +132,7 @@ def index_of(store: statestore.VersionedStore) -> OpenRows:
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[statestore.VersionedStore]:
     store = statestore.connect(tmp_path).create_store("s", key={"k": "string"}, value={"v": "bigint"})
-    store._files.bulk_commits = 1
+    writer_of(store._files).bulk_commits = 1
     yield store
     store.close()
 
@@ -139,14 +140,14 @@ def store(tmp_path: Path) -> Iterator[statestore.VersionedStore]:
 def test_commits_without_the_index_are_caught_up_with(store: statestore.VersionedStore) -> None:
     """Foreign commits with new keys, late records and tombstones; nothing is made anew."""
     bulk(store, 1, 10)
-    kept = store._files.exchange_current(None)
-    store._files.bulk_commits = -9
+    kept = writer_of(store._files).exchange_index(None)
+    writer_of(store._files).bulk_commits = -9
     store.write(as_table([("k0", 2, 20), ("new", 2, 5), ("k1", None, 20), ("k2", 2, 5)]))
     store.write(as_table([("k0", 3, 30), ("k3", 3, 10), ("new", None, 30)]))
-    assert store._files.exchange_current(kept) is None
-    built = store._files.bulk_commits
+    assert writer_of(store._files).exchange_index(kept) is None
+    built = writer_of(store._files).bulk_commits
     bulk(store, 4, 40)
-    assert index_of(store) is kept and store._files.bulk_commits == built
+    assert index_of(store) is kept and writer_of(store._files).bulk_commits == built
     assert listed(index_of(store)) == open_rows(store)
 
 
@@ -167,12 +168,12 @@ def test_the_index_follows_a_compaction(store: statestore.VersionedStore, known:
     """After one of this process by the moves, after one of another process by reading the new segments."""
     for round_ in range(4):
         bulk(store, round_, 10 * round_, KEYS[: 9 + round_])
-    kept, built = index_of(store), store._files.bulk_commits
+    kept, built = index_of(store), writer_of(store._files).bulk_commits
     store.compact(full=True)
     if not known:
         module._noted.clear()
     bulk(store, 9, 90, KEYS[3:])
-    assert index_of(store) is kept and store._files.bulk_commits == built
+    assert index_of(store) is kept and writer_of(store._files).bulk_commits == built
     assert listed(index_of(store)) == open_rows(store)
 
 
@@ -182,23 +183,23 @@ def test_the_index_follows_compactions_and_commits_of_others_between_them(
 ) -> None:
     """The index misses deletes, new keys and late records before, between and after two compactions."""
     bulk(store, 1, 10)
-    kept = store._files.exchange_current(None)
+    kept = writer_of(store._files).exchange_index(None)
     assert isinstance(kept, OpenRows)
-    store._files.bulk_commits = -99
+    writer_of(store._files).bulk_commits = -99
     for round_ in range(1, 4):
         time = 20 * round_
         store.write(as_table([("k0", round_, time), (f"n{round_}", 1, time), ("k1", 2, time - 15), ("k2", None, time)]))
         store.write(as_table([(f"k{round_ + 3}", None, 10), ("k3", None, time), ("k3", 1, time)]))
         if round_ < 3:
-            store._files.exchange_current(kept)
+            writer_of(store._files).exchange_index(kept)
             store.compact(full=True)
-            store._files.exchange_current(None)
+            writer_of(store._files).exchange_index(None)
     noted = module._noted[store._files]
     assert len(noted) == 2
     if keep != "all":
         noted[:] = {"first": noted[:1], "last": noted[1:], "none": []}[keep]
-    store._files.exchange_current(kept)
-    store._files.bulk_commits = 1
+    writer_of(store._files).exchange_index(kept)
+    writer_of(store._files).bulk_commits = 1
     bulk(store, 4, 100, KEYS[5:])
     assert index_of(store) is kept
     assert listed(index_of(store)) == open_rows(store)
@@ -221,7 +222,7 @@ def test_an_index_that_outgrows_its_bound_is_given_up(
     bulk(store, 1, 10, KEYS[:8])
     assert len(index_of(store).hashes) == 8
     bulk(store, 2, 20, KEYS)
-    assert store._files._current is None and store._files.bulk_commits == module.GIVEN_UP
+    assert writer_of(store._files).index is None and writer_of(store._files).bulk_commits == module.GIVEN_UP
     bulk(store, 3, 30, KEYS)
     assert {row["v"] for row in store.scan(columns=["v"]).read_all().to_pylist()} == {3}
 
@@ -249,7 +250,7 @@ def test_whoever_takes_the_index_has_it_alone(store: statestore.VersionedStore) 
     bulk(store, 1, 10)
     log_state = store._files.log_state()
     taken = module.take_index(store._files, log_state, 100)
-    assert taken is not None and store._files._current is None
+    assert taken is not None and writer_of(store._files).index is None
     bulk(store, 2, 20)
     newer = index_of(store)
     module.give_back(store._files, taken)
@@ -308,7 +309,7 @@ def test_a_key_that_takes_the_hash_of_another(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(new_files, "hash_keys", colliding)
     monkeypatch.setattr(write, "_prepare_at_once", at_once)
     store = statestore.connect(tmp_path).create_store("s", key={"k": "string"}, value={"v": "bigint"})
-    store._files.bulk_commits = 1
+    writer_of(store._files).bulk_commits = 1
     for time, name in enumerate(["a", "a", "b", "a", "b"]):
         store.write(as_table([(f"{name}{n}", time, time) for n in range(5 + time)]))
     assert [prepared is None for prepared in plain] == [False, False, True]
@@ -325,11 +326,11 @@ def test_the_index_is_carried_on(tmp_path: Path) -> None:
     built = []
     for round_ in range(6):
         store.write(as_table([(key, round_, round_ * 10 + 5) for key in KEYS[: 6 + round_]]))
-        built.append(store._files.bulk_commits)
+        built.append(writer_of(store._files).bulk_commits)
         assert open_rows(store)
     store.write(as_table([("k0", 1, 3), ("k1", None, 70)]))
-    assert built == [1, 2, 2, 2, 2, 2] and store._files.bulk_commits == 2
-    found = store._files._current
+    assert built == [1, 2, 2, 2, 2, 2] and writer_of(store._files).bulk_commits == 2
+    found = writer_of(store._files).index
     assert isinstance(found, OpenRows)
     assert listed(found) == open_rows(store)
     store.close()
