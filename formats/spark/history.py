@@ -21,6 +21,7 @@ from functools import cached_property, partial
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
 from statestore.formats.spark.checkpoint.load_plan import CHANGES
@@ -44,7 +45,6 @@ from statestore.formats.spark.providers.partition_load import (
 )
 from statestore.formats.spark.providers.replay import Overlay, Parts, changed_rows, parts_of, weight_of
 from statestore.formats.spark.providers.stored_rows import StoredRows
-from statestore.formats.spark.rows.byte_spans import spans_of
 from statestore.formats.spark.rows.row_lifetimes import OPEN, intervals, net_changes
 from statestore.formats.spark.rows.unsafe_row import decode_fields, slot_of
 from statestore.formats.spark.state_columns import Decoder, decode_columns, decoder_of
@@ -346,7 +346,7 @@ def _parted(
     if decoder is None or not rest.any():
         return touched, None
     others = rows if touched is None else rows.filter(pa.array(rest))
-    return touched, decode_columns(decoder, spans_of(others.column(0)), spans_of(others.column(1))).columns
+    return touched, decode_columns(decoder, cells_of(others.column(0)), cells_of(others.column(1))).columns
 
 
 def _events(state_view: StateView, rows: WrittenRows, first: int) -> tuple[Ints, Ints, Ints]:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.formats.kafka.changelogs.cells import Cells, cells_of
+from statestore.formats.bytes.byte_columns import Cells, cells_of
 from statestore.formats.kafka.changelogs.records import Records
 from statestore.formats.kafka.columns.header_columns import HEADERS
 from statestore.formats.kernels.arrays import Bools, Hashes, Ints
@@ -134,7 +134,7 @@ class _Hashing:
         if not self._compiled:
             sizes = np.zeros(len(keys) + 1, np.int64)
             np.cumsum(keys.size, out=sizes[1:])
-            content = keys.array().buffers()[2]
+            content = keys.copied().buffers()[2]
             return xxh64_strings(np.frombuffer(content, np.uint8) if sizes[-1] else np.empty(0, np.uint8), sizes)
         from statestore.formats.kernels.newest_kernels import sip_hashes
 
@@ -195,7 +195,7 @@ def _of_keys(found: Cells, keys: Collection[bytes]) -> Ints:
     likely = np.flatnonzero(np.isin(found.size, [len(key) for key in keys]))
     if not len(likely):
         return likely
-    same = pc.is_in(found.select(likely).array(), value_set=pa.array(list(keys), pa.binary()))
+    same = pc.is_in(found.select(likely).copied(), value_set=pa.array(list(keys), pa.binary()))
     chosen: Ints = likely[same.to_numpy(zero_copy_only=False)]
     return chosen
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import pyarrow as pa
 
-from statestore.formats.kafka.changelogs.cells import Cells
+from statestore.formats.bytes.byte_columns import Cells
 from statestore.formats.kernels.arrays import Bools, Hashes
 from statestore.formats.kernels.compiled_use import is_loaded
 
@@ -110,7 +110,7 @@ class _HeldKeys:
         self._found: Bools | None = None
 
     def note(self, keys: Cells) -> None:
-        self._keys.append(keys.array())
+        self._keys.append(keys.copied())
 
     def newest(self, first: int, count: int) -> Bools:
         if self._found is None:

@@ -56,7 +56,7 @@ def newest_of(log: RecordLog, moment: LogMoment = END, most_keys: int = MOST_KEY
             noted.note(records.key)
         first = 0
         for records in reader.read():
-            kept = noted.newest(first, len(records)) & ~records.value.is_null
+            kept = noted.newest(first, len(records)) & ~records.value.nulls
             first += len(records)
             if kept.all():
                 yield records

@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from statestore.formats.bytes.byte_columns import Cells, ends_of
+from statestore.formats.bytes.column_cursor import Cursor
 from statestore.formats.kafka.schemas.protobuf_schema import BYTES, FIXED32, FIXED64, VARINT
 from statestore.formats.kernels.arrays import Bools, Bytes, Ints
-from statestore.formats.values.cells import Cells, Cursor, ends_of
 
 _FEW_CELLS = 8
 _MOST_NUMBER = (1 << 29) - 1
@@ -58,8 +59,7 @@ class WireFields:
         """The bytes of all fields of each message in ``rows``, one after the other: so messages are merged."""
         if len(rows) == len(self):
             return self.cells()
-        offsets = ends_of(self.size)
-        data = self.data[np.repeat(self.start - offsets[:-1], self.size) + np.arange(offsets[-1])]
+        data, offsets = self.cells().content()
         first = np.searchsorted(self.row, rows)
         last = np.searchsorted(self.row, rows, "right")
         return Cells(data, offsets[first], offsets[last] - offsets[first])
@@ -159,8 +159,7 @@ def _varint(data: memoryview, at: int, stop: int) -> tuple[int, int]:
 
 def packed_varints(cells: Cells) -> tuple[Ints, Unsigned, Bools]:
     """The varints in each cell: (how many, the numbers one after the other, cells with other bytes)."""
-    offsets = ends_of(cells.size)
-    data = cells.data[np.repeat(cells.start - offsets[:-1], cells.size) + np.arange(offsets[-1])]
+    data, offsets = cells.content()
     ends = np.flatnonzero(data < 0x80)
     filled = cells.size > 0
     bad = np.zeros(len(cells), bool)

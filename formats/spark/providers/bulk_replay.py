@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.places.ordered_threads import in_order
 from statestore.formats.places.reading_threads import reading_threads
 from statestore.formats.spark.providers.file_records import MERGE, PUT, Changes
 from statestore.formats.spark.providers.key_hashes import HashRange
 from statestore.formats.spark.providers.stored_rows import StoredRows, rows_in
-from statestore.formats.spark.rows.byte_spans import spans_of
 
 if TYPE_CHECKING:
     from statestore.formats.spark.providers.newest_changes import NewestChanges
@@ -94,7 +94,7 @@ def _unchanged(
     noted: NewestChanges, kept: HashRange, each: Callable[[StoredRows], T], batch: pa.RecordBatch
 ) -> list[T]:
     rows = kept.rows(batch)
-    left = noted.unchanged(spans_of(rows.column("key")))
+    left = noted.unchanged(cells_of(rows.column("key")))
     if left is not None:
         rows = rows.filter(pa.array(left))
     return [each(rows_in(rows))] if rows.num_rows else []

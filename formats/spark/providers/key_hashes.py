@@ -13,11 +13,12 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.kernels.arrays import Bools
 from statestore.formats.kernels.compiled_use import load_if_it_pays
+from statestore.formats.spark.checkpoint.state_errors import corrupt_row
 from statestore.formats.spark.providers.file_records import Changes
 from statestore.formats.spark.providers.replay import Parts, weight_of
-from statestore.formats.spark.rows.byte_spans import binary_of, spans_of
 from statestore.formats.values.xxh64 import U64s, xxh64_strings
 
 HELD_BYTES = 64 << 20  # bytes by weight; with all that is computed from them, rows take about three times as much
@@ -36,7 +37,9 @@ class KeyHashes:
 
     def of(self, keys: pa.Array) -> U64s:
         """The hash of each key of a binary or large binary array."""
-        spans = spans_of(binary_of(spans_of(keys).cut(self.front, "a key")) if self.front else keys)
+        spans = cells_of(
+            cells_of(keys).behind(self.front, "a key", corrupt_row).copied(corrupt_row) if self.front else keys
+        )
         data = spans.data
         if self.hole is not None:
             data = data.copy()
@@ -78,7 +81,7 @@ class HashRange:
         """The changes in the range."""
         if self.is_whole:
             return changes
-        inside = self.holds(binary_of(changes.keys))
+        inside = self.holds(changes.keys.copied(corrupt_row))
         if inside is None:
             return changes
         return Changes(changes.kind[inside], changes.keys.select(inside), changes.values.select(inside))

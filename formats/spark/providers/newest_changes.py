@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from statestore.formats.bytes.byte_columns import Cells
 from statestore.formats.kernels import newest_kernels
 from statestore.formats.kernels.arrays import Bools, Hashes
-from statestore.formats.spark.rows.byte_spans import Spans
 
 MOST_KEYS = 3 << 20  # of one pass; they take 96 MiB
 _END = 1 << 64
@@ -30,7 +30,7 @@ class NewestChanges:
         self._newest = np.zeros(FIRST_SLOTS, np.uint8)
         self._counts = np.zeros(2, np.int64)
 
-    def note(self, keys: Spans) -> None:
+    def note(self, keys: Cells) -> None:
         """Note the keys of further changes. If they become too many, the range ends earlier."""
         if len(self._newest) < self._counts[1] + len(keys):
             longer = np.zeros(max(2 * len(self._newest), int(self._counts[1]) + len(keys)), np.uint8)
@@ -56,7 +56,7 @@ class NewestChanges:
         """Return which of ``count`` changes from number ``first`` on are the newest of their keys."""
         return self._newest[first : first + count].view(np.bool_)
 
-    def unchanged(self, keys: Spans) -> Bools | None:
+    def unchanged(self, keys: Cells) -> Bools | None:
         """Return which keys lie in the range and were not changed; None: all."""
         found = np.empty(len(keys), np.bool_)
         count = newest_kernels.find_unchanged(

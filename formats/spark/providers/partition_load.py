@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from statestore.formats.bytes.byte_columns import Cells, gather
 from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.kernels.compiled_use import is_loaded, load_if_it_pays
 from statestore.formats.places.folder import Folder
@@ -24,7 +25,7 @@ from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store, partition_files
 from statestore.formats.spark.checkpoint.checkpoint_files import DataFile, read_ahead
 from statestore.formats.spark.checkpoint.load_plan import CHANGES, LoadPlan, plan_lineage, plan_load, readable_versions
-from statestore.formats.spark.checkpoint.state_errors import corrupt_file, missing
+from statestore.formats.spark.checkpoint.state_errors import corrupt_file, corrupt_row, missing
 from statestore.formats.spark.providers.bulk_replay import FoundMerges, bulk_rows
 from statestore.formats.spark.providers.file_records import DELETE, Changes
 from statestore.formats.spark.providers.hdfs_provider import base_rows, delta_changes
@@ -46,7 +47,6 @@ from statestore.formats.spark.providers.snapshot_repair import (
     with_whole_base,
 )
 from statestore.formats.spark.providers.stored_rows import StoredRows, rows_in
-from statestore.formats.spark.rows.byte_spans import Spans, gather
 from statestore.formats.spark.rows.row_checksum import CHECKSUM_BYTES, verify_checksums
 
 FAMILY_BYTES = 2
@@ -458,11 +458,11 @@ def _bare_deletions(changes: Changes) -> Changes:
     if not deleted.any():
         return changes
     marked = changes.keys.select(deleted)
-    keys = marked.cut(CHECKSUM_BYTES, "the key of a deletion")
+    keys = marked.behind(CHECKSUM_BYTES, "the key of a deletion", corrupt_row)
     verify_checksums(gather(marked.data, marked.start, "<u4"), keys)
     start, size = changes.keys.start.copy(), changes.keys.size.copy()
     start[deleted], size[deleted] = keys.start, keys.size
-    return Changes(changes.kind, Spans(changes.keys.data, start, size), changes.values)
+    return Changes(changes.kind, Cells(changes.keys.data, start, size), changes.values)
 
 
 def _of_family(changes: Changes, family_id: int, path: str) -> Changes:

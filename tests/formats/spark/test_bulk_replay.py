@@ -14,6 +14,7 @@ from support.checkpoints.spark_state_fixtures import multiset, opened
 from support.parameters import mostly_slow
 from test_checkpoint_history import shown
 
+from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.kernels import compiled_use
 from statestore.formats.kernels.newest_kernels import sip_hashes
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
@@ -22,7 +23,6 @@ from statestore.formats.spark.providers.bulk_replay import FoundMerges, bulk_row
 from statestore.formats.spark.providers.file_records import DELETE, MERGE, PUT, Changes
 from statestore.formats.spark.providers.key_hashes import HashRange
 from statestore.formats.spark.providers.newest_changes import NewestChanges, passes
-from statestore.formats.spark.rows.byte_spans import spans_of
 from statestore.formats.spark.state_rows import read_state
 
 KEYS = st.integers(0, 40).map(lambda number: b"%d" % number * (number % 12))
@@ -36,7 +36,7 @@ def binary(cells: list[bytes]) -> pa.Array:
 def run_of(changes: list[tuple[int, bytes, bytes]]) -> Changes:
     kind = np.array([kind for kind, _, _ in changes], np.uint8)
     keys, values = binary([key for _, key, _ in changes]), binary([value for _, _, value in changes])
-    return Changes(kind, spans_of(keys), spans_of(values))
+    return Changes(kind, cells_of(keys), cells_of(values))
 
 
 def test_hashes_of_keys_are_siphash() -> None:
@@ -94,7 +94,7 @@ def test_rows_are_those_of_a_dictionary(
 
 def test_a_pass_holds_no_more_keys_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(newest_changes, "FIRST_SLOTS", 64)
-    keys = spans_of(binary([b"key %d" % number for number in range(5000)]))
+    keys = cells_of(binary([b"key %d" % number for number in range(5000)]))
     counts = []
     for noted in passes(600):
         noted.note(keys)
