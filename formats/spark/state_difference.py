@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.bytes.byte_columns import Cells, cells_of
+from statestore.formats.bytes.hash_passes import HashRange
 from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.checkpoint.load_plan import LoadPlan
 from statestore.formats.spark.providers.file_records import DELETE, PUT, Changes
 from statestore.formats.spark.providers.key_bounds import KeyBounds
-from statestore.formats.spark.providers.key_hashes import HashRange
 from statestore.formats.spark.providers.partition_load import Partition, plan_version, stored_rows, uid_of
 from statestore.formats.spark.providers.rocksdb_provider import read_zip
 

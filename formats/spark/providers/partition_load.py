@@ -16,6 +16,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from statestore.formats.bytes.byte_columns import Cells, gather
+from statestore.formats.bytes.hash_passes import HashPass, HashRange
 from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.kernels.compiled_use import is_loaded, load_if_it_pays
 from statestore.formats.places.folder import Folder
@@ -30,7 +31,7 @@ from statestore.formats.spark.providers.bulk_replay import FoundMerges, bulk_row
 from statestore.formats.spark.providers.file_records import DELETE, Changes
 from statestore.formats.spark.providers.hdfs_provider import base_rows, delta_changes
 from statestore.formats.spark.providers.key_bounds import KeyBounds, changes_within, rows_within
-from statestore.formats.spark.providers.key_hashes import HashRange, KeyHashes, Narrowing, in_passes
+from statestore.formats.spark.providers.key_hashes import KeyHashes, changes_kept, fitted, rows_kept, stored_passes
 from statestore.formats.spark.providers.replay import Overlay, Replay, overlay_of
 from statestore.formats.spark.providers.rocksdb_changelog import changelog_changes, changelog_lineage
 from statestore.formats.spark.providers.rocksdb_provider import (
@@ -167,7 +168,7 @@ def _rows_of(
         ahead = ((replace(partition, folder=folder), file) for folder, file in opened)
         for opened_partition, file in ahead:
             for change in _file_changes(opened_partition, file, family_id):
-                yield kept.changes(change if key_ranges is None else changes_within(change, key_ranges))
+                yield changes_kept(kept, change if key_ranges is None else changes_within(change, key_ranges))
 
     def base(over: Callable[[pa.RecordBatch], list[T]]) -> Iterator[T]:
         return reading.rows(_base(partition, plan.base, family_id, reading.counted(over), key_ranges, family_ranges))
@@ -177,10 +178,10 @@ def _rows_of(
             yield from bulk_rows(changes, base, whole, each)
             return
 
-    def overlay(narrowing: Narrowing) -> Overlay:
-        return overlay_of(changes(narrowing.kept), checkpoint.delimiter, narrowing.fit)
+    def overlay(part: HashPass) -> Overlay:
+        return overlay_of(changes(part.kept), checkpoint.delimiter, partial(fitted, part))
 
-    for kept, newest in in_passes(whole, overlay):
+    for kept, newest in stored_passes(whole, overlay):
         replay = Replay(newest)
         yield from base(partial(_replayed, replay, each, kept))
         yield from (each(rows_in(batch)) for batch in replay.rest())
@@ -188,7 +189,7 @@ def _rows_of(
 
 
 def _replayed(replay: Replay, each: Callable[[StoredRows], T], kept: HashRange, batch: pa.RecordBatch) -> list[T]:
-    return [each(rows_in(rows)) for rows in replay.over(kept.rows(batch)) if rows.num_rows]
+    return [each(rows_in(rows)) for rows in replay.over(rows_kept(kept, batch)) if rows.num_rows]
 
 
 def hashes_of_keys(store: Store, hole: int | None = None) -> KeyHashes:

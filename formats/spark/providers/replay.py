@@ -1,7 +1,7 @@
 """State as of a version: a base file, and on top of it the newest change of each key.
 
 Rows are record batches (key: binary, value: binary). The changes since the base are held in memory, folded to one per
-key as they are read. If they are too many, only those of some keys are held (``key_hashes``). The base streams past
+key as they are read. If they are too many, only those of some keys are held (``hash_passes``). The base streams past
 them, without the keys that changed. A merge appends to the value before it, with the store's delimiter between
 (RocksDB's StringAppendOperator). A merge onto no value is a put.
 """
