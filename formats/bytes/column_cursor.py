@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from statestore.formats.bytes.byte_columns import Cells, ends_of, gather
+from statestore.formats.bytes.field_reader import NULL
 from statestore.formats.kernels.arrays import Bools, Ints
 
-NULL = -1  # the length of a byte array that is null
 _MOST_VARINT_BYTES = 5
 _MOST_VARLONG_BYTES = 10
 _FEW_ROWS = 8

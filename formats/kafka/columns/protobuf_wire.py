@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from statestore.formats.bytes.byte_columns import Cells, ends_of
 from statestore.formats.bytes.column_cursor import Cursor
+from statestore.formats.bytes.field_reader import varint_reader
 from statestore.formats.kafka.schemas.protobuf_schema import BYTES, FIXED32, FIXED64, VARINT
 from statestore.formats.kernels.arrays import Bools, Bytes, Ints
 
@@ -22,7 +23,6 @@ _FEW_CELLS = 8
 _MOST_NUMBER = (1 << 29) - 1
 _FIXED = {FIXED64: 8, FIXED32: 4}
 _MOST_VARINT_BYTES = 10
-_64_BITS = (1 << 64) - 1
 
 Unsigned = npt.NDArray[np.uint64]
 
@@ -116,45 +116,41 @@ def _sizes(part: Cursor) -> Ints:
     return np.where(part.bad, 0, sizes).astype(np.int64)
 
 
+class _NoNumber(Exception):
+    """Bytes that are no number of 64 bits."""
+
+
+_varint = varint_reader(lambda _: _NoNumber())
+
+
 def _fields_of_one(cursor: Cursor, row: int) -> tuple[Ints, Ints, Ints, Unsigned, Ints, Ints]:
     at, stop, data = int(cursor.at[row]), int(cursor.stop[row]), cursor.data.data
     numbers, wires, values, starts, sizes = [], [], [], [], []
-    while at < stop:
-        tag, at = _varint(data, at, stop)
-        number, wire, value, size = tag >> 3, tag & 7, 0, _FIXED.get(tag & 7, 0)
-        if wire == VARINT:
-            value, at = _varint(data, at, stop)
-        elif wire == BYTES:
-            size, at = _varint(data, at, stop)
-        elif not size:
-            at = stop + 1
-        if not 0 < number <= _MOST_NUMBER or size > stop - at:
-            at = stop + 1
-            break
-        numbers.append(number)
-        wires.append(wire)
-        values.append(value)
-        starts.append(at)
-        sizes.append(size)
-        at += size
+    try:
+        while at < stop:
+            tag, at = _varint(data, at, stop)
+            number, wire, value, size = tag >> 3, tag & 7, 0, _FIXED.get(tag & 7, 0)
+            if wire == VARINT:
+                value, at = _varint(data, at, stop)
+            elif wire == BYTES:
+                size, at = _varint(data, at, stop)
+            elif not size:
+                at = stop + 1
+            if not 0 < number <= _MOST_NUMBER or size > stop - at:
+                at = stop + 1
+                break
+            numbers.append(number)
+            wires.append(wire)
+            values.append(value)
+            starts.append(at)
+            sizes.append(size)
+            at += size
+    except _NoNumber:
+        at = stop + 1
     cursor.bad[row] = at != stop
     ints = (np.array(each, np.int64) for each in (numbers, wires, starts, sizes))
     number_, wire_, start_, size_ = ints
     return np.full(len(numbers), row), number_, wire_, np.array(values, np.uint64), start_, size_
-
-
-def _varint(data: memoryview, at: int, stop: int) -> tuple[int, int]:
-    """(number, position behind it); a position behind ``stop`` where there is no number of 64 bits."""
-    found = 0
-    for shift in range(0, 7 * _MOST_VARINT_BYTES, 7):
-        if at >= stop:
-            break
-        byte = data[at]
-        at += 1
-        found |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (found, at) if found <= _64_BITS else (0, stop + 1)
-    return 0, stop + 1
 
 
 def packed_varints(cells: Cells) -> tuple[Ints, Unsigned, Bools]:
