@@ -176,9 +176,9 @@ def _ranged(keys: Cells, schema: StructOf, ordinals: tuple[int, ...], form: RowF
         raise corrupt_row(f"found ordering columns {ordinals} of a key of {len(schema.fields)} columns")
     first, second = _split(keys)
     binaries = StructOf(tuple(Field(schema.fields[number].name, BINARY) for number in ordinals))
-    cells_of = dict(zip(ordinals, _versioned(first, binaries, form, form.ordering), strict=True))
-    others = [number for number in range(len(schema.fields)) if number not in cells_of]
-    columns = {number: _ordered(cells, schema.fields[number].type) for number, cells in cells_of.items()}
+    ordered = dict(zip(ordinals, _versioned(first, binaries, form, form.ordering), strict=True))
+    others = [number for number in range(len(schema.fields)) if number not in ordered]
+    columns = {number: _ordered(cells, schema.fields[number].type) for number, cells in ordered.items()}
     if others:
         rest = StructOf(tuple(schema.fields[number] for number in others))
         columns.update(zip(others, _versioned(second, rest, form, form.whole), strict=True))
