@@ -107,9 +107,10 @@ class Cells:
                 raise fault(found)
             raise InvalidInputError(ErrorCode.BATCH_TOO_LARGE, f"{found}; read smaller batches")
         content = self._content(offsets, fault)
-        validity = None if self.missing is None else pa.py_buffer(np.packbits(~self.missing, bitorder="little"))
+        empty = 0 if self.missing is None else int(np.count_nonzero(self.missing))
+        validity = pa.py_buffer(np.packbits(~self.nulls, bitorder="little")) if empty else None
         buffers = [validity, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(content)]
-        return pa.Array.from_buffers(pa.binary(), count, buffers)
+        return pa.Array.from_buffers(pa.binary(), count, buffers, null_count=empty)
 
     def content(self) -> tuple[Bytes, Ints]:
         """Return the bytes of all cells one after another, and the offsets of each cell in them.

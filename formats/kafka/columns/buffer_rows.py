@@ -22,7 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.bytes.byte_columns import Cells, cells_of, ends_of, joined
-from statestore.formats.bytes.column_cursor import NULL, Cursor
+from statestore.formats.bytes.column_cursor import Cursor
+from statestore.formats.bytes.field_reader import NULL
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 from statestore.formats.kafka.columns.header_columns import HEADER, HEADERS
