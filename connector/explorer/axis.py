@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.connector.explorer.cells import shown_rows
 from statestore.connector.explorer.lives import milliseconds
+from statestore.connector.explorer.shown_rows import shown_rows
 from statestore.formats.state_table import StateTable
 
 MARKS = 4_000

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from statestore.catalog.reads.difference import CHANGE, KINDS, NEW, OLD, Point
 from statestore.connector.explorer import spools
 from statestore.connector.explorer.bounded import bounded_difference
-from statestore.connector.explorer.cells import shown_rows
 from statestore.connector.explorer.limits import Limits
+from statestore.connector.explorer.shown_rows import shown_rows
 from statestore.connector.explorer.spools import Spool, rows_file
 from statestore.formats.state_table import StateTable
 from statestore.formats.values.filters import Filter, mask

@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.connector.explorer.cells import cut_rows
 from statestore.connector.explorer.limits import Limits
 from statestore.connector.explorer.questions import Sorting
+from statestore.connector.explorer.shown_rows import cut_rows
 from statestore.connector.explorer.spools import Spool
 from statestore.formats.state_table import Query, StateTable
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.connector.explorer.cells import shown_rows
 from statestore.connector.explorer.limits import Limits
+from statestore.connector.explorer.shown_rows import shown_rows
 from statestore.connector.explorer.sql_answers import Answer
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown

@@ -13,11 +13,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from statestore.connector.explorer.answering import Lines
-from statestore.connector.explorer.cells import shown_as, shown_rows
 from statestore.connector.explorer.limits import Limits
 from statestore.connector.explorer.pages import MAX_ROWS
 from statestore.connector.explorer.places import Places
 from statestore.connector.explorer.questions import Sorting, number_of
+from statestore.connector.explorer.shown_rows import shown_as, shown_rows
 from statestore.connector.explorer.sql_answers import Answer, Answers, Key
 from statestore.connector.explorer.sql_points import kind_of, points_of
 from statestore.connector.sql.statement_names import names_of

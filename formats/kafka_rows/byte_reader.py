@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from struct import Struct
 
+from statestore.formats.bytes.field_reader import NULL, FieldReader, varint_bytes
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError
 
 INT32 = Struct(">i")
 INT64 = Struct(">q")
-NULL = -1  # the length of a byte array that is null
-MAX_VARINT_BYTES = 5
 
 
 def corrupt(what: str, problem: str) -> CorruptError:
@@ -46,98 +45,21 @@ def sized(data: bytes | None) -> bytes:
 
 def varint(number: int) -> bytes:
     """Encode Kafka's zig-zag variable-length integer; ``number`` is an int32."""
-    left = (number << 1) ^ (number >> 31)
-    found = bytearray()
-    while left > 0x7F:
-        found.append(left & 0x7F | 0x80)
-        left >>= 7
-    found.append(left)
-    return bytes(found)
+    return varint_bytes((number << 1) ^ (number >> 31))
 
 
-class Reader:
-    """A position in ``data``. Each method reads one field and moves the position behind it.
+class Reader(FieldReader):
+    """A `FieldReader` of bytes that have the binary form ``what``.
 
     Every method raises CorruptError KAFKA_BYTES, which names ``what``, the position, the bytes found and the expected
     form.
     """
 
+    __slots__ = ("what",)
+
     def __init__(self, what: str, data: bytes) -> None:
         self.what = what
-        self.data = data
-        self.at = 0
-
-    @property
-    def left(self) -> int:
-        return len(self.data) - self.at
-
-    def take(self, size: int, field: str) -> bytes:
-        """The next ``size`` bytes."""
-        if not 0 <= size <= self.left:
-            raise self.error(f"found {field} of {size} bytes, expected 0 to the {self.left} that are left")
-        self.at += size
-        return self.data[self.at - size : self.at]
-
-    def byte(self, field: str) -> int:
-        """The next byte as a number from 0 to 255."""
-        return self.take(1, field)[0]
-
-    def int32(self, field: str) -> int:
-        number: int = INT32.unpack(self.take(INT32.size, field))[0]
-        return number
-
-    def int64(self, field: str) -> int:
-        number: int = INT64.unpack(self.take(INT64.size, field))[0]
-        return number
-
-    def varint(self, field: str) -> int:
-        """A zig-zag variable-length int32."""
-        start, raw = self.at, 0
-        for shift in range(0, 7 * MAX_VARINT_BYTES, 7):
-            found = self.byte(field)
-            raw |= (found & 0x7F) << shift
-            if found <= 0x7F:
-                break
-        else:
-            raise self.error(f"found {field} in more than {MAX_VARINT_BYTES} bytes, expected a varint", start)
-        if raw >> 32:
-            raise self.error(f"found {field} beyond 32 bits, expected a varint", start)
-        return (raw >> 1) ^ -(raw & 1)
-
-    def count(self, field: str, each: int) -> int:
-        """An int32 that counts entries of at least ``each`` bytes."""
-        return self.checked_count(self.int32(field), field, each)
-
-    def checked_count(self, number: int, field: str, each: int) -> int:
-        """Return ``number`` if as many entries of at least ``each`` bytes can follow."""
-        if not 0 <= number <= self.left // each:
-            raise self.error(f"found {number} {field}, expected 0 to {self.left // each} in {self.left} bytes")
-        return number
-
-    def sized(self, field: str) -> bytes:
-        """``length:int32 | bytes``, not null."""
-        return self.take(self.int32(field), field)
-
-    def nullable(self, field: str) -> bytes | None:
-        """``length:int32 | bytes``, None for length -1."""
-        length = self.int32(field)
-        return None if length == NULL else self.take(length, field)
-
-    def text(self, data: bytes, field: str) -> str:
-        """``data`` as UTF-8."""
-        try:
-            return data.decode()
-        except UnicodeDecodeError as error:
-            raise self.error(f"found {field} {data[:24].hex()}, expected UTF-8") from error
-
-    def rest(self) -> bytes:
-        """All bytes that are left."""
-        return self.take(self.left, "rest")
-
-    def end(self) -> None:
-        """Check that no bytes follow."""
-        if self.left:
-            raise self.error(f"found {self.left} more bytes, expected the end")
+        self.data, self.at, self.stop = data, 0, len(data)
 
     def error(self, problem: str, at: int | None = None) -> CorruptError:
         return corrupt(self.what, f"at byte {self.at if at is None else at} of {len(self.data)} {problem}")

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from statestore.formats.kafka_rows.byte_reader import NULL, Reader, varint
+from statestore.formats.bytes.field_reader import NULL
+from statestore.formats.kafka_rows.byte_reader import Reader, varint
 
 Header = tuple[str, bytes | None]
 
@@ -45,7 +46,7 @@ def decode_headers(data: bytes) -> list[Header]:
     if not data:
         return []
     reader = Reader("headers", data)
-    number = reader.checked_count(reader.varint("count"), "headers", 2)
+    number = reader.count(reader.varint("count"), 2, "headers")
     found = [_header(reader) for _ in range(number)]
     reader.end()
     return found

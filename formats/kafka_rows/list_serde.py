@@ -96,7 +96,7 @@ def _fixed_to_bytes(entries: list[bytes | None]) -> bytes:
 
 
 def _entries(reader: Reader, size: int | None) -> list[bytes | None]:
-    strategy = reader.byte("strategy")
+    strategy = reader.u8("strategy")
     if strategy > VARIABLE:
         raise reader.error(f"found strategy {strategy}, expected {FIXED} or {VARIABLE}")
     found = _variable_entries(reader) if strategy == VARIABLE else _fixed_entries(reader, size)
@@ -105,15 +105,15 @@ def _entries(reader: Reader, size: int | None) -> list[bytes | None]:
 
 
 def _variable_entries(reader: Reader) -> list[bytes | None]:
-    return [reader.nullable("entry") for _ in range(reader.count("entries", 4))]
+    return [reader.nullable("entry") for _ in range(reader.count(reader.i32("entries"), 4, "entries"))]
 
 
 def _fixed_entries(reader: Reader, size: int | None) -> list[bytes | None]:
     if size is None:
         raise reader.error("found entries of a fixed size, expected a length before each")
-    nulls = {reader.int32("null index") for _ in range(reader.count("null indexes", 4))}
-    number = reader.int32("entries")
+    nulls = {reader.i32("null index") for _ in range(reader.count(reader.i32("null indexes"), 4, "null indexes"))}
+    number = reader.i32("entries")
     if nulls and not 0 <= min(nulls) <= max(nulls) < number:
         raise reader.error(f"found null indexes {min(nulls)} to {max(nulls)}, expected them below the {number} entries")
-    reader.checked_count(number - len(nulls), "entries that are not null", size)
+    reader.count(number - len(nulls), size, "entries that are not null")
     return [None if index in nulls else reader.take(size, "entry") for index in range(number)]

@@ -51,7 +51,7 @@ def decode_timestamped_headers(data: bytes) -> TimestampedHeaders:
     The headers ``vh.prior`` and ``vh.old`` of a suppression changelog hold such bytes, too, with an empty value.
     """
     reader = Reader("value with timestamp and headers", data)
-    return TimestampedHeaders(read_sized_headers(reader), reader.int64("timestamp"), reader.rest())
+    return TimestampedHeaders(read_sized_headers(reader), reader.i64("timestamp"), reader.rest())
 
 
 def encode_with_headers(value: bytes, headers: Sequence[Header] = ()) -> bytes:

@@ -1,4 +1,4 @@
-"""Compiled loops over the slots of many rows: the numpy code of ``byte_spans`` and ``unsafe_row`` in one pass each."""
+"""Compiled loops over the slots of many rows: ``byte_columns`` and ``unsafe_row`` in one pass each, not in numpy."""
 
 from __future__ import annotations
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from statestore.formats.bytes.field_reader import varint_reader
+
 _MAX_KEYS = 1 << 26
 
 
 class Malformed(Exception):
     """A field that goes beyond the end of its record; the reader of the file adds which file it is."""
+
+
+varint = varint_reader(lambda at: Malformed(f"no number at byte {at}"))
 
 
 @dataclass
@@ -24,18 +29,8 @@ class Fields:
 
     def varint(self) -> int:
         """An unsigned LEB128 number of at most 64 bits."""
-        number = 0
-        for shift in range(0, 70, 7):
-            if self.at >= len(self.data):
-                break
-            byte = self.data[self.at]
-            self.at += 1
-            number |= (byte & 127) << shift
-            if byte < 128:
-                if number >> 64:
-                    break
-                return number
-        raise Malformed(f"no number at byte {self.at}")
+        number, self.at = varint(self.data, self.at, len(self.data))
+        return number
 
     def take(self, size: int) -> bytes:
         if size > self.left:

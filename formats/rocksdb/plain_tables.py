@@ -18,7 +18,7 @@ from operator import ge, itemgetter
 from pathlib import Path
 
 from statestore.formats.places.regular_files import open_regular
-from statestore.formats.rocksdb.fields import Malformed
+from statestore.formats.rocksdb.fields import Malformed, varint
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.manifest import FamilyFiles, read_families
 from statestore.formats.rocksdb.reader_errors import Unreadable, corrupt
@@ -77,20 +77,20 @@ class PlainTable:
         handles: list[BlockHandle] = []
         at, end, key = 0, _end_of_entries(block, self.head.path), b""
         while at < end:
-            shared, at = _varint(block, at, end)
-            own, at = _varint(block, at, end)
+            shared, at = varint(block, at, end)
+            own, at = varint(block, at, end)
             if not short:
-                _, at = _varint(block, at, end)  # the length of the handle, which says itself where it ends
+                _, at = varint(block, at, end)  # the length of the handle, which says itself where it ends
             if shared > len(key) or at + own > end:
                 raise Malformed("the index of its blocks")
             key, at = key[:shared] + block[at : at + own], at + own
             if short and shared:
-                change, at = _varint(block, at, end)
+                change, at = varint(block, at, end)
                 before = handles[-1]
                 found = BlockHandle(before.offset + before.size + TRAILER, before.size + (change >> 1 ^ -(change & 1)))
             else:
-                offset, at = _varint(block, at, end)
-                size, at = _varint(block, at, end)
+                offset, at = varint(block, at, end)
+                size, at = varint(block, at, end)
                 found = BlockHandle(offset, size)
             if found.size < 0 or found.offset + found.size + TRAILER > self.head.size:
                 raise Malformed("blocks that lie behind the end of the file")
@@ -103,9 +103,9 @@ class PlainTable:
         found: list[Version] = []
         at, end, key = 0, _end_of_entries(block, self.head.path), b""
         while at < end:
-            shared, at = _varint(block, at, end)
-            own, at = _varint(block, at, end)
-            size, at = _varint(block, at, end)
+            shared, at = varint(block, at, end)
+            own, at = varint(block, at, end)
+            size, at = varint(block, at, end)
             behind = at + own
             if shared > len(key) or shared + own < 8 or behind + size > end:
                 raise Malformed(f"byte {handle.offset}: a block holds malformed entries")
@@ -214,16 +214,3 @@ def _end_of_entries(block: bytes, path: str) -> int:
     if end < 0:
         raise Malformed(f"{count & ~_HASHED} restart points in a block of {len(block)} bytes")
     return end
-
-
-def _varint(block: bytes, at: int, end: int) -> tuple[int, int]:
-    """An unsigned LEB128 number, and where it ends."""
-    number = shift = 0
-    while at < end and shift < 64:
-        byte = block[at]
-        at += 1
-        number |= (byte & 127) << shift
-        if byte < 128:
-            return number, at
-        shift += 7
-    raise Malformed(f"no number at byte {at}")

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
-from statestore.formats.serdes.cells import decoded_text
+from statestore.formats.serdes.cell_bytes import decoded_text
 from statestore.formats.serdes.columns import (
     as_binary,
     as_kind,

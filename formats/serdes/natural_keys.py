@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.kernels.arrays import Bytes, Ints
-from statestore.formats.serdes.cells import END, ESCAPED, ZERO, ordered
+from statestore.formats.serdes.cell_bytes import END, ESCAPED, ZERO, ordered
 from statestore.formats.serdes.columns import (
     Rows,
     as_binary,

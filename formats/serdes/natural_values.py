@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.formats.kernels.arrays import Bools, Bytes
-from statestore.formats.serdes.cells import compact
+from statestore.formats.serdes.cell_bytes import compact
 from statestore.formats.serdes.columns import (
     as_binary,
     as_kind,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from statestore.formats.serdes.cells import Cell, whole
+from statestore.formats.serdes.cell_bytes import Cell, whole
 from statestore.formats.values.canonical import from_arrow, plain
 
 

@@ -17,8 +17,8 @@ from typing import Any
 import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.serdes.cells import Cell, decoded_text, escaped, ordered, sign_bit
-from statestore.formats.serdes.cells import Decode as CellDecode
+from statestore.formats.serdes.cell_bytes import Cell, decoded_text, escaped, ordered, sign_bit
+from statestore.formats.serdes.cell_bytes import Decode as CellDecode
 from statestore.formats.serdes.numbers import as_number
 from statestore.formats.serdes.plain_values import plain_type
 from statestore.formats.serdes.row_errors import corrupt

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.formats.serdes.cells import compact, decoded_text, whole
+from statestore.formats.serdes.cell_bytes import compact, decoded_text, whole
 from statestore.formats.serdes.numbers import as_number, number_bytes
 from statestore.formats.serdes.row_errors import corrupt
 from statestore.formats.values.key_codec import Row

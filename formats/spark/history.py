@@ -21,6 +21,8 @@ from functools import cached_property, partial
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.bytes.byte_columns import cells_of
+from statestore.formats.bytes.hash_passes import HashPass, HashRange
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
 from statestore.formats.spark.checkpoint.load_plan import CHANGES
@@ -29,7 +31,7 @@ from statestore.formats.spark.checkpoint.state_views import StateView
 from statestore.formats.spark.providers.family_ids import changes_of_family, rows_of_family
 from statestore.formats.spark.providers.file_records import Changes
 from statestore.formats.spark.providers.key_bounds import KeyBounds, changes_within, rows_within
-from statestore.formats.spark.providers.key_hashes import HashRange, Narrowing, in_passes
+from statestore.formats.spark.providers.key_hashes import changes_kept, fitted, parts_kept, rows_kept, stored_passes
 from statestore.formats.spark.providers.partition_load import (
     FAMILY_BYTES,
     Partition,
@@ -44,7 +46,6 @@ from statestore.formats.spark.providers.partition_load import (
 )
 from statestore.formats.spark.providers.replay import Overlay, Parts, changed_rows, parts_of, weight_of
 from statestore.formats.spark.providers.stored_rows import StoredRows
-from statestore.formats.spark.rows.byte_spans import spans_of
 from statestore.formats.spark.rows.row_lifetimes import OPEN, intervals, net_changes
 from statestore.formats.spark.rows.unsafe_row import decode_fields, slot_of
 from statestore.formats.spark.state_columns import Decoder, decode_columns, decoder_of
@@ -146,7 +147,7 @@ class PartitionBatches:
         if ranges is not None:
             changes = changes_within(changes, ranges)
         if self.hashes is not None:
-            changes = self.hashes.changes(changes)
+            changes = changes_kept(self.hashes, changes)
         return changes if other is None else changes_of_family(changes, other, self.checked)
 
     def stored(self, partition: Partition, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -155,7 +156,7 @@ class PartitionBatches:
         if ranges is not None:
             rows = rows_within(rows, ranges)
         if self.hashes is not None:
-            rows = self.hashes.rows(rows)
+            rows = rows_kept(self.hashes, rows)
         return rows if other is None else rows_of_family(rows, other, self.checked)
 
     @property
@@ -251,22 +252,22 @@ def _in_passes(
     The writes of all keys are returned at once or, where they are too many to be held, of some keys after the others.
     """
 
-    def written(narrowing: Narrowing) -> tuple[PartitionBatches, Held]:
-        asked = replace(source, hashes=narrowing.kept)
+    def written(one: HashPass) -> tuple[PartitionBatches, Held]:
+        asked = replace(source, hashes=one.kept)
         writes: Held = []
         weight = 0
         for batch, partition, parts in _written(asked, batches, with_first):
-            some = parts if narrowing.kept is asked.hashes else narrowing.kept.parts(parts)
+            some = parts if one.kept is asked.hashes else parts_kept(one.kept, parts)
             writes.append((batch, partition, some))
             weight += weight_of(writes[-1][2])
-            if weight > narrowing.most:
-                fitting = zip(writes, narrowing.fit([parts for _, _, parts in writes]), strict=True)
+            if weight > one.most:
+                fitting = zip(writes, fitted(one, [parts for _, _, parts in writes]), strict=True)
                 writes = [(batch, partition, some) for (batch, partition, _), some in fitting if len(some[0])]
-                weight = narrowing.weight
-        narrowing.weight = weight
+                weight = one.weight
+        one.weight = weight
         return asked, writes
 
-    for kept, (part, writes) in in_passes(source.all_hashes, written):
+    for kept, (part, writes) in stored_passes(source.all_hashes, written):
         yield part if part.hashes == kept else replace(part, hashes=kept), writes
         del part, writes
 
@@ -346,7 +347,7 @@ def _parted(
     if decoder is None or not rest.any():
         return touched, None
     others = rows if touched is None else rows.filter(pa.array(rest))
-    return touched, decode_columns(decoder, spans_of(others.column(0)), spans_of(others.column(1))).columns
+    return touched, decode_columns(decoder, cells_of(others.column(0)), cells_of(others.column(1))).columns
 
 
 def _events(state_view: StateView, rows: WrittenRows, first: int) -> tuple[Ints, Ints, Ints]:

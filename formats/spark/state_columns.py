@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.bytes.byte_columns import Cells, ends_of, gather
 from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
 from statestore.formats.spark.checkpoint.schema_files import KeyEncoder
@@ -17,7 +18,6 @@ from statestore.formats.spark.checkpoint.state_errors import corrupt_row
 from statestore.formats.spark.checkpoint.state_views import StateView, state_fields
 from statestore.formats.spark.checkpoint.unique_names import unique_fields
 from statestore.formats.spark.providers.partition_load import FAMILY_BYTES
-from statestore.formats.spark.rows.byte_spans import Spans, ends_of, gather, spread
 from statestore.formats.spark.rows.row_checksum import CHECKSUM_BYTES, verify_checksums
 from statestore.formats.spark.rows.row_encoding import (
     RowForm,
@@ -29,6 +29,7 @@ from statestore.formats.spark.rows.row_encoding import (
 )
 from statestore.formats.spark.rows.unsafe_cells import unsafe_cells
 from statestore.formats.spark.rows.unsafe_row import decode_fields
+from statestore.formats.spark.rows.value_columns import spread
 
 _SIZE_BYTES = 4
 _WORD = 8
@@ -108,7 +109,7 @@ class Decoded:
     unsafe: Mapping[str, pa.BinaryArray] = field(default_factory=dict)
 
 
-def decode_columns(decoder: Decoder, keys: Spans, values: Spans, missing: Bools | None = None) -> Decoded:
+def decode_columns(decoder: Decoder, keys: Cells, values: Cells, missing: Bools | None = None) -> Decoded:
     """Decode stored rows to columns; values are null where ``missing``, in the rows of deletions."""
     has = np.ones(len(keys), np.bool_) if missing is None else ~missing
     counts, entries = split_entries(
@@ -127,24 +128,24 @@ def decode_columns(decoder: Decoder, keys: Spans, values: Spans, missing: Bools 
     return Decoded(_shown(decoder.state_view, key.take(pa.array(rows)), value), rows)
 
 
-def _unsafe(decoder: Decoder, keys: Spans, entries: Spans) -> dict[str, pa.BinaryArray]:
+def _unsafe(decoder: Decoder, keys: Cells, entries: Cells) -> dict[str, pa.BinaryArray]:
     family, bare = decoder.state_view.family, decoder.form.bare
     found = {}
     for name in decoder.unsafe:
         rows, schema = (keys, family.key) if name == "key" else (entries, family.value)
         if name == "key" and decoder.state_view.store.has_families:
-            rows = rows.cut(FAMILY_BYTES, "a key")
+            rows = rows.behind(FAMILY_BYTES, "a key", corrupt_row)
         found[name] = unsafe_cells(rows if bare else without_version(rows), schema)
     return found
 
 
-def decode_entries(decoder: Decoder, keys: Spans, entries: Spans) -> list[pa.Array]:
+def decode_entries(decoder: Decoder, keys: Cells, entries: Cells) -> list[pa.Array]:
     """Decode the columns of rows whose values `split_entries` has split; state views that are not flat have no such
     rows."""
     return _shown(decoder.state_view, _key(decoder, keys), _value(decoder, entries))
 
 
-def _value(decoder: Decoder, entries: Spans) -> pa.StructArray:
+def _value(decoder: Decoder, entries: Cells) -> pa.StructArray:
     schema = decoder.state_view.family.value
     if decoder.state_view.shape == "timers" or state_fields(decoder.state_view)[-1].name not in decoder.columns:
         return pa.nulls(len(entries), arrow_type(schema))
@@ -168,7 +169,7 @@ def may_lack_values(state_view: StateView) -> bool:
     return all(declared.get(field.name) == field.type for field in family.key.fields)
 
 
-def _are_one_null(entries: Spans, front: int) -> Bools:
+def _are_one_null(entries: Cells, front: int) -> Bools:
     """Return which encoded rows have one field, a null: no row of several fields is so short."""
     found: Bools = entries.size == front + _ONE_FIELD
     short = entries.select(found)
@@ -178,17 +179,17 @@ def _are_one_null(entries: Spans, front: int) -> Bools:
     return found
 
 
-def _key(decoder: Decoder, keys: Spans) -> pa.StructArray:
+def _key(decoder: Decoder, keys: Cells) -> pa.StructArray:
     state_view = decoder.state_view
     of_key = state_fields(state_view) if state_view.shape == "timers" else state_fields(state_view)[:-1]
     if not any(field.name in decoder.columns for field in of_key):
         return pa.nulls(len(keys), arrow_type(state_view.family.key))
     if state_view.store.has_families:
-        keys = keys.cut(FAMILY_BYTES, "a key")
+        keys = keys.behind(FAMILY_BYTES, "a key", corrupt_row)
     return decode_keys(keys, state_view.family.key, _encoder(decoder, keys), decoder.form)
 
 
-def _encoder(decoder: Decoder, keys: Spans) -> KeyEncoder:
+def _encoder(decoder: Decoder, keys: Cells) -> KeyEncoder:
     """The encoder in the schema file or the operator metadata; where Spark wrote neither, a guess from the keys."""
     state_view = decoder.state_view
     if state_view.store.has_families or decoder.bare:
@@ -200,12 +201,12 @@ def _encoder(decoder: Decoder, keys: Spans) -> KeyEncoder:
     return KeyEncoder("prefix", columns) if columns > 0 else state_view.family.encoder
 
 
-def split_entries(decoder: Decoder, keys: Spans, values: Spans) -> tuple[Ints | None, Spans]:
+def split_entries(decoder: Decoder, keys: Cells, values: Cells) -> tuple[Ints | None, Cells]:
     """(number of entries of each value of a list, encoded rows), with checksums verified and removed."""
     if not decoder.checksums:
         return split_values(values, decoder.delimiter) if decoder.state_view.listed else (None, values)
     if decoder.bare:
-        rows = values.cut(CHECKSUM_BYTES, "a value with its checksum")
+        rows = values.behind(CHECKSUM_BYTES, "a value with its checksum", corrupt_row)
         verify_checksums(gather(values.data, values.start, "<u4"), keys, rows)
         return None, rows
     counts, rows = split_values(values, decoder.delimiter, front=CHECKSUM_BYTES)

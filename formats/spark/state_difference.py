@@ -15,15 +15,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore.formats.bytes.byte_columns import Cells, cells_of
+from statestore.formats.bytes.hash_passes import HashRange
 from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.checkpoint.load_plan import LoadPlan
 from statestore.formats.spark.providers.file_records import DELETE, PUT, Changes
 from statestore.formats.spark.providers.key_bounds import KeyBounds
-from statestore.formats.spark.providers.key_hashes import HashRange
 from statestore.formats.spark.providers.partition_load import Partition, plan_version, stored_rows, uid_of
 from statestore.formats.spark.providers.rocksdb_provider import read_zip
-from statestore.formats.spark.rows.byte_spans import Spans, spans_of
 
 _NOTHING = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in ROW_SCHEMA], schema=ROW_SCHEMA)
 
@@ -150,7 +150,7 @@ def _compared(
 
 
 def _changes(kind: int, rows: pa.RecordBatch) -> Changes:
-    keys, values = spans_of(rows.column(0)), spans_of(rows.column(1))
+    keys, values = cells_of(rows.column(0)), cells_of(rows.column(1))
     if kind == DELETE:
-        values = Spans(values.data, values.start, np.zeros_like(values.size))
+        values = Cells(values.data, values.start, np.zeros_like(values.size))
     return Changes(np.full(len(keys), kind, np.uint8), keys, values)

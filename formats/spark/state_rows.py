@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.bytes.byte_columns import cells_of, ends_of
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, value_schemas
@@ -23,7 +24,6 @@ from statestore.formats.spark.providers.key_bounds import KeyBounds
 from statestore.formats.spark.providers.partition_load import FAMILY_BYTES, open_partition, stored_rows
 from statestore.formats.spark.providers.stored_rows import StoredRows
 from statestore.formats.spark.rows.avro_row import decode_key_rows, decode_ordering, decode_record, value_decoder
-from statestore.formats.spark.rows.byte_spans import binary_of, ends_of, spans_of
 from statestore.formats.spark.rows.row_encoding import RowForm, first_parts
 from statestore.formats.spark.state_columns import Decoder, decode_columns, decoder_of
 
@@ -98,10 +98,10 @@ def _whole_maps(decoder: Decoder, rows: Iterable[pa.RecordBatch], partition: int
     stored = table.combine_chunks().to_batches()
     if len(stored) != 1:
         raise corrupt_row("found more than 2 GiB of map entries in a partition; read the map flat")
-    keys = spans_of(stored[0].column(0))
-    key, user_key, value = decode_columns(flat, keys, spans_of(stored[0].column(1))).columns
-    parts = first_parts(keys.cut(FAMILY_BYTES, "a key"))
-    coded = binary_of(parts).dictionary_encode()
+    keys = cells_of(stored[0].column(0))
+    key, user_key, value = decode_columns(flat, keys, cells_of(stored[0].column(1))).columns
+    parts = first_parts(keys.behind(FAMILY_BYTES, "a key", corrupt_row))
+    coded = parts.copied(corrupt_row).dictionary_encode()
     group = coded.indices.to_numpy()
     order = np.argsort(group, kind="stable")
     counts = np.bincount(group, minlength=len(coded.dictionary))

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from statestore.formats.bytes.byte_columns import Cells, cells_of
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.spark.checkpoint.state_errors import corrupt_row
 from statestore.formats.spark.providers.file_records import DELETE, MERGE, PUT
 from statestore.formats.spark.providers.replay import Parts, parts_of
-from statestore.formats.spark.rows.byte_spans import Spans, binary_of, spans_of
 from statestore.formats.spark.rows.row_lifetimes import OPEN, ends_of_writes
 from statestore.formats.spark.rows.value_numbers import pair_codes, row_codes
 from statestore.formats.spark.state_columns import Decoder, decode_entries, split_entries
@@ -55,8 +55,8 @@ class WrittenRows:
     start: Ints
     end: Ints
     partition_ids: tuple[Ints, Ints]
-    keys: Spans
-    entries: Spans
+    keys: Cells
+    entries: Cells
 
     @cached_property
     def example(self) -> Ints:
@@ -107,9 +107,9 @@ def written_rows(decoder: Decoder, writes: Writes) -> WrittenRows:
     ended = np.minimum(last, len(last) - 1)
     ends = np.where(last < OPEN, writes.batch[ended], OPEN)
     rows = np.flatnonzero((writes.kind != DELETE) & (ends > writes.batch))
-    counts, entries = split_entries(decoder, spans_of(writes.keys).select(rows), spans_of(writes.values).select(rows))
+    counts, entries = split_entries(decoder, cells_of(writes.keys).select(rows), cells_of(writes.values).select(rows))
     rows = rows if counts is None else np.repeat(rows, counts)
-    keys = spans_of(writes.keys).select(rows)
+    keys = cells_of(writes.keys).select(rows)
     content = _contents(decoder, key[rows], keys, entries)
     partition_ids = writes.partition[rows], writes.partition[ended[rows]]
     return WrittenRows(key[rows], content, writes.batch[rows], ends[rows], partition_ids, keys, entries)
@@ -121,16 +121,19 @@ def puts(rows: pa.RecordBatch) -> Parts:
     return kind, rows.column("key").cast(pa.large_binary()), rows.column("value").cast(pa.large_binary())
 
 
-def _contents(decoder: Decoder, key: Ints, keys: Spans, entries: Spans) -> Ints:
+def _contents(decoder: Decoder, key: Ints, keys: Cells, entries: Cells) -> Ints:
     if decoder.state_view.shape == "join-side":
         shown = decode_entries(decoder, keys, entries)
         return pair_codes(*(row_codes(column) for column in shown))
     return pair_codes(key, _codes(entries))
 
 
-def _codes(strings: Spans) -> Ints:
+def _codes(strings: Cells) -> Ints:
     """A number for each string; equal strings have equal numbers."""
     ends = np.cumsum(strings.size)
     cuts = np.unique(np.searchsorted(ends, np.arange(_PART_BYTES, int(strings.size.sum()) + 1, _PART_BYTES)))
-    parts = [binary_of(strings.select(part)).cast(pa.large_binary()) for part in np.split(np.arange(len(ends)), cuts)]
+    parts = [
+        strings.select(part).copied(corrupt_row).cast(pa.large_binary())
+        for part in np.split(np.arange(len(ends)), cuts)
+    ]
     return row_codes(pa.concat_arrays(parts))

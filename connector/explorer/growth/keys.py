@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from statestore.connector.explorer.cells import shown_rows
 from statestore.connector.explorer.limits import Limits
+from statestore.connector.explorer.shown_rows import shown_rows
 from statestore.connector.report.figures import TOP
 from statestore.connector.report.key_counts import Weighed, greatest, row_bytes
 from statestore.connector.report.lifelines import hashes_of

@@ -17,7 +17,6 @@ from statestore.catalog.reads.difference import Point
 from statestore.connector.explorer.answering import Line, Lines
 from statestore.connector.explorer.axis import commits_of, versions_of
 from statestore.connector.explorer.beliefs import beliefs_of
-from statestore.connector.explorer.cells import shown_rows
 from statestore.connector.explorer.differences import DIFF_ROWS, by_column, difference_of
 from statestore.connector.explorer.growth.routes import growth_routes
 from statestore.connector.explorer.leaving.leave_routes import leave_routes
@@ -27,6 +26,7 @@ from statestore.connector.explorer.moments import moment_of
 from statestore.connector.explorer.pages import MAX_ROWS, count_of, page_of
 from statestore.connector.explorer.places import Places
 from statestore.connector.explorer.questions import names_of, number_of, query_of, sorting_of
+from statestore.connector.explorer.shown_rows import shown_rows
 from statestore.connector.explorer.spools import Spool, Spools
 from statestore.connector.explorer.sql_answers import Answers
 from statestore.connector.explorer.sql_routes import sql_routes

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.bytes.byte_columns import Cells, ends_of, gather
 from statestore.formats.flink.columns.faults import Beyond, refuse
 from statestore.formats.flink.columns.leaf_columns import (
     booleans,
@@ -22,7 +23,6 @@ from statestore.formats.flink.columns.time_columns import table_time
 from statestore.formats.flink.layouts.table_layouts import COMPACT_DIGITS, COMPACT_TIME, logical_type
 from statestore.formats.flink.serializers.flink_types import Logical
 from statestore.formats.kernels.arrays import Bools, Bytes, Ints
-from statestore.formats.values.cells import Cells, ends_of, gather
 
 _SLOT = 8
 _KIND_BITS = 8

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.bytes.byte_columns import Cells, ends_of, gather
 from statestore.formats.flink.columns.binary_rows import binary_column
 from statestore.formats.flink.columns.faults import Beyond
 from statestore.formats.flink.columns.leaf_columns import fixed_column, sized_column
@@ -31,7 +32,6 @@ from statestore.formats.flink.layouts.shapes import (
     Text,
 )
 from statestore.formats.kernels.arrays import Bools, Bytes, Ints
-from statestore.formats.values.cells import Cells, ends_of, gather
 
 
 @dataclass(frozen=True)

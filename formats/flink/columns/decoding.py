@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.bytes.byte_columns import Cells, gather
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, StateStoreError, UnsupportedError
 from statestore.formats.flink.columns.built_columns import Places, build, spread
@@ -25,7 +26,6 @@ from statestore.formats.flink.serializers.flink_types import FlinkType
 from statestore.formats.kernels import compiled_use
 from statestore.formats.kernels.arrays import Bytes, Ints
 from statestore.formats.kernels.flink_steps import DONE, FIXED, FULL, OPAQUE, REST, SHORT, WRONG, ZERO
-from statestore.formats.values.cells import Cells, gather
 
 _KERNELS = "statestore.formats.kernels.flink_kernels"
 _WORTH_BYTES = 1 << 20  # of values in all calls: loading the loop takes as long as the plain one takes for these

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from statestore.formats.bytes.field_reader import varint_bytes
 from statestore.formats.flink.columns.arrow_types import arrow_type
 from statestore.formats.flink.columns.row_bytes import row_bytes
 from statestore.formats.flink.serializers.flink_types import (
@@ -123,7 +124,7 @@ def _basic(name: str, value: Any) -> bytes | None:
         return None
     units = _units(value)
     size = len(units) + 1 if name == "string" else len(units)
-    return b"".join(map(_varint, [size, *units]))
+    return b"".join(map(varint_bytes, [size, *units]))
 
 
 def _number(name: str, value: Any) -> bytes | None:
@@ -137,15 +138,6 @@ def _number(name: str, value: Any) -> bytes | None:
     except OverflowError:
         return None
     return raw if struct.unpack(form, raw)[0] == value else None
-
-
-def _varint(number: int) -> bytes:
-    found = bytearray()
-    while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    found.append(number)
-    return bytes(found)
 
 
 def _field(kind: FlinkType, value: Any) -> bytes | None:

@@ -9,13 +9,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore.formats.bytes.byte_columns import Cells, ends_of, gather
 from statestore.formats.flink.columns.faults import Beyond, refuse
 from statestore.formats.flink.columns.text_columns import characters, modified_text_column, text_of_units, utf8
 from statestore.formats.flink.columns.time_columns import TIMES
 from statestore.formats.flink.columns.time_texts import TEXTS
 from statestore.formats.flink.layouts.shapes import Fixed, Sized
 from statestore.formats.kernels.arrays import Bytes, Ints
-from statestore.formats.values.cells import Cells, ends_of, gather
 
 _DAY = {pa.time32("ms"): 86_400_000, pa.time64("us"): 86_400_000_000}
 _DECIMAL_BYTES = 16

@@ -7,8 +7,8 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.bytes.byte_columns import gather
 from statestore.formats.kernels.arrays import Bytes, Ints
-from statestore.formats.values.cells import gather
 
 _FIELD = 4  # the length field of n bytes is n + 4; 1, 2, 3 are the numbers 0, 1, 10
 _SMALL = (0, 0, 1, 10)

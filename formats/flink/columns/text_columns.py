@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.bytes.byte_columns import Cells, ends_of, gather
 from statestore.formats.flink.columns.faults import Beyond, Wrong, refuse
 from statestore.formats.kernels.arrays import Bools, Bytes, Ints
-from statestore.formats.values.cells import Cells, ends_of, gather
 
 _HIGH, _LOW = 0xD800, 0xDC00
 _NUL_FORM, _SURROGATE_FORM, _FOUR_BYTES = 0xC0, 0xED, 0xF0  # first bytes
@@ -35,8 +35,7 @@ def modified_text_column(cells: Cells) -> pa.Array:
     It is UTF-8 but for two things: NUL may be the bytes C0 80, and a character beyond 16 bits is its two surrogates, of
     three bytes each. Raises Wrong for other bytes, Beyond for a lone surrogate, which UTF-8 cannot hold.
     """
-    offsets = ends_of(cells.size)
-    octets = cells.data[np.repeat(cells.start - offsets[:-1], cells.size) + np.arange(offsets[-1])]
+    octets, offsets = cells.content()
     refuse(octets >= _FOUR_BYTES, "a character of more than three bytes", "modified UTF-8")
     other = octets == _NUL_FORM
     other[:-1] |= (octets[:-1] == _SURROGATE_FORM) & (octets[1:] >= 0xA0)
@@ -104,8 +103,7 @@ def text_of_units(units: Ints, edges: Ints, nulls: Bools | None = None) -> pa.Ar
 
 
 def _transcoded(data: Bytes, start: Ints, size: Ints) -> pa.Array:
-    offsets = ends_of(size)
-    octets = data[np.repeat(start - offsets[:-1], size) + np.arange(offsets[-1])]
+    octets, offsets = Cells(data, start, size).content()
     ends = np.flatnonzero(octets < 0x80)  # each unit ends with the first byte that says so
     first = np.append(0, ends[:-1] + 1)
     length = ends - first + 1

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.bytes.byte_columns import gather
 from statestore.formats.flink.columns.faults import Beyond, Wrong, refuse
 from statestore.formats.kernels.arrays import Bools, Bytes, Ints
-from statestore.formats.values.cells import gather
 
 NULL_LONG = -(2**63)
 _NULL_YEAR = -(2**31)

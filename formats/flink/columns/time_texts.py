@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.bytes.byte_columns import gather
 from statestore.formats.flink.columns.faults import Wrong, refuse
 from statestore.formats.flink.columns.time_columns import NULL_LONG, clock_nanos, date_days
 from statestore.formats.kernels.arrays import Bools, Bytes, Ints
-from statestore.formats.values.cells import gather
 
 _SECOND = 1_000_000_000
 _DAY = 86_400

@@ -16,11 +16,11 @@ from statestore.formats.flink.serializers.flink_types import (
     Opaque,
     TableValue,
 )
-from statestore.formats.flink.serializers.java_objects import read_java_object
 from statestore.formats.flink.serializers.logical_types import UnknownLogicalType, read_logical_type
 from statestore.formats.flink.serializers.snapshot_classes import CEP, PYTHON
 from statestore.formats.flink.serializers.snapshot_input import SnapshotInput, optional_map
 from statestore.formats.flink.snapshot.data_input import DataInput
+from statestore.formats.flink.snapshot.java_objects import read_java_object
 
 Reader = Callable[[SnapshotInput, str, int], FlinkType]
 """A function from the bytes behind a snapshot's class and version, the class and the version to the type.

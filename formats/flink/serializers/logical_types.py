@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from statestore.formats.flink.serializers.flink_types import Logical
-from statestore.formats.flink.serializers.java_objects import JavaEnum, JavaObject, read_java_object
 from statestore.formats.flink.snapshot.data_input import DataInput
+from statestore.formats.flink.snapshot.java_objects import JavaEnum, JavaObject, read_java_object
 
 MAX_DEPTH = 64
 MAX_TYPES = 20_000

@@ -23,7 +23,6 @@ from statestore.formats.flink.serializers.flink_types import (
     RowOf,
     TupleOf,
 )
-from statestore.formats.flink.serializers.java_objects import read_java_object
 from statestore.formats.flink.serializers.leaf_snapshots import (
     Reader,
     array_or_map_reader,
@@ -63,6 +62,7 @@ from statestore.formats.flink.serializers.snapshot_input import (
 )
 from statestore.formats.flink.serializers.unknown_lengths import all_parses
 from statestore.formats.flink.snapshot.data_input import DataInput
+from statestore.formats.flink.snapshot.java_objects import read_java_object
 
 
 def read_snapshot(data: DataInput) -> FlinkType:

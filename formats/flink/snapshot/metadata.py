@@ -20,7 +20,7 @@ from statestore.formats.flink.snapshot.handle_fields import (
     stream_handle,
 )
 from statestore.formats.flink.snapshot.handles import KeyedHandle, OperatorHandle
-from statestore.formats.flink.snapshot.java_object import skip_object
+from statestore.formats.flink.snapshot.java_objects import classes_of_object
 
 METADATA = "_metadata"
 MAGIC = 0x4960672D
@@ -129,7 +129,7 @@ def _skip_master_states(source: DataInput) -> None:
 
 def _is_savepoint(source: DataInput) -> bool:
     """Read the properties, which are a Java object up to the end of the file; return whether they are a savepoint's."""
-    classes = skip_object(source)
+    classes = classes_of_object(source)
     source.end()
     return _SAVEPOINT in classes
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import pyarrow as pa
 
+from statestore.formats.bytes.snappy_blocks import snappy_length, unpacked
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError
 from statestore.formats.flink.snapshot.snapshot_files import Part
@@ -165,15 +165,10 @@ def _plain(kind: int, body: bytes, path: str) -> bytes:
 
 
 def _decompressed(packed: bytes, path: str) -> bytes:
-    size = 0
-    for number, byte in enumerate(packed[:3]):
-        size |= (byte & 0x7F) << (7 * number)
-        if byte < 0x80:
-            break
+    def fault(reason: str) -> CorruptError:
+        return damaged(path, f"a chunk of {len(packed)} bytes cannot be decompressed ({reason})")
+
+    size = snappy_length(packed, fault)
     if size > _MOST_PLAIN:
         raise damaged(path, f"found a chunk of {size} plain bytes, expected at most {_MOST_PLAIN}")
-    try:
-        plain: bytes = pa.Codec("snappy").decompress(packed, size, asbytes=True)
-    except (OSError, pa.ArrowInvalid, ValueError) as error:
-        raise damaged(path, f"a chunk of {len(packed)} bytes cannot be decompressed ({error})") from error
-    return plain
+    return unpacked("snappy", packed, size, fault)

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore.formats.bytes.byte_columns import Cells
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError
 from statestore.formats.flink.columns.decoding import Records, decode_cells
@@ -45,7 +46,6 @@ from statestore.formats.flink.streams.state_form import (
     is_opaque,
 )
 from statestore.formats.kernels.arrays import Ints
-from statestore.formats.values.cells import Cells
 
 _MOST_MS = (2**63 - 1) // 1000
 _VALUES = (VALUE, MAP_VALUE, POSITION, LAST_ACCESS)

@@ -8,6 +8,7 @@ from functools import partial
 
 import pyarrow as pa
 
+from statestore.formats.bytes.byte_columns import Cells, cells_of
 from statestore.formats.flink.serializers.flink_types import TimerOf
 from statestore.formats.flink.snapshot.handles import KeyGroupHandle, RocksHandle
 from statestore.formats.flink.snapshot.rocksdb_copy import DELIMITER, opened_database
@@ -42,7 +43,6 @@ from statestore.formats.places.reading_threads import reading_threads
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.opened_families import family_names
 from statestore.formats.rocksdb.scan import scan_rocksdb
-from statestore.formats.values.cells import Cells, cells_of
 
 
 @dataclass(frozen=True)

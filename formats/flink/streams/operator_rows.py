@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.bytes.byte_columns import Cells
 from statestore.formats.flink.columns.arrow_types import arrow_field, has_column
 from statestore.formats.flink.columns.decoding import decode_cells
 from statestore.formats.flink.serializers.flink_types import FlinkType
@@ -21,7 +22,6 @@ from statestore.formats.flink.streams.block_bytes import BlockWindow, block_wind
 from statestore.formats.flink.streams.heap_records import records
 from statestore.formats.flink.streams.state_form import MAP_KEY, MAP_VALUE, POSITION, STORED_BYTES, VALUE
 from statestore.formats.kernels.arrays import Ints
-from statestore.formats.values.cells import Cells
 
 SUBTASK = "subtask"
 _BATCH_BYTES, _BATCH_ELEMENTS = 16 << 20, 1 << 16

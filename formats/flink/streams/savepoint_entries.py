@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from statestore.formats.bytes.byte_columns import Cells
 from statestore.formats.errors import CorruptError
 from statestore.formats.flink.snapshot.handles import KeyGroupForm, KeyGroupHandle
 from statestore.formats.flink.snapshot.snapshot_files import Part
@@ -25,7 +26,6 @@ from statestore.formats.flink.streams.block_bytes import BlockWindow, block_wind
 from statestore.formats.flink.streams.raw_timers import block_bounds
 from statestore.formats.kernels import compiled_use
 from statestore.formats.kernels.arrays import Bytes
-from statestore.formats.values.cells import Cells
 
 ENTRIES = 1 << 16
 """Most entries of a batch."""

@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
+from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.kafka.broker.connection import BrokerAddress, Connection, changed, connected
-from statestore.formats.kafka.changelogs.cells import cells_of
 from statestore.formats.kafka.changelogs.record_log import LogFindings
 from statestore.formats.kafka.changelogs.records import ListedHeaders, Records
 from statestore.formats.kafka.columns.header_columns import HEADER, HEADERS, empty_headers

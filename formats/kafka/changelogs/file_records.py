@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore.formats.bytes.byte_columns import Cells, cells_of
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError
-from statestore.formats.kafka.changelogs.cells import Cells, cells_of
 from statestore.formats.kafka.changelogs.file_columns import (
     ENCODINGS,
     FilePlace,

@@ -5,26 +5,22 @@ Keys are grouped by Arrow, which compares their bytes. Hashes only decide in whi
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.formats.kafka.changelogs.cells import Cells, cells_of
+from statestore.formats.bytes.byte_columns import Cells, cells_of
+from statestore.formats.bytes.hash_passes import HashPass, HashRange, SecretHashes, in_passes
 from statestore.formats.kafka.changelogs.records import Records
 from statestore.formats.kafka.columns.header_columns import HEADERS
 from statestore.formats.kernels.arrays import Bools, Hashes, Ints
-from statestore.formats.kernels.compiled_use import is_loaded
-from statestore.formats.values.xxh64 import xxh64_strings
 
 HELD_BYTES = 256 << 20  # of keys and values; with all that is computed from them, some three times as much
 _EACH = 56  # bytes that a record takes besides
-_END = 1 << 64
-_LEAST_WIDTH = 1 << 44  # records of one key cannot be separated, and narrower ranges would be many
-_WIDER = 16
 
 
 @dataclass(frozen=True)
@@ -71,18 +67,10 @@ def in_key_ranges(
 
     ``keys``: only the records of these keys. Others still count for numbers and stream time.
     """
-    hashing = _Hashing()
-    first, width = 0, _END
-    while first < _END:
-        end = min(first + width - 1, _END - 1)
-        last, weight, found = _one_range(read, partition, hashing, first, end, held_bytes, keys)
-        width = last - first + 1
-        if weight < held_bytes // 2:  # a key with many records made the range narrow
-            width *= min(held_bytes // max(weight, 1), _WIDER)
+    for _, found in in_passes(HashRange(SecretHashes()), held_bytes, partial(_one_range, read, partition, keys)):
         if found is not None:
             yield found
         del found
-        first = last + 1
 
 
 @dataclass
@@ -101,11 +89,11 @@ class _Piece:
     def weight(self) -> int:
         return int(self.key.nbytes + self.value.nbytes + self.headers.nbytes) + _EACH * len(self.number)
 
-    def within(self, hashing: _Hashing, first: int, last: int) -> _Piece:
+    def within(self, kept: HashRange) -> _Piece:
         """The part of the piece whose hashes lie in a range. Hashes are computed once, and filtered with the rest."""
         if self.hashes is None:
-            self.hashes = hashing.of(cells_of(self.key))
-        return self._select(hashing.within(self.hashes, first, last))
+            self.hashes = _hashes(kept, cells_of(self.key))
+        return self._select(kept.inside(self.hashes))
 
     def _select(self, kept: Bools) -> _Piece:
         chosen = pa.array(kept)
@@ -123,41 +111,15 @@ class _Piece:
         )
 
 
-class _Hashing:
-    """Hashes of keys: compiled SipHash under a secret, or XXH64 where the compiled loops are not in use."""
-
-    def __init__(self) -> None:
-        self._secret = np.frombuffer(secrets.token_bytes(16), np.uint64)
-        self._compiled = is_loaded()  # once for all readings: both kinds must not meet
-
-    def of(self, keys: Cells) -> Hashes:
-        if not self._compiled:
-            sizes = np.zeros(len(keys) + 1, np.int64)
-            np.cumsum(keys.size, out=sizes[1:])
-            content = keys.array().buffers()[2]
-            return xxh64_strings(np.frombuffer(content, np.uint8) if sizes[-1] else np.empty(0, np.uint8), sizes)
-        from statestore.formats.kernels.newest_kernels import sip_hashes
-
-        low, high = np.empty(len(keys), np.uint64), np.empty(len(keys), np.uint64)
-        sip_hashes(keys.data, keys.start, keys.size, self._secret, low, high)
-        return low
-
-    @staticmethod
-    def within(hashes: Hashes, first: int, last: int) -> Bools:
-        found: Bools = (hashes >= np.uint64(first)) & (hashes <= np.uint64(last))
-        return found
+def _hashes(kept: HashRange, keys: Cells) -> Hashes:
+    assert kept.hashing is not None
+    return kept.hashing.of(keys)
 
 
 def _one_range(
-    read: Callable[[], Iterator[Records]],
-    partition: int,
-    hashing: _Hashing,
-    first: int,
-    last: int,
-    held_bytes: int,
-    keys: Collection[bytes] | None,
-) -> tuple[int, int, KeyRange | None]:
-    weight = number = 0
+    read: Callable[[], Iterator[Records]], partition: int, keys: Collection[bytes] | None, part: HashPass
+) -> KeyRange | None:
+    number = 0
     seen = np.iinfo(np.int64).min
     held: list[_Piece] = []
     for records in read():
@@ -171,9 +133,9 @@ def _one_range(
             if not len(records):
                 continue
         hashes = None
-        if first or last < _END - 1:
-            hashes = hashing.of(records.key)
-            inside = np.flatnonzero(hashing.within(hashes, first, last))
+        if not part.kept.is_whole:
+            hashes = _hashes(part.kept, records.key)
+            inside = np.flatnonzero(part.kept.inside(hashes))
             hashes, numbers, records = hashes[inside], numbers[inside], records.select(inside)
             stream_time = stream_time[inside]
         key, value, headers = records.batch(("key", "value", "headers")).columns
@@ -181,13 +143,13 @@ def _one_range(
             numbers, records.offset, records.timestamp, stream_time, records.missing, key, value, headers, hashes
         )
         held.append(piece)
-        weight += piece.weight
-        while weight > held_bytes and last - first > _LEAST_WIDTH:
-            last = first + (last - first) // 2
-            held = [each.within(hashing, first, last) for each in held]
-            weight = sum(each.weight for each in held)
+        part.weight += piece.weight
+        while part.weight > part.most and not part.is_narrow:
+            part.narrow(4)
+            held = [each.within(part.kept) for each in held]
+            part.weight = sum(each.weight for each in held)
     held = [each for each in held if len(each.number)]
-    return last, weight, _joined(partition, held) if held else None
+    return _joined(partition, held) if held else None
 
 
 def _of_keys(found: Cells, keys: Collection[bytes]) -> Ints:
@@ -195,7 +157,7 @@ def _of_keys(found: Cells, keys: Collection[bytes]) -> Ints:
     likely = np.flatnonzero(np.isin(found.size, [len(key) for key in keys]))
     if not len(likely):
         return likely
-    same = pc.is_in(found.select(likely).array(), value_set=pa.array(list(keys), pa.binary()))
+    same = pc.is_in(found.select(likely).copied(), value_set=pa.array(list(keys), pa.binary()))
     chosen: Ints = likely[same.to_numpy(zero_copy_only=False)]
     return chosen
 

@@ -164,7 +164,7 @@ def prefix(log: RecordLog, moment: LogMoment = END) -> Iterator[Records]:
 def keyed(log: RecordLog, moment: LogMoment = END) -> Iterator[Records]:
     """Yield the records of the prefix that have a key. A restore skips others (``StoreChangelogReader``)."""
     for records in prefix(log, moment):
-        without = records.key.is_null
+        without = records.key.nulls
         if not without.any():
             yield records
         elif not without.all():

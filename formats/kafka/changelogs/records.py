@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from statestore.formats.kafka.changelogs.cells import Cells, cells_of
+from statestore.formats.bytes.byte_columns import Cells, cells_of
 from statestore.formats.kafka.columns.header_columns import HEADERS
 from statestore.formats.kernels.arrays import Bools, Ints
 
@@ -109,7 +109,7 @@ class Records:
             return pa.array(self.timestamp)
         if name == "headers":
             return self.headers.array()
-        return (self.key if name == "key" else self.value).array()
+        return (self.key if name == "key" else self.value).copied()
 
 
 def records_of(batch: pa.RecordBatch, partition: int, missing: Ints | None = None) -> Records:

@@ -12,13 +12,14 @@ A prefix is read twice: once for the newest records, holding hashes of keys only
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
-from statestore.formats.kafka.changelogs.newest_records import MOST_KEYS, passes
+from statestore.formats.bytes.hash_passes import Rereader
+from statestore.formats.bytes.newest_of_keys import MOST_KEYS, newest_passes
 from statestore.formats.kafka.changelogs.record_log import END, LogMoment, RecordLog, keyed
 from statestore.formats.kafka.changelogs.records import COLUMNS, Records
 from statestore.formats.places.ordered_threads import in_order
@@ -50,13 +51,13 @@ def _batch(columns: tuple[str, ...], records: Records) -> pa.RecordBatch:
 
 def newest_of(log: RecordLog, moment: LogMoment = END, most_keys: int = MOST_KEYS) -> Iterator[Records]:
     """Yield the newest record of each key of one partition, without deletes."""
-    reader = _Rereader(partial(keyed, log, moment))
-    for noted in passes(most_keys):
+    reader = Rereader(partial(keyed, log, moment), _held_bytes, HELD_BYTES)
+    for noted in newest_passes(most_keys):
         for records in reader.read():
             noted.note(records.key)
         first = 0
         for records in reader.read():
-            kept = noted.newest(first, len(records)) & ~records.value.is_null
+            kept = noted.newest(first, len(records)) & ~records.value.nulls
             first += len(records)
             if kept.all():
                 yield records
@@ -64,25 +65,5 @@ def newest_of(log: RecordLog, moment: LogMoment = END, most_keys: int = MOST_KEY
                 yield records.select(np.flatnonzero(kept))
 
 
-class _Rereader:
-    """Records that are read again, or stay in memory once they are found to be few."""
-
-    def __init__(self, read: Callable[[], Iterator[Records]]) -> None:
-        self._read = read
-        self._held: list[Records] | None = None
-
-    def read(self) -> Iterator[Records]:
-        if self._held is not None:
-            yield from self._held
-            return
-        held: list[Records] = []
-        size = 0
-        for records in self._read():
-            size += records.key.data.nbytes + _POSITIONS * len(records)
-            if size <= HELD_BYTES:
-                held.append(records)
-            else:
-                held.clear()
-            yield records
-        if size <= HELD_BYTES:
-            self._held = held
+def _held_bytes(records: Records) -> int:
+    return records.key.data.nbytes + _POSITIONS * len(records)

@@ -16,11 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore.formats.bytes.byte_columns import Cells, ends_of, gather
+from statestore.formats.bytes.column_cursor import Cursor
 from statestore.formats.kafka.columns.origins import Origin, first_wrong
 from statestore.formats.kafka.columns.serde_form import CellSerde
 from statestore.formats.kafka.schemas.avro_schema import PREFIX, AvroType, parse_schema
 from statestore.formats.kernels.arrays import Bools, Ints
-from statestore.formats.values.cells import Cells, Cursor, ends_of, gather
 
 _MAGIC_BYTES = 5  # 00 | schema id:int32
 _DECIMAL_BYTES = 16

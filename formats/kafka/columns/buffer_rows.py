@@ -21,6 +21,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore.formats.bytes.byte_columns import Cells, cells_of, ends_of, joined
+from statestore.formats.bytes.column_cursor import Cursor
+from statestore.formats.bytes.field_reader import NULL
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 from statestore.formats.kafka.columns.header_columns import HEADER, HEADERS
@@ -29,7 +32,6 @@ from statestore.formats.kafka.columns.serde_columns import cell_serde
 from statestore.formats.kafka.columns.serde_form import CellSerde
 from statestore.formats.kafka.columns.time_columns import TIME, times, timestamps
 from statestore.formats.kernels.arrays import Bools, Ints
-from statestore.formats.values.cells import NULL, Cells, Cursor, cells_of, ends_of, joined
 
 NEWEST_VERSION = 3
 _SAME_AS_PRIOR = -2

@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore.formats.bytes.byte_columns import Cells, ends_of, joined
+from statestore.formats.bytes.column_cursor import Cursor
 from statestore.formats.kafka.columns.origins import Origin
 from statestore.formats.kernels.arrays import Bools, Ints
-from statestore.formats.values.cells import Cells, Cursor, ends_of, joined
 
 HEADER = pa.struct([pa.field("name", pa.string()), pa.field("value", pa.binary())])
 HEADERS = pa.list_(HEADER)

@@ -18,11 +18,12 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.bytes.byte_columns import Cells, cells_of
+from statestore.formats.bytes.column_cursor import Cursor, read_entries
 from statestore.formats.kafka.columns.origins import Origin
 from statestore.formats.kafka.columns.serde_form import CellSerde
 from statestore.formats.kafka.columns.time_columns import times
 from statestore.formats.kernels.arrays import Bools, Ints
-from statestore.formats.values.cells import Cells, Cursor, cells_of, read_entries
 
 SIDES = pa.array(["right", "left"])
 INSTRUCTIONS = pa.array(

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.bytes.byte_columns import Cells
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError
 from statestore.formats.kernels.arrays import Bools, Ints
-from statestore.formats.values.cells import Cells
 
 _MOST_HEX = 24
 

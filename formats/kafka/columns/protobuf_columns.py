@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from statestore.formats.bytes.byte_columns import Cells, ends_of, gather
+from statestore.formats.bytes.column_cursor import Cursor
 from statestore.formats.kafka.columns.origins import Origin, first_wrong
 from statestore.formats.kafka.columns.protobuf_wire import WireFields, packed_places, packed_varints, wire_fields
 from statestore.formats.kafka.columns.serde_form import CellSerde
@@ -31,7 +33,6 @@ from statestore.formats.kafka.schemas.protobuf_schema import (
     parse_message,
 )
 from statestore.formats.kernels.arrays import Bools, Bytes, Ints
-from statestore.formats.values.cells import Cells, Cursor, ends_of, gather
 
 _MAGIC_BYTES = 5  # 00 | schema id:int32
 _WIDTHS = {FIXED64: 8, FIXED32: 4}

@@ -13,15 +13,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from statestore.formats.bytes.byte_columns import Cells, ends_of
+from statestore.formats.bytes.column_cursor import Cursor
+from statestore.formats.bytes.field_reader import varint_reader
 from statestore.formats.kafka.schemas.protobuf_schema import BYTES, FIXED32, FIXED64, VARINT
 from statestore.formats.kernels.arrays import Bools, Bytes, Ints
-from statestore.formats.values.cells import Cells, Cursor, ends_of
 
 _FEW_CELLS = 8
 _MOST_NUMBER = (1 << 29) - 1
 _FIXED = {FIXED64: 8, FIXED32: 4}
 _MOST_VARINT_BYTES = 10
-_64_BITS = (1 << 64) - 1
 
 Unsigned = npt.NDArray[np.uint64]
 
@@ -58,8 +59,7 @@ class WireFields:
         """The bytes of all fields of each message in ``rows``, one after the other: so messages are merged."""
         if len(rows) == len(self):
             return self.cells()
-        offsets = ends_of(self.size)
-        data = self.data[np.repeat(self.start - offsets[:-1], self.size) + np.arange(offsets[-1])]
+        data, offsets = self.cells().content()
         first = np.searchsorted(self.row, rows)
         last = np.searchsorted(self.row, rows, "right")
         return Cells(data, offsets[first], offsets[last] - offsets[first])
@@ -116,51 +116,46 @@ def _sizes(part: Cursor) -> Ints:
     return np.where(part.bad, 0, sizes).astype(np.int64)
 
 
+class _NoNumber(Exception):
+    """Bytes that are no number of 64 bits."""
+
+
+_varint = varint_reader(lambda _: _NoNumber())
+
+
 def _fields_of_one(cursor: Cursor, row: int) -> tuple[Ints, Ints, Ints, Unsigned, Ints, Ints]:
     at, stop, data = int(cursor.at[row]), int(cursor.stop[row]), cursor.data.data
     numbers, wires, values, starts, sizes = [], [], [], [], []
-    while at < stop:
-        tag, at = _varint(data, at, stop)
-        number, wire, value, size = tag >> 3, tag & 7, 0, _FIXED.get(tag & 7, 0)
-        if wire == VARINT:
-            value, at = _varint(data, at, stop)
-        elif wire == BYTES:
-            size, at = _varint(data, at, stop)
-        elif not size:
-            at = stop + 1
-        if not 0 < number <= _MOST_NUMBER or size > stop - at:
-            at = stop + 1
-            break
-        numbers.append(number)
-        wires.append(wire)
-        values.append(value)
-        starts.append(at)
-        sizes.append(size)
-        at += size
+    try:
+        while at < stop:
+            tag, at = _varint(data, at, stop)
+            number, wire, value, size = tag >> 3, tag & 7, 0, _FIXED.get(tag & 7, 0)
+            if wire == VARINT:
+                value, at = _varint(data, at, stop)
+            elif wire == BYTES:
+                size, at = _varint(data, at, stop)
+            elif not size:
+                at = stop + 1
+            if not 0 < number <= _MOST_NUMBER or size > stop - at:
+                at = stop + 1
+                break
+            numbers.append(number)
+            wires.append(wire)
+            values.append(value)
+            starts.append(at)
+            sizes.append(size)
+            at += size
+    except _NoNumber:
+        at = stop + 1
     cursor.bad[row] = at != stop
     ints = (np.array(each, np.int64) for each in (numbers, wires, starts, sizes))
     number_, wire_, start_, size_ = ints
     return np.full(len(numbers), row), number_, wire_, np.array(values, np.uint64), start_, size_
 
 
-def _varint(data: memoryview, at: int, stop: int) -> tuple[int, int]:
-    """(number, position behind it); a position behind ``stop`` where there is no number of 64 bits."""
-    found = 0
-    for shift in range(0, 7 * _MOST_VARINT_BYTES, 7):
-        if at >= stop:
-            break
-        byte = data[at]
-        at += 1
-        found |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (found, at) if found <= _64_BITS else (0, stop + 1)
-    return 0, stop + 1
-
-
 def packed_varints(cells: Cells) -> tuple[Ints, Unsigned, Bools]:
     """The varints in each cell: (how many, the numbers one after the other, cells with other bytes)."""
-    offsets = ends_of(cells.size)
-    data = cells.data[np.repeat(cells.start - offsets[:-1], cells.size) + np.arange(offsets[-1])]
+    data, offsets = cells.content()
     ends = np.flatnonzero(data < 0x80)
     filled = cells.size > 0
     bad = np.zeros(len(cells), bool)

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore.formats.bytes.byte_columns import Cells, cells_of
 from statestore.formats.kafka.columns.buffer_rows import CONTEXT, grace_columns, suppression_columns
 from statestore.formats.kafka.columns.header_columns import HEADERS, last_header, user_headers
 from statestore.formats.kafka.columns.join_rows import outer_join_rows, subscription_keys, subscription_values
@@ -20,7 +21,6 @@ from statestore.formats.kafka.columns.stored_values import split_values
 from statestore.formats.kafka.columns.time_columns import TIME, times
 from statestore.formats.kafka.columns.time_columns import timestamps as timestamp_column
 from statestore.formats.kafka.columns.versioned_rows import versioned_columns
-from statestore.formats.values.cells import Cells, cells_of
 
 Columns = dict[str, pa.Array]
 Fields = list[tuple[str, pa.DataType]]

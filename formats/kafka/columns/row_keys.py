@@ -17,10 +17,10 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.bytes.byte_columns import Cells, cells_of
 from statestore.formats.kafka.columns.origins import Origin
 from statestore.formats.kafka.columns.serde_form import CellSerde
 from statestore.formats.kafka.columns.time_columns import times, window_ends
-from statestore.formats.values.cells import Cells, cells_of
 
 KeyForm = Literal["plain", "window", "time-ordered window", "session", "time-ordered session"]
 Columns = dict[str, pa.Array]

@@ -24,6 +24,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore.formats.bytes.byte_columns import Cells, ends_of
+from statestore.formats.bytes.column_cursor import Cursor, Entries, read_entries
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 from statestore.formats.kafka.columns.avro_columns import avro_serde
@@ -36,7 +38,6 @@ from statestore.formats.kafka.schemas.protobuf_schema import is_protobuf
 from statestore.formats.kafka_rows.list_serde import FIXED, FIXED_SIZES, VARIABLE
 from statestore.formats.kafka_rows.serdes import FORMS, NAMES, UUID_LENGTH, arrow_type_of, serde_name
 from statestore.formats.kernels.arrays import Bools
-from statestore.formats.values.cells import Cells, Cursor, Entries, ends_of, read_entries
 
 
 def cell_serde(name: str, window_size: int | None = None) -> CellSerde:

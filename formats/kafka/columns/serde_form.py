@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from statestore.formats.bytes.byte_columns import Cells
 from statestore.formats.kafka.columns.origins import Origin
-from statestore.formats.values.cells import Cells
 
 Decode = Callable[[Cells, Origin], pa.Array]
 

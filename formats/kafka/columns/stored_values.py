@@ -15,10 +15,11 @@ from typing import Literal
 
 import pyarrow as pa
 
+from statestore.formats.bytes.byte_columns import Cells, cells_of
+from statestore.formats.bytes.column_cursor import Cursor
 from statestore.formats.kafka.columns.header_columns import empty_headers, header_column, read_sized_headers
 from statestore.formats.kafka.columns.origins import Origin
 from statestore.formats.kafka.columns.time_columns import TIME, timestamps
-from statestore.formats.values.cells import Cells, Cursor, cells_of
 
 ValueForm = Literal["bare", "timestamped", "headers", "session-headers"]
 

@@ -16,13 +16,13 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.bytes.byte_columns import Cells, cells_of, gather
 from statestore.formats.errors import CorruptError
 from statestore.formats.kafka.columns.origins import Origin
 from statestore.formats.kafka.columns.serde_form import CellSerde
 from statestore.formats.kafka.columns.time_columns import times
 from statestore.formats.kafka_rows.versioned_store import BOUNDS, ENTRY, LATEST_SEGMENT, TIME, decode_row
 from statestore.formats.kernels.arrays import Bools, Ints
-from statestore.formats.values.cells import Cells, cells_of, gather
 
 _NEWEST = 2**63 - 1
 _REMEDY = "choose another kind of store"

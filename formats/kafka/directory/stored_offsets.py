@@ -46,14 +46,14 @@ def encode_position(position: Mapping[str, Mapping[int, int]], padded: bool = Fa
 def decode_position(data: bytes) -> Position:
     """Offsets by topic and partition. Raises CorruptError KAFKA_BYTES."""
     reader = Reader("position", data)
-    version = reader.byte("version")
+    version = reader.u8("version")
     if version != VERSION:
         raise reader.error(f"found version {version}, expected {VERSION}")
     position: Position = {}
-    for _ in range(reader.count("topics", 8)):
+    for _ in range(reader.count(reader.i32("topics"), 8, "topics")):
         topic = reader.text(reader.sized("topic"), "topic")
-        number = reader.count("partitions", 12)
-        position[topic] = {reader.int32("partition"): reader.int64("offset") for _ in range(number)}
+        number = reader.count(reader.i32("partitions"), 12, "partitions")
+        position[topic] = {reader.i32("partition"): reader.i64("offset") for _ in range(number)}
     if len(data) == _buffer_size(position) and not any(data[reader.at :]):
         return position
     reader.end()
@@ -110,7 +110,7 @@ def _topic_partition(key: bytes) -> tuple[str, int]:
 
 def _offset(value: bytes) -> int:
     reader = Reader("offset", value)
-    found = reader.int64("offset")
+    found = reader.i64("offset")
     reader.end()
     return found
 

@@ -1,20 +1,21 @@
 """Decompression of the records of a batch: gzip, Snappy, LZ4 frames, Zstandard (``CompressionType``).
 
-Java's producer frames Snappy as xerial does: 82 "SNAPPY" 00 | version:int32 | compatible version:int32, then
-size:int32 | block, repeated. Other clients write one bare block.
+Java's producer frames Snappy as xerial does (``snappy_blocks``). Other clients write one bare block.
 """
 
 from __future__ import annotations
 
+import io
+from functools import partial
+
 import pyarrow as pa
 
+from statestore.formats.bytes.snappy_blocks import XERIAL, XERIAL_HEADER, snappy_length, unpacked, xerial_blocks
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, UnsupportedError
 
 NAMES = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 _STREAMS = {1: "gzip", 3: "lz4", 4: "zstd"}
-_XERIAL = b"\x82SNAPPY\x00"
-_XERIAL_HEADER = 16
 MOST_BYTES = 1 << 30  # of the records of one batch; brokers accept a megabyte unless they are set to more
 _CHUNK = 1 << 20
 
@@ -47,38 +48,20 @@ def _stream(name: str, data: memoryview) -> bytes:
 
 
 def _snappy(data: memoryview) -> bytes:
-    if bytes(data[: len(_XERIAL)]) != _XERIAL:
+    if bytes(data[: len(XERIAL)]) != XERIAL:
         return _block(data, MOST_BYTES)
-    at, parts, room = _XERIAL_HEADER, [], MOST_BYTES
-    while at < len(data):
-        if len(data) - at < 4:
-            raise _broken("snappy", "the last block has no size")
-        size = int.from_bytes(data[at : at + 4])
-        at += 4
-        if size > len(data) - at:
-            raise _broken("snappy", f"a block of {size} bytes, where {len(data) - at} are left")
-        parts.append(_block(data[at : at + size], room))
+    parts, room = [], MOST_BYTES
+    for packed in xerial_blocks(io.BytesIO(data[XERIAL_HEADER:]).read, len(data), partial(_broken, "snappy")):
+        parts.append(_block(packed, room))
         room -= len(parts[-1])
-        at += size
     return b"".join(parts)
 
 
-def _block(data: memoryview, room: int) -> bytes:
-    size = shift = 0
-    for byte in data[:5]:
-        size |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            break
-    else:
-        raise _broken("snappy", "a block without its length")
+def _block(data: bytes | memoryview, room: int) -> bytes:
+    size = snappy_length(data, partial(_broken, "snappy"))
     if size > room or size > 64 * len(data):  # a copy of at most 64 bytes takes two or three
         raise _too_large("snappy")
-    try:
-        found: bytes = pa.Codec("snappy").decompress(pa.py_buffer(data), size, asbytes=True)
-    except (OSError, pa.ArrowInvalid, ValueError) as error:
-        raise _broken("snappy", str(error)) from error
-    return found
+    return unpacked("snappy", data, size, partial(_broken, "snappy"))
 
 
 def _broken(name: str, reason: str) -> CorruptError:

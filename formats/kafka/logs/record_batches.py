@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.bytes.byte_columns import Cells, sized_cells
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, StateStoreError
-from statestore.formats.kafka.changelogs.cells import Cells
 from statestore.formats.kafka.changelogs.records import HeaderCells, Records
 from statestore.formats.kafka.columns.header_columns import HEADERS
 from statestore.formats.kafka.logs import plain_batches
@@ -143,8 +143,8 @@ def _parsed(batches: Batches, data: Bytes, begin: Ints, end: Ints, partition: in
             columns[0],
             columns[1],
             columns[2],
-            Cells(data, columns[3], columns[4]),
-            Cells(data, columns[5], columns[6]),
+            sized_cells(data, columns[3], columns[4]),
+            sized_cells(data, columns[5], columns[6]),
             headers,
         )
 
@@ -170,11 +170,11 @@ class PackedHeaders:
         bad = loops().parse_headers(self.data, self.begin, self.end, self.count, columns) if ends[-1] else -1
         if bad >= 0:
             raise damaged(self.file, 0, f"found headers of a record that do not follow the format (record {bad})")
-        names = Cells(self.data, columns[0], columns[1]).array()
+        names = Cells(self.data, columns[0], columns[1]).copied()
         try:
             texts = names.cast(pa.string())
         except pa.ArrowInvalid as error:
             raise damaged(self.file, 0, f"found the name of a record header that is not UTF-8 ({error})") from error
-        values = Cells(self.data, columns[2], columns[3]).array()
+        values = sized_cells(self.data, columns[2], columns[3]).copied()
         pairs = pa.StructArray.from_arrays([texts, values], fields=list(HEADERS.value_type))
         return pa.ListArray.from_arrays(pa.array(ends), pairs, type=HEADERS)

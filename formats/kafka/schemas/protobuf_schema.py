@@ -22,6 +22,7 @@ from typing import Literal
 
 import pyarrow as pa
 
+from statestore.formats.bytes.field_reader import varint_reader
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError, shown
 from statestore.formats.values.expansion import Expansion
@@ -183,34 +184,25 @@ def _parsed(data: bytes) -> _Fields:
     return _Fields(found)
 
 
+_varint = varint_reader(lambda _: _wrong("a number that does not end", "a descriptor set"))
+
+
 def _walk(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     at = 0
     while at < len(data):
-        tag, at = _varint(data, at)
+        tag, at = _varint(data, at, len(data))
         wire = tag & 7
         if wire == VARINT:
-            value, at = _varint(data, at)
+            value, at = _varint(data, at, len(data))
             yield tag >> 3, value
             continue
         size = {FIXED64: 8, FIXED32: 4}.get(wire)
         if wire == BYTES:
-            size, at = _varint(data, at)
+            size, at = _varint(data, at, len(data))
         if size is None or size > len(data) - at:
             raise _wrong(f"a field of wire type {wire} that does not end", "a descriptor set")
         yield tag >> 3, data[at : at + size]
         at += size
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    found = 0
-    for shift in range(0, 70, 7):
-        if at >= len(data):
-            break
-        found |= (data[at] & 0x7F) << shift
-        at += 1
-        if data[at - 1] < 0x80:
-            return found, at
-    raise _wrong("a number that does not end", "a descriptor set")
 
 
 def _definitions(data: bytes) -> tuple[dict[str, _Definition], dict[str, _Definition]]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
+from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.kafka.columns.store_form import StoreKind
 from statestore.formats.kafka.directory.applications import StorePartition
 from statestore.formats.kafka.directory.database_copies import opened_copy
@@ -23,7 +24,6 @@ from statestore.formats.places.folder import Folder
 from statestore.formats.rocksdb.key_ranges import KeyRange, successor
 from statestore.formats.rocksdb.opened_families import Family, opened_family, rows_in
 from statestore.formats.rocksdb.rows import BATCH_ROWS, DEFAULT_FAMILY
-from statestore.formats.values.cells import cells_of
 
 
 def stream_time_of(application: Folder, kind: StoreKind, partition: StorePartition) -> int:

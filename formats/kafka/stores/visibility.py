@@ -22,9 +22,9 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.bytes.byte_columns import Cells, cells_of
 from statestore.formats.kafka.columns.origins import Origin
 from statestore.formats.kernels.arrays import Bools, Ints
-from statestore.formats.values.cells import Cells, cells_of
 
 NOTHING_SEEN = -1
 """The stream time of a store that has seen no record."""

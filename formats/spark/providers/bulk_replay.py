@@ -1,6 +1,6 @@
 """State as of a version where many changes follow the base: the changes stream, as the base does.
 
-The changes are read once to find the newest of each key (``newest_changes``), and once more for their rows. Changes
+The changes are read once to find the newest of each key (``newest_of_keys``), and once more for their rows. Changes
 that are few enough stay in memory between. Merged values need all changes of a key side by side: see ``replay``.
 """
 
@@ -8,20 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.bytes.byte_columns import cells_of
+from statestore.formats.bytes.hash_passes import HashRange, Rereader
+from statestore.formats.bytes.newest_of_keys import MOST_KEYS, NewestOfKeys, newest_passes
 from statestore.formats.places.ordered_threads import in_order
 from statestore.formats.places.reading_threads import reading_threads
 from statestore.formats.spark.providers.file_records import MERGE, PUT, Changes
-from statestore.formats.spark.providers.key_hashes import HashRange
+from statestore.formats.spark.providers.key_hashes import rows_kept
 from statestore.formats.spark.providers.stored_rows import StoredRows, rows_in
-from statestore.formats.spark.rows.byte_spans import spans_of
-
-if TYPE_CHECKING:
-    from statestore.formats.spark.providers.newest_changes import NewestChanges
 
 HELD_BYTES = 64 << 20
 _POSITIONS = 33  # bytes that a change takes besides its key and value
@@ -37,16 +36,15 @@ def bulk_rows(
     base: Callable[[Callable[[pa.RecordBatch], list[T]]], Iterator[T]],
     kept: HashRange,
     each: Callable[[StoredRows], T],
+    most_keys: int = MOST_KEYS,
 ) -> Iterator[T]:
     """Yield ``each`` of the rows, some at a time and never none; several threads may call ``each``.
 
     ``changes`` reads the changes in order, of keys in ``kept``, and may be called several times. ``base`` applies a
     function to the batches of the base. Raises FoundMerges before the first row. This needs compiled loops.
     """
-    from statestore.formats.spark.providers.newest_changes import passes
-
-    reader = _Rereader(changes)
-    for noted in passes():
+    reader = Rereader(changes, _held_bytes, HELD_BYTES)
+    for noted in newest_passes(most_keys):
         for change in reader.read():
             if bool(np.any(change.kind == MERGE)):
                 raise FoundMerges
@@ -55,31 +53,11 @@ def bulk_rows(
         yield from in_order(each, _puts(noted, reader), reading_threads())
 
 
-class _Rereader:
-    """Changes that are read again, or stay in memory once they are found to be few."""
-
-    def __init__(self, changes: Callable[[], Iterator[Changes]]) -> None:
-        self._changes = changes
-        self._held: list[Changes] | None = None
-
-    def read(self) -> Iterator[Changes]:
-        if self._held is not None:
-            yield from self._held
-            return
-        held: list[Changes] = []
-        size = 0
-        for change in self._changes():
-            size += change.keys.data.nbytes + _POSITIONS * len(change)
-            if size <= HELD_BYTES:
-                held.append(change)
-            else:
-                held.clear()
-            yield change
-        if size <= HELD_BYTES:
-            self._held = held
+def _held_bytes(change: Changes) -> int:
+    return change.keys.data.nbytes + _POSITIONS * len(change)
 
 
-def _puts(noted: NewestChanges, reader: _Rereader) -> Iterator[StoredRows]:
+def _puts(noted: NewestOfKeys, reader: Rereader[Changes]) -> Iterator[StoredRows]:
     first = 0
     for change in reader.read():
         newest = noted.newest(first, len(change)) & (change.kind == PUT)
@@ -90,11 +68,9 @@ def _puts(noted: NewestChanges, reader: _Rereader) -> Iterator[StoredRows]:
             yield StoredRows(change.keys.select(newest), change.values.select(newest))
 
 
-def _unchanged(
-    noted: NewestChanges, kept: HashRange, each: Callable[[StoredRows], T], batch: pa.RecordBatch
-) -> list[T]:
-    rows = kept.rows(batch)
-    left = noted.unchanged(spans_of(rows.column("key")))
+def _unchanged(noted: NewestOfKeys, kept: HashRange, each: Callable[[StoredRows], T], batch: pa.RecordBatch) -> list[T]:
+    rows = rows_kept(kept, batch)
+    left = noted.unnoted(cells_of(rows.column("key")))
     if left is not None:
         rows = rows.filter(pa.array(left))
     return [each(rows_in(rows))] if rows.num_rows else []

@@ -3,7 +3,7 @@
     lz4       "LZ4Block" | token | compressed, plain and checksum:int32 LE | block      repeated, ends with an empty
     block
     zstd      ordinary frames
-    snappy    82 "SNAPPY" 00 | version:int32 | compatible version:int32, then size:int32 BE | block      repeated
+    snappy    as ``snappy_blocks`` describes it
     lzf       "ZV" 0 | size:uint16 BE | bytes, or "ZV" 1 | size | plain size:uint16 BE | block      repeated
 
 A block is decompressed only after the size it claims has been checked against the limits.
@@ -19,12 +19,13 @@ import numpy as np
 import pyarrow as pa
 from xxhash import xxh32_intdigest
 
+from statestore.formats.bytes.snappy_blocks import XERIAL, XERIAL_HEADER, snappy_length, unpacked, xerial_blocks
+from statestore.formats.errors import CorruptError
 from statestore.formats.kernels.compiled_use import is_loaded
 from statestore.formats.spark.checkpoint.state_errors import corrupt_file
 
-_LZ4_MAGIC, _ZSTD_MAGIC, _SNAPPY_MAGIC, _LZF_MAGIC = b"LZ4Block", b"\x28\xb5\x2f\xfd", b"\x82SNAPPY\x00", b"ZV"
+_LZ4_MAGIC, _ZSTD_MAGIC, _LZF_MAGIC = b"LZ4Block", b"\x28\xb5\x2f\xfd", b"ZV"
 _LZ4_HEADER = Struct("<Biii")
-_INT32 = Struct(">i")
 _LZ4_SEED, _LZ4_CHECKSUM_BITS = 0x9747B28C, 0x0FFFFFFF
 _LZ4_RAW, _LZ4_COMPRESSED = 0x10, 0x20
 _MAX_BLOCK = 64 << 20
@@ -85,7 +86,6 @@ def _lz4(source: _Source) -> Iterator[bytes]:
     if is_loaded():
         left = yield from _lz4_frames(source)
         source.put_back(left)
-    codec = pa.Codec("lz4_raw")
     while magic := source.read(len(_LZ4_MAGIC)):
         if magic != _LZ4_MAGIC:
             raise corrupt_file(source.path, f"found {magic.hex()}, expected the magic of an lz4 block")
@@ -95,7 +95,7 @@ def _lz4(source: _Source) -> Iterator[bytes]:
             return
         method = token & 0xF0
         if method == _LZ4_COMPRESSED:
-            data = _decompress(codec, data, plain, source.path)
+            data = _unpacked("lz4_raw", data, plain, source.path)
         if method not in (_LZ4_RAW, _LZ4_COMPRESSED) or len(data) != plain:
             raise corrupt_file(
                 source.path, f"found an lz4 block of method {method:#x} and {len(data)} bytes of {plain}"
@@ -156,31 +156,19 @@ class _Readable:
 
 
 def _snappy(source: _Source) -> Iterator[bytes]:
-    codec = pa.Codec("snappy")
-    source.exactly(len(_SNAPPY_MAGIC) + 8)
-    while size := source.read(4):
-        if len(size) < 4:
-            raise corrupt_file(source.path, "the file ends in the size of a block")
-        data = source.exactly(source.checked(_INT32.unpack(size)[0], 1))
-        yield _decompress(codec, data, source.checked(_snappy_length(data, source.path)), source.path)
+    def fault(found: str) -> CorruptError:
+        return corrupt_file(source.path, f"found {found}")
+
+    source.exactly(XERIAL_HEADER)
+    for packed in xerial_blocks(source.read, _MAX_BLOCK, fault):
+        yield _unpacked("snappy", packed, source.checked(snappy_length(packed, fault)), source.path)
 
 
-def _snappy_length(data: bytes, path: str) -> int:
-    """The plain length that a snappy block starts with, a varint."""
-    length = 0
-    for number, byte in enumerate(data[:5]):
-        length |= (byte & 0x7F) << (7 * number)
-        if byte < 0x80:
-            return length
-    raise corrupt_file(path, f"found {data[:5].hex()}, expected the length of a snappy block")
+def _unpacked(codec: str, packed: bytes, length: int, path: str) -> bytes:
+    def fault(reason: str) -> CorruptError:
+        return corrupt_file(path, f"a block of {len(packed)} bytes cannot be decompressed ({reason})")
 
-
-def _decompress(codec: pa.Codec, data: bytes, plain: int, path: str) -> bytes:
-    try:
-        content: bytes = codec.decompress(data, plain, asbytes=True)
-    except (OSError, pa.ArrowInvalid, ValueError) as error:
-        raise corrupt_file(path, f"a block of {len(data)} bytes cannot be decompressed ({error})") from error
-    return content
+    return unpacked(codec, packed, length, fault)
 
 
 def _lzf(source: _Source) -> Iterator[bytes]:
@@ -233,6 +221,6 @@ def _copy(unpacked: bytearray, begin: int, length: int) -> None:
 _CODECS: dict[bytes, Callable[[_Source], Iterator[bytes]]] = {
     _LZ4_MAGIC: _lz4,
     _ZSTD_MAGIC: _zstd,
-    _SNAPPY_MAGIC: _snappy,
+    XERIAL: _snappy,
     _LZF_MAGIC: _lzf,
 }

@@ -9,11 +9,12 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.bytes.byte_columns import Cells, cells_of, gather
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
+from statestore.formats.spark.checkpoint.state_errors import corrupt_row
 from statestore.formats.spark.providers.file_records import Changes
 from statestore.formats.spark.providers.rocksdb_provider import family_prefix
-from statestore.formats.spark.rows.byte_spans import Spans, binary_of, gather, spans_of
 from statestore.formats.spark.rows.row_checksum import CHECKSUM_BYTES, crc32c, verify_checksums
 from statestore.formats.spark.rows.row_encoding import split_values
 
@@ -25,8 +26,8 @@ def rows_of_family(rows: pa.RecordBatch, family_id: int, delimiter: bytes | None
 
     ``delimiter`` is that of merged values if rows have checksums, else None. Raises CorruptError SPARK_STATE_ROW.
     """
-    keys, values = _renamed(spans_of(rows.column(0)), spans_of(rows.column(1)), family_id, delimiter)
-    return pa.RecordBatch.from_arrays([binary_of(keys), binary_of(values)], schema=ROW_SCHEMA)
+    keys, values = _renamed(cells_of(rows.column(0)), cells_of(rows.column(1)), family_id, delimiter)
+    return pa.RecordBatch.from_arrays([keys.copied(corrupt_row), values.copied(corrupt_row)], schema=ROW_SCHEMA)
 
 
 def changes_of_family(changes: Changes, family_id: int, delimiter: bytes | None) -> Changes:
@@ -37,15 +38,15 @@ def changes_of_family(changes: Changes, family_id: int, delimiter: bytes | None)
     return Changes(changes.kind, *_renamed(changes.keys, changes.values, family_id, delimiter))
 
 
-def _renamed(keys: Spans, values: Spans, family_id: int, delimiter: bytes | None) -> tuple[Spans, Spans]:
+def _renamed(keys: Cells, values: Cells, family_id: int, delimiter: bytes | None) -> tuple[Cells, Cells]:
     data = keys.data.copy()
     for index, byte in enumerate(family_prefix(family_id)):
         data[keys.start + index] = byte
-    renamed = Spans(data, keys.start, keys.size)
+    renamed = Cells(data, keys.start, keys.size)
     return renamed, values if delimiter is None else _checked_again(keys, renamed, values, delimiter)
 
 
-def _checked_again(keys: Spans, renamed: Spans, values: Spans, delimiter: bytes) -> Spans:
+def _checked_again(keys: Cells, renamed: Cells, values: Cells, delimiter: bytes) -> Cells:
     """Values with their checksums recomputed for other keys."""
     counts, rows = split_values(values, delimiter, front=CHECKSUM_BYTES)
     owners = np.repeat(np.arange(len(values)), counts)
@@ -54,4 +55,4 @@ def _checked_again(keys: Spans, renamed: Spans, values: Spans, delimiter: bytes)
     found = crc32c(rows, crc32c(renamed.select(owners))).astype("<u4")
     data = values.data.copy()
     data[positions[:, None] + np.arange(CHECKSUM_BYTES)] = found.view(np.uint8).reshape(-1, CHECKSUM_BYTES)
-    return Spans(data, values.start, values.size)
+    return Cells(data, values.start, values.size)

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from statestore.formats.bytes.byte_columns import Cells, gather
+from statestore.formats.kernels.compiled_use import is_loaded
 from statestore.formats.spark.checkpoint.state_errors import corrupt_file
-from statestore.formats.spark.rows.byte_spans import Spans, change_kernels, gather
 
 PUT, DELETE, MERGE = 1, 0x10, 0x11
 _END = b"\0"
@@ -33,11 +34,20 @@ class Changes:
     """Some records of a file in order; ``kind`` is PUT, DELETE or MERGE. The value of a delete is empty."""
 
     kind: npt.NDArray[np.uint8]
-    keys: Spans
-    values: Spans
+    keys: Cells
+    values: Cells
 
     def __len__(self) -> int:
         return len(self.kind)
+
+
+def change_kernels() -> Any:
+    """The module of compiled loops over records of files if it is in use already, else None."""
+    if not is_loaded():
+        return None
+    from statestore.formats.kernels import change_kernels
+
+    return change_kernels
 
 
 def read_records(pieces: Iterable[bytes], path: str, *, typed: bool = False, block: int = BLOCK) -> Iterator[Changes]:
@@ -79,7 +89,7 @@ def _changes(data: bytes, typed: bool, path: str) -> tuple[Changes, int, bool]:
         _spans(data, typed, path) if kernels is None else _compiled_spans(kernels, data, typed, path)
     )
     missing = values.size < 0
-    bare = Spans(values.data, values.start, np.maximum(values.size, 0))
+    bare = Cells(values.data, values.start, np.maximum(values.size, 0))
     if not typed:
         return Changes(np.where(missing, np.uint8(DELETE), np.uint8(PUT)), keys, bare), end, done
     kind = keys.data[keys.start - 5]
@@ -91,13 +101,13 @@ def _changes(data: bytes, typed: bool, path: str) -> tuple[Changes, int, bool]:
     return Changes(kind, keys, bare), end, done
 
 
-def _spans(block: bytes, typed: bool, path: str) -> tuple[Spans, Spans, int, bool]:
+def _spans(block: bytes, typed: bool, path: str) -> tuple[Cells, Cells, int, bool]:
     found, end, done = _starts(block, typed, path)
     data, positions = np.frombuffer(block, np.uint8), np.asarray(found, np.int64) + int(typed)
     key_size = gather(data, positions, ">i4").astype(np.int64)
     value_position = positions + 4 + key_size
     value_size = gather(data, value_position, ">i4").astype(np.int64)
-    return Spans(data, positions + 4, key_size), Spans(data, value_position + 4, value_size), end, done
+    return Cells(data, positions + 4, key_size), Cells(data, value_position + 4, value_size), end, done
 
 
 def _starts(data: bytes, typed: bool, path: str) -> tuple[Sequence[int], int, bool]:
@@ -131,7 +141,7 @@ def _starts(data: bytes, typed: bool, path: str) -> tuple[Sequence[int], int, bo
     return starts, at, True
 
 
-def _compiled_spans(kernels: Any, block: bytes, typed: bool, path: str) -> tuple[Spans, Spans, int, bool]:
+def _compiled_spans(kernels: Any, block: bytes, typed: bool, path: str) -> tuple[Cells, Cells, int, bool]:
     """`_spans`, found by compiled code."""
     front, data = 5 if typed else 4, np.frombuffer(block, np.uint8)
     end = np.zeros(4, np.int64)
@@ -146,8 +156,8 @@ def _compiled_spans(kernels: Any, block: bytes, typed: bool, path: str) -> tuple
         _check_end(typed, last_key, last_value, at, path)
     done = bool(odd) or (typed and len(data) - at < front and block[at : at + 1] == _END)
     # Copies, because changes may be held for long, and most of the room is empty.
-    keys = Spans(data, key_start[:count].copy(), key_size[:count].copy())
-    return keys, Spans(data, value_start[:count].copy(), value_size[:count].copy()), at, done
+    keys = Cells(data, key_start[:count].copy(), key_size[:count].copy())
+    return keys, Cells(data, value_start[:count].copy(), value_size[:count].copy()), at, done
 
 
 def _check_end(typed: bool, key_size: int, value_size: int, at: int, path: str) -> None:

@@ -15,10 +15,9 @@ import pyarrow as pa
 from statestore.formats.places.folder import Folder
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.checkpoint.checkpoint_files import AHEAD_BYTES, DataFile
-from statestore.formats.spark.checkpoint.state_errors import corrupt_file
+from statestore.formats.spark.checkpoint.state_errors import corrupt_file, corrupt_row
 from statestore.formats.spark.providers.compression import decompressed
 from statestore.formats.spark.providers.file_records import DELETE, Changes, read_records
-from statestore.formats.spark.rows.byte_spans import binary_of
 
 
 def plain_bytes(folder: Folder, file: DataFile) -> Iterator[bytes]:
@@ -49,4 +48,6 @@ def rows_of(changes: Iterable[Changes], path: str) -> Iterator[pa.RecordBatch]:
     for change in changes:
         if bool(np.any(change.kind == DELETE)):
             raise corrupt_file(path, "found a deleted key in a snapshot")
-        yield pa.RecordBatch.from_arrays([binary_of(change.keys), binary_of(change.values)], schema=ROW_SCHEMA)
+        yield pa.RecordBatch.from_arrays(
+            [change.keys.copied(corrupt_row), change.values.copied(corrupt_row)], schema=ROW_SCHEMA
+        )

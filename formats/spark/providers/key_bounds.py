@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore.formats.spark.checkpoint.state_errors import corrupt_row
 from statestore.formats.spark.providers.file_records import Changes
-from statestore.formats.spark.rows.byte_spans import binary_of
 
 KeyBounds = tuple[bytes | None, bytes | None]
 """From, and up to but not including; None is no bound. Bytes compare as in RocksDB, unsigned."""
@@ -25,7 +25,7 @@ def rows_within(batch: pa.RecordBatch, ranges: Sequence[KeyBounds]) -> pa.Record
 
 def changes_within(changes: Changes, ranges: Sequence[KeyBounds]) -> Changes:
     """The changes of keys that are in one of the ranges; of many ranges, between the first and the last."""
-    kept = _within(binary_of(changes.keys), ranges).to_numpy(zero_copy_only=False)
+    kept = _within(changes.keys.copied(corrupt_row), ranges).to_numpy(zero_copy_only=False)
     return Changes(changes.kind[kept], changes.keys.select(kept), changes.values.select(kept))
 
 

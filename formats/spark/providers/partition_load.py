@@ -15,6 +15,8 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from statestore.formats.bytes.byte_columns import Cells, gather
+from statestore.formats.bytes.hash_passes import HashPass, HashRange
 from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.kernels.compiled_use import is_loaded, load_if_it_pays
 from statestore.formats.places.folder import Folder
@@ -24,12 +26,12 @@ from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store, partition_files
 from statestore.formats.spark.checkpoint.checkpoint_files import DataFile, read_ahead
 from statestore.formats.spark.checkpoint.load_plan import CHANGES, LoadPlan, plan_lineage, plan_load, readable_versions
-from statestore.formats.spark.checkpoint.state_errors import corrupt_file, missing
+from statestore.formats.spark.checkpoint.state_errors import corrupt_file, corrupt_row, missing
 from statestore.formats.spark.providers.bulk_replay import FoundMerges, bulk_rows
 from statestore.formats.spark.providers.file_records import DELETE, Changes
 from statestore.formats.spark.providers.hdfs_provider import base_rows, delta_changes
 from statestore.formats.spark.providers.key_bounds import KeyBounds, changes_within, rows_within
-from statestore.formats.spark.providers.key_hashes import HashRange, KeyHashes, Narrowing, in_passes
+from statestore.formats.spark.providers.key_hashes import KeyHashes, changes_kept, fitted, rows_kept, stored_passes
 from statestore.formats.spark.providers.replay import Overlay, Replay, overlay_of
 from statestore.formats.spark.providers.rocksdb_changelog import changelog_changes, changelog_lineage
 from statestore.formats.spark.providers.rocksdb_provider import (
@@ -46,7 +48,6 @@ from statestore.formats.spark.providers.snapshot_repair import (
     with_whole_base,
 )
 from statestore.formats.spark.providers.stored_rows import StoredRows, rows_in
-from statestore.formats.spark.rows.byte_spans import Spans, gather
 from statestore.formats.spark.rows.row_checksum import CHECKSUM_BYTES, verify_checksums
 
 FAMILY_BYTES = 2
@@ -167,7 +168,7 @@ def _rows_of(
         ahead = ((replace(partition, folder=folder), file) for folder, file in opened)
         for opened_partition, file in ahead:
             for change in _file_changes(opened_partition, file, family_id):
-                yield kept.changes(change if key_ranges is None else changes_within(change, key_ranges))
+                yield changes_kept(kept, change if key_ranges is None else changes_within(change, key_ranges))
 
     def base(over: Callable[[pa.RecordBatch], list[T]]) -> Iterator[T]:
         return reading.rows(_base(partition, plan.base, family_id, reading.counted(over), key_ranges, family_ranges))
@@ -177,10 +178,10 @@ def _rows_of(
             yield from bulk_rows(changes, base, whole, each)
             return
 
-    def overlay(narrowing: Narrowing) -> Overlay:
-        return overlay_of(changes(narrowing.kept), checkpoint.delimiter, narrowing.fit)
+    def overlay(part: HashPass) -> Overlay:
+        return overlay_of(changes(part.kept), checkpoint.delimiter, partial(fitted, part))
 
-    for kept, newest in in_passes(whole, overlay):
+    for kept, newest in stored_passes(whole, overlay):
         replay = Replay(newest)
         yield from base(partial(_replayed, replay, each, kept))
         yield from (each(rows_in(batch)) for batch in replay.rest())
@@ -188,7 +189,7 @@ def _rows_of(
 
 
 def _replayed(replay: Replay, each: Callable[[StoredRows], T], kept: HashRange, batch: pa.RecordBatch) -> list[T]:
-    return [each(rows_in(rows)) for rows in replay.over(kept.rows(batch)) if rows.num_rows]
+    return [each(rows_in(rows)) for rows in replay.over(rows_kept(kept, batch)) if rows.num_rows]
 
 
 def hashes_of_keys(store: Store, hole: int | None = None) -> KeyHashes:
@@ -458,11 +459,11 @@ def _bare_deletions(changes: Changes) -> Changes:
     if not deleted.any():
         return changes
     marked = changes.keys.select(deleted)
-    keys = marked.cut(CHECKSUM_BYTES, "the key of a deletion")
+    keys = marked.behind(CHECKSUM_BYTES, "the key of a deletion", corrupt_row)
     verify_checksums(gather(marked.data, marked.start, "<u4"), keys)
     start, size = changes.keys.start.copy(), changes.keys.size.copy()
     start[deleted], size[deleted] = keys.start, keys.size
-    return Changes(changes.kind, Spans(changes.keys.data, start, size), changes.values)
+    return Changes(changes.kind, Cells(changes.keys.data, start, size), changes.values)
 
 
 def _of_family(changes: Changes, family_id: int, path: str) -> Changes:

@@ -1,7 +1,7 @@
 """State as of a version: a base file, and on top of it the newest change of each key.
 
 Rows are record batches (key: binary, value: binary). The changes since the base are held in memory, folded to one per
-key as they are read. If they are too many, only those of some keys are held (``key_hashes``). The base streams past
+key as they are read. If they are too many, only those of some keys are held (``hash_passes``). The base streams past
 them, without the keys that changed. A merge appends to the value before it, with the store's delimiter between
 (RocksDB's StringAppendOperator). A merge onto no value is a put.
 """
@@ -18,10 +18,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore.formats.bytes.byte_columns import cells_of, ends_of
 from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
-from statestore.formats.spark.providers.file_records import DELETE, MERGE, PUT, Changes
-from statestore.formats.spark.rows.byte_spans import binary_of, change_kernels, ends_of, spans_of
+from statestore.formats.spark.checkpoint.state_errors import corrupt_row
+from statestore.formats.spark.providers.file_records import DELETE, MERGE, PUT, Changes, change_kernels
 from statestore.formats.values.xxh64 import U64s, xxh64_strings
 
 BATCH_ROWS = 65536
@@ -95,7 +96,7 @@ class Replay:
     def rest(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows that were put, and merges onto no value."""
         new = np.flatnonzero((self._overlay.kind == PUT) | self._unmet)
-        ends = np.cumsum(spans_of(self._overlay.values).size[new])
+        ends = np.cumsum(cells_of(self._overlay.values).size[new])
         at = 0
         while at < len(new):
             # Batches of huge values have few rows, because an Arrow array of 32-bit offsets must hold them.
@@ -110,7 +111,7 @@ def parts_of(change: Changes | None) -> Parts:
     if change is None:
         nothing = pa.array([], pa.large_binary())
         return np.empty(0, np.uint8), nothing, nothing
-    keys, values = binary_of(change.keys), binary_of(change.values)
+    keys, values = change.keys.copied(corrupt_row), change.values.copied(corrupt_row)
     return change.kind, keys.cast(pa.large_binary()), values.cast(pa.large_binary())
 
 
@@ -144,7 +145,7 @@ def _grouped(keys: pa.LargeBinaryArray) -> tuple[Ints, pa.LargeBinaryArray]:
     if kernels is None or not len(keys):
         coded = keys.dictionary_encode()
         return coded.indices.to_numpy().astype(np.int64), coded.dictionary
-    spans = spans_of(keys)
+    spans = cells_of(keys)
     slots = np.full(1 << (2 * len(keys)).bit_length(), -1, np.int64)
     group = np.empty(len(keys), np.int64)
     count = kernels.group_keys(spans.data, spans.start, spans.size, _SEED, slots, np.empty(len(keys), np.uint64), group)

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore.formats.bytes.byte_columns import Cells, ends_of, gather
 from statestore.formats.kernels.arrays import Bools, Bytes, Ints
 from statestore.formats.spark.checkpoint.spark_schema import (
     BINARY,
@@ -35,10 +36,9 @@ from statestore.formats.spark.checkpoint.spark_schema import (
     arrow_type,
 )
 from statestore.formats.spark.checkpoint.state_errors import corrupt_row, unsupported
-from statestore.formats.spark.rows.byte_spans import Spans, binary_of, ends_of, gather, spread
-from statestore.formats.spark.rows.cells import decimals_of_spans, plain_values, text_of
 from statestore.formats.spark.rows.row_encoding import RowDecoder
 from statestore.formats.spark.rows.unsafe_row import struct_array
+from statestore.formats.spark.rows.value_columns import decimals_of_spans, plain_values, spread, text_of
 
 _ID_BYTES = 2
 _MAX_VARINT = 10
@@ -86,7 +86,7 @@ class _Cursor:
         return _Cursor(self.data, self.at[which], self.end[which])
 
 
-def decode_record(rows: Spans, schema: StructOf) -> list[pa.Array]:
+def decode_record(rows: Cells, schema: StructOf) -> list[pa.Array]:
     """Decode one column per field, of records without a schema id."""
     cursor = _Cursor(rows.data, rows.start, rows.start + rows.size)
     columns = _record(cursor, schema)
@@ -95,7 +95,7 @@ def decode_record(rows: Spans, schema: StructOf) -> list[pa.Array]:
     return columns
 
 
-def decode_ordering(rows: Spans, schema: StructOf) -> list[pa.Array]:
+def decode_ordering(rows: Cells, schema: StructOf) -> list[pa.Array]:
     """Decode one column of binaries per ordering column of a range key: its marker, and behind it its value.
 
     In Avro these are two fields, so the record has twice the fields of ``schema``.
@@ -108,23 +108,23 @@ def decode_ordering(rows: Spans, schema: StructOf) -> list[pa.Array]:
     ]
 
 
-def decode_key_rows(rows: Spans, schema: StructOf) -> list[pa.Array]:
+def decode_key_rows(rows: Cells, schema: StructOf) -> list[pa.Array]:
     """Decode one column per field, of records with a schema id. The id is skipped, because keys do not evolve."""
-    return decode_record(rows.cut(_ID_BYTES, "an Avro row"), schema)
+    return decode_record(rows.behind(_ID_BYTES, "an Avro row", corrupt_row), schema)
 
 
 def value_decoder(writers: Mapping[int, StructOf]) -> RowDecoder:
     """A decoder of rows that were written with any of these schemas, by id."""
 
-    def decode(rows: Spans, schema: StructOf) -> list[pa.Array]:
-        ids = gather(rows.data, rows.cut(_ID_BYTES, "an Avro row").start - _ID_BYTES, "<i2")
+    def decode(rows: Cells, schema: StructOf) -> list[pa.Array]:
+        ids = gather(rows.data, rows.behind(_ID_BYTES, "an Avro row", corrupt_row).start - _ID_BYTES, "<i2")
         distinct, row_writer = np.unique(ids, return_inverse=True)
         parts = []
         for number, schema_id in enumerate(distinct.tolist()):
             writer = writers.get(schema_id)
             if writer is None:
                 raise corrupt_row(f"found Avro schema id {schema_id}, expected one of {sorted(writers)}")
-            own = rows.select(row_writer == number).cut(_ID_BYTES, "an Avro row")
+            own = rows.select(row_writer == number).behind(_ID_BYTES, "an Avro row", corrupt_row)
             parts.append(_evolved(decode_record(own, writer), writer, schema, len(own)))
         if len(parts) <= 1:
             return parts[0] if parts else decode_record(rows, schema)
@@ -206,10 +206,10 @@ def _values(cursor: _Cursor, kind: SparkType) -> pa.Array:
         return pa.MapArray.from_arrays(offsets, *columns, type=arrow_type(kind))
     if isinstance(kind, DecimalOf):
         size = np.full(len(cursor.at), _decimal_bytes(kind.precision))
-        return decimals_of_spans(kind, Spans(cursor.data, cursor.skip(size, "a decimal"), size))
+        return decimals_of_spans(kind, Cells(cursor.data, cursor.skip(size, "a decimal"), size))
     if kind in (STRING, BINARY):
         size = cursor.varints("a size")
-        cells = binary_of(Spans(cursor.data, cursor.skip(size, "bytes"), size))
+        cells = Cells(cursor.data, cursor.skip(size, "bytes"), size).copied(corrupt_row)
         return text_of(cells) if kind == STRING else cells
     if isinstance(kind, Plain) and kind.form is not None and kind != TIME:
         return plain_values(kind, _numbers(cursor, kind.form), None)

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from statestore.formats.bytes.byte_columns import Cells, gather
 from statestore.formats.kernels.arrays import U32s
 from statestore.formats.spark.checkpoint.state_errors import corrupt_row
-from statestore.formats.spark.rows.byte_spans import Spans, gather
 
 CHECKSUM_BYTES = 4
 _POLYNOMIAL = np.uint32(0x82F63B78)
@@ -22,7 +22,7 @@ _ALL = np.uint32(0xFFFFFFFF)
 _WORD = 8
 
 
-def verify_checksums(stored: npt.NDArray[Any], keys: Spans, values: Spans | None = None) -> None:
+def verify_checksums(stored: npt.NDArray[Any], keys: Cells, values: Cells | None = None) -> None:
     """Raise CorruptError SPARK_STATE_ROW, naming the first row that does not match its checksum."""
     found = crc32c(keys) if values is None else crc32c(values, crc32c(keys))
     wrong = found != stored
@@ -31,7 +31,7 @@ def verify_checksums(stored: npt.NDArray[Any], keys: Spans, values: Spans | None
         raise corrupt_row(f"row {row} has checksum {int(found[row]):#010x}, expected {int(stored[row]):#010x}")
 
 
-def crc32c(strings: Spans, before: U32s | None = None) -> U32s:
+def crc32c(strings: Cells, before: U32s | None = None) -> U32s:
     """The checksums of strings. With ``before``, they continue the checksums of the strings' beginnings."""
     order = np.argsort(-strings.size, kind="stable")  # the strings with a further word are always the first ones
     size, start = strings.size[order], strings.start[order]

@@ -16,19 +16,19 @@ CorruptError SPARK_STATE_ROW.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from struct import Struct
 
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.bytes.byte_columns import Cells, cells_of, gather
 from statestore.formats.kernels.arrays import Bools, Bytes, Ints
 from statestore.formats.spark.checkpoint.schema_files import KeyEncoder
 from statestore.formats.spark.checkpoint.spark_schema import BINARY, DecimalOf, Field, Plain, SparkType, StructOf
 from statestore.formats.spark.checkpoint.state_errors import corrupt_row, unsupported
-from statestore.formats.spark.rows.byte_spans import Spans, gather, spans_of
-from statestore.formats.spark.rows.cells import decimals_of_longs, plain_values
 from statestore.formats.spark.rows.unsafe_row import decode_fields, struct_array
+from statestore.formats.spark.rows.value_columns import decimals_of_longs, plain_values
 
 VERSION = 0
 SIZE_BYTES = 4
@@ -36,7 +36,7 @@ _TIME_BYTES = 8
 _NEGATIVE, _NULL = 0, 2
 _LONG_LIST, _FEW = 64, 32
 
-RowDecoder = Callable[[Spans, StructOf], list[pa.Array]]
+RowDecoder = Callable[[Cells, StructOf], list[pa.Array]]
 """Function from rows, which follow their version byte, to columns."""
 
 
@@ -55,12 +55,12 @@ class RowForm:
     value: RowDecoder = decode_fields
 
 
-def decode_values(values: Spans, schema: StructOf, form: RowForm) -> pa.StructArray:
+def decode_values(values: Cells, schema: StructOf, form: RowForm) -> pa.StructArray:
     """Decode values to one struct each."""
     return struct_array(_versioned(values, schema, form, form.value), schema, len(values))
 
 
-def decode_keys(keys: Spans, schema: StructOf, encoder: KeyEncoder, form: RowForm) -> pa.StructArray:
+def decode_keys(keys: Cells, schema: StructOf, encoder: KeyEncoder, form: RowForm) -> pa.StructArray:
     """Decode keys to one struct each, with columns in the schema's order."""
     if form.bare or encoder.ordering == "none":
         columns = _versioned(keys, schema, form, form.whole)
@@ -73,12 +73,12 @@ def decode_keys(keys: Spans, schema: StructOf, encoder: KeyEncoder, form: RowFor
     return struct_array(columns, schema, len(keys))
 
 
-def first_parts(keys: Spans) -> Spans:
+def first_parts(keys: Cells) -> Cells:
     """The encoded first columns of keys with a prefix."""
     return _split(keys)[0]
 
 
-def looks_prefixed(keys: Spans) -> bool:
+def looks_prefixed(keys: Cells) -> bool:
     """Return whether keys have a prefix: the size of an UnsafeRow plus a version byte is never a multiple of 256.
 
     A first byte of 0 is therefore a version and not part of a size.
@@ -90,7 +90,7 @@ def looks_prefixed(keys: Spans) -> bool:
     )
 
 
-def split_values(values: Spans, delimiter: bytes, front: int = 0) -> tuple[Ints, Spans]:
+def split_values(values: Cells, delimiter: bytes, front: int = 0) -> tuple[Ints, Cells]:
     """(number of entries of each list value, the entries without their sizes); ``front`` bytes precede each size."""
     at, end = values.start.copy(), values.start + values.size
     entries: list[tuple[Ints, Ints, Ints]] = []  # rows, starts and sizes of entries
@@ -111,7 +111,7 @@ def split_values(values: Spans, delimiter: bytes, front: int = 0) -> tuple[Ints,
         return np.zeros(len(values), np.int64), values.select(np.empty(0, np.int64))
     rows, starts, sizes = (np.concatenate(parts) for parts in zip(*entries, strict=True))
     order = np.argsort(rows, kind="stable")
-    return np.bincount(rows, minlength=len(values)), Spans(values.data, starts[order], sizes[order])
+    return np.bincount(rows, minlength=len(values)), Cells(values.data, starts[order], sizes[order])
 
 
 def _entries_of(data: Bytes, row: int, at: int, end: int, delimiter: bytes, front: int) -> tuple[Ints, Ints, Ints]:
@@ -142,43 +142,43 @@ def _require(right: Bools, what: str) -> None:
         raise corrupt_row(f"list value {int(np.argmin(right))}: expected {what} inside the value")
 
 
-def _versioned(rows: Spans, schema: StructOf, form: RowForm, decode: RowDecoder) -> list[pa.Array]:
+def _versioned(rows: Cells, schema: StructOf, form: RowForm, decode: RowDecoder) -> list[pa.Array]:
     return decode(rows if form.bare else without_version(rows), schema)
 
 
-def without_version(rows: Spans) -> Spans:
-    rest = rows.cut(1, "an encoded row")
+def without_version(rows: Cells) -> Cells:
+    rest = rows.behind(1, "an encoded row", corrupt_row)
     versions = gather(rows.data, rows.start, "<u1")
     if versions.any():
         raise unsupported(f"row encoding version {int(versions.max())}; expected {VERSION}")
     return rest
 
 
-def _split(keys: Spans) -> tuple[Spans, Spans]:
+def _split(keys: Cells) -> tuple[Cells, Cells]:
     """(first part without its size, second part)."""
-    keys.require(SIZE_BYTES, "a key of two parts")
+    keys.require(SIZE_BYTES, "a key of two parts", corrupt_row)
     size = gather(keys.data, keys.start, "<i4").astype(np.int64)
     if ((size < 0) | (size > keys.size - SIZE_BYTES)).any():
         raise corrupt_row("found a key whose first part is larger than the key")
-    first = Spans(keys.data, keys.start + SIZE_BYTES, size)
-    return first, Spans(keys.data, first.start + size, keys.size - SIZE_BYTES - size)
+    first = Cells(keys.data, keys.start + SIZE_BYTES, size)
+    return first, Cells(keys.data, first.start + size, keys.size - SIZE_BYTES - size)
 
 
-def _prefixed(keys: Spans, schema: StructOf, count: int, form: RowForm) -> list[pa.Array]:
+def _prefixed(keys: Cells, schema: StructOf, count: int, form: RowForm) -> list[pa.Array]:
     first, second = _split(keys)
     columns = _versioned(first, StructOf(schema.fields[:count]), form, form.part)
     rest = StructOf(schema.fields[count:])
     return columns + (_versioned(second, rest, form, form.whole) if rest.fields else [])
 
 
-def _ranged(keys: Spans, schema: StructOf, ordinals: tuple[int, ...], form: RowForm) -> list[pa.Array]:
+def _ranged(keys: Cells, schema: StructOf, ordinals: tuple[int, ...], form: RowForm) -> list[pa.Array]:
     if not all(0 <= number < len(schema.fields) for number in ordinals):
         raise corrupt_row(f"found ordering columns {ordinals} of a key of {len(schema.fields)} columns")
     first, second = _split(keys)
     binaries = StructOf(tuple(Field(schema.fields[number].name, BINARY) for number in ordinals))
-    cells_of = dict(zip(ordinals, _versioned(first, binaries, form, form.ordering), strict=True))
-    others = [number for number in range(len(schema.fields)) if number not in cells_of]
-    columns = {number: _ordered(cells, schema.fields[number].type) for number, cells in cells_of.items()}
+    ordered = dict(zip(ordinals, _versioned(first, binaries, form, form.ordering), strict=True))
+    others = [number for number in range(len(schema.fields)) if number not in ordered]
+    columns = {number: _ordered(cells, schema.fields[number].type) for number, cells in ordered.items()}
     if others:
         rest = StructOf(tuple(schema.fields[number] for number in others))
         columns.update(zip(others, _versioned(second, rest, form, form.whole), strict=True))
@@ -191,10 +191,10 @@ def _ordered(cells: pa.Array, kind: SparkType) -> pa.Array:
     if not signed and not (isinstance(kind, DecimalOf) and kind.precision <= 18):
         raise unsupported(f"a range key ordered by {kind}; expected a number, time or boolean")
     width = np.dtype(kind.form).itemsize if isinstance(kind, Plain) and kind.form else 8
-    spans = spans_of(cells)
+    spans = cells_of(cells)
     if cells.null_count:
         raise corrupt_row("found an ordering column without a marker")
-    spans.require(1 + width, "an ordering column")
+    spans.require(1 + width, "an ordering column", corrupt_row)
     marker = gather(spans.data, spans.start, "<u1")
     raw = gather(spans.data, spans.start + 1, f">i{width}")
     nulls = marker == _NULL
@@ -208,11 +208,11 @@ def _ordered(cells: pa.Array, kind: SparkType) -> pa.Array:
     return plain_values(kind, raw.astype(f"<i{width}").view(kind.form), mask)
 
 
-def _timed(keys: Spans, schema: StructOf, before: bool, form: RowForm) -> list[pa.Array]:
-    keys.require(_TIME_BYTES, "a key with its time")
+def _timed(keys: Cells, schema: StructOf, before: bool, form: RowForm) -> list[pa.Array]:
+    keys.require(_TIME_BYTES, "a key with its time", corrupt_row)
     offset = keys.start if before else keys.start + keys.size - _TIME_BYTES
     time = gather(keys.data, offset, ">u8") ^ np.uint64(1 << 63)
-    rows = replace(keys, start=keys.start + (_TIME_BYTES if before else 0), size=keys.size - _TIME_BYTES)
+    rows = keys.cut(_TIME_BYTES) if before else keys.cut(0, _TIME_BYTES)
     columns = _versioned(rows, StructOf(schema.fields[:-1]), form, form.whole)
     kind = schema.fields[-1].type
     if not isinstance(kind, Plain) or kind.form != "<i8":

@@ -9,14 +9,13 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.bytes.byte_columns import Cells, row_kernels
 from statestore.formats.kernels.arrays import Bools
 from statestore.formats.spark.checkpoint.spark_schema import BINARY, STRING, DecimalOf, Plain, SparkType, StructOf
 from statestore.formats.spark.checkpoint.state_errors import corrupt_row
-from statestore.formats.spark.rows.byte_spans import Spans, binary_of, ends_of, row_kernels
 from statestore.formats.spark.rows.unsafe_row import MAX_LONG_DIGITS, slots_of, targets_of
 
 _WIDEST_DECIMAL = 16
-_MOST_BYTES = (1 << 31) - 1
 
 
 def is_checkable(schema: StructOf) -> bool:
@@ -32,21 +31,13 @@ def _is_checkable(kind: SparkType) -> bool:
     )
 
 
-def unsafe_cells(rows: Spans, schema: StructOf) -> pa.BinaryArray:
+def unsafe_cells(rows: Cells, schema: StructOf) -> pa.BinaryArray:
     """The rows as binary cells. Raises CorruptError SPARK_STATE_ROW for a row that points out of itself."""
     check_rows(rows, schema)
-    kernels = row_kernels()
-    total = int(rows.size.sum())
-    if kernels is None or total > _MOST_BYTES:
-        return binary_of(rows)
-    offsets = ends_of(rows.size).astype(np.int32)
-    target = np.empty(total, np.uint8)
-    if not kernels.copy_spans(rows.data, rows.start, offsets, target):
-        raise corrupt_row("found a row outside of the bytes that were read")
-    return pa.Array.from_buffers(pa.binary(), len(rows), [None, pa.py_buffer(offsets), pa.py_buffer(target)])
+    return rows.copied(corrupt_row)
 
 
-def check_rows(rows: Spans, schema: StructOf) -> None:
+def check_rows(rows: Cells, schema: StructOf) -> None:
     """Raise CorruptError SPARK_STATE_ROW unless each row has all slots, and all that they point to is inside it."""
     for kind, slots in slots_of(rows, schema, _points):
         kernels = row_kernels()

@@ -13,7 +13,7 @@ of a batch must together not be larger than the batch. Raises CorruptError SPARK
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from statestore.formats.bytes.byte_columns import Cells, ends_of, gather, row_kernels
 from statestore.formats.kernels.arrays import Bools, Bytes, Ints
 from statestore.formats.spark.checkpoint.spark_schema import (
     BINARY,
@@ -39,14 +40,14 @@ from statestore.formats.spark.checkpoint.spark_schema import (
     arrow_type,
 )
 from statestore.formats.spark.checkpoint.state_errors import corrupt_row
-from statestore.formats.spark.rows.byte_spans import Spans, binary_of, ends_of, gather, row_kernels, spread
-from statestore.formats.spark.rows.cells import (
+from statestore.formats.spark.rows.value_columns import (
     FIXED_CELL,
     calendar_intervals,
     decimals_of_longs,
     decimals_of_spans,
     plain_values,
     spatial_values,
+    spread,
     text_of,
     variants,
 )
@@ -78,12 +79,12 @@ class Slots:
         return Slots(self.data, self.slot_offset[kept], None, self.base[kept], self.limit[kept])
 
 
-def decode_rows(rows: Spans, schema: StructOf) -> pa.StructArray:
+def decode_rows(rows: Cells, schema: StructOf) -> pa.StructArray:
     """Decode UnsafeRows to one struct each; none is null."""
     return struct_array(decode_fields(rows, schema), schema, len(rows))
 
 
-def decode_fields(rows: Spans, schema: StructOf, only: Collection[int] | None = None) -> list[pa.Array]:
+def decode_fields(rows: Cells, schema: StructOf, only: Collection[int] | None = None) -> list[pa.Array]:
     """Decode one column per field of ``schema``; those that are not in ``only`` are null."""
     wanted = range(len(schema.fields)) if only is None else only
     columns = []
@@ -93,7 +94,7 @@ def decode_fields(rows: Spans, schema: StructOf, only: Collection[int] | None = 
     return columns
 
 
-def slots_of(rows: Spans, schema: StructOf, chosen: Callable[[SparkType], bool]) -> Iterator[tuple[SparkType, Slots]]:
+def slots_of(rows: Cells, schema: StructOf, chosen: Callable[[SparkType], bool]) -> Iterator[tuple[SparkType, Slots]]:
     """The slots of the fields whose types are chosen. Raises CorruptError SPARK_STATE_ROW for a row that is too short
     for all its fields."""
     for number, slots in _fields(rows, len(schema.fields)):
@@ -101,9 +102,9 @@ def slots_of(rows: Spans, schema: StructOf, chosen: Callable[[SparkType], bool])
             yield schema.fields[number].type, slots()
 
 
-def _fields(rows: Spans, count: int) -> Iterator[tuple[int, Callable[[], Slots]]]:
+def _fields(rows: Cells, count: int) -> Iterator[tuple[int, Callable[[], Slots]]]:
     bitmap = _WORD * ((count + 63) // 64)
-    rows.require(bitmap + _WORD * count, f"a row of {count} fields")
+    rows.require(bitmap + _WORD * count, f"a row of {count} fields", corrupt_row)
     ever_null = _union(rows, bitmap // _WORD)
 
     def slots(number: int) -> Slots:
@@ -121,7 +122,7 @@ def struct_array(columns: list[pa.Array], schema: StructOf, rows: int) -> pa.Str
     return pa.StructArray.from_arrays(columns, fields=arrow_fields(schema))
 
 
-def _union(rows: Spans, words: int) -> int:
+def _union(rows: Cells, words: int) -> int:
     """The bitwise OR of the bitmaps of all rows."""
     bits_of_any = 0
     for number in range(words):
@@ -157,7 +158,7 @@ def _column(kind: SparkType, slots: Slots) -> pa.Array:
     return spread(_values(kind, targets_of(slots.present())), slots.nulls)
 
 
-def _values(kind: SparkType, spans: Spans) -> pa.Array:
+def _values(kind: SparkType, spans: Cells) -> pa.Array:
     """Values, none null, that lie behind the slots."""
     if isinstance(kind, StructOf):
         return decode_rows(spans, kind)
@@ -190,18 +191,18 @@ def _strings(slots: Slots) -> pa.Array:
             buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(target)]
             return pa.Array.from_buffers(pa.binary(), rows, buffers)
     if slots.nulls is None:
-        return binary_of(targets_of(slots))
+        return targets_of(slots).copied(corrupt_row)
     # The slot of a null is zero: it reads as an empty string at the start of its row, which is always inside.
     words = np.where(slots.nulls, 0, gather(slots.data, slots.slot_offset, "<i8"))
-    return binary_of(_checked(slots, words), slots.nulls)
+    return replace(_checked(slots, words), missing=slots.nulls).copied(corrupt_row)
 
 
-def targets_of(slots: Slots) -> Spans:
+def targets_of(slots: Slots) -> Cells:
     """The byte strings to which the slots point."""
     return _checked(slots, gather(slots.data, slots.slot_offset, "<i8"))
 
 
-def _checked(slots: Slots, words: npt.NDArray[Any]) -> Spans:
+def _checked(slots: Slots, words: npt.NDArray[Any]) -> Cells:
     size, offset = words & 0xFFFFFFFF, words >> 32
     wrong = (offset < 0) | (offset + size > slots.limit)
     if wrong.any():
@@ -211,12 +212,12 @@ def _checked(slots: Slots, words: npt.NDArray[Any]) -> Spans:
     # Elements of one array share its limit, so a forged total can exceed the bytes there are.
     if int(size.sum()) > len(slots.data):
         raise corrupt_row(f"found {int(size.sum())} bytes of values in {len(slots.data)} bytes of rows")
-    return Spans(slots.data, slots.base + offset, size)
+    return Cells(slots.data, slots.base + offset, size)
 
 
-def _elements(arrays: Spans, kind: SparkType) -> tuple[Ints, pa.Array]:
+def _elements(arrays: Cells, kind: SparkType) -> tuple[Ints, pa.Array]:
     """(offsets, elements) of the arrays."""
-    arrays.require(_WORD, "an array")
+    arrays.require(_WORD, "an array", corrupt_row)
     counts = gather(arrays.data, arrays.start, "<i8")
     width = _width(kind)
     # The first test keeps the second one from overflowing.
@@ -246,13 +247,13 @@ def _width(kind: SparkType) -> int:
     return np.dtype(kind.form).itemsize if isinstance(kind, Plain) and kind.form else FIXED_CELL
 
 
-def _maps(maps: Spans, kind: MapOf) -> pa.Array:
-    maps.require(_WORD, "a map")
+def _maps(maps: Cells, kind: MapOf) -> pa.Array:
+    maps.require(_WORD, "a map", corrupt_row)
     size = gather(maps.data, maps.start, "<i8")
     if ((size < 0) | (size > maps.size - _WORD)).any():
         raise corrupt_row("found a map whose keys are larger than the map")
-    keys = Spans(maps.data, maps.start + _WORD, size)
-    values = Spans(maps.data, keys.start + size, maps.size - _WORD - size)
+    keys = Cells(maps.data, maps.start + _WORD, size)
+    values = Cells(maps.data, keys.start + size, maps.size - _WORD - size)
     offsets, key_cells = _elements(keys, kind.key)
     value_offsets, value_cells = _elements(values, kind.value)
     if not np.array_equal(offsets, value_offsets) or key_cells.null_count:

@@ -18,9 +18,9 @@ from support.checkpoints.spark_state_fixtures import checkpoint_path
 from support.command_line import run
 
 import statestore
-from statestore.connector.explorer.cells import shown_rows
 from statestore.connector.explorer.places import Places
 from statestore.connector.explorer.server.app import application
+from statestore.connector.explorer.shown_rows import shown_rows
 from statestore.connector.explorer.spools import Spools
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import OPERATORS

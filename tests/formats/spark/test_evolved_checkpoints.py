@@ -23,12 +23,13 @@ from support.paths import DATA
 import statestore
 from statestore.catalog.warehouse import open_table
 from statestore.connector.options import query_of
+from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.errors import CorruptError
 from statestore.formats.spark.checkpoint.checkpoint import open_checkpoint
+from statestore.formats.spark.checkpoint.state_errors import corrupt_row
 from statestore.formats.spark.checkpoint.state_views import find_state_view
 from statestore.formats.spark.providers.partition_load import open_partition, stored_rows
 from statestore.formats.spark.rows.avro_row import value_decoder
-from statestore.formats.spark.rows.byte_spans import spans_of
 from statestore.formats.spark.state_rows import read_state
 
 ARCHIVE = DATA / "spark" / "evolved_checkpoints.tar.xz"
@@ -143,6 +144,6 @@ def test_an_unknown_schema_is_named() -> None:
     view = find_state_view(checkpoint, 0, "val")
     source = open_partition(checkpoint, view.store, 0, view.family.name)
     (rows,) = stored_rows(source, lambda stored: stored.batch)
-    values = spans_of(rows.column("value")).cut(1, "a value")
+    values = cells_of(rows.column("value")).behind(1, "a value", corrupt_row)
     with pytest.raises(CorruptError, match="Avro schema id 2, expected one of \\[0\\]"):
         value_decoder({0: view.family.value})(values, view.family.value)

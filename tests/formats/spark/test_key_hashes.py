@@ -12,9 +12,12 @@ from support.checkpoints.spark_state_fixtures import multiset, opened
 from support.parameters import mostly_slow
 from test_checkpoint_history import KEY_CELLS, counted, named, shown
 
+from statestore.formats.bytes import hash_passes
+from statestore.formats.bytes.byte_columns import cells_of
+from statestore.formats.bytes.hash_passes import HashPass, HashRange
 from statestore.formats.spark.history import PartitionBatches, read_history, read_row_changes, tells_rows_apart
 from statestore.formats.spark.providers import key_hashes, replay
-from statestore.formats.spark.providers.key_hashes import HashRange, KeyHashes, Narrowing, in_passes
+from statestore.formats.spark.providers.key_hashes import KeyHashes, fitted, parts_kept, stored_passes
 from statestore.formats.spark.providers.replay import Parts
 from statestore.formats.spark.readable_batches import kept_batches, read_batches
 from statestore.formats.spark.state_rows import read_state
@@ -47,12 +50,12 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[HashRange]:
     """The ranges that were read, for states of which only a few rows are held at a time."""
     found: list[HashRange] = []
 
-    class Noted(Narrowing):
-        def __init__(self, kept: HashRange) -> None:
-            super().__init__(kept)
+    class Noted(HashPass):
+        def __init__(self, kept: HashRange, most: int) -> None:
+            super().__init__(kept, most)
             found.append(kept)
 
-    monkeypatch.setattr(key_hashes, "Narrowing", Noted)
+    monkeypatch.setattr(hash_passes, "HashPass", Noted)
     monkeypatch.setattr(key_hashes, "HELD_BYTES", A_FEW_ROWS)
     monkeypatch.setattr(replay, "_FOLD_BYTES", 1)
     return found
@@ -87,7 +90,7 @@ def test_rows_history_and_changes_are_those_of_one_pass(
 
 def test_each_key_comes_in_one_pass_and_no_pass_holds_much(passes: list[HashRange]) -> None:
     everything = np.zeros(len(KEYS), np.uint8), KEYS, VALUES
-    found = list(in_passes(HashRange(KeyHashes()), lambda narrowing: read_in_turn(narrowing, everything)))
+    found = list(stored_passes(HashRange(KeyHashes()), lambda part: read_in_turn(part, everything)))
     assert Counter(key for _, keys in found for key in keys) == Counter(KEYS.to_pylist())
     assert max(len(keys) for _, keys in found) <= A_FEW_ROWS // replay.weight_of(
         (everything[0][:1], KEYS[:1], VALUES[:1])
@@ -98,7 +101,7 @@ def test_each_key_comes_in_one_pass_and_no_pass_holds_much(passes: list[HashRang
 def test_a_key_with_too_many_rows_does_not_make_passes_without_end(passes: list[HashRange]) -> None:
     rows = pa.array([b"hot"] * 1000 + [b"cold", b"cool"], pa.large_binary())
     everything = np.zeros(len(rows), np.uint8), rows, rows
-    found = list(in_passes(HashRange(KeyHashes()), lambda narrowing: read_in_turn(narrowing, everything)))
+    found = list(stored_passes(HashRange(KeyHashes()), lambda part: read_in_turn(part, everything)))
     assert Counter(key for _, keys in found for key in keys) == {b"hot": 1000, b"cold": 1, b"cool": 1}
     assert len(found) < 50
 
@@ -106,7 +109,7 @@ def test_a_key_with_too_many_rows_does_not_make_passes_without_end(passes: list[
 @pytest.mark.usefixtures("passes")
 def test_keys_that_must_not_be_parted_are_read_at_once() -> None:
     everything = np.zeros(len(KEYS), np.uint8), KEYS, VALUES
-    ((_, keys),) = in_passes(HashRange(None), lambda narrowing: read_in_turn(narrowing, everything))
+    ((_, keys),) = stored_passes(HashRange(None), lambda part: read_in_turn(part, everything))
     assert keys == KEYS.to_pylist()
 
 
@@ -114,17 +117,17 @@ def test_front_and_hole_of_a_key_do_not_count() -> None:
     keys = pa.array(
         [b"\1\0before-index---", b"\2\0before-INDEX___", b"\1\0before-index--", b"\1\0Before-index---"], pa.binary()
     )
-    first, second, short, other = KeyHashes(2, 7).of(keys).tolist()
+    first, second, short, other = KeyHashes(2, 7).of(cells_of(keys)).tolist()
     assert first == second
     assert len({first, short, other}) == 3
-    assert KeyHashes(2, 7).of(keys[1:3]).tolist() == [second, short]
+    assert KeyHashes(2, 7).of(cells_of(keys[1:3])).tolist() == [second, short]
 
 
-def read_in_turn(narrowing: Narrowing, everything: Parts) -> list[bytes]:
+def read_in_turn(one: HashPass, everything: Parts) -> list[bytes]:
     """The keys of all rows in the range, read some at a time."""
     kind, keys, values = everything
     held: list[Parts] = []
     for at in range(0, len(kind), 100):
-        held.append(narrowing.kept.parts((kind[at : at + 100], keys[at : at + 100], values[at : at + 100])))
-        held = narrowing.fit(held)
+        held.append(parts_kept(one.kept, (kind[at : at + 100], keys[at : at + 100], values[at : at + 100])))
+        held = fitted(one, held)
     return [key for part in held for key in part[1].to_pylist()]

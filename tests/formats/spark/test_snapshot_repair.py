@@ -20,10 +20,10 @@ import statestore
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
 from statestore.formats.notices import StateStoreWarning
 from statestore.formats.spark.checkpoint.checkpoint import open_checkpoint
+from statestore.formats.spark.checkpoint.state_errors import corrupt_row
 from statestore.formats.spark.checkpoint.state_views import find_state_view
 from statestore.formats.spark.providers import snapshot_repair
 from statestore.formats.spark.providers.partition_load import files_of_batch, open_partition
-from statestore.formats.spark.rows.byte_spans import binary_of
 from statestore.formats.spark.state_difference import changes_between
 from statestore.formats.spark.state_rows import read_state
 
@@ -274,7 +274,7 @@ def _compared(root: Path) -> list[tuple[int, bytes]]:
     return sorted(
         (int(kind), key)
         for each in found
-        for kind, key in zip(each.kind, binary_of(each.keys).to_pylist(), strict=True)
+        for kind, key in zip(each.kind, each.keys.copied(corrupt_row).to_pylist(), strict=True)
     )
 
 

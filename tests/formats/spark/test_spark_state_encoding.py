@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from support.checkpoints.unsafe_row_model import row_bytes
 from support.rocksdb.compiled_loops import compiled_or_not  # noqa: F401
 
+from statestore.formats.bytes.byte_columns import Cells, cells_of
 from statestore.formats.errors import CorruptError, StateStoreError, UnsupportedError
 from statestore.formats.spark.checkpoint.schema_files import KeyEncoder
 from statestore.formats.spark.checkpoint.spark_schema import BINARY, Field, StructOf, parse_schema
 from statestore.formats.spark.rows.avro_row import decode_record
-from statestore.formats.spark.rows.byte_spans import Spans, spans_of
 from statestore.formats.spark.rows.row_encoding import RowForm, decode_keys, decode_values, looks_prefixed, split_values
 
 pytestmark = pytest.mark.usefixtures("compiled_or_not")
@@ -29,8 +29,8 @@ def schema_of(**kinds: Any) -> StructOf:
     return parse_schema(json.dumps({"type": "struct", "fields": fields}))
 
 
-def spans(*cells: bytes) -> Spans:
-    return spans_of(pa.array(cells, pa.binary()))
+def spans(*cells: bytes) -> Cells:
+    return cells_of(pa.array(cells, pa.binary()))
 
 
 def sized(part: bytes) -> bytes:

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from support.rocksdb.compiled_loops import compiled_or_not  # noqa: F401
 from xxhash import xxh32_intdigest
 
+from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.errors import CorruptError
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.providers import compression, replay
 from statestore.formats.spark.providers.compression import decompressed
 from statestore.formats.spark.providers.file_records import DELETE, MERGE, PUT, Changes, read_records
 from statestore.formats.spark.providers.replay import Overlay, Replay, overlay_of
-from statestore.formats.spark.rows.byte_spans import spans_of
 from statestore.formats.spark.rows.row_checksum import crc32c, verify_checksums
 from statestore.formats.spark.rows.row_encoding import split_values
 
@@ -144,7 +144,7 @@ def test_list_values_are_split(delimiter: bytes, front: int) -> None:
     lists = [[b"a", b"", b"ccc"], [], [b"x" * 300], [b"%d" % n for n in range(50)]]
     entry = lambda cell: bytes(front) + struct.pack("<i", len(cell)) + cell  # noqa: E731
     values = binary([delimiter.join(map(entry, cells)) for cells in lists])
-    counts, entries = split_values(spans_of(values), delimiter, front)
+    counts, entries = split_values(cells_of(values), delimiter, front)
     data = entries.data.tobytes()
     assert counts.tolist() == [len(cells) for cells in lists]
     assert [data[s : s + n] for s, n in zip(entries.start, entries.size, strict=True)] == [
@@ -155,19 +155,19 @@ def test_list_values_are_split(delimiter: bytes, front: int) -> None:
 @pytest.mark.parametrize("value", [b"\x05\0\0\0abc", b"\0\0\0", b"\xff\xff\xff\xff", b"\x01\0\0\0a;\x01\0\0\0b"])
 def test_list_values_that_do_not_add_up_are_refused(value: bytes) -> None:
     with pytest.raises(CorruptError, match="SPARK_STATE_ROW"):
-        split_values(spans_of(binary([b"\x01\0\0\0a", value])), b",")
+        split_values(cells_of(binary([b"\x01\0\0\0a", value])), b",")
 
 
 def test_crc32c_is_that_of_the_standard() -> None:
     strings = [b"123456789", b"", bytes(32), b"\xff" * 32, bytes(range(32)), b"a" * 7]
-    found = crc32c(spans_of(binary(strings))).tolist()
+    found = crc32c(cells_of(binary(strings))).tolist()
     assert found[:5] == [0xE3069283, 0, 0x8A9136AA, 0x62A8AB43, 0x46DD794E]  # RFC 3720, B.4
-    halves = crc32c(spans_of(binary([s[:5] for s in strings])))
-    assert crc32c(spans_of(binary([s[5:] for s in strings])), halves).tolist() == found
+    halves = crc32c(cells_of(binary([s[:5] for s in strings])))
+    assert crc32c(cells_of(binary([s[5:] for s in strings])), halves).tolist() == found
 
 
 def test_a_row_that_does_not_match_its_checksum_is_named() -> None:
-    rows = spans_of(binary([b"a", b"b"]))
+    rows = cells_of(binary([b"a", b"b"]))
     stored = crc32c(rows)
     verify_checksums(stored, rows)
     with pytest.raises(CorruptError, match="row 1 has checksum"):

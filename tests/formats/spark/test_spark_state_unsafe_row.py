@@ -18,6 +18,7 @@ from support.checkpoints.spark_state_fixtures import plain
 from support.checkpoints.unsafe_row_model import row_bytes
 from support.rocksdb.compiled_loops import compiled_or_not  # noqa: F401
 
+from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.errors import CorruptError, UnsupportedError
 from statestore.formats.spark.checkpoint.spark_schema import (
     BINARY,
@@ -31,7 +32,6 @@ from statestore.formats.spark.checkpoint.spark_schema import (
     StructOf,
     parse_schema,
 )
-from statestore.formats.spark.rows.byte_spans import Spans, binary_of, spans_of
 from statestore.formats.spark.rows.unsafe_row import decode_rows
 
 pytestmark = pytest.mark.usefixtures("compiled_or_not")
@@ -47,7 +47,7 @@ def schema_of(*kinds: Any) -> StructOf:
 
 
 def decoded(rows: list[tuple[Any, ...]], schema: StructOf) -> pa.StructArray:
-    return decode_rows(spans_of(pa.array([row_bytes(row, schema) for row in rows], pa.binary())), schema)
+    return decode_rows(cells_of(pa.array([row_bytes(row, schema) for row in rows], pa.binary())), schema)
 
 
 def array_of(kind: Any) -> dict[str, Any]:
@@ -123,13 +123,13 @@ def test_names_may_repeat() -> None:
 def test_bytes_that_are_not_text_are_shown_as_such() -> None:
     binary, text = StructOf((Field("c", BINARY),)), StructOf((Field("c", STRING),))
     rows = pa.array([row_bytes((b"a\xff",), binary), row_bytes((None,), binary)], pa.binary())
-    assert decode_rows(spans_of(rows), text).field(0).to_pylist() == ["a�", None]
+    assert decode_rows(cells_of(rows), text).field(0).to_pylist() == ["a�", None]
 
 
 def test_a_slice_of_rows_is_read_from_its_own_start() -> None:
     schema = schema_of("string", "long")
     rows = pa.array([row_bytes((f"k{n}", n), schema) for n in range(9)], pa.binary())
-    assert decode_rows(spans_of(rows.slice(4, 3)), schema).field(0).to_pylist() == ["k4", "k5", "k6"]
+    assert decode_rows(cells_of(rows.slice(4, 3)), schema).field(0).to_pylist() == ["k4", "k5", "k6"]
 
 
 LEAVES: list[SparkType] = [STRING, BINARY, DecimalOf(12, 3), DecimalOf(25, 3), Plain("short", pa.int16(), "<i2")]
@@ -190,7 +190,7 @@ def test_tampered_rows_are_refused_or_stay_valid(types: list[SparkType], rng: ra
             del row[at:]
             row += b"\0"
     try:
-        found = decode_rows(spans_of(pa.array([bytes(row) for row in rows], pa.binary())), schema)
+        found = decode_rows(cells_of(pa.array([bytes(row) for row in rows], pa.binary())), schema)
     except CorruptError as error:
         assert error.code == "SPARK_STATE_ROW"
     else:
@@ -207,7 +207,7 @@ def test_values_that_overlap_are_refused_before_they_multiply() -> None:
         at = 16 + 8 + 8 + 8 * slot
         row[at : at + 8] = np.array([len(row) - 16 - 240, 240], "<u4").tobytes()
     with pytest.raises(CorruptError, match="SPARK_STATE_ROW"):
-        decode_rows(spans_of(pa.array([bytes(row)], pa.binary())), schema)
+        decode_rows(cells_of(pa.array([bytes(row)], pa.binary())), schema)
 
 
 @pytest.mark.parametrize("kind", ["tensor(4326)", {"type": "cube"}, "decimal(39,2)", "object"])
@@ -222,16 +222,3 @@ def test_types_that_are_not_known_are_named(kind: Any) -> None:
 def test_what_is_no_schema_is_refused(text: str) -> None:
     with pytest.raises(CorruptError, match="SPARK_STATE_ROW"):
         parse_schema(text)
-
-
-@settings(deadline=None)  # the first example may load compiled code
-@given(st.lists(st.none() | st.binary(max_size=9)), st.randoms(use_true_random=False))
-def test_spans_in_any_order_become_a_binary_array(cells: list[bytes | None], rng: random.Random) -> None:
-    data = np.frombuffer(b"".join(cell or b"" for cell in cells) or b"\0", np.uint8)
-    size = np.array([len(cell or b"") for cell in cells], np.int64)
-    start = np.concatenate([np.zeros(1, np.int64), np.cumsum(size)])[: len(cells)].astype(np.int64)
-    order = np.array(rng.sample(range(len(cells)), len(cells)), np.int64)
-    nulls = np.array([cells[number] is None for number in order], np.bool_)
-    found = binary_of(Spans(data, start[order], size[order]), nulls if nulls.any() else None)
-    found.validate(full=True)
-    assert found.to_pylist() == [cells[number] for number in order]

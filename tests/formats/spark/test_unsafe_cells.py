@@ -15,9 +15,9 @@ from support.rocksdb.compiled_loops import compiled_or_not  # noqa: F401
 
 import statestore
 from statestore.catalog.engines.engine_table import EngineTable
+from statestore.formats.bytes.byte_columns import Cells, cells_of
 from statestore.formats.errors import CorruptError
 from statestore.formats.spark.checkpoint.spark_schema import BINARY, LONG, STRING, ArrayOf, DecimalOf, Field, StructOf
-from statestore.formats.spark.rows.byte_spans import Spans, spans_of
 from statestore.formats.spark.rows.unsafe_cells import is_checkable, unsafe_cells
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import Filter
@@ -29,8 +29,8 @@ SCHEMA = StructOf((Field("n", LONG), Field("s", STRING), Field("b", BINARY), Fie
 ROWS = [(1, "text", b"bytes", ("inside", 7)), (None, None, None, None), (3, "", b"", (None, None))]
 
 
-def spans(rows: list[bytes]) -> Spans:
-    return spans_of(pa.array(rows, pa.binary()))
+def spans(rows: list[bytes]) -> Cells:
+    return cells_of(pa.array(rows, pa.binary()))
 
 
 def test_rows_are_passed_on_byte_by_byte() -> None:

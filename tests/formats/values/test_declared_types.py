@@ -17,11 +17,11 @@ from support.command_line import run
 
 import statestore
 from statestore.catalog.warehouse import inspect
+from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.errors import CorruptError, UnsupportedError
 from statestore.formats.spark.checkpoint.spark_schema import arrow_fields, parse_schema
-from statestore.formats.spark.rows.byte_spans import spans_of
-from statestore.formats.spark.rows.cells import calendar_intervals
 from statestore.formats.spark.rows.key_encoding import UNKNOWN, pinned
+from statestore.formats.spark.rows.value_columns import calendar_intervals
 from statestore.formats.values.declared_types import DECLARED
 from statestore.formats.values.types import shown_field
 
@@ -113,10 +113,10 @@ def test_the_command_line_says_the_declared_types_and_prints_every_value() -> No
 def test_columns_without_an_interval_are_read_though_another_is_beyond_arrow() -> None:
     cell = pa.array([bytes(8) + (1 << 62).to_bytes(8, "little")])
     with pytest.raises(UnsupportedError, match=r"an interval of 4611686018427387904 microseconds .* read the other"):
-        calendar_intervals(spans_of(cell))
+        calendar_intervals(cells_of(cell))
     most = 9_223_372_036_854_774
     cell = pa.array([bytes(8) + number.to_bytes(8, "little", signed=True) for number in (most, -most)])
-    assert [each[2] for each in calendar_intervals(spans_of(cell)).to_pylist()] == [most * 1000, -most * 1000]
+    assert [each[2] for each in calendar_intervals(cells_of(cell)).to_pylist()] == [most * 1000, -most * 1000]
 
 
 def schema_json(metadata: Any, kind: Any = "string") -> str:

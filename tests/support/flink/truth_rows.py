@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.flink.columns.arrow_types import has_column
 from statestore.formats.flink.columns.decoding import decode_cells
 from statestore.formats.flink.serializers.flink_types import (
@@ -39,7 +40,6 @@ from statestore.formats.flink.serializers.flink_types import (
 )
 from statestore.formats.flink.streams.operator_rows import OperatorForm
 from statestore.formats.flink.streams.state_form import KeyedForm
-from statestore.formats.values.cells import cells_of
 
 _NOTHING = pa.scalar(None)
 Line = tuple[str, str]

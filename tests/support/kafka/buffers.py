@@ -17,9 +17,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from statestore.formats.bytes.field_reader import NULL
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
-from statestore.formats.kafka_rows.byte_reader import INT64, NULL, Reader, int32, int64, sized
+from statestore.formats.kafka_rows.byte_reader import INT64, Reader, int32, int64, sized
 from statestore.formats.kafka_rows.headers import Header
 
 SAME_AS_PRIOR = -2
@@ -105,7 +106,7 @@ def decode_grace_buffered(data: bytes) -> Buffered:
     reader = Reader("grace buffer value", data)
     buffered = _version_3(reader)
     if reader.left == INT64.size:
-        reader.int64("buffer time")
+        reader.i64("buffer time")
     reader.end()
     return buffered
 
@@ -119,12 +120,12 @@ def encode_context(context: RecordContext) -> bytes:
 
 
 def read_context(reader: Reader) -> RecordContext:
-    timestamp, offset = reader.int64("timestamp"), reader.int64("offset")
+    timestamp, offset = reader.i64("timestamp"), reader.i64("offset")
     topic = reader.text(reader.sized("topic"), "topic")
-    partition, number = reader.int32("partition"), reader.int32("header count")
+    partition, number = reader.i32("partition"), reader.i32("header count")
     if number == NULL:  # early releases wrote null for no headers
         number = 0
-    reader.checked_count(number, "headers", 8)
+    reader.count(number, 8, "headers")
     headers = tuple(
         (reader.text(reader.sized("header key"), "header key"), reader.nullable("header value")) for _ in range(number)
     )
@@ -144,13 +145,13 @@ def _whole(data: bytes, version: int) -> Buffered:
 
 
 def _version_0(reader: Reader) -> Buffered:
-    time = reader.int64("buffer time")
+    time = reader.i64("buffer time")
     old, new = _change(reader)
     return Buffered(None, old, old, new, time)
 
 
 def _version_1(reader: Reader) -> Buffered:
-    time = reader.int64("buffer time")
+    time = reader.i64("buffer time")
     context = read_context(reader)
     old, new = _sized_change(reader)
     return Buffered(context, old, old, new, time)
@@ -159,19 +160,19 @@ def _version_1(reader: Reader) -> Buffered:
 def _version_2(reader: Reader) -> Buffered:
     context = read_context(reader)
     old, new = _sized_change(reader)
-    return Buffered(context, reader.nullable("prior"), old, new, reader.int64("buffer time"))
+    return Buffered(context, reader.nullable("prior"), old, new, reader.i64("buffer time"))
 
 
 def _version_3(reader: Reader) -> Buffered:
     context, prior = read_context(reader), reader.nullable("prior")
-    length = reader.int32("old")
+    length = reader.i32("old")
     old = prior if length == SAME_AS_PRIOR else None if length == NULL else reader.take(length, "old")
     return Buffered(context, prior, old, reader.nullable("new"), None)
 
 
 def _version_3_with_time(reader: Reader) -> Buffered:
     buffered = _version_3(reader)
-    return Buffered(buffered.context, buffered.prior, buffered.old, buffered.new, reader.int64("buffer time"))
+    return Buffered(buffered.context, buffered.prior, buffered.old, buffered.new, reader.i64("buffer time"))
 
 
 def _sized_change(reader: Reader) -> tuple[bytes | None, bytes | None]:

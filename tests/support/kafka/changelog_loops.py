@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from statestore.formats.kafka.changelogs import cells, key_ranges, newest_records
+from statestore.formats.bytes import byte_columns, hash_passes, newest_of_keys
 from statestore.formats.kafka.logs import record_batches
 
 
 @pytest.fixture(params=["plain", "compiled"])
 def changelog_loops(request: Any) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        for module in (cells, key_ranges, newest_records, record_batches):
+        for module in (byte_columns, hash_passes, newest_of_keys, record_batches):
             patch.setattr(module, "is_loaded", lambda: request.param == "compiled")
         yield

@@ -50,7 +50,7 @@ def encode_outer_join_key(key: bytes, timestamp: int, left: bool) -> bytes:
 
 def decode_outer_join_key(data: bytes) -> OuterJoinKey:
     reader = Reader("outer-join key", data)
-    return OuterJoinKey(reader.int64("timestamp"), _left(reader), reader.rest())
+    return OuterJoinKey(reader.i64("timestamp"), _left(reader), reader.rest())
 
 
 def encode_left_or_right(value: bytes, left: bool) -> bytes:
@@ -83,7 +83,7 @@ def encode_subscription(subscription: Subscription) -> bytes:
 
 def decode_subscription(data: bytes) -> Subscription:
     reader = Reader("subscription", data)
-    flags, instruction = reader.byte("flags"), reader.byte("instruction")
+    flags, instruction = reader.u8("flags"), reader.u8("instruction")
     version = flags & ~NO_HASH
     if version > 1 or instruction >= len(INSTRUCTIONS):
         raise reader.error(
@@ -91,12 +91,12 @@ def decode_subscription(data: bytes) -> Subscription:
         )
     digest = None if flags & NO_HASH else reader.take(HASH_SIZE, "hash")
     key = reader.take(reader.left - version * INT32.size, "primary key")
-    partition = reader.int32("partition") if version else None
+    partition = reader.i32("partition") if version else None
     return Subscription(version, INSTRUCTIONS[instruction], digest, key, partition)
 
 
 def _left(reader: Reader) -> bool:
-    side = reader.byte("side")
+    side = reader.u8("side")
     if side > 1:
         raise reader.error(f"found side {side}, expected 1 (left) or 0 (right)", reader.at - 1)
     return side == 1

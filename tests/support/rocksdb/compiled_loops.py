@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from statestore.formats.bytes import byte_columns
 from statestore.formats.spark.checkpoint import crc_files
 from statestore.formats.spark.providers import compression
-from statestore.formats.spark.rows import byte_spans
 
 
 @pytest.fixture(scope="module", params=["numpy", "compiled"])
 def compiled_or_not(request: Any) -> Iterator[None]:
     """A module's tests once with numpy and once with the compiled loops that take its place when they are loaded."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (byte_spans, compression, crc_files):
+        for module in (byte_columns, compression, crc_files):
             patch.setattr(module, "is_loaded", lambda: request.param == "compiled")
         yield

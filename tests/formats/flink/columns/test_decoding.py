@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.flink.value_model import encoded, int32, int64, record, text, types, values
 
+from statestore.formats.bytes.byte_columns import Cells, cells_of
 from statestore.formats.errors import CorruptError, StateStoreError, UnsupportedError
 from statestore.formats.flink.columns import decoding
 from statestore.formats.flink.columns.arrow_types import arrow_field, arrow_type
@@ -40,7 +41,6 @@ from statestore.formats.flink.serializers.flink_types import (
     TupleOf,
 )
 from statestore.formats.kernels import compiled_use
-from statestore.formats.values.cells import Cells, cells_of
 
 STRING, LONG, INT, VOID = Basic("string"), Basic("long"), Basic("int"), Basic("void")
 ORIGIN = "state 'x' of operator 'op'"

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.flink.value_model import encoded, int32, int64
 
+from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.errors import CorruptError, UnsupportedError
 from statestore.formats.flink.columns import decoding
 from statestore.formats.flink.columns.decoding import decode_cells
 from statestore.formats.flink.layouts.type_layouts import layout
 from statestore.formats.flink.serializers.flink_types import Basic, FlinkType, ListOf, MapOf, TupleOf
 from statestore.formats.flink.serializers.type_names import shown
-from statestore.formats.values.cells import cells_of
 
 UTF, LONG = Basic("utf"), Basic("long")
 WRITTEN_BY_JAVA = {

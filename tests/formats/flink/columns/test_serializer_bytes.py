@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.paths import DATA
 
+from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.errors import CorruptError, StateStoreError, UnsupportedError
 from statestore.formats.flink.columns.decoding import decode_cells
 from statestore.formats.flink.columns.row_bytes import row_bytes
@@ -32,7 +33,6 @@ from statestore.formats.flink.serializers.flink_types import (
     Shown,
     TableValue,
 )
-from statestore.formats.values.cells import cells_of
 
 STRING, BIGINT, DECIMAL = Logical("STRING"), Logical("BIGINT"), Logical("DECIMAL", 30, 5)
 FULL = Logical(

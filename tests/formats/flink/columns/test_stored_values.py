@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from support.paths import DATA
 
+from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.flink.columns.arrow_types import arrow_type
 from statestore.formats.flink.columns.decoding import decode_cells
 from statestore.formats.flink.columns.key_bytes import encode, java_hash
@@ -39,7 +40,6 @@ from statestore.formats.flink.serializers.flink_types import (
     StringArray,
     TupleOf,
 )
-from statestore.formats.values.cells import cells_of
 from statestore.formats.values.key_groups import murmur_of
 
 INT, LONG, DOUBLE, STRING, BOOLEAN = map(Basic, ("int", "long", "double", "string", "boolean"))

@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.errors import CorruptError, UnsupportedError
 from statestore.formats.flink.columns.arrow_types import arrow_type
 from statestore.formats.flink.columns.decoding import decode_cells
 from statestore.formats.flink.serializers.flink_types import AvroOf
-from statestore.formats.values.cells import cells_of
 
 
 def int32(number: int) -> bytes:

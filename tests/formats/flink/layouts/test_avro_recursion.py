@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.flink.value_model import int32, int64
 
+from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.errors import CorruptError, UnsupportedError
 from statestore.formats.flink.columns import decoding
 from statestore.formats.flink.columns.arrow_types import arrow_type
 from statestore.formats.flink.columns.decoding import decode_cells, decode_records
 from statestore.formats.flink.serializers.flink_types import AvroOf, Basic, ListOf
-from statestore.formats.values.cells import cells_of
 
 CHAIN = {
     "type": "record",

@@ -8,11 +8,11 @@ import pyarrow as pa
 from support.flink.fixtures import truth
 from support.flink.keyed_blocks import blocks, heap_states, window_of
 
+from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.flink.columns.decoding import decode_cells
 from statestore.formats.flink.serializers.flink_types import Basic, FlinkType, Prefix
 from statestore.formats.flink.streams.heap_records import HeapState, heap_records
 from statestore.formats.flink.streams.savepoint_entries import savepoint_entries
-from statestore.formats.values.cells import cells_of
 
 SAME = ("id", "small", "name", "side", "grid", "uuid")
 TEXTS = ("amount", "share", "day")

@@ -64,12 +64,13 @@ def test_a_prefix_gives_the_newest_record_of_each_key(seed: int) -> None:
 @pytest.mark.parametrize("most", [1, 40, 300])
 def test_more_keys_than_a_pass_holds(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Passes over ranges of hashes give each key once; nothing is held between the readings."""
-    from statestore.formats.kafka.changelogs import newest_records
+    from statestore.formats.bytes import hash_passes, newest_of_keys
     from statestore.formats.kernels import compiled
 
     assert compiled
-    monkeypatch.setattr(newest_records, "is_loaded", lambda: True)
-    monkeypatch.setattr(newest_records, "_FIRST_SLOTS", 16)
+    for module in (hash_passes, newest_of_keys):
+        monkeypatch.setattr(module, "is_loaded", lambda: True)
+    monkeypatch.setattr(newest_of_keys, "FIRST_SLOTS", 16)
     monkeypatch.setattr(replay, "HELD_BYTES", 0)
     records = [Logged(n, 1000 + n, b"key-%d" % (n % 700), b"%d" % n if n % 9 else None) for n in range(2000)]
     found = rows_of(MadeLog(records, piece=64), LogMoment(), most_keys=most)

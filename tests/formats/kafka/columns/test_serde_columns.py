@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.properties import few_or_many
 
+from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.errors import CorruptError, UnsupportedError
 from statestore.formats.kafka.columns.origins import Origin
 from statestore.formats.kafka.columns.serde_columns import cell_serde
@@ -20,7 +21,6 @@ from statestore.formats.kafka_rows.list_serde import any_deserializer, any_seria
 from statestore.formats.kafka_rows.serdes import NAMES
 from statestore.formats.kafka_rows.session_keys import encode_session_key
 from statestore.formats.kafka_rows.window_keys import encode_topic_key
-from statestore.formats.values.cells import cells_of
 
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "String": st.text(),

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.errors import CorruptError, InvalidInputError
 from statestore.formats.kafka.columns.origins import Origin
 from statestore.formats.kafka.columns.store_kinds import StoreForm, stored_rows
 from statestore.formats.kafka.columns.versioned_rows import Versions, history_versions
 from statestore.formats.kafka_rows.versioned_store import TimeSegmentRow, decode_row, encode_latest, encode_row, row_key
-from statestore.formats.values.cells import cells_of
 
 Value = bytes | None
 VALUES = st.none() | st.binary(max_size=3)

@@ -1,7 +1,6 @@
-"""Many byte strings in one buffer, and the fields inside them, read column by column with numpy.
+"""Read fields of many byte strings column by column, with numpy, one pass for each field.
 
-`Cells` may start anywhere in the buffer, overlap and leave gaps, so a part of each cell is taken without a copy. A
-`Cursor` reads a form field by field. It trusts no length: a row that ends too early is marked as bad, and the caller
+A `Cursor` reads a form field by field. It trusts no length: a row that ends too early is marked as bad, and the caller
 decides about it. All numbers are big-endian.
 """
 
@@ -13,140 +12,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError
-from statestore.formats.kernels.arrays import Bools, Bytes, Ints
+from statestore.formats.bytes.byte_columns import Cells, ends_of, gather
+from statestore.formats.bytes.field_reader import NULL
+from statestore.formats.kernels.arrays import Bools, Ints
 
-NULL = -1  # the length of a byte array that is null
-_MOST_BYTES = 2**31 - 1
 _MOST_VARINT_BYTES = 5
 _MOST_VARLONG_BYTES = 10
 _FEW_ROWS = 8
 _LENGTH = Struct(">i")
-
-
-@dataclass(frozen=True)
-class Cells:
-    """``data[start[i] : start[i] + size[i]]`` is cell ``i``; it is null where ``missing``, and then of size 0.
-
-    ``column`` is the Arrow column of exactly these cells, where there is one.
-    """
-
-    data: Bytes
-    start: Ints
-    size: Ints
-    missing: Bools | None = None
-    column: pa.BinaryArray | None = None
-
-    def __len__(self) -> int:
-        return len(self.start)
-
-    def select(self, which: Bools | Ints) -> Cells:
-        """The cells at these positions, or where the mask is true."""
-        missing = None if self.missing is None else self.missing[which]
-        return Cells(self.data, self.start[which], self.size[which], missing)
-
-    def cut(self, front: int, back: int = 0) -> Cells:
-        """Each cell without its first ``front`` and last ``back`` bytes. No cell may be null or shorter than both."""
-        return Cells(self.data, self.start + front, self.size - (front + back))
-
-    def numbers(self, at: int, form: str) -> npt.NDArray[Any]:
-        """The number of numpy type ``form`` at byte ``at`` of each cell, which counts from the end if negative.
-
-        Cells must be long enough. Null cells yield any number.
-        """
-        positions = self.start + at if at >= 0 else self.start + self.size + at
-        if self.missing is not None:
-            positions = np.where(self.missing, 0, positions)
-        return gather(self.data, positions, form)
-
-    def first_bytes(self) -> Bytes:
-        """The first byte of each cell; 0 where it is empty or null."""
-        found: Bytes = gather(self.data, np.where(self.size > 0, self.start, 0), "u1")
-        return np.where(self.size > 0, found, 0).astype(np.uint8)
-
-    def binary(self) -> pa.BinaryArray:
-        """Return the cells as a column. Raises InvalidInputError BATCH_TOO_LARGE beyond 2 GiB."""
-        if self.column is not None:
-            return self.column
-        count = len(self)
-        if not count:
-            return pa.array([], pa.binary())
-        edges = np.empty(2 * count, np.int64)
-        edges[::2], edges[1::2] = self.start, self.start + self.size
-        if (edges[1:] < edges[:-1]).any() or edges[-1] > _MOST_BYTES:
-            return self._scattered()
-        # Cells and the gaps between them are one column, of which every second is taken.
-        offsets = pa.py_buffer(np.append(edges, edges[-1]).astype(np.int32))
-        both = pa.Array.from_buffers(pa.binary(), 2 * count, [None, offsets, pa.py_buffer(self.data)])
-        return both.take(pa.array(np.arange(0, 2 * count, 2), mask=self.missing))
-
-    @property
-    def nulls(self) -> Bools:
-        """A mask of the cells that are null."""
-        return np.zeros(len(self), bool) if self.missing is None else self.missing
-
-    def cell(self, index: int) -> bytes:
-        """Return one cell."""
-        return self.data[self.start[index] : self.start[index] + self.size[index]].tobytes()
-
-    def _scattered(self) -> pa.BinaryArray:
-        offsets = ends_of(self.size)
-        if offsets[-1] > _MOST_BYTES:
-            raise InvalidInputError(
-                ErrorCode.BATCH_TOO_LARGE,
-                f"found {int(offsets[-1])} bytes in one column of a batch, expected at most {_MOST_BYTES}; read "
-                "smaller batches",
-            )
-        positions = np.repeat(self.start - offsets[:-1], self.size) + np.arange(offsets[-1])
-        validity = None if self.missing is None else pa.py_buffer(np.packbits(~self.missing, bitorder="little"))
-        buffers = [validity, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(self.data[positions])]
-        return pa.Array.from_buffers(pa.binary(), len(self), buffers)
-
-
-def cells_of(column: pa.BinaryArray) -> Cells:
-    """The cells of a binary column, without a copy."""
-    if column.type != pa.binary():
-        column = column.cast(pa.binary())
-    if not len(column):
-        return Cells(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64), None, column)
-    buffers = column.buffers()
-    offsets = np.frombuffer(buffers[1], np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
-    data = np.empty(0, np.uint8) if buffers[2] is None else np.frombuffer(buffers[2], np.uint8)
-    size, missing = np.diff(offsets), None
-    if column.null_count:
-        missing = column.is_null().to_numpy(zero_copy_only=False)
-        size = np.where(missing, 0, size)
-    return Cells(data, offsets[:-1], size, missing, column)
-
-
-def joined(parts: list[Cells], order: Ints) -> Cells:
-    """The cells of all parts, which have the same buffer, in this order."""
-    start = np.concatenate([part.start for part in parts])[order]
-    size = np.concatenate([part.size for part in parts])[order]
-    missing = np.concatenate([part.nulls for part in parts])[order]
-    return Cells(parts[0].data, start, size, missing if missing.any() else None)
-
-
-def gather(data: Bytes, positions: Ints, form: str) -> npt.NDArray[Any]:
-    """The number of numpy type ``form`` at each position, aligned or not, in the machine's byte order.
-
-    Positions must lie inside ``data``, unless it is shorter than a number: then the result is zeros.
-    """
-    kind = np.dtype(form)
-    native = kind.newbyteorder("=")
-    if not len(positions) or len(data) < kind.itemsize:
-        return np.zeros(len(positions), native)
-    return np.ndarray((len(data) - kind.itemsize + 1,), kind, data, 0, (1,))[positions].astype(native)
-
-
-def ends_of(sizes: Ints) -> Ints:
-    """0 and the running sums of sizes: the offsets of strings or lists."""
-    offsets = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=offsets[1:])
-    return offsets
 
 
 class Cursor:

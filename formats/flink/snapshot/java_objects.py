@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import UnsupportedError
+from statestore.formats.errors import UnsupportedError, shown
 from statestore.formats.flink.snapshot.data_input import DataInput
 
 MAX_DEPTH = 100
@@ -51,6 +51,14 @@ class JavaEnum:
     constant: str
 
 
+class _Unframed(Exception):
+    """An object that writes itself without a frame, so that its end is unknown."""
+
+    def __init__(self, class_name: str) -> None:
+        super().__init__(class_name)
+        self.class_name = class_name
+
+
 def read_java_object(data: DataInput) -> Any:
     """The object of the stream that starts at the position of ``data``, which is moved behind it.
 
@@ -59,11 +67,36 @@ def read_java_object(data: DataInput) -> Any:
     bytes do not follow the grammar or nest deeper than 100 objects, UnsupportedError FLINK_UNSUPPORTED for an object
     that writes itself without any frame.
     """
+    try:
+        return _opened(data).content()
+    except _Unframed as error:
+        raise UnsupportedError(
+            ErrorCode.FLINK_UNSUPPORTED,
+            f"{data.path}: the Java object of class {error.class_name} at byte {data.at} has no frame, so nothing "
+            "behind it can be read; take the savepoint without this type",
+        ) from None
+
+
+def classes_of_object(data: DataInput) -> frozenset[str]:
+    """Move behind an object as `read_java_object`; return the names of all classes that its stream describes.
+
+    Raises CorruptError FLINK_METADATA, also for an object that writes itself without any frame.
+    """
+    stream = _opened(data)
+    try:
+        stream.content()
+    except _Unframed as error:
+        found = shown(error.class_name)
+        raise data.error(f"found class {found} with data of unknown length, expected blocks") from None
+    return frozenset(each.name for each in stream.handles if isinstance(each, JavaClass))
+
+
+def _opened(data: DataInput) -> _Stream:
     start = data.at
-    header = data.take(4, "the header of a Java object")
+    header = data.take(min(len(_HEADER), data.left), "the header of a Java object")
     if header != _HEADER:
-        raise data.error(f"found {header.hex()} for the header of a Java object, expected {_HEADER.hex()}", start)
-    return _Stream(data).content()
+        raise data.error(f"found {header.hex() or 'the end'}, expected a Java object ({_HEADER.hex()})", start)
+    return _Stream(data)
 
 
 class _Stream:
@@ -109,11 +142,7 @@ class _Stream:
                     made.added += self.until_end()
             elif part.flags & _EXTERNALIZABLE:
                 if not part.flags & _BLOCK_DATA:
-                    raise UnsupportedError(
-                        ErrorCode.FLINK_UNSUPPORTED,
-                        f"{self.data.path}: the Java object of class {part.name} at byte {self.data.at} has no frame, "
-                        "so nothing behind it can be read; take the savepoint without this type",
-                    )
+                    raise _Unframed(part.name)
                 made.added += self.until_end()
         return made
 

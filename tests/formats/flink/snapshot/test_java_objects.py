@@ -9,9 +9,9 @@ from support.flink.metadata_bytes import i32, utf
 
 from statestore.formats.errors import CorruptError, UnsupportedError
 from statestore.formats.flink.serializers.flink_types import Logical
-from statestore.formats.flink.serializers.java_objects import JavaEnum, JavaObject, read_java_object
 from statestore.formats.flink.serializers.logical_types import UnknownLogicalType, read_logical_type
 from statestore.formats.flink.snapshot.data_input import DataInput
+from statestore.formats.flink.snapshot.java_objects import JavaEnum, JavaObject, classes_of_object, read_java_object
 
 HEADER = b"\xac\xed\x00\x05"
 LOGICAL = "org.apache.flink.table.types.logical."
@@ -129,3 +129,13 @@ def test_an_unknown_logical_type_is_named_behind_its_object() -> None:
     with pytest.raises(UnknownLogicalType, match="NewType"):
         read_logical_type(source)
     assert source.take(4) == b"rest"
+
+
+def test_the_classes_of_an_object_are_those_that_its_stream_describes() -> None:
+    parent = described("x.Parent", [("L", "kind")])
+    kind = b"\x73" + described("x.Child", [], parent=parent)
+    source = DataInput(HEADER + kind + b"\x7e" + described("x.Kind", [], flags=0x12) + text("SAVEPOINT") + b"rest", "f")
+    assert classes_of_object(source) == {"x.Child", "x.Parent", "x.Kind"}
+    assert source.left == 4
+    with pytest.raises(CorruptError, match=r"x\.Raw.*unknown length"):
+        classes_of_object(DataInput(HEADER + made_object("x.Raw", [], b"", flags=4), "f"))

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from statestore.connector.explorer import pages
-from statestore.connector.explorer.cells import CELL, cell_text, cut_rows, shown_rows
 from statestore.connector.explorer.limits import Limits
+from statestore.connector.explorer.shown_rows import CELL, cell_text, cut_rows, shown_rows
 from statestore.formats.engine import WholePart
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.python_times import python_values

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from statestore.formats.bytes.byte_columns import Cells, gather
 from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.spark.checkpoint.spark_schema import SPATIAL, VARIANT, DecimalOf, Plain, arrow_type
 from statestore.formats.spark.checkpoint.state_errors import corrupt_row, unsupported
-from statestore.formats.spark.rows.byte_spans import Spans, binary_of, gather
 
 FIXED_CELL = 8
 _DECIMAL_BYTES = 16
@@ -35,7 +35,7 @@ def decimals_of_longs(kind: DecimalOf, unscaled: Ints, nulls: Bools | None) -> p
     return _decimals(kind, words, nulls)
 
 
-def decimals_of_spans(kind: DecimalOf, spans: Spans) -> pa.Array:
+def decimals_of_spans(kind: DecimalOf, spans: Cells) -> pa.Array:
     """Convert decimals in big-endian two's complement of at most 16 bytes."""
     if len(spans) and not 1 <= int(spans.size.min()) <= int(spans.size.max()) <= _DECIMAL_BYTES:
         raise corrupt_row(
@@ -65,9 +65,9 @@ def text_of(cells: pa.Array) -> pa.Array:
         )
 
 
-def calendar_intervals(spans: Spans) -> pa.Array:
+def calendar_intervals(spans: Cells) -> pa.Array:
     """Decode months:int32 | days:int32 | microseconds:int64. Arrow counts nanoseconds, up to 292 years of them."""
-    spans.require(_INTERVAL_BYTES, "an interval")
+    spans.require(_INTERVAL_BYTES, "an interval", corrupt_row)
     words = np.empty((len(spans), 2), "<i8")
     words[:, 0] = gather(spans.data, spans.start, "<i8")
     micros = gather(spans.data, spans.start + 8, "<i8")
@@ -81,20 +81,30 @@ def calendar_intervals(spans: Spans) -> pa.Array:
     return pa.Array.from_buffers(pa.month_day_nano_interval(), len(spans), [None, pa.py_buffer(words)])
 
 
-def variants(spans: Spans) -> pa.Array:
+def variants(spans: Cells) -> pa.Array:
     """Decode size of the value:int32 | value | metadata."""
-    spans.require(4, "a variant")
+    spans.require(4, "a variant", corrupt_row)
     size = gather(spans.data, spans.start, "<i4").astype(np.int64)
     if ((size < 0) | (size > spans.size - 4)).any():
         raise corrupt_row("found a variant whose value is larger than the variant")
-    value = Spans(spans.data, spans.start + 4, size)
-    metadata = Spans(spans.data, value.start + size, spans.size - 4 - size)
-    return pa.StructArray.from_arrays([binary_of(value), binary_of(metadata)], fields=list(VARIANT.arrow))
+    value = Cells(spans.data, spans.start + 4, size)
+    metadata = Cells(spans.data, value.start + size, spans.size - 4 - size)
+    return pa.StructArray.from_arrays(
+        [value.copied(corrupt_row), metadata.copied(corrupt_row)], fields=list(VARIANT.arrow)
+    )
 
 
-def spatial_values(spans: Spans) -> pa.Array:
+def spatial_values(spans: Cells) -> pa.Array:
     """Decode id of the system of coordinates:int32 | well-known binary."""
-    spans.require(_SRID_BYTES, "a geometry")
+    spans.require(_SRID_BYTES, "a geometry", corrupt_row)
     systems = pa.array(gather(spans.data, spans.start, "<i4"), pa.int32())
-    shapes = Spans(spans.data, spans.start + _SRID_BYTES, spans.size - _SRID_BYTES)
-    return pa.StructArray.from_arrays([systems, binary_of(shapes)], fields=list(SPATIAL.arrow))
+    shapes = Cells(spans.data, spans.start + _SRID_BYTES, spans.size - _SRID_BYTES)
+    return pa.StructArray.from_arrays([systems, shapes.copied(corrupt_row)], fields=list(SPATIAL.arrow))
+
+
+def spread(values: pa.Array, nulls: Bools | None) -> pa.Array:
+    """Insert nulls between ``values``, which are those of the other rows."""
+    if nulls is None:
+        return values
+    positions = np.cumsum(~nulls) - 1
+    return values.take(pa.array(positions, mask=nulls))
