@@ -11,9 +11,8 @@ import pyarrow.compute as pc
 
 from statestore.catalog.engines.history_columns import TIME_COLUMNS, ends_of, oldest_first
 from statestore.catalog.reads.scan import VERSION_COLUMN
-from statestore.connector.explorer.cells import shown_rows
 from statestore.connector.explorer.limits import Limits
-from statestore.connector.explorer.pages import batches_of
+from statestore.connector.explorer.pages import batches_of, shown_rows
 from statestore.formats.state_table import FindsNewest, NewestBatch, Query, StateTable
 
 LIFE_ROWS = 2_000

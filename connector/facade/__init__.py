@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from statestore.catalog.warehouse import Warehouse, inspect
     from statestore.connector.asof.join import asof_join
     from statestore.connector.duckdb.attach import attach
-    from statestore.connector.explorer.server.serve import explore
+    from statestore.connector.explorer.server import explore
     from statestore.connector.imports.import_keyed import Imported, ImportedState, import_keyed
     from statestore.connector.keyed.run import run_keyed
     from statestore.connector.keyed.stream import run_keyed_stream
@@ -78,7 +78,7 @@ _WHERE = {
     "asof_join": ("statestore.connector.asof.join", "asof_join"),
     "attach": ("statestore.connector.duckdb.attach", "attach"),
     "connect": ("statestore.catalog.catalog", "connect"),
-    "explore": ("statestore.connector.explorer.server.serve", "explore"),
+    "explore": ("statestore.connector.explorer.server", "explore"),
     "import_keyed": ("statestore.connector.imports.import_keyed", "import_keyed"),
     "inspect": ("statestore.catalog.warehouse", "inspect"),
     "register": ("statestore.connector.spark.session.register", "register"),

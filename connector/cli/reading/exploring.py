@@ -24,7 +24,7 @@ def explore(
     A folder of several of them, such as the checkpoints of several queries, stands for all that it holds now.
     """
     from statestore.catalog.warehouse import open_warehouse
-    from statestore.connector.explorer.server.serve import explorer, opened_paths
+    from statestore.connector.explorer.server import explorer, opened_paths
 
     places = opened_paths(paths, selected)
     for path in places:

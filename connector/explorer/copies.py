@@ -11,9 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from statestore.catalog.reads.difference import INTERVAL, Point
-from statestore.connector.explorer.leaving.conditions import condition_of
-from statestore.connector.explorer.leaving.literals import DUCKDB, SPARK, Dialect, python_literal
-from statestore.connector.explorer.leaving.shown_view import ShownView
+from statestore.connector.explorer.literals import DUCKDB, SPARK, Dialect, condition_of, python_literal
+from statestore.connector.explorer.questions import ShownView
 from statestore.connector.key_text import asked_key
 from statestore.formats.engine_arguments import CHANGE_FEED, arguments_of_engines, flag, python_name
 from statestore.formats.error_codes import ErrorCode

@@ -34,7 +34,7 @@ Key = tuple[object, ...]
 
 
 @dataclass
-class Spool:
+class RowFile:
     """All rows of one answer. ``starts`` are the numbers of the first rows of the batches, ``facts`` are about all.
 
     ``notices`` are those of the read, because a page of the file is as old as its rows.
@@ -49,7 +49,7 @@ class Spool:
     _mapped: pa.MemoryMappedFile = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        # Rows can be read as long as somebody has the spool, although the file was removed for newer ones.
+        # Rows can be read as long as somebody has the object, although the file was removed for newer ones.
         self._mapped = pa.memory_map(str(self.path))
 
     def rows(self, sorting: Sorting | None, offset: int, limit: int, limits: Limits) -> pa.Table:
@@ -138,7 +138,7 @@ def _ordered(column: pa.Array) -> pa.Array:
 
 
 @dataclass
-class Spools:
+class RowFiles:
     """The newest KEPT files. ``folder`` is removed by whoever made it.
 
     Each file is written by the first who asks for it, while others who ask for it wait and all else goes on. If the
@@ -146,12 +146,12 @@ class Spools:
     """
 
     folder: Path
-    _kept: dict[Key, Spool] = field(default_factory=dict)
+    _kept: dict[Key, RowFile] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _writing: dict[Key, threading.Event] = field(default_factory=dict)
     _number: int = 0
 
-    def of(self, place: int, table: StateTable, query: Query, limits: Limits) -> Spool:
+    def of(self, place: int, table: StateTable, query: Query, limits: Limits) -> RowFile:
         """Return the file of an answer, which is written when it is first asked for.
 
         The number of the place is part of what distinguishes answers, because a copy of a store has its identity.
@@ -159,7 +159,7 @@ class Spools:
         key = (place, table.identity, table.name, table.kept_versions(), repr(query))
         return self.kept(key, lambda path: _written(path, table, query, limits), limits)
 
-    def kept(self, key: Key, write: Callable[[Path], Spool], limits: Limits) -> Spool:
+    def kept(self, key: Key, write: Callable[[Path], RowFile], limits: Limits) -> RowFile:
         """Return the file of a key, which ``write`` writes when it is first asked for."""
         while True:
             with self._lock:
@@ -193,16 +193,16 @@ class Spools:
                 self._writing.pop(key).set()
 
 
-def _written(path: Path, table: StateTable, query: Query, limits: Limits) -> Spool:
-    with rows_file(path, table.schema(query)) as file:
+def _written(path: Path, table: StateTable, query: Query, limits: Limits) -> RowFile:
+    with row_file_writer(path, table.schema(query)) as file:
         for batch in limits.read(table, query):
             file.add(batch)
             _check_size(file.bytes)
-    return file.spool()
+    return file.finished()
 
 
 @dataclass
-class RowsFile:
+class RowFileWriter:
     """A file while it is written. ``bytes`` are those of the rows in it."""
 
     path: Path
@@ -215,18 +215,18 @@ class RowsFile:
         self.sizes.append(batch.num_rows)
         self.bytes += batch.nbytes
 
-    def spool(self, facts: Mapping[str, str] | None = None) -> Spool:
+    def finished(self, facts: Mapping[str, str] | None = None) -> RowFile:
         """Return the rows, when all are written."""
         starts = np.cumsum(np.array([0, *self.sizes], np.int64))
-        return Spool(self.path, starts[:-1], int(starts[-1]), facts or {})
+        return RowFile(self.path, starts[:-1], int(starts[-1]), facts or {})
 
 
 @contextmanager
-def rows_file(path: Path, schema: pa.Schema) -> Iterator[RowsFile]:
+def row_file_writer(path: Path, schema: pa.Schema) -> Iterator[RowFileWriter]:
     """Open a file to write rows into; it is removed if that fails."""
     try:
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
-            yield RowsFile(path, writer)
+            yield RowFileWriter(path, writer)
     except BaseException:
         path.unlink(missing_ok=True)
         raise

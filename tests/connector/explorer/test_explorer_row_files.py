@@ -12,10 +12,10 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from statestore.connector.explorer import spools
+from statestore.connector.explorer import row_files
 from statestore.connector.explorer.limits import Limits, NobodyWaits
 from statestore.connector.explorer.questions import Sorting
-from statestore.connector.explorer.spools import Spool, Spools
+from statestore.connector.explorer.row_files import RowFile, RowFiles
 from statestore.formats.engine import WholePart
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.state_table import Query, StateTable
@@ -52,15 +52,15 @@ class Held:
 
 
 def as_table(held: Held) -> StateTable:
-    return cast("StateTable", held)  # the part of a table that spools ask
+    return cast("StateTable", held)  # the part of a table that row_files ask
 
 
-def values(spool: Spool, sorting: Sorting | None = None) -> list[Any]:
-    return list(spool.rows(sorting, 0, 100, Limits())["n"].to_pylist())
+def values(row_file: RowFile, sorting: Sorting | None = None) -> list[Any]:
+    return list(row_file.rows(sorting, 0, 100, Limits())["n"].to_pylist())
 
 
 def test_one_place_does_not_wait_for_another(tmp_path: Path) -> None:
-    kept = Spools(tmp_path)
+    kept = RowFiles(tmp_path)
     slow, quick = Held("slow"), Held("quick", rows=1)
     quick.goes_on.set()
     with ThreadPoolExecutor() as pool:
@@ -73,7 +73,7 @@ def test_one_place_does_not_wait_for_another(tmp_path: Path) -> None:
 
 
 def test_those_who_ask_the_same_wait_for_one_file(tmp_path: Path) -> None:
-    kept, table = Spools(tmp_path), Held("t")
+    kept, table = RowFiles(tmp_path), Held("t")
     with ThreadPoolExecutor() as pool:
         asked = [pool.submit(kept.of, 0, as_table(table), Query(), Limits()) for _ in range(3)]
         assert table.begun.acquire(timeout=WAIT)
@@ -83,7 +83,7 @@ def test_those_who_ask_the_same_wait_for_one_file(tmp_path: Path) -> None:
 
 
 def test_a_cancelled_writer_leaves_the_file_to_one_who_waits(tmp_path: Path) -> None:
-    kept, table = Spools(tmp_path), Held("t")
+    kept, table = RowFiles(tmp_path), Held("t")
     first, second = Limits(), Limits()
     with ThreadPoolExecutor() as pool:
         writer = pool.submit(kept.of, 0, as_table(table), Query(), first)
@@ -98,7 +98,7 @@ def test_a_cancelled_writer_leaves_the_file_to_one_who_waits(tmp_path: Path) -> 
 
 
 def test_one_who_waits_can_be_cancelled(tmp_path: Path) -> None:
-    kept, table = Spools(tmp_path), Held("t")
+    kept, table = RowFiles(tmp_path), Held("t")
     gone = Limits()
     with ThreadPoolExecutor() as pool:
         writer = pool.submit(kept.of, 0, as_table(table), Query(), Limits())
@@ -112,21 +112,21 @@ def test_one_who_waits_can_be_cancelled(tmp_path: Path) -> None:
 
 
 def test_rows_of_a_file_that_was_replaced_can_still_be_read(tmp_path: Path) -> None:
-    kept = Spools(tmp_path)
-    tables = [Held(str(number), rows=number) for number in range(spools.KEPT + 2)]
+    kept = RowFiles(tmp_path)
+    tables = [Held(str(number), rows=number) for number in range(row_files.KEPT + 2)]
     for table in tables:
         table.goes_on.set()
     found = [kept.of(0, as_table(table), Query(), Limits()) for table in tables]
-    assert len(list(tmp_path.iterdir())) == spools.KEPT
+    assert len(list(tmp_path.iterdir())) == row_files.KEPT
     assert values(found[1]) == [0, None]
 
 
 def test_unknown_beginnings_come_first_if_asked(tmp_path: Path) -> None:
     table = Held("t")
     table.goes_on.set()
-    spool = Spools(tmp_path).of(0, as_table(table), Query(), Limits())
-    assert values(spool, Sorting("n", True)) == [2, 1, 0, None]
-    assert values(spool, Sorting("n", False, nulls_first=True)) == [None, 0, 1, 2]
+    row_file = RowFiles(tmp_path).of(0, as_table(table), Query(), Limits())
+    assert values(row_file, Sorting("n", True)) == [2, 1, 0, None]
+    assert values(row_file, Sorting("n", False, nulls_first=True)) == [None, 0, 1, 2]
 
 
 def test_structs_are_sorted_by_their_fields_and_lists_are_refused(tmp_path: Path) -> None:
@@ -136,16 +136,18 @@ def test_structs_are_sorted_by_their_fields_and_lists_are_refused(tmp_path: Path
     rows = [{"k": k, "in": {"f": f, "g": g}} for k, f, g in values]
     partly, null = {"k": None, "in": {"f": 1.0, "g": "z"}}, None
     batches = [pa.record_batch({"s": pa.array(part, kind)}) for part in (rows[:2], [null, partly], rows[2:])]
-    with spools.rows_file(tmp_path / "s", batches[0].schema) as file:
+    with row_files.row_file_writer(tmp_path / "s", batches[0].schema) as file:
         for batch in batches:
             file.add(batch)
-    spool = file.spool()
+    row_file = file.finished()
     for descending in (False, True):
-        found = spool.rows(Sorting("s", descending), 0, 10, Limits())["s"].to_pylist()
+        found = row_file.rows(Sorting("s", descending), 0, 10, Limits())["s"].to_pylist()
         ordered = [{"k": k, "in": {"f": f, "g": g}} for k, f, g in sorted(values, reverse=descending)]
         assert found == [*ordered, partly, null]
-    with spools.rows_file(tmp_path / "l", pa.schema([("l", pa.struct([("x", pa.list_(pa.int64()))]))])) as file:
+    with row_files.row_file_writer(
+        tmp_path / "l", pa.schema([("l", pa.struct([("x", pa.list_(pa.int64()))]))])
+    ) as file:
         pass
-    lists = file.spool()
+    lists = file.finished()
     with pytest.raises(InvalidInputError, match=r"sort is 'l'.* has no order here"):
         lists.rows(Sorting("l", False), 0, 10, Limits())

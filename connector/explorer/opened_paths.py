@@ -27,7 +27,7 @@ RENEWED = (*MOVED, ErrorCode.VERSION_NOT_FOUND, ErrorCode.TIME_NOT_KEPT)
 
 
 @dataclass
-class Places:
+class OpenedPaths:
     """The given paths in their order; nothing else is read.
 
     A path is pinned when it is first asked for, so that all questions have answers of one version of each store or

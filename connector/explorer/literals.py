@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from statestore.connector.files.data_files import is_binary
 from statestore.connector.identifiers import quoted, spark_quoted
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
+from statestore.formats.values.filters import NULL_TESTS, TEXT_OPERATORS, Filter
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ def python_literal(value: Any) -> str:
     raise _unknown("Python", value)
 
 
-def sql_literal(value: Any, dialect: Dialect) -> str:
+def _sql_literal(value: Any, dialect: Dialect) -> str:
     """Return an expression of SQL for a value. Raises UnsupportedError UNSUPPORTED_TYPE for one that has none."""
     if value is None:
         return "NULL"
@@ -78,7 +81,7 @@ def sql_literal(value: Any, dialect: Dialect) -> str:
         return f"TIME '{value.isoformat()}'"
     if isinstance(value, list | tuple):
         begin, end = dialect.array
-        return begin + ", ".join(sql_literal(each, dialect) for each in value) + end
+        return begin + ", ".join(_sql_literal(each, dialect) for each in value) + end
     raise _unknown(dialect.engine, value)
 
 
@@ -110,13 +113,13 @@ def _unknown(engine: str, value: Any) -> UnsupportedError:
     )
 
 
-def duckdb_text(text: str) -> str:
+def _duckdb_text(text: str) -> str:
     """Return a text of DuckDB's SQL, which cannot hold the character 0."""
     parts = ["'" + part.replace("'", "''") + "'" for part in text.split("\0")]
     return parts[0] if len(parts) == 1 else "(" + " || chr(0) || ".join(parts) + ")"
 
 
-def spark_text(text: str) -> str:
+def _spark_text(text: str) -> str:
     """Return a text of Spark's SQL: in it a backslash escapes, and Spark would replace a variable after a dollar."""
     return "'" + "".join(_spark_character(each) for each in text) + "'"
 
@@ -130,7 +133,7 @@ def _spark_character(character: str) -> str:
 DUCKDB = Dialect(
     "DuckDB",
     quoted,
-    duckdb_text,
+    _duckdb_text,
     lambda value: f"from_hex('{value.hex()}')",
     ("[", "]"),
     "TIMESTAMP",
@@ -140,10 +143,86 @@ DUCKDB = Dialect(
 SPARK = Dialect(
     "Spark",
     spark_quoted,
-    spark_text,
+    _spark_text,
     lambda value: f"X'{value.hex()}'",
     ("array(", ")"),
     "TIMESTAMP_NTZ",
     "startswith",
     "endswith",
 )
+
+
+# Filters as conditions of SQL, with exactly their meaning.
+
+
+def condition_of(filters: Sequence[Filter], schema: pa.Schema, dialect: Dialect, row: str = "") -> str:
+    """Return the conjunction of filters as SQL; TRUE where there are none. ``row`` is the name of the row's relation.
+
+    Raises UnsupportedError UNSUPPORTED_TYPE for a filter that this SQL cannot say.
+    """
+    return " AND ".join(_one(each, schema, dialect, row) for each in filters) or "TRUE"
+
+
+def _one(each: Filter, schema: pa.Schema, dialect: Dialect, row: str) -> str:
+    column = (f"{row}." if row else "") + dialect.name(each.column)
+    kind = schema.field(each.column).type
+    for name in each.path:
+        column = _field(column, name, dialect)
+        kind = kind.field(name).type
+    if each.op in NULL_TESTS:
+        return f"{column} IS {'NOT ' if each.op == 'is_not_null' else ''}NULL"
+    if each.op == "in":
+        values = [value for value in each.value if value is not None]
+        if pa.types.is_nested(kind):
+            return "(" + (" OR ".join(_same(column, value, kind, dialect) for value in values) or "FALSE") + ")"
+        return f"{column} IN ({', '.join(_sql_literal(each, dialect) for each in values)})" if values else "FALSE"
+    if each.op == "<=>" and each.value is None:
+        return f"{column} IS NULL"
+    if each.value is None:
+        return "FALSE"
+    if each.exact:
+        return _same(column, each.value, kind, dialect, as_key=True)
+    if pa.types.is_nested(kind):
+        same = _same(column, each.value, kind, dialect)
+        return f"({column} IS NOT NULL AND NOT ({same}))" if each.op == "!=" else same
+    if each.op in TEXT_OPERATORS:
+        if is_binary(kind) and dialect is DUCKDB:
+            raise UnsupportedError(ErrorCode.UNSUPPORTED_TYPE, f"{dialect.engine} has no {each.op} of binary values")
+        function = {"starts_with": dialect.starts, "ends_with": dialect.ends, "contains": "contains"}[each.op]
+        return f"{function}({column}, {_sql_literal(each.value, dialect)})"
+    return f"{column} {'=' if each.op == '<=>' else each.op} {_sql_literal(each.value, dialect)}"
+
+
+def _same(column: str, value: Any, kind: pa.DataType, dialect: Dialect, *, as_key: bool = False) -> str:
+    """Return the test that a column has a value; inside structs and lists null equals null. ``as_key``: zeros of both
+    signs are two values, as in `statestore.formats.values.comparison.same_key`."""
+    if value is None:
+        return f"{column} IS NULL"
+    if pa.types.is_map(kind):
+        raise UnsupportedError(
+            ErrorCode.UNSUPPORTED_TYPE, f"{dialect.engine} compares maps by the order of their entries"
+        )
+    if pa.types.is_floating(kind) and value == 0 and as_key:
+        return f"CAST({column} AS STRING) = '{float(value)}'"
+    if pa.types.is_list(kind) and as_key:
+        size = f"{'len' if dialect is DUCKDB else 'size'}({column})"
+        tests = [f"{column} IS NOT NULL", f"{size} = {len(value)}"]
+        for position, member in enumerate(value):
+            tests.append(_same(_member(column, position, dialect), member, kind.value_type, dialect, as_key=True))
+        return "(" + " AND ".join(tests) + ")"
+    if not pa.types.is_struct(kind):
+        return f"{column} IS NOT DISTINCT FROM {_sql_literal(value, dialect)}"
+    tests = [f"{column} IS NOT NULL"]
+    for field in kind:
+        part = _field(column, field.name, dialect)
+        tests.append(_same(part, value[field.name], field.type, dialect, as_key=as_key))
+    return "(" + " AND ".join(tests) + ")"
+
+
+def _member(column: str, position: int, dialect: Dialect) -> str:
+    return f"list_extract({column}, {position + 1})" if dialect is DUCKDB else f"get({column}, {position})"
+
+
+def _field(column: str, name: str, dialect: Dialect) -> str:
+    is_duckdb = dialect is DUCKDB
+    return f"struct_extract({column}, {dialect.text(name)})" if is_duckdb else f"{column}.{dialect.name(name)}"

@@ -182,17 +182,16 @@ def explorer(paths: Sequence[str], options: Mapping[str, str], port: int) -> Exp
         )
     import uvicorn
 
-    from statestore.connector.explorer.places import Places
-    from statestore.connector.explorer.server.app import application
-    from statestore.connector.explorer.server.connections import Connection
-    from statestore.connector.explorer.server.guard import Guard
-    from statestore.connector.explorer.spools import Spools
+    from statestore.connector.explorer.app import application
+    from statestore.connector.explorer.guard import Connection, Guard
+    from statestore.connector.explorer.opened_paths import OpenedPaths
+    from statestore.connector.explorer.row_files import RowFiles
 
     listening = _listening(port)
     number: int = listening.getsockname()[1]
     token = secrets.token_urlsafe(24)
     folder = tempfile.TemporaryDirectory(prefix="statestore-explorer-")
-    guarded = Guard(application(Places(paths, options), Spools(Path(folder.name))), token, number)
+    guarded = Guard(application(OpenedPaths(paths, options), RowFiles(Path(folder.name))), token, number)
     config = uvicorn.Config(
         guarded,
         log_level="error",  # a warning is about a request that is none, which everybody on the machine can send
