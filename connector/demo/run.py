@@ -15,7 +15,7 @@ from statestore.connector.demo.data import WEATHER_VALUES, DemoData, load
 from statestore.connector.demo.joining import BY_WIND, STORES, TOTALS, WORST, day_around, duckdb_join, spark_join
 from statestore.connector.demo.plot import save_plot
 from statestore.connector.sql.query import sql
-from statestore.connector.terminal.output import message_console, say, show_object, show_table
+from statestore.connector.terminal import message_console, say, show_object, show_table
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 

@@ -18,6 +18,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from statestore.catalog.reads.named_key import keys_named
+from statestore.connector.data_files import is_binary, write_file
 from statestore.connector.explorer.answering import Line, Lines
 from statestore.connector.explorer.copies import Source, absolute, copies_of
 from statestore.connector.explorer.differences import bounded_difference, matching
@@ -25,9 +26,7 @@ from statestore.connector.explorer.limits import Limits
 from statestore.connector.explorer.opened_paths import OpenedPaths
 from statestore.connector.explorer.questions import ShownView, Sorting, number_of, view_of
 from statestore.connector.explorer.row_files import RowFiles
-from statestore.connector.files.data_files import is_binary, write_file
-from statestore.connector.terminal.forms import delimited_cell
-from statestore.connector.terminal.output import plain, unique_names
+from statestore.connector.terminal import delimited_cell, plain, unique_names
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError, shown
 from statestore.formats.state_table import Query, StateTable

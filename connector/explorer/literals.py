@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from statestore.connector.files.data_files import is_binary
+from statestore.connector.data_files import is_binary
 from statestore.connector.identifiers import quoted, spark_quoted
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError

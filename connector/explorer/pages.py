@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from statestore.connector.explorer.limits import Limits
 from statestore.connector.explorer.questions import Sorting
 from statestore.connector.explorer.row_files import RowFile
-from statestore.connector.terminal.output import plain
+from statestore.connector.terminal import plain
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.python_times import python_values
 from statestore.formats.values.types import shown_field

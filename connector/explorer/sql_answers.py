@@ -19,7 +19,7 @@ from statestore.connector.explorer.pages import shown_rows
 from statestore.connector.explorer.row_files import RowFile
 from statestore.connector.sql.first_rows import error_of_duckdb
 from statestore.connector.sql.limited_statement import run_limited
-from statestore.connector.terminal.output import unique_names
+from statestore.connector.terminal import unique_names
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.notices import notices_to

@@ -19,9 +19,9 @@ from support.moving_sources import Moving, moved_on_by_looks, moving_stores, mov
 import statestore
 from statestore.catalog.reads import segment_files
 from statestore.catalog.warehouse import open_warehouse
+from statestore.connector.cli import shell as shell_session
+from statestore.connector.cli.shell import Session
 from statestore.connector.explorer.opened_paths import OpenedPaths
-from statestore.connector.shell import session as shell_session
-from statestore.connector.shell.session import Session
 from statestore.connector.sql import limited_statement, query
 from statestore.formats.state_table import Query
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from statestore.catalog.reads.difference import Point
 from statestore.catalog.warehouse import Warehouse
-from statestore.connector.terminal.output import say
+from statestore.connector.terminal import say
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.values.times import format_time, parse_time

@@ -8,9 +8,19 @@ from typing import Annotated, Any
 
 import typer
 
-from statestore.connector.cli.grammar import arguments as args
-from statestore.connector.terminal.grid import Grid
-from statestore.connector.terminal.output import cell, human_bytes, say, show_grid, show_text
+from statestore.connector.cli import arguments as args
+from statestore.connector.terminal import (
+    DELIMITERS,
+    Grid,
+    agreed,
+    cell,
+    form_of,
+    human_bytes,
+    say,
+    show_grid,
+    show_objects,
+    show_text,
+)
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 
@@ -27,8 +37,7 @@ def verify(
     Of the state of an engine, the newest version of each state is read in full. Exit code 1 if anything is wrong. Needs
     no lock and writes nothing.
     """
-    from statestore.connector.cli.upkeep.verifying import SHOWN, as_grid, as_object, problems_grid, verifications
-    from statestore.connector.terminal.forms import DELIMITERS, form_of, show_objects
+    from statestore.connector.cli.each_store import SHOWN, as_grid, as_object, problems_grid, verifications
 
     chosen = form_of(form, as_json)
     found = [as_object(item) for item in verifications(path, store)]
@@ -59,8 +68,7 @@ def compact(
     everything: Annotated[bool, typer.Option("--all", hidden=True)] = False,
 ) -> None:
     """Merge small files and fold closed rows, where due; no answer changes at any version and time."""
-    from statestore.connector.cli.upkeep import each_store
-    from statestore.connector.terminal.forms import form_of
+    from statestore.connector.cli import each_store
 
     if everything:
         raise InvalidInputError(
@@ -87,10 +95,8 @@ def expire(
     store, its whole history would go but for what is valid, so a question is asked.
     """
     from statestore.catalog.warehouse import open_warehouse
-    from statestore.connector.cli.grammar.argument_texts import moment, say_seconds
-    from statestore.connector.cli.upkeep import each_store
-    from statestore.connector.terminal.forms import form_of
-    from statestore.connector.terminal.questions import agreed
+    from statestore.connector.cli import each_store
+    from statestore.connector.cli.argument_texts import moment, say_seconds
     from statestore.formats.values.times import format_time
 
     horizon = moment(before, "--before")
@@ -122,8 +128,7 @@ def vacuum(
     full: args.Full = False,
 ) -> None:
     """Remove files that neither the newest version nor a read under way needs, and old remains of dead writers."""
-    from statestore.connector.cli.upkeep import each_store
-    from statestore.connector.terminal.forms import form_of
+    from statestore.connector.cli import each_store
 
     rows = _upkeep(
         path,
@@ -144,7 +149,7 @@ def hold(
 
     Exit code: that of the command.
     """
-    from statestore.connector.cli.upkeep import each_store
+    from statestore.connector.cli import each_store
 
     status = each_store.hold(path, command)
     if status:
@@ -170,8 +175,7 @@ def _upkeep(
     work: Callable[[str, Any, Any], list[dict[str, Any]]],
     shown: Shown,
 ) -> list[dict[str, Any]]:
-    from statestore.connector.cli.upkeep.each_store import Failures, each_store
-    from statestore.connector.terminal.forms import show_objects
+    from statestore.connector.cli.each_store import Failures, each_store
 
     failed = False
     try:

@@ -3,19 +3,38 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from statestore.connector.cli.grammar import arguments as args
-from statestore.connector.cli.grammar.engine_flags import NONE, Selected
-from statestore.connector.cli.reading.shown_rows import say_more, say_rest, show_some
-from statestore.connector.terminal import output
-from statestore.connector.terminal.output import say, show_blocks, show_grid, show_line
+from statestore.connector import terminal
+from statestore.connector.cli import arguments as args
+from statestore.connector.cli.arguments import NONE, Selected
+from statestore.connector.terminal import (
+    DELIMITERS,
+    Grid,
+    cell,
+    fits,
+    form_of,
+    human_bytes,
+    progress,
+    say,
+    show_blocks,
+    show_delimited,
+    show_grid,
+    show_line,
+    show_rows,
+)
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError
+from statestore.formats.errors import InvalidInputError, StateStoreError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from statestore.connector.cli.queries import Rows
 
 
 def inspect(
@@ -35,33 +54,31 @@ def inspect(
 ) -> None:
     """List the stores and tables with their schemas, keys, versions, time spans, bytes, retention, last writer and
     health."""
-    from statestore.connector.terminal.forms import DELIMITERS, form_of, show_delimited
 
     chosen = form_of(form, as_json)
     if compatible_with is not None:
-        from statestore.connector.cli.reading.restoring import show_restore
+        from statestore.connector.cli.restoring import show_restore
 
         show_restore(path, compatible_with, selected, chosen, full=full)
         return
     from statestore.catalog.engines.places_below import listed_below
     from statestore.catalog.summaries import summaries
     from statestore.catalog.warehouse import open_warehouse
-    from statestore.connector.cli.reading.summary import SHOWN, as_grid, columns_within, heading, whole_cells
 
     described = summaries(path, selected)
     if chosen == "json":
         for summary in described:
             show_line(summary)
     elif chosen in DELIMITERS:
-        show_delimited([*SHOWN, "health"], map(whole_cells, described), DELIMITERS[chosen])
+        show_delimited([*SHOWN, "health"], map(_whole_cells, described), DELIMITERS[chosen])
     else:
-        width = output.terminal_width()
-        shown = columns_within(described, None if full else width)
+        width = terminal.terminal_width()
+        shown = _columns_within(described, None if full else width)
         if shown is None:
-            show_blocks(as_grid(described), width, fold=True)
+            show_blocks(_as_grid(described), width, fold=True)
         else:
-            show_grid(as_grid(described, shown), full=True)  # nothing is cut
-            hidden = [heading(name) for name in SHOWN if name not in shown]
+            show_grid(_as_grid(described, shown), full=True)  # nothing is cut
+            hidden = [_heading(name) for name in SHOWN if name not in shown]
             if hidden:
                 say(f"no room for {', '.join(hidden)}; --full shows all")
         if len(described) == 1:
@@ -119,7 +136,6 @@ def sql(
     from statestore.connector.sql.first_rows import FirstRows
     from statestore.connector.sql.interruptible import answer_or_stop
     from statestore.connector.sql.query import for_statement
-    from statestore.connector.terminal.forms import form_of, show_rows
 
     chosen, first = form_of(form, as_json), FirstRows(limit)
     opened = partial(for_statement, str(path), selected)
@@ -135,7 +151,7 @@ def shell(path: args.Path_, selected: Selected = NONE) -> None:
     ended it.
     """
     from statestore.catalog.warehouse import open_warehouse
-    from statestore.connector.shell.session import Session, piped
+    from statestore.connector.cli.shell import Session, piped
 
     open_warehouse(path, selected)  # a wrong path is reported before the first statement
     session = Session(str(path), selected, interactive=sys.stdin.isatty())
@@ -144,7 +160,7 @@ def shell(path: args.Path_, selected: Selected = NONE) -> None:
         if session.failures:
             raise typer.Exit(1)
         return
-    from statestore.connector.shell.terminal_prompt import terminal_prompt
+    from statestore.connector.cli.shell_prompt import terminal_prompt
 
     session.run(terminal_prompt(session))
 
@@ -162,9 +178,8 @@ def get(
     selected: Selected = NONE,
 ) -> None:
     """Print the value of one key, now or as of a moment; for a window or session store, its windows or sessions."""
-    from statestore.connector.cli.grammar.argument_texts import moment
-    from statestore.connector.cli.reading.queries import first_value, read_key
-    from statestore.connector.terminal.forms import form_of
+    from statestore.connector.cli.argument_texts import moment
+    from statestore.connector.cli.queries import first_value, read_key
     from statestore.formats.values.times import format_time
 
     chosen = form_of(form, as_json)
@@ -176,7 +191,7 @@ def get(
         if first is not None and early:
             say(f"the first value of this key is from {format_time(first)}")
         raise typer.Exit(1)
-    show_some(rows, limit, chosen, full)
+    _show_some(rows, limit, chosen, full)
 
 
 def history(
@@ -194,15 +209,14 @@ def history(
 ) -> None:
     """Print every version of one key with its interval, oldest first."""
     from statestore.catalog.engines.history_columns import oldest_first
-    from statestore.connector.cli.reading.queries import read_key
-    from statestore.connector.terminal.forms import form_of
+    from statestore.connector.cli.queries import read_key
 
     chosen = form_of(form, as_json)
     rows = read_key(path, selected, store, key, mode="history", version=version, start=start, end=end)
     if not rows.num_rows:
         say(f"no version of this key in {store}" + ("" if start is end is None else " at these times"))
         raise typer.Exit(1)
-    show_some(oldest_first(rows), limit, chosen, full)
+    _show_some(oldest_first(rows), limit, chosen, full)
 
 
 def scan(
@@ -220,9 +234,8 @@ def scan(
 ) -> None:
     """Print the rows of a store, now or as of a moment, in no particular order; reading stops at --limit."""
     from statestore.catalog.warehouse import open_warehouse
-    from statestore.connector.cli.grammar.argument_texts import column_names, moment, named, say_seconds
-    from statestore.connector.cli.reading.queries import scan_rows, where_rows
-    from statestore.connector.terminal.forms import form_of, show_rows
+    from statestore.connector.cli.argument_texts import column_names, moment, named, say_seconds
+    from statestore.connector.cli.queries import scan_rows, where_rows
     from statestore.formats.state_table import Query
 
     chosen = form_of(form, as_json)
@@ -246,12 +259,11 @@ def versions(
 ) -> None:
     """Print the store's commits, newest first: time, writer, rows, bytes."""
     from statestore.catalog.warehouse import open_warehouse
-    from statestore.connector.cli.grammar.argument_texts import named
-    from statestore.connector.cli.reading.queries import read_table
-    from statestore.connector.terminal.forms import form_of
+    from statestore.connector.cli.argument_texts import named
+    from statestore.connector.cli.queries import read_table
 
     name = named(open_warehouse(path, selected).pin(), store)
-    show_some(
+    _show_some(
         read_table(path, selected, f"{name}$versions").sort_by([("version", "descending")]),
         limit,
         form_of(form, as_json),
@@ -272,8 +284,6 @@ def report(
     """Write one self-contained HTML page: sizes, keys and churn over versions, key groups over time, the biggest and
     busiest keys, and lifelines of keys."""
     from statestore.connector.report.write import write_page
-    from statestore.connector.terminal.output import human_bytes
-    from statestore.connector.terminal.progress import progress
 
     with progress() as advance:
         written = write_page(path, out, selected, store=store, key=key, progress=advance)
@@ -297,3 +307,122 @@ def _statement(query: str | None) -> str:
             "QUERY is missing; give one, or a pipe to stdin; statestore shell asks for statements",
         )
     return sys.stdin.read().removeprefix("\ufeff")
+
+
+# `explore`: serves the explorer until Ctrl-C.
+
+
+def explore(
+    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Warehouses, stores or state of engines.")],
+    port: Annotated[int, typer.Option("--port", help="The port of 127.0.0.1 to listen at; 0 takes a free one.")] = 0,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address and open no browser.")] = False,
+    selected: Selected = NONE,
+) -> None:
+    """Serve a page on this machine that scrubs through the past of the state at the paths, until Ctrl-C.
+
+    A folder of several of them, such as the checkpoints of several queries, stands for all that it holds now.
+    """
+    from statestore.catalog.warehouse import open_warehouse
+    from statestore.connector.explorer.server import explorer, opened_paths
+
+    places = opened_paths(paths, selected)
+    for path in places:
+        try:
+            open_warehouse(path, selected)  # a wrong path is reported before a browser opens
+        except StateStoreError as error:
+            if path in paths:
+                raise
+            say(f"{path} is shown with its error: {error}")
+    made = explorer(places, selected, port)
+    typer.echo(made.url)
+    say("Ctrl-C ends it; the address holds a token, so keep it to yourself")
+    made.run(in_browser=not no_browser)
+
+
+# `statestore inspect` as a table: one row for each table; a damaged store does not hide the others.
+
+SHOWN = (
+    "store",
+    "kind",
+    "key",
+    "value",
+    "keys",
+    "version",
+    "from",
+    "to",
+    "bytes",
+    "disk_bytes",
+    "retention",
+    "last_commit",
+    "writer",
+)
+GIVE_WAY = ("writer", "last_commit", "retention", "from", "kind", "version", "to", "bytes")  # the first one goes first
+SIZES = {"bytes": "live", "disk_bytes": "on disk"}
+NUMBERS = ("keys", "version", *SIZES)
+
+
+def _as_grid(found: list[dict[str, Any]], shown: Sequence[str] = SHOWN) -> Grid:
+    """The objects of `summaries` as cells."""
+    rows = [[*(_cell(name, item[name]) for name in shown), "; ".join(item["health"]) or "ok"] for item in found]
+    names = [_heading(name) for name in (*shown, "health")]
+    return Grid(names, [name in NUMBERS for name in (*shown, "health")], rows)
+
+
+def _heading(name: str) -> str:
+    """Return the words above a column."""
+    return SIZES.get(name, name.replace("_", " "))
+
+
+def _whole_cells(summary: dict[str, Any]) -> list[str | None]:
+    """Return the cells of CSV: numbers of bytes, the retention null where it has no end."""
+    cells = [
+        cell(summary[name]) if name in SIZES or name == "retention" else _cell(name, summary[name]) for name in SHOWN
+    ]
+    return [*cells, "; ".join(summary["health"]) or "ok"]
+
+
+def _columns_within(found: list[dict[str, Any]], width: int | None) -> Sequence[str] | None:
+    """Return the columns that fit a terminal of this width without a cut; all where the width is None.
+
+    The columns of GIVE_WAY are left out one by one. None: the others, with the key and the value, have no room.
+    """
+    shown = list(SHOWN)
+    for name in (None, *GIVE_WAY):
+        if name is not None:
+            shown.remove(name)
+        if width is None or fits(_as_grid(found, shown)) <= width:
+            return shown
+    return None
+
+
+def _cell(name: str, value: Any) -> str | None:
+    if isinstance(value, dict):
+        return cell(", ".join(f"{column} {kind}" for column, kind in value.items()))
+    if name == "retention" and value is None:
+        return "for ever"
+    return human_bytes(value) if name in SIZES and value is not None else cell(value)
+
+
+# Rows printed up to a limit, and the number of those that are left.
+
+
+def _show_some(table: pa.Table, limit: int, form: str, full: bool) -> None:
+
+    show_rows(table.schema, table.slice(0, limit).to_batches(), form, full=full)
+    say_more(table.num_rows, limit)
+
+
+def say_rest(rows: Rows) -> None:
+    if not rows.cut:
+        return
+    total = rows.total()
+    if total is None:
+        say("more rows; a greater --limit shows them")
+    else:
+        say_more(total, rows.limit)
+
+
+def say_more(count: int, limit: int) -> None:
+    if count > limit:
+        left = count - limit
+        say(f"{left} more row{'s' if left > 1 else ''}; --limit {count} shows all")

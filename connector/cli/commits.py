@@ -13,9 +13,9 @@ import typer
 
 from statestore.catalog.catalog import Catalog, connect, spec_of
 from statestore.catalog.warehouse import open_warehouse
-from statestore.connector.files.data_files import read_file, wrong_file
+from statestore.connector.data_files import read_file, wrong_file
 from statestore.connector.key_text import cells_of
-from statestore.connector.terminal.output import say
+from statestore.connector.terminal import say
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, UnsupportedError
 from statestore.formats.values.times import from_us, parse_time

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from statestore.catalog.reads.difference import Point
 from statestore.catalog.warehouse import open_warehouse
-from statestore.connector.cli.grammar.argument_texts import moment, point, say_seconds
+from statestore.connector.cli.argument_texts import moment, point, say_seconds
 from statestore.connector.key_text import asked_key
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError

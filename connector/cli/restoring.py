@@ -11,9 +11,7 @@ import typer
 
 from statestore.catalog.engines.engine_states import EngineStates
 from statestore.catalog.warehouse import open_warehouse
-from statestore.connector.terminal.forms import DELIMITERS, show_delimited
-from statestore.connector.terminal.grid import Grid
-from statestore.connector.terminal.output import cell, say, show_grid, show_line
+from statestore.connector.terminal import DELIMITERS, Grid, cell, say, show_delimited, show_grid, show_line
 from statestore.formats.engines import describe_only
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError

@@ -9,8 +9,8 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
+from statestore.connector.cli.shell import COMMANDS, MODES, Prompt, Session, history_file
 from statestore.connector.identifiers import quoted
-from statestore.connector.shell.session import COMMANDS, MODES, Prompt, Session, history_file
 
 SQL = tuple(
     """

@@ -12,9 +12,7 @@ import pyarrow.compute as pc
 
 from statestore.catalog.reads.difference import CHANGE, CHANGED, NEW, OLD
 from statestore.catalog.reads.results.rows import Rows
-from statestore.connector.terminal.forms import DELIMITERS, show_delimited
-from statestore.connector.terminal.grid import Grid
-from statestore.connector.terminal.output import cell, plain, printable, show_grid, show_line
+from statestore.connector.terminal import DELIMITERS, Grid, cell, plain, printable, show_delimited, show_grid, show_line
 from statestore.formats.values.python_times import python_values
 
 SORTED_ROWS = 100_000  # more rows are shown in the order they are read

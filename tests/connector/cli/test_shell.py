@@ -21,10 +21,9 @@ from prompt_toolkit.document import Document
 from support.command_line import Answer, run
 
 import statestore
-from statestore.connector.shell.session import Session, history_file
-from statestore.connector.shell.session import piped as piped_lines
-from statestore.connector.shell.statements import Typed, transaction_word
-from statestore.connector.shell.terminal_prompt import Words
+from statestore.connector.cli.shell import Session, Typed, history_file, transaction_word
+from statestore.connector.cli.shell import piped as piped_lines
+from statestore.connector.cli.shell_prompt import Words
 from statestore.connector.sql import interruptible
 from statestore.connector.sql.first_rows import FirstRows
 from statestore.connector.sql.interruptible import answer
