@@ -1,12 +1,15 @@
-"""Emitted records as a stream of Spark: the records of each version are read once, for any sink.
+"""The records and states that kept batches left.
 
-An offset is ``{"version": n}``: the records of the batches up to version n have been read. Records are kept with their
-snapshot; a stream that falls further behind stops with an error.
+`emitted_stream` returns the emitted records as a stream of Spark: the records of each version are read once, for any
+sink. An offset is ``{"version": n}``: the records of the batches up to version n have been read. Records are kept with
+their snapshot; a stream that falls further behind stops with an error. `snapshots_of` lists the states.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,11 +20,11 @@ from pyspark.sql.types import StructType
 from statestore.catalog.keyed.snapshots.shared_log import shared_log
 from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotEntry, SnapshotLog
 from statestore.catalog.log.storage import Storage
-from statestore.connector.keyed.emitted_records import read_emitted
 from statestore.connector.keyed.keyed_job import open_keyed
+from statestore.connector.keyed.task import read_emitted
 from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.schema import spark_schema
-from statestore.connector.tracked.snapshots import INITIAL
+from statestore.connector.tracked.tracked_states import STATE
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError
 from statestore.formats.places.locations import Location, parse_location
@@ -30,6 +33,8 @@ from statestore.formats.segments.segment_meta import FileRef
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from statestore.catalog.reads.results.rows import Rows
+
 NAME, URI = "statestore_emitted", "secret.uri"
 Offset = dict[str, Any]
 
@@ -37,7 +42,7 @@ Offset = dict[str, Any]
 def emitted_stream(spark: SparkSession, place: Location, output: pa.Schema) -> DataFrame:
     """A streaming DataFrame of emitted records, from the oldest kept ones on."""
     try:
-        spark.dataSource.register(EmittedRecords)
+        spark.dataSource.register(_EmittedRecords)
     except PySparkException as error:
         if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
             raise
@@ -45,7 +50,7 @@ def emitted_stream(spark: SparkSession, place: Location, output: pa.Schema) -> D
     return spark.readStream.format(NAME).schema(spark_schema(output)).option(URI, place.uri).load(str(place))
 
 
-class EmittedRecords(DataSource):
+class _EmittedRecords(DataSource):
     """The source behind `emitted_stream`."""
 
     @classmethod
@@ -56,7 +61,7 @@ class EmittedRecords(DataSource):
         return EmittedReader(parse_location(self.options[URI]))
 
 
-class EmittedPartition(InputPartition):
+class _EmittedPartition(InputPartition):
     """A file of one task."""
 
     def __init__(self, storage: Storage, file: FileRef) -> None:
@@ -101,10 +106,10 @@ class EmittedReader(DataSourceStreamReader):
                     f"the records of version {lost[0]} were discarded with its snapshot before the stream read them; "
                     "retain more snapshots (retained=…), and restart the query with a new checkpoint",
                 )
-            return [EmittedPartition(storage, file) for entry in entries for file in entry.outputs]
+            return [_EmittedPartition(storage, file) for entry in entries for file in entry.outputs]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, EmittedPartition)
+        assert isinstance(partition, _EmittedPartition)
         with message_only():
             yield from read_emitted(partition.storage, partition.file)
 
@@ -122,3 +127,55 @@ def _may_have_emitted(entry: SnapshotEntry) -> bool:
     true."""
     initial = entry.transaction is not None and entry.transaction[1] == INITIAL
     return entry.operation == "snapshot" and not initial and bool(entry.outputs or not entry.parts)
+
+
+# `state_snapshots`: the states of all keys after each kept batch.
+
+INITIAL = -1
+"""The number of the batch that puts initial states."""
+
+
+@dataclass(frozen=True)
+class StateSnapshot:
+    """The state of all keys after ``batch``, which is ``version`` of the store.
+
+    ``batch`` is None for a version of no numbered batch, and -1 for the initial state. ``time`` is the moment of the
+    commit. Rows are read only when they are requested.
+    """
+
+    place: Location
+    version: int
+    batch: int | None
+    time: datetime
+
+    def scan(self) -> Rows:
+        """The key columns and ``value``, the state. NotFoundError VERSION_NOT_FOUND if the snapshot was discarded
+        meanwhile."""
+        with open_keyed(self.place) as store:
+            return store.scan(STATE, version=self.version)
+
+    def to_arrow(self) -> pa.Table:
+        """The rows of `scan` as a table."""
+        return self.scan().read_all()
+
+    def to_spark(self, spark: SparkSession) -> DataFrame:
+        """The rows of `scan` as a DataFrame, read by key group when needed."""
+        reader = spark.read.format("arrow_statestore").option("versionAsOf", str(self.version))
+        return reader.load(self.place.at(STATE).uri)
+
+
+def snapshots_of(place: Location) -> list[StateSnapshot]:
+    """The kept snapshots of the store, oldest first."""
+    with open_keyed(place) as store:
+        log = shared_log(store.files(), store.spec.store_id)
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    return [
+        StateSnapshot(
+            place,
+            entry.version,
+            None if entry.transaction is None else entry.transaction[1],
+            epoch + timedelta(microseconds=entry.timestamp),
+        )
+        for entry in log.kept_snapshots().values()
+        if STATE in {spec.name for part in entry.parts for spec in part.states}
+    ]
