@@ -149,8 +149,7 @@ def where_rows(
 ) -> Rows:
     """The rows for which a DuckDB expression is true."""
     from statestore.connector.identifiers import quoted
-    from statestore.connector.sql.interruptible import answer_or_stop
-    from statestore.connector.sql.query import for_statement
+    from statestore.connector.sql.query import answer_or_stop, for_statement
 
     columns = "*" if query.columns is None else ", ".join(map(quoted, query.columns))
     version = "" if query.version is None else f" AT (VERSION => {query.version})"

@@ -133,9 +133,8 @@ def sql(
     selected: Selected = NONE,
 ) -> None:
     """Run one SQL statement over the tables at PATH."""
-    from statestore.connector.sql.first_rows import FirstRows
-    from statestore.connector.sql.interruptible import answer_or_stop
-    from statestore.connector.sql.query import for_statement
+    from statestore.connector.sql.query import answer_or_stop, for_statement
+    from statestore.connector.sql.sql_duckdb import FirstRows
 
     chosen, first = form_of(form, as_json), FirstRows(limit)
     opened = partial(for_statement, str(path), selected)

@@ -12,9 +12,8 @@ from typing import Any
 import duckdb
 
 from statestore.catalog.warehouse import Warehouse, open_warehouse
-from statestore.connector.sql.first_rows import FirstRows
-from statestore.connector.sql.interruptible import answer_or_stop
-from statestore.connector.sql.query import for_statement
+from statestore.connector.sql.query import answer_or_stop, for_statement
+from statestore.connector.sql.sql_duckdb import FirstRows
 from statestore.connector.terminal import FORMS, say, say_error, say_notice, show_rows
 from statestore.formats.errors import StateStoreError
 from statestore.formats.notices import notices_to

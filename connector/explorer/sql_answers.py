@@ -17,8 +17,8 @@ from statestore.catalog.warehouse import Warehouse
 from statestore.connector.explorer.limits import Limits
 from statestore.connector.explorer.pages import shown_rows
 from statestore.connector.explorer.row_files import RowFile
-from statestore.connector.sql.first_rows import error_of_duckdb
 from statestore.connector.sql.limited_statement import run_limited
+from statestore.connector.sql.sql_duckdb import error_of_duckdb
 from statestore.connector.terminal import unique_names
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown

@@ -18,7 +18,7 @@ from statestore.connector.explorer.opened_paths import OpenedPaths
 from statestore.connector.explorer.pages import MAX_ROWS, shown_as, shown_rows
 from statestore.connector.explorer.questions import Sorting, number_of
 from statestore.connector.explorer.sql_answers import Answer, Answers, Key, kind_of, points_of
-from statestore.connector.sql.statement_names import names_of
+from statestore.connector.sql.limited_statement import names_of
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError, shown
 

@@ -1,5 +1,5 @@
-"""`run_keyed` and `run_keyed_stream`: a keyed function over a DataFrame, whose state is committed as one version, or over a
-stream, with each micro-batch as one version of its store, exactly once.
+"""`run_keyed` and `run_keyed_stream`: a keyed function over a DataFrame, whose state is committed as one version, or
+over a stream, with each micro-batch as one version of its store, exactly once.
 """
 
 from __future__ import annotations

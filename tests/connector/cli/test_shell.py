@@ -24,10 +24,9 @@ import statestore
 from statestore.connector.cli.shell import Session, Typed, history_file, transaction_word
 from statestore.connector.cli.shell import piped as piped_lines
 from statestore.connector.cli.shell_prompt import Words
-from statestore.connector.sql import interruptible
-from statestore.connector.sql.first_rows import FirstRows
-from statestore.connector.sql.interruptible import answer
-from statestore.connector.sql.query import for_statement
+from statestore.connector.sql import query
+from statestore.connector.sql.query import answer, for_statement
+from statestore.connector.sql.sql_duckdb import FirstRows
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.places.interrupts import stoppable
 
@@ -141,7 +140,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return answer(opened, text, external, begun, first)
 
-    monkeypatch.setattr(interruptible, "answer", asked)
+    monkeypatch.setattr(query, "answer", asked)
 
 
 @pytest.mark.usefixtures("interrupted")

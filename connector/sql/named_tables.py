@@ -1,4 +1,6 @@
-"""Evaluation of the versions and times in a statement to a `Query`."""
+"""The tables that a statement names: their lookup, the columns that it may need, and its versions
+and times as queries.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,67 @@ from typing import Any, Literal, Protocol
 
 from sqlglot import exp
 
+from statestore.catalog.warehouse import Warehouse
 from statestore.connector.sql.sql_statement import TableReference, located
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, StateStoreError
-from statestore.formats.state_table import Query
+from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError
+from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.times import session_time, to_us
+
+
+def find_table(warehouse: Warehouse, name: str, position: str = "") -> StateTable:
+    """The table called ``name``. Case is ignored, as in DuckDB and Spark, unless two names differ by case only.
+
+    Raises NotFoundError TABLE_NOT_FOUND, which names the position, the nearest table and the existing ones.
+    """
+    same = [n for n in (*warehouse.tables(), *warehouse.metadata_tables()) if n.lower() == name.lower()]
+    try:
+        return warehouse.open(same[0] if len(same) == 1 else name)
+    except NotFoundError as error:
+        raise located(error, position) from None
+
+
+def is_qualified(warehouse: Warehouse, name: str) -> bool:
+    """Return whether a name of several parts is a table of the warehouse, or belongs to a store whose tables have such
+    names."""
+    names = (*warehouse.tables(), *warehouse.metadata_tables())
+    schema = name.rpartition(".")[0].lower()
+    return any(schema == known.lower() for known in warehouse.schemas()) or name.lower() in map(str.lower, names)
+
+
+def check_answerable(table: StateTable, query: Query, reference: TableReference) -> None:
+    """Raise now, with the position in the statement, any error that planning the read would raise."""
+    if reference.plain:
+        return
+    try:
+        table.splits(query)
+    except StateStoreError as error:
+        raise located(error, reference.position) from None
+
+
+def columns_named(tree: exp.Expr, references: Sequence[TableReference]) -> set[str] | None:
+    """Lower-case names that include all columns the statement reads; None if it may read any column.
+
+    Every name in the statement counts, so no column is missed. Constructs that read columns without naming them (stars,
+    natural joins, pivots, aliases by position) give None.
+    """
+    if not isinstance(tree, exp.Query) or tree.find(exp.Pivot, exp.Command) is not None:
+        return None
+    for reference in references:
+        alias = reference.node.args.get("alias")
+        if not isinstance(reference.node.parent, exp.From | exp.Join) or (alias is not None and alias.columns):
+            return None
+    if any(join.method == "NATURAL" for join in tree.find_all(exp.Join)):
+        return None
+    for star in tree.find_all(exp.Star):
+        if not isinstance(star.parent, exp.Count):
+            return None
+    if any(not select.expressions for select in tree.find_all(exp.Select)):
+        return None
+    return {str(identifier.this).lower() for identifier in tree.find_all(exp.Identifier)}
+
+
+# Evaluation of the versions and times in a statement to a `Query`.
 
 _DIGITS = re.compile("[0-9]+")
 _MOST_DIGITS = 30
@@ -24,13 +82,13 @@ _TIMES = tuple(exp.DataType.TEMPORAL_TYPES - {*_DATES, exp.DataType.Type.TIME, e
 
 @dataclass(frozen=True)
 class Value:
-    """A constant of a statement: an ``integer`` as written, or a ``time`` in epoch microseconds."""
+    """A constant of a statement: an ``_integer`` as written, or a ``time`` in epoch microseconds."""
 
     kind: Literal["integer", "time"]
     value: int
 
 
-class Evaluator(Protocol):
+class _Evaluator(Protocol):
     """Computes constant expressions as one engine does."""
 
     def time(self, text: str) -> int:
@@ -43,7 +101,7 @@ class Evaluator(Protocol):
         time."""
 
 
-def queries_of(references: Sequence[TableReference], evaluator: Evaluator) -> list[Query]:
+def queries_of(references: Sequence[TableReference], evaluator: _Evaluator) -> list[Query]:
     """The query of each reference."""
     wanted = [(reference, key, part) for reference in references for key, part in reference.expressions()]
     fields: dict[int, dict[str, Any]] = {id(reference): {} for reference in references}
@@ -57,7 +115,7 @@ def queries_of(references: Sequence[TableReference], evaluator: Evaluator) -> li
     return [Query(mode=reference.mode, **fields[id(reference)]) for reference in references]
 
 
-def _values(wanted: Sequence[tuple[TableReference, str, exp.Expr]], evaluator: Evaluator) -> Iterator[Value]:
+def _values(wanted: Sequence[tuple[TableReference, str, exp.Expr]], evaluator: _Evaluator) -> Iterator[Value]:
     """The values of all expressions: those that are written out, and those that the engine computes."""
     written: list[Value | None] = []
     for reference, key, part in wanted:
@@ -79,16 +137,16 @@ def _values(wanted: Sequence[tuple[TableReference, str, exp.Expr]], evaluator: E
     return (next(computed) if value is None else value for value in written)
 
 
-def _written(reference: TableReference, key: str, part: exp.Expr, evaluator: Evaluator) -> Value | None:
+def _written(reference: TableReference, key: str, part: exp.Expr, evaluator: _Evaluator) -> Value | None:
     """The value of a number or text; None for an expression. Digits in quotes are a version where one is expected."""
-    found = literal(part)
+    found = _literal(part)
     if isinstance(found, int):
         return Value("integer", found)
     text = _written_time(part, (*_TIMES, *_DATES)) if found is None else found
     if text is None:
         return None
     may_be_version = key.endswith("version") or (reference.mode == "changes" and key in ("start", "end"))
-    number = integer(text) if may_be_version and found is not None else None
+    number = _integer(text) if may_be_version and found is not None else None
     if number is not None:
         return Value("integer", number)
     return Value("time", 0 if key.endswith("version") else evaluator.time(text))
@@ -103,7 +161,7 @@ def _written_time(expression: exp.Expr, kinds: Sequence[Any]) -> str | None:
     return str(expression.this.name)
 
 
-def with_exact_times(expression: exp.Expr, evaluator: Evaluator, function: str) -> exp.Expr:
+def with_exact_times(expression: exp.Expr, evaluator: _Evaluator, function: str) -> exp.Expr:
     """The expression with its times as text replaced by calls of ``function``, which makes a time of epoch
     microseconds. A text without a zone may stand before AT TIME ZONE."""
 
@@ -136,21 +194,21 @@ def time_of(text: str, zone: Callable[[], tzinfo | None]) -> int:
         raise InvalidInputError(code, error.message) from None
 
 
-def literal(expression: exp.Expr) -> int | str | None:
+def _literal(expression: exp.Expr) -> int | str | None:
     """A bare integer or string (also as ``TIMESTAMP '…'``), or None for an expression that an engine must evaluate."""
     if isinstance(expression, exp.Paren):
-        return literal(expression.this)
+        return _literal(expression.this)
     if isinstance(expression, exp.Neg):
-        inner = literal(expression.this)
+        inner = _literal(expression.this)
         return -inner if isinstance(inner, int) else None
     if isinstance(expression, exp.Literal):
         if expression.is_string:
             return str(expression.this)
-        return integer(str(expression.this))
+        return _integer(str(expression.this))
     return None
 
 
-def integer(text: str) -> int | None:
+def _integer(text: str) -> int | None:
     """The number that ``text`` writes in digits; None for any other text. InvalidInputError INVALID_SQL for too many
     digits."""
     if not _DIGITS.fullmatch(text):
