@@ -1,6 +1,6 @@
 // What is shown, to take along: as a program to copy, and as a file to download.
 
-import "./leave.css";
+import "./exports.css";
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { askJson } from "../asking";
