@@ -1,4 +1,6 @@
-"""Arguments and options shared by several commands, and their completion in a shell."""
+"""Arguments and options shared by several commands, their completion in a shell, and the flags for the options of
+engines.
+"""
 
 from __future__ import annotations
 

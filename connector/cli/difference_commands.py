@@ -1,4 +1,6 @@
-"""Commands that compare: two points of a store, two tables, and every change between."""
+"""Commands that show change: between two points of a store, between two tables, every change of some versions, and
+changes as new versions appear.
+"""
 
 from __future__ import annotations
 

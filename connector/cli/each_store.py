@@ -1,4 +1,4 @@
-"""Compaction, expiry and vacuum of stores named on the command line, beside writers that may be running.
+"""Verification, compaction, expiry and vacuum of stores named on the command line, beside writers that may be running.
 
 Nothing here opens a store for writing. Each step publishes a commit of its own, and is repeated if a writer committed
 first (see `catalog.upkeep.vacuum`). Acknowledged puts stay with their writer.

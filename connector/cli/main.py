@@ -1,5 +1,6 @@
-"""The command line. Commands pass data to `output`. Exit codes: 0 success, 1 failure, 2 wrong usage, 130
-interrupted."""
+"""The command line. Commands pass data to `terminal`. Exit codes: 0 success, 1 failure, 2 wrong
+usage, 130 interrupted.
+"""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def change_range(table: StateTable, start: str | None, end: str | None, columns:
 
 
 @dataclass
-class Rows:
+class LimitedRows:
     """Some rows of a table. ``batches`` yields up to ``limit`` of them; then ``cut`` is true if there are more.
 
     ``total`` returns the number of all rows, or None where only a read of them finds it.
@@ -106,11 +106,11 @@ class Rows:
         return pa.Table.from_batches(self.batches(), schema=self.schema)
 
 
-def scan_rows(table: StateTable, query: Query, limit: int) -> Rows:
+def scan_rows(table: StateTable, query: Query, limit: int) -> LimitedRows:
     """The first rows of a scan; segments that these rows do not need are not read."""
     splits = table.splits(query)
     batches = (batch for split in splits for batch in table.read(split, query) if batch.num_rows)
-    return Rows(table.schema(query), batches, limit, lambda: table.count(query))
+    return LimitedRows(table.schema(query), batches, limit, lambda: table.count(query))
 
 
 def passing(table: StateTable, query: Query, where: str | None) -> Iterator[pa.RecordBatch]:
@@ -146,7 +146,7 @@ def passing(table: StateTable, query: Query, where: str | None) -> Iterator[pa.R
 
 def where_rows(
     path: str | Path, selected: Mapping[str, str], table: StateTable, query: Query, where: str, limit: int
-) -> Rows:
+) -> LimitedRows:
     """The rows for which a DuckDB expression is true."""
     from statestore.connector.identifiers import quoted
     from statestore.connector.sql.query import answer_or_stop, for_statement
@@ -163,7 +163,7 @@ def where_rows(
         # The position is one in this statement, which nobody typed.
         said = re.sub(r"^line \d+, column \d+: |, near '.*'$", "", error.message, flags=re.DOTALL)
         raise InvalidInputError(ErrorCode.INVALID_SQL, f"--where {where}: {said}") from error
-    return Rows(found.schema, iter(found.to_batches()), limit, lambda: None)
+    return LimitedRows(found.schema, iter(found.to_batches()), limit, lambda: None)
 
 
 def read_table(path: str | Path, selected: Mapping[str, str], name: str, query: Query | None = None) -> pa.Table:

@@ -1,4 +1,6 @@
-"""Commands that read: a summary of all stores, one key, a whole store, its versions."""
+"""Commands that read: a summary of all stores, one key, a whole store, its versions, statements of SQL, the report and
+the explorer.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ from statestore.formats.errors import InvalidInputError, StateStoreError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from statestore.connector.cli.queries import Rows
+    from statestore.connector.cli.queries import LimitedRows
 
 
 def inspect(
@@ -411,7 +413,7 @@ def _show_some(table: pa.Table, limit: int, form: str, full: bool) -> None:
     say_more(table.num_rows, limit)
 
 
-def say_rest(rows: Rows) -> None:
+def say_rest(rows: LimitedRows) -> None:
     if not rows.cut:
         return
     total = rows.total()

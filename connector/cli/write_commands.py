@@ -1,4 +1,6 @@
-"""Commands that make a store, put one value, and remove a store."""
+"""Commands that write: they make, fill and remove stores, export rows to a data file and load them from one, and import
+the keyed state of an engine.
+"""
 
 from __future__ import annotations
 

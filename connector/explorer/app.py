@@ -1,4 +1,6 @@
-"""The questions of the page, over HTTP: rows as Arrow streams, all else as JSON."""
+"""The questions of the page, over HTTP: rows as Arrow streams, all else as JSON. The axis of versions and the moments
+that a person types are answered here.
+"""
 
 from __future__ import annotations
 

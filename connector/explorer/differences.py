@@ -1,4 +1,4 @@
-"""The difference of two moments, restricted to a filter and counted by partition."""
+"""The difference of two moments, restricted to a filter, counted by partition, and bounded in memory."""
 
 from __future__ import annotations
 

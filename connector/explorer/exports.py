@@ -1,4 +1,4 @@
-"""Routes by which what the page shows leaves it: as a text to copy, and as a file to download."""
+"""HTTP routes that export the current view: as a text to copy, and as a file to download."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The routes of the growth of a table. Each part has its own, because some of them read the whole history."""
+"""Why the state of a table grows: its size over versions, its busiest and biggest keys, and its places.
+
+Each part has a route of its own, because some of them read the whole history.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values as literals of Python, of DuckDB's SQL and of Spark's SQL, whatever characters they hold."""
+"""Values and filters as text of Python, of DuckDB's SQL and of Spark's SQL, whatever characters they hold."""
 
 from __future__ import annotations
 

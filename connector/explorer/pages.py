@@ -1,4 +1,6 @@
-"""Pages of the rows of a state: the first ones as they are read, later and sorted ones from a file of all rows."""
+"""Pages of the rows of a state: the first ones as they are read, later and sorted ones from a file of all rows. Every
+cell is a text of bounded length.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Questions as the page writes them, in the parameters of an address, as queries of tables."""
+"""Questions as the page writes them, in the parameters of an address: as queries of tables, as keys, and as the view
+that it shows.
+"""
 
 from __future__ import annotations
 
