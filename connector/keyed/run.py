@@ -15,8 +15,7 @@ from statestore.catalog.stores.store_handle import check_transaction
 from statestore.connector.keyed.batch import check_retained, emitted_frame, output_schema, run_batch
 from statestore.connector.keyed.key_function import Function, key_function
 from statestore.connector.keyed.keyed_job import KeyedJob, make_job, open_keyed, place_of
-from statestore.connector.spark.collations import check_frame_keys
-from statestore.connector.spark.schema import arrow_schema
+from statestore.connector.spark.schema import arrow_schema, check_frame_keys
 from statestore.connector.spark.stream_writer import QUERY_ID
 from statestore.connector.supported_spark import check_frame
 from statestore.formats.error_codes import ErrorCode

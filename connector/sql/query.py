@@ -68,7 +68,7 @@ def sql(
         return answer_or_stop(partial(for_statement, path, selected), query, allow_external_access)
     _check_query(query)
     check_session(spark)
-    from statestore.connector.spark.s3a import session_settings, with_settings
+    from statestore.connector.spark.location import session_settings, with_settings
     from statestore.connector.sql.sql_spark import run_on_spark
 
     path = with_settings(path, session_settings(spark, path))

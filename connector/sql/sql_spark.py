@@ -27,8 +27,8 @@ from sqlglot import exp
 from statestore.catalog.warehouse import Warehouse
 from statestore.connector.identifiers import spark_quoted
 from statestore.connector.spark.intervals import with_intervals
-from statestore.connector.spark.session.register import ZONE_CONF, register
-from statestore.connector.spark.session.unplanned_reads import why_unplanned
+from statestore.connector.spark.session.readers_and_writers import ZONE_CONF, why_unplanned
+from statestore.connector.spark.session.register import register
 from statestore.connector.sql.named_tables import (
     Value,
     check_answerable,
@@ -170,7 +170,7 @@ def _read(
 ) -> DataFrame:
     """The DataFrame of a table of the pinned warehouse, at the version of its source."""
     if why_unplanned(spark, own_schema=False) is None:
-        from statestore.connector.spark.planner.planned_frame import frame_of
+        from statestore.connector.spark.planner.planned_table import frame_of
 
         asked = replace(query, columns=None if columns is None else tuple(columns))
         return with_intervals(frame_of(spark, table, asked))

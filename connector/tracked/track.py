@@ -14,8 +14,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 from statestore.catalog.catalog import connect
 from statestore.catalog.log.storage_places import is_described, storage_at
 from statestore.connector.keyed.keyed_job import Work, make_job, open_keyed, place_of
-from statestore.connector.spark.collations import check_frame_keys
-from statestore.connector.spark.schema import arrow_schema
+from statestore.connector.spark.schema import arrow_schema, check_frame_keys
 from statestore.connector.supported_spark import check_frame
 from statestore.connector.tracked.spec import StateSpec
 from statestore.connector.tracked.tracked import Tracked
