@@ -30,7 +30,8 @@ from statestore.catalog.commits.new_files import NewFiles
 from statestore.catalog.commits.publish_commit import after_publish, new_entry
 from statestore.catalog.log.entries import write_entry
 from statestore.catalog.log.log_checkpoint import load_log_state
-from statestore.catalog.reads.scan import TimeRange, plan
+from statestore.catalog.reads.belief import TimeRange
+from statestore.catalog.reads.scan import plan
 from statestore.formats.segments.segment_meta import OPEN
 
 ROWS = 10

@@ -39,7 +39,7 @@ def summaries(path: str | os.PathLike[str], options: Mapping[str, str] | None = 
 def summary_of(warehouse: Warehouse, name: str, bound: StateTable | None = None) -> dict[str, Any]:
     """Return the object of one table, as `summaries` has it.
 
-    ``bound``: the table in the state that is described (`table_for_plan`); None: in its state at each look. Raises
+    ``bound``: the table in the state that is described (`StateTable.for_plan`); None: in its state at each look. Raises
     NotFoundError VERSION_GONE where the engine has replaced that state, which is no damage.
     """
     item: dict[str, Any] = {"store": name, "kind": None, "key": None, "value": None}

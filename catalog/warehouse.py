@@ -46,12 +46,11 @@ from statestore.catalog.store_tables import (
     table_of_store,
 )
 from statestore.catalog.store_upkeep import Upkeep
-from statestore.formats.engine import DescribesStates, Source
 from statestore.formats.engine_arguments import engine_options_of
 from statestore.formats.engines import EngineOpening, describe_only, engine_named, engine_options, expected, unreadable
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError, UnsupportedError, shown
-from statestore.formats.jobs import Job, KnowsJob
+from statestore.formats.jobs import Job
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.folder import Folder, folder_at
 from statestore.formats.places.locations import Location, is_object_store, parse_location
@@ -179,13 +178,14 @@ class Warehouse(NamedItems):
         Later reads take it as an option (``stores_file`` of Kafka Streams), or a check of a restore takes it (Flink).
         Raises UnsupportedError NOTHING_TO_DESCRIBE where there is nothing to say.
         """
-        if not isinstance(self.held, EngineStates) or not isinstance(self.held.source, DescribesStates):
+        text = self.held.pin().ask(lambda source: source.described()) if isinstance(self.held, EngineStates) else None
+        if text is None:
             raise UnsupportedError(
                 ErrorCode.NOTHING_TO_DESCRIBE,
                 f"{self.path}: nothing of its tables is guessed, so there is nothing to describe; statestore inspect "
                 "shows them",
             )
-        return self.held.pin().ask(_described)
+        return text
 
     def beside(self) -> list[str]:
         """Return the local folders directly in this place that are places of their own and no part of it, such as a
@@ -198,7 +198,7 @@ class Warehouse(NamedItems):
 
     def job(self) -> Job | None:
         """Return what is recorded of the job that keeps the states; None where they are of no job."""
-        return self.held.ask(_job_of) if isinstance(self.held, EngineStates) else None
+        return self.held.ask(lambda source: source.job_info()) if isinstance(self.held, EngineStates) else None
 
     def summary(self, name: str) -> TableSummary:
         """Return the summary of a table, from metadata. Raises CorruptError or NotFoundError for a damaged table."""
@@ -250,15 +250,6 @@ class Warehouse(NamedItems):
             ErrorCode.TABLE_NOT_FOUND,
             f"no table {name!r} in {self.path}, which has {', '.join(self.tables()) or 'none'}; {hint}",
         )
-
-
-def _described(source: Source) -> str:
-    assert isinstance(source, DescribesStates)
-    return source.described()
-
-
-def _job_of(source: Source) -> Job | None:
-    return source.job_info() if isinstance(source, KnowsJob) else None
 
 
 def pinned_anew(warehouse: Warehouse) -> Warehouse:

@@ -5,6 +5,9 @@ states, the versions of each that can be read, and the rows of one state as of o
 these `statestore.catalog.engines` makes tables with moments, history, change feed, differences, metadata and summaries,
 for every door. Times are epoch microseconds.
 
+An engine derives its classes from those below. It must write their abstract members; the others have defaults, which
+return None, nothing or their argument where the engine has no such thing. docs/engines.md lists both.
+
 `Source`, `StateAt` and the values they return are small and picklable, and hold no open files: they travel to Spark's
 tasks. A `Source` is one view of a directory: everything read through it agrees, whatever a running query writes
 meanwhile.
@@ -12,14 +15,16 @@ meanwhile.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
+from statestore.formats.jobs import Job, KeyedOperator, RestoreFinding
 from statestore.formats.notices import STRICT
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.locations import Location
@@ -119,19 +124,38 @@ class WholePart:
     rows: int | None = None
 
 
-class StateAt(Protocol):
-    """One state as of one version. Its metadata is parsed once; files are opened while rows are read.
+class Reader:
+    """An object that reads files which a running engine may replace: a source, a state at a version, or changes."""
 
-    An engine derives its class from this one and writes ``version``, ``schema`` and ``rows``.
-    """
+    def explain_loss(self, error: StateStoreError, state: str, versions: Sequence[int]) -> StateStoreError:
+        """The error to raise in place of ``error``, from a look at the directory as it is now; by default the same.
+
+        ``error`` is of a missing, shorter or unreadable file. VERSION_GONE says that the engine has replaced one of the
+        ``versions``, or any of the source's where none are given, by a newer one. The question is then asked again: of
+        the source opened anew, or of the same one where it is pinned, which from then on leaves out the lost version.
+        """
+        return error
+
+    def explain_damage(self, error: CorruptError, state: str) -> CorruptError:
+        """The error to raise in place of ``error``, with what can be read in spite of the damage; by default the
+        same.
+        """
+        return error
+
+
+class StateAt(Reader, ABC):
+    """One state as of one version. Its metadata is parsed once; files are opened while rows are read."""
 
     @property
+    @abstractmethod
     def version(self) -> int: ...
 
     @property
+    @abstractmethod
     def schema(self) -> pa.Schema:
         """All columns of the state."""
 
+    @abstractmethod
     def rows(self, part: Any, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
         """Batches with at least the rows of a part that pass the filters and at least these columns."""
 
@@ -143,24 +167,44 @@ class StateAt(Protocol):
         """The files that this version needs."""
         return iter(())
 
-
-@runtime_checkable
-class CountsRows(Protocol):
-    """A state as of one version whose number of rows metadata may have."""
-
     def count(self) -> int | None:
-        """The number of rows; None where only a read finds it."""
+        """The number of rows, from metadata; None where only a read finds it."""
+        return None
+
+    def rows_with_fields(
+        self, part: Any, columns: Collection[str], fields: Mapping[str, Collection[str]], filters: Sequence[Filter]
+    ) -> Iterator[pa.RecordBatch]:
+        """Batches as `rows` returns them.
+
+        Of the struct columns in ``fields`` only the fields named there are needed; others may be null.
+        """
+        return self.rows(part, columns, filters)
+
+    @property
+    def unsafe_columns(self) -> tuple[str, ...]:
+        """The struct columns that are stored as Spark's own rows (UnsafeRow), which `unsafe_rows` can return."""
+        return ()
+
+    def unsafe_rows(
+        self, part: Any, columns: Sequence[str], unsafe: Collection[str], filters: Sequence[Filter]
+    ) -> Iterator[pa.RecordBatch]:
+        """Batches with exactly these columns, all filters applied.
+
+        Those in ``unsafe``, which are some of `unsafe_columns`, are binary: each cell is an UnsafeRow, in which all
+        that points elsewhere was checked to point into the row.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has unsafe_columns without unsafe_rows")
 
 
-@runtime_checkable
-class HoldsPast(Protocol):
+class HoldsPast(StateAt):
     """A state as of one version whose rows say when they were valid, and which still holds those of the past.
 
     `StateAt.rows` are the rows that are valid now, and ``schema`` may have their ``valid_from``. All rows of a row key
     are in one part. Moments, history and change feed follow from ``past_rows`` alone, by the time of the rows. All
-    states of a source for which `StateInfo.has_past` is true must have this.
+    states of a source for which `StateInfo.has_past` is true must be of this class.
     """
 
+    @abstractmethod
     def past_from(self) -> int | None:
         """The first moment (epoch microseconds) from which on no row is missing; None: no row ever was removed."""
 
@@ -175,6 +219,7 @@ class HoldsPast(Protocol):
         """The advice for users who ask for an earlier past, for errors; "" for none."""
         return ""
 
+    @abstractmethod
     def past_rows(self, part: Any, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
         """Batches of rows of the present and the past, in the columns of the state that are in ``columns``.
 
@@ -183,61 +228,60 @@ class HoldsPast(Protocol):
         """
 
 
-@runtime_checkable
-class ReadsFields(Protocol):
-    """A state as of one version whose struct columns can be read in part."""
-
-    def rows_with_fields(
-        self, part: Any, columns: Collection[str], fields: Mapping[str, Collection[str]], filters: Sequence[Filter]
-    ) -> Iterator[pa.RecordBatch]:
-        """Batches as `StateAt.rows` returns them.
-
-        Of the struct columns in ``fields`` only the fields named there are needed; others may be null.
-        """
-
-
-@runtime_checkable
-class UnsafeState(Protocol):
-    """A state as of one version that is stored as Spark's own rows (UnsafeRow)."""
+class DeltaPart(Reader, ABC):
+    """A piece of the changes of several versions in one state."""
 
     @property
-    def unsafe_columns(self) -> tuple[str, ...]:
-        """The struct columns that `unsafe_rows` can return as stored."""
+    @abstractmethod
+    def rows(self) -> int | None:
+        """Upper bound of the rows in it; None: unknown until it is read."""
 
-    def unsafe_rows(
-        self, part: Any, columns: Sequence[str], unsafe: Collection[str], filters: Sequence[Filter]
-    ) -> Iterator[pa.RecordBatch]:
-        """Batches with exactly these columns, all filters applied.
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """All columns of the state."""
 
-        Those in ``unsafe`` are binary: each cell is an UnsafeRow, in which all that points elsewhere was checked to
-        point into the row.
+    @abstractmethod
+    def lifetimes(self, columns: Collection[str]) -> Iterator[pa.RecordBatch]:
+        """Rows with two columns before their own: the version that wrote the row, and the one that ended it (or
+        null).
         """
 
+    @abstractmethod
+    def deltas(self, columns: Collection[str]) -> Iterator[pa.RecordBatch]:
+        """Changes with two columns before their own: the version, and the kind as an index into
+        `statestore.catalog.reads.changes.CHANGE_TYPES`."""
 
-class Source(Protocol):
+
+class Source(Reader, ABC):
     """One checkpoint, job or application directory, or one keyed store, as it stood when it was opened.
 
-    An engine derives its class from this one and writes ``path``, ``identity``, ``states``, ``info``, ``versions`` and
-    ``at``. The rest is derived from these, and overwritten where the engine knows a shorter way or another rule.
+    What is not abstract is derived from what is, and overwritten where the engine has a shorter way or another rule.
     """
 
     @property
+    @abstractmethod
     def path(self) -> str:
         """The location, as messages show it: without credentials."""
 
     @property
+    @abstractmethod
     def identity(self) -> str:
         """The id that distinguishes the source from another one at the same location, earlier or later."""
 
+    @abstractmethod
     def states(self) -> Sequence[str]:
         """Names of the states that are listed."""
 
+    @abstractmethod
     def info(self, state: str) -> StateInfo:
         """A state by its name, listed or not. Raises NotFoundError."""
 
+    @abstractmethod
     def versions(self, state: str, numbers: Sequence[int] | None = None) -> Sequence[Version]:
         """Return these versions, by default all that are known, ascending, including purged ones."""
 
+    @abstractmethod
     def at(self, state: str, version: int) -> StateAt:
         """The state as of a version that is readable."""
 
@@ -319,100 +363,86 @@ class Source(Protocol):
         files = list(self.at(state, self.newest(state)).files())
         return StateSize(sum(file.bytes for file in files), files=len(files))
 
-
-@runtime_checkable
-class HasSlices(Protocol):
-    """A source whose states are divided the same way in every version: equal row keys are in the same slice.
-
-    Versions are compared slice by slice, so one slice of two versions must fit in memory.
-    """
-
-    def slices(self, state: str, versions: Sequence[int], filters: Sequence[Filter]) -> Sequence[Any]:
-        """Picklable slices that may hold rows which pass the filters."""
-
-    def slice_parts(self, at: StateAt, piece: Any, filters: Sequence[Filter]) -> Sequence[Part]:
-        """The parts of a version within a slice."""
-
-    def content(self, at: StateAt, piece: Any) -> Hashable | None:
-        """A value that is equal for two versions only if the slice has the same rows in both; None: unknown."""
-
-
-class DeltaPart(Part, Protocol):
-    """A piece of the changes of several versions in one state."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """All columns of the state."""
-
-    def lifetimes(self, columns: Collection[str]) -> Iterator[pa.RecordBatch]:
-        """Rows with two columns before their own: the version that wrote the row, and the one that ended it (or
-        null).
+    def check_resumable(self, state: str, version: int) -> None:
+        """Raise NotFoundError VERSION_NOT_FOUND if a stream that has read the changes up to a version cannot resume,
+        because a single version between others was removed. By default none can be.
         """
-
-    def deltas(self, columns: Collection[str]) -> Iterator[pa.RecordBatch]:
-        """Changes with two columns before their own: the version, and the kind as an index into
-        `statestore.catalog.reads.changes.CHANGE_TYPES`."""
-
-
-@runtime_checkable
-class HasDeltas(Protocol):
-    """A source that keeps what each version changed (Spark's changelogs, Kafka's changelog topics)."""
-
-    def delta_parts(
-        self, state: str, versions: Sequence[Version], before: Version | None, filters: Sequence[Filter]
-    ) -> Sequence[DeltaPart]:
-        """Pieces of the changes of ``versions``, which follow ``before``. No row key is in two of them."""
-
-
-@runtime_checkable
-class ExplainsLoss(Protocol):
-    """A source, a state at a version, or a part of changes that can explain why files vanished while they were read."""
-
-    def explain_loss(self, error: StateStoreError, state: str, versions: Sequence[int]) -> StateStoreError:
-        """The error to raise in place of ``error``, from a look at the directory as it is now.
-
-        ``error`` is of a missing, shorter or unreadable file. VERSION_GONE says that the engine has replaced one of the
-        ``versions``, or any of the source's where none are given, by a newer one. The question is then asked again: of
-        the source opened anew, or of the same one where it is pinned, which from then on leaves out the lost version.
-        """
-
-
-@runtime_checkable
-class HoldsFiles(Protocol):
-    """A source that can keep what it reads from being removed by a running engine."""
 
     def holding(self) -> Source:
         """The source with the files of its versions kept readable until the last reference to it is gone, as far as
-        the place of the files and the limits of the system allow.
+        the place of the files and the limits of the system allow. By default the source itself, which holds none.
 
         Raises NotFoundError VERSION_GONE where the engine has replaced its newest version already.
         """
+        return self
 
+    # Changes, from what the engine keeps of them or else from comparisons of versions
 
-@runtime_checkable
-class ExplainsDamage(Protocol):
-    """A source, a state at a version, or a part of changes, that can say what can be read in spite of damage."""
+    def delta_parts(
+        self, state: str, versions: Sequence[Version], before: Version | None, filters: Sequence[Filter]
+    ) -> Sequence[DeltaPart] | None:
+        """Pieces of the changes of ``versions``, which follow ``before``. No row key is in two of them.
 
-    def explain_damage(self, error: CorruptError, state: str) -> CorruptError:
-        """The error to raise in place of ``error``, from a look at the directory as it is now."""
-
-
-@runtime_checkable
-class ChecksResumption(Protocol):
-    """A source from which single versions between others may be removed."""
-
-    def check_resumable(self, state: str, version: int) -> None:
-        """Raise NotFoundError VERSION_NOT_FOUND if a stream that has read the changes up to a version cannot resume."""
-
-
-@runtime_checkable
-class DescribesStates(Protocol):
-    """A source that can say in a file what is known of its states."""
-
-    def described(self) -> str:
-        """The text of a file that states what is known and guessed. A user corrects it and gives it to later reads, or
-        to a check of a restore (`statestore.formats.restore_findings`).
+        None where the engine keeps no changes (such as Spark's changelogs): versions are then compared, slice by slice.
         """
+        return None
+
+    def slices(self, state: str, versions: Sequence[int], filters: Sequence[Filter]) -> Sequence[Any]:
+        """Picklable slices that may hold rows which pass the filters; by default one for all rows.
+
+        The state is divided the same way in all these versions: equal row keys are in the same slice. One slice of two
+        versions must fit in memory.
+        """
+        return [None]
+
+    def slice_parts(self, at: StateAt, piece: Any, filters: Sequence[Filter]) -> Sequence[Part]:
+        """The parts of a version within a slice."""
+        return at.parts(filters)
+
+    def content(self, at: StateAt, piece: Any) -> Hashable | None:
+        """A value that is equal for two versions only if the slice has the same rows in both; None: unknown."""
+        return None
+
+    # The job that keeps the states
+
+    def described(self) -> str | None:
+        """The text of a file that states what is known and guessed of the states; None where nothing is guessed.
+
+        A user corrects the file and gives it to later reads, or to a check of a restore (`RestoreCheck`).
+        """
+        return None
+
+    def job_info(self) -> Job | None:
+        """The job as of the newest version; None where files record nothing of it."""
+        return None
+
+    def keyed_operators(self, version: int | None = None) -> Sequence[KeyedOperator] | None:
+        """The operators with keyed state of a version, by default of the newest one that can be read; None where the
+        engine has no such operators.
+
+        Raises NotFoundError VERSION_NOT_FOUND.
+        """
+        return None
+
+    def restore_check(self) -> RestoreCheck | None:
+        """The check of what becomes of the newest version when a job is started from it; None where the engine has
+        none.
+        """
+        return None
+
+
+@dataclass(frozen=True)
+class RestoreCheck:
+    """The findings about a version of a source from which a job is started.
+
+    ``for_job`` returns them for the job of which another source has a version. It raises InvalidInputError
+    STATE_SELECTION where that is a job of another engine. ``for_description`` returns them for the job that a text
+    describes, as `Source.described` returns one; its second argument is the name of the text's file. It raises
+    InvalidInputError INVALID_OPTION for a text that describes no job.
+    """
+
+    for_job: Callable[[Source], Sequence[RestoreFinding]]
+    for_description: Callable[[str, str], Sequence[RestoreFinding]]
 
 
 class Opening(Protocol):

@@ -1,8 +1,8 @@
 """Questions that are asked again where a running engine has replaced the version that they were reading.
 
 An engine removes the files of a version when it has completed a newer one, at any moment of a read. Such a read fails
-with VERSION_GONE (`statestore.formats.engine.ExplainsLoss`). As long as none of its rows was handed out, the same
-question has an answer of the newer version.
+with VERSION_GONE (`statestore.formats.engine.Reader.explain_loss`). As long as none of its rows was handed out, the
+same question has an answer of the newer version.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from statestore.formats.engine import ExplainsLoss
+from statestore.formats.engine import Reader
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError, StorageError
 
@@ -34,22 +34,22 @@ def is_gone(error: StateStoreError) -> bool:
     return error.code == ErrorCode.VERSION_GONE
 
 
-def cause(error: StateStoreError, knows: object, state: str, versions: Sequence[int]) -> StateStoreError:
+def cause(error: StateStoreError, reader: Reader, state: str, versions: Sequence[int]) -> StateStoreError:
     """Return the error to raise for one of a read of these versions; none: of any. It may be the same.
 
-    ``knows`` is what reads them.
+    ``reader`` is what reads them.
     """
-    if isinstance(knows, ExplainsLoss) and isinstance(error, _OF_FILES) and error.code not in _OF_QUESTIONS:
-        return knows.explain_loss(error, state, versions)
+    if isinstance(error, _OF_FILES) and error.code not in _OF_QUESTIONS:
+        return reader.explain_loss(error, state, versions)
     return error
 
 
-def explained(knows: object, state: str, question: Callable[[], T]) -> T:
+def explained(reader: Reader, state: str, question: Callable[[], T]) -> T:
     """Return the answer of what reads a state to a question. Raises its error, or the `cause` of it."""
     try:
         return question()
     except StateStoreError as error:
-        found = cause(error, knows, state, ())
+        found = cause(error, reader, state, ())
         if found is error:
             raise
         raise found from error

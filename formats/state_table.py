@@ -1,15 +1,17 @@
-"""The reading protocol that every door uses: Spark, DuckDB, SQL, the command line and Python.
+"""The table that every door reads: Spark, DuckDB, SQL, the command line and Python.
 
-A reader of a new engine implements ``StateTable``, and every door can then open it. All times here are epoch
-**microseconds**; doors convert from what their users write (``statestore.formats.values.times``).
+A new engine writes no table: it writes a `statestore.formats.engine.Source`, of which `statestore.catalog.engines`
+makes tables. All times here are epoch **microseconds**; doors convert from what their users write
+(``statestore.formats.values.times``).
 """
 
 from __future__ import annotations
 
 import functools
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -26,13 +28,14 @@ SHARED_MARKS = 1 << 20
 class Query:
     """One question to a table.
 
-    ``mode`` ``snapshot``: the rows valid at ``as_of`` (None: the newest moment known), as recorded by ``version``
+    ``mode`` ``state``: the rows valid at ``as_of`` (None: the newest moment known), as recorded by ``version``
     (None: the newest). ``history``: every version with its interval; ``start_time``/``end_time`` (both inclusive)
     keep those that were valid at some moment between. ``changes``: the change feed, either by
     ``start_version``/``end_version`` or, by state time, by ``start_time``/``end_time``, both ends inclusive.
 
     ``fields`` are paths into struct columns, such as ("value", "count"): a struct that is named there is returned with
-    these fields alone. ``unsafe`` are struct columns that are returned as binary rows of Spark (`HoldsUnsafeRows`).
+    these fields alone. ``unsafe`` are struct columns that are returned as binary rows of Spark
+    (`StateTable.unsafe_columns`).
     """
 
     columns: tuple[str, ...] | None = None
@@ -56,94 +59,9 @@ class Split(Protocol):
         """Upper bound of the number of rows that this split returns; None: unknown until it is read."""
 
 
-class StateTable(Protocol):
-    """A table that can be read at points in time. Implementations are picklable and hold no open files."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def key_columns(self) -> tuple[str, ...]:
-        """The columns that a user calls the key; () where there is no key."""
-
-    @property
-    def row_key(self) -> tuple[str, ...]:
-        """The columns in which no two rows are equal at one time; () for a bag, in which equal rows may repeat."""
-
-    @property
-    def lookup_columns(self) -> tuple[tuple[str, ...], ...]:
-        """The sets of columns by which rows can be looked up, the smallest set first."""
-
-    @property
-    def one_zero(self) -> bool:
-        """Whether 0.0 and -0.0 are one key, because the engine stores 0.0 for both."""
-
-    @property
-    def placement_columns(self) -> tuple[str, ...]:
-        """Columns that say where the engine stores a row. They are shown, and they are not compared."""
-
-    @property
-    def is_columnar(self) -> bool:
-        """Whether a column is read at the cost of that column alone, without decoding rows."""
-
-    @property
-    def identity(self) -> str:
-        """The id that distinguishes this table from another one at the same location, earlier or later."""
-
-    def pin(self) -> StateTable:
-        """Return the table pinned to its present state: answers contain no later version, and metadata is read once."""
-
-    def kept_versions(self) -> tuple[int, int]:
-        """The oldest and the newest version that can be read now.
-
-        Changes are kept of every version after `change_start`.
-        """
-
-    def versions(self) -> pa.Table:
-        """One row per known version, oldest first, in the columns of the metadata table ``$versions``."""
-
-    def change_start(self) -> int:
-        """The version before the first one whose changes are kept."""
-
-    def known_from(self, version: int) -> int | None:
-        """The first state time (epoch microseconds) at which history up to a version has the state; None: all times."""
-
-    def check_resumable(self, version: int) -> None:
-        """Raise NotFoundError VERSION_NOT_FOUND if a stream that has read the changes up to a version cannot resume."""
-
-    def lookup_floor(self, version: int) -> int | None:
-        """The state time (epoch microseconds) before which lookups no longer find values; None where they find all.
-
-        A value that is still the newest of its key is found at any time (KIP-889).
-        """
-
-    def schema(self, query: Query) -> pa.Schema:
-        """Columns of the answer in order. Raises NotFoundError for an unknown column."""
-
-    def splits(self, query: Query) -> Sequence[Split]:
-        """Pruned splits of the query. Versions and times are checked against the kept range here."""
-
-    def count(self, query: Query) -> int | None:
-        """The number of rows of the answer; None where only a read finds it."""
-
-    def read(self, split: Any, query: Query) -> Iterator[pa.RecordBatch]:
-        """Batches with exactly the columns of ``schema(query)``, all filters applied."""
-
-
-@runtime_checkable
-class KnowsExtremes(Protocol):
-    """A table that has the least and greatest values of some columns without reading them."""
-
-    def extremes(self, query: Query, name: str) -> tuple[Any, Any] | None:
-        """Return both values of a column of the answer, None and None of no rows; None where only a read finds them.
-
-        Times are epoch microseconds.
-        """
-
-
 @dataclass(frozen=True)
 class MaskedSplit:
-    """Rows that `MarksDeadRows.read_marked` reads, in this order, and in ``marks`` a null (of MARK_TYPE) for each dead
+    """Rows that `StateTable.read_marked` reads, in this order, and in ``marks`` a null (of MARK_TYPE) for each dead
     one.
 
     Without ``marks`` every row is live. ``live`` is the number of live rows, or None where only a read finds it.
@@ -152,77 +70,6 @@ class MaskedSplit:
     split: Any
     marks: pa.Array | None
     live: int | None
-
-
-@runtime_checkable
-class MarksDeadRows(Protocol):
-    """A table that can return dead rows with marks, which costs less than to cut them out of batches.
-
-    Its log alone decides what it reads: equal `StateTable.kept_versions` have equal plans.
-    """
-
-    def masked_splits(self, splits: Sequence[Split]) -> Sequence[MaskedSplit]:
-        """The rows of splits that were planned without filters, in splits that are read whole."""
-
-    def read_marked(self, split: Any, query: Query) -> Iterator[pa.RecordBatch]:
-        """Batches of a split of `masked_splits`, with its dead rows, in the order of its marks."""
-
-    def is_mapped(self, split: Any, columns: Sequence[str]) -> bool:
-        """Whether batches of a split are views of mapped files, which take no memory and can be kept."""
-
-    def check_files(self, split: Any) -> None:
-        """Raise CorruptError if a mapped file of a split was shortened, because touching it would end the process."""
-
-
-@runtime_checkable
-class KeepsFiles(Protocol):
-    """A table whose splits keep their files from being removed, as long as they exist in the process that made them."""
-
-    def released(self, splits: Sequence[Split]) -> Sequence[Split]:
-        """The splits without their hold on the files, so that they can be kept for a later read."""
-
-    def held(self, splits: Sequence[Split]) -> Sequence[Split] | None:
-        """Splits of `released` with a new hold on their files; None if some may be gone, and the read has to be planned
-        again.
-        """
-
-    def entrust(self, splits: Sequence[Split]) -> None:
-        """Keep the files for readers in other processes for a while, although this process may end before."""
-
-
-@runtime_checkable
-class LooksForPlans(Protocol):
-    """A table that looks for its newest version at each question, which costs requests in an object store."""
-
-    def for_plan(self) -> StateTable:
-        """The table in its present state, for all questions of one plan, in this process; not to be kept longer."""
-
-    def for_tasks(self) -> StateTable:
-        """The table for tasks, which read splits and ask nothing else: it is sent without what the plan has seen."""
-
-
-def table_for_plan(table: StateTable) -> StateTable:
-    """Return the table in its present state, for all questions of one plan."""
-    return table.for_plan() if isinstance(table, LooksForPlans) else table.pin()
-
-
-def table_for_tasks(table: StateTable) -> StateTable:
-    """Return the table for tasks, which read splits of a plan."""
-    return table.for_tasks() if isinstance(table, LooksForPlans) else table
-
-
-@runtime_checkable
-class RepeatsQueries(Protocol):
-    """A table that states the version that a query means now, so that the same rows can be read again later."""
-
-    def repeatable(self, query: Query) -> Query | None:
-        """A query that has later the answer that ``query`` has now; None if no query says that, but splits do.
-
-        An answer of changes lasts as long as `expired_to` does.
-        """
-
-    def expired_to(self) -> tuple[int, int] | None:
-        """The version and the state time (epoch microseconds) up to which an expiry has removed changes."""
 
 
 class NewestBatch(NamedTuple):
@@ -234,45 +81,227 @@ class NewestBatch(NamedTuple):
     rest: int | None
 
 
-@runtime_checkable
-class FindsNewest(Protocol):
-    """A table that reads the newest versions of a key without the older ones."""
+class StateTable(ABC):
+    """A table that can be read at points in time. Tables are picklable and hold no open files.
+
+    The defaults are those of a table of a few rows without a key, a history and changes, whose splits hold no files. A
+    class that passes calls on to another table must pass on all of them, because a default would hide what that has.
+    """
+
+    # What the table is
+
+    @property
+    @abstractmethod
+    def name(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def identity(self) -> str:
+        """The id that distinguishes this table from another one at the same location, earlier or later."""
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns that a user calls the key; () where there is no key."""
+        return ()
+
+    @property
+    def row_key(self) -> tuple[str, ...]:
+        """The columns in which no two rows are equal at one time; () for a bag, in which equal rows may repeat."""
+        return ()
+
+    @property
+    def lookup_columns(self) -> tuple[tuple[str, ...], ...]:
+        """The sets of columns by which rows can be looked up, the smallest set first."""
+        return tuple(dict.fromkeys((self.key_columns, self.row_key or self.key_columns)))
+
+    @property
+    def one_zero(self) -> bool:
+        """Whether 0.0 and -0.0 are one key, because the engine stores 0.0 for both."""
+        return False
+
+    @property
+    def placement_columns(self) -> tuple[str, ...]:
+        """Columns that say where the engine stores a row. They are shown, and they are not compared."""
+        return ()
+
+    @property
+    def is_columnar(self) -> bool:
+        """Whether a column is read at the cost of that column alone, without decoding rows."""
+        return False
+
+    @property
+    def has_log(self) -> bool:
+        """Whether a log alone decides what is read: equal `kept_versions` have equal plans, changes are planned alike
+        for all filters, and dead rows can be returned with marks (`masked_splits`).
+        """
+        return False
+
+    # The table in one state
+
+    @abstractmethod
+    def pin(self) -> StateTable:
+        """Return the table pinned to its present state: answers contain no later version, and metadata is read once."""
+
+    def for_plan(self) -> StateTable:
+        """The table in its present state, for all questions of one plan, in this process; not to be kept longer.
+
+        A look for the newest version costs requests in an object store, so a plan looks once.
+        """
+        return self.pin()
+
+    def for_tasks(self) -> StateTable:
+        """The table for tasks, which read splits and ask nothing else: it is sent without what the plan has seen."""
+        return self
+
+    def for_results(self) -> StateTable:
+        """The table that reads the splits of a result, now and when the result is read again.
+
+        By default it is pinned, so that its schema and its splits are those of one state.
+        """
+        return self.pin()
+
+    # Versions and times
+
+    @abstractmethod
+    def kept_versions(self) -> tuple[int, int]:
+        """The oldest and the newest version that can be read now.
+
+        Changes are kept of every version after `change_start`.
+        """
+
+    @abstractmethod
+    def versions(self) -> pa.Table:
+        """One row per known version, oldest first, in the columns of the metadata table ``$versions``."""
+
+    def change_start(self) -> int:
+        """The version before the first one whose changes are kept; by default the newest one, for no changes."""
+        return self.kept_versions()[1]
+
+    def expired_to(self) -> tuple[int, int] | None:
+        """The version and the state time (epoch microseconds) up to which an expiry has removed changes; None where
+        there was no expiry.
+        """
+        return None
+
+    def known_from(self, version: int) -> int | None:
+        """The first state time (epoch microseconds) at which history up to a version has the state; None: all times.
+
+        By default raises InvalidInputError INVALID_OPTION, for a table without a history.
+        """
+        raise self._without_history()
+
+    def lookup_floor(self, version: int) -> int | None:
+        """The state time (epoch microseconds) before which lookups no longer find values; None where they find all.
+
+        A value that is still the newest of its key is found at any time (KIP-889). By default raises InvalidInputError
+        INVALID_OPTION, for a table without a history.
+        """
+        raise self._without_history()
+
+    def check_resumable(self, version: int) -> None:  # noqa: B027 - nothing is the default
+        """Raise NotFoundError VERSION_NOT_FOUND if a stream that has read the changes up to a version cannot resume,
+        because a single version between others was removed. By default none can be.
+        """
+
+    def _without_history(self) -> InvalidInputError:
+        return InvalidInputError(ErrorCode.INVALID_OPTION, f"{self.name} has no history and no state time")
+
+    # Answers
+
+    @abstractmethod
+    def schema(self, query: Query) -> pa.Schema:
+        """Columns of the answer in order. Raises NotFoundError for an unknown column."""
+
+    @abstractmethod
+    def splits(self, query: Query) -> Sequence[Split]:
+        """Pruned splits of the query. Versions and times are checked against the kept range here."""
+
+    @abstractmethod
+    def read(self, split: Any, query: Query) -> Iterator[pa.RecordBatch]:
+        """Batches with exactly the columns of ``schema(query)``, all filters applied."""
+
+    def repeatable(self, query: Query) -> Query | None:
+        """A query that has later the answer that ``query`` has now; None if no query says that, but splits do.
+
+        An answer of changes lasts as long as `expired_to` does.
+        """
+        return None
+
+    # Answers without a read of all rows; None where only that read finds them
+
+    def count(self, query: Query) -> int | None:
+        """The number of rows of the answer."""
+        return None
+
+    def extremes(self, query: Query, name: str) -> tuple[Any, Any] | None:
+        """The least and the greatest value of a column of the answer, None and None of no rows.
+
+        Times are epoch microseconds.
+        """
+        return None
 
     def newest_first(self, query: Query, rows: int) -> Iterator[NewestBatch] | None:
         """All rows of a history, roughly the newest ones first, for a reader of some ``rows`` of them.
 
         None where the rows can only be read in another order.
         """
-
-
-@runtime_checkable
-class FindsWriters(Protocol):
-    """A table that finds the versions that wrote a key without reading the changes of all keys."""
+        return None
 
     def writers(self, query: Query) -> Sequence[int] | None:
         """The kept versions, ascending, up to that of the query, that wrote or deleted the keys that its filters name.
 
         Among them are those whose rows were replaced since. None where only the change feed finds them.
         """
+        return None
 
-
-@runtime_checkable
-class SplitsByHash(Protocol):
-    """A table whose rows can be read by ranges of key hashes (docs/key-hash.md).
-
-    Equal keys of two such tables lie in ranges of the same number, so they are joined without moving rows.
-    """
+    # Other ways to read
 
     def hashed_splits(self, query: Query, ranges: int) -> Sequence[tuple[int, Split]] | None:
-        """Splits of the query for each of ``ranges`` equal ranges, with the number of the range; None: not possible."""
+        """Splits of the query for each of ``ranges`` equal ranges of key hashes (docs/key-hash.md), with the number of
+        the range; None: not possible.
 
-
-@runtime_checkable
-class HoldsUnsafeRows(Protocol):
-    """A table that holds struct columns as Spark's own rows (UnsafeRow), which Spark takes as they are."""
+        Equal keys of two such tables lie in ranges of the same number, so they are joined without moving rows.
+        """
+        return None
 
     def unsafe_columns(self, query: Query) -> tuple[str, ...]:
-        """The columns of the answer that a query may name in ``unsafe``; their bytes are checked when they are read."""
+        """The struct columns of the answer that are held as Spark's own rows (UnsafeRow), which Spark takes as they
+        are. A query may name them in ``unsafe``; their bytes are checked when they are read.
+        """
+        return ()
+
+    def masked_splits(self, splits: Sequence[Any]) -> Sequence[MaskedSplit]:
+        """The rows of splits that were planned without filters, in splits that are read whole.
+
+        To return dead rows with marks may cost less than to cut them out of batches. By default no row is dead.
+        """
+        return [MaskedSplit(split, None, None) for split in splits]
+
+    def read_marked(self, split: Any, query: Query) -> Iterator[pa.RecordBatch]:
+        """Batches of a split of `masked_splits`, with its dead rows, in the order of its marks."""
+        return self.read(split, query)
+
+    def is_mapped(self, split: Any, columns: Sequence[str]) -> bool:
+        """Whether batches of a split are views of mapped files, which take no memory and can be kept."""
+        return False
+
+    def check_files(self, split: Any) -> None:  # noqa: B027
+        """Raise CorruptError if a mapped file of a split was shortened, because touching it would end the process."""
+
+    # Files, which splits keep from being removed as long as they exist in the process that made them; by default none
+
+    def released(self, splits: Sequence[Any]) -> Sequence[Any]:
+        """The splits without their hold on the files, so that they can be kept for a later read."""
+        return splits
+
+    def held(self, splits: Sequence[Any]) -> Sequence[Any] | None:
+        """Splits of `released` with a new hold on their files; None if some may be gone, and the read has to be planned
+        again.
+        """
+        return splits
+
+    def entrust(self, splits: Sequence[Any]) -> None:  # noqa: B027
+        """Keep the files for readers in other processes for a while, although this process may end before."""
 
 
 def all_live(rows: int) -> pa.Array:

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.row_ends import SegmentWithClosures
+from statestore.catalog.reads.belief import SegmentWithClosures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.segments.segment_meta import OPEN, Block

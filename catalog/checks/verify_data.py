@@ -17,7 +17,7 @@ from statestore.catalog.checks.verify_segments import problems_in_tasks, row_byt
 from statestore.catalog.log.log_state import LogState, file_names
 from statestore.catalog.log.storage import ObjectInfo, Storage
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.reads.row_ends import SegmentWithClosures, ends_at, with_closures
+from statestore.catalog.reads.belief import SegmentWithClosures, ends_at, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.ranges.task_runs import TaskRuns
 from statestore.formats.error_codes import ErrorCode

@@ -17,7 +17,7 @@ from statestore.catalog.checks.verify_report import Problem, problem_of
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.reads.row_ends import SegmentWithClosures
+from statestore.catalog.reads.belief import SegmentWithClosures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.ranges.task_runs import TaskRuns
 from statestore.formats.error_codes import ErrorCode

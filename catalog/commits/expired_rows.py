@@ -14,7 +14,7 @@ import numpy as np
 from statestore.catalog.commits.record_timelines import Resolution
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.store_spec import Windowing
-from statestore.catalog.reads.row_ends import chosen_ends, with_closures
+from statestore.catalog.reads.belief import chosen_ends, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.segments.segment_meta import OPEN

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from statestore.catalog.commits.open_row_lookup import ROW_BITS, ROW_MASK, Addresses, OpenRows
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.row_ends import SegmentWithClosures, newest_ends, with_closures
+from statestore.catalog.reads.belief import SegmentWithClosures, newest_ends, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Bools, Hashes, Ints
 from statestore.formats.kernels.compiled_use import is_loaded

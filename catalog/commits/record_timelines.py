@@ -32,7 +32,7 @@ from statestore.catalog.commits.sorted_records import (
 from statestore.catalog.commits.stored_rows import find_around, find_existing
 from statestore.catalog.commits.version_ends import NewRows, insert_versions
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.row_ends import SegmentWithClosures, with_closures
+from statestore.catalog.reads.belief import SegmentWithClosures, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Bools, Hashes, Ints
 from statestore.formats.kernels.compiled_use import is_loaded, load_if_it_pays

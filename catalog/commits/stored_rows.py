@@ -15,7 +15,7 @@ import numpy as np
 
 from statestore.catalog.commits.sorted_records import Records, SortedRecords
 from statestore.catalog.commits.version_ends import Existing, merged
-from statestore.catalog.reads.row_ends import SegmentWithClosures, chosen_ends
+from statestore.catalog.reads.belief import SegmentWithClosures, chosen_ends
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Hashes, Ints
 from statestore.formats.kernels.compiled_use import is_loaded

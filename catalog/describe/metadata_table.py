@@ -12,7 +12,7 @@ from statestore.catalog.reads.version_rows import VERSIONS_SCHEMA
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.replaced_versions import again
-from statestore.formats.state_table import Query
+from statestore.formats.state_table import Query, StateTable
 from statestore.formats.table_columns import check_filter_columns, chosen_columns, narrowed
 from statestore.formats.values.filters import mask
 from statestore.formats.values.types import TIME
@@ -81,7 +81,7 @@ class MetadataSplit:
 
 
 @dataclass(frozen=True)
-class MetadataTable:
+class MetadataTable(StateTable):
     """A metadata table as a `StateTable`; it is read as of the newest commit, or of ``version``."""
 
     source: MetadataSource
@@ -90,30 +90,6 @@ class MetadataTable:
     @property
     def name(self) -> str:
         return f"{self.source.name}${self.suffix}"
-
-    @property
-    def key_columns(self) -> tuple[str, ...]:
-        return ()
-
-    @property
-    def row_key(self) -> tuple[str, ...]:
-        return ()
-
-    @property
-    def is_columnar(self) -> bool:
-        return False
-
-    @property
-    def lookup_columns(self) -> tuple[tuple[str, ...], ...]:
-        return ((),)
-
-    @property
-    def one_zero(self) -> bool:
-        return False
-
-    @property
-    def placement_columns(self) -> tuple[str, ...]:
-        return ()
 
     @property
     def identity(self) -> str:
@@ -132,23 +108,9 @@ class MetadataTable:
         source = self.source.pin()
         return self if source is self.source else replace(self, source=source)
 
-    def repeatable(self, query: Query) -> None:
-        """Return nothing: a split has its version."""
-
-    def expired_to(self) -> None:
-        """Return None: metadata has no changes that an expiry could remove."""
-
-    def change_start(self) -> int:
-        return self.kept_versions()[0]
-
-    def known_from(self, version: int) -> int | None:
-        return None
-
-    def check_resumable(self, version: int) -> None:
-        """Accept every version: a stream never reads metadata."""
-
-    def lookup_floor(self, version: int) -> int | None:
-        return None
+    def for_results(self) -> MetadataTable:
+        """Return the table itself: a split has its version."""
+        return self
 
     def schema(self, query: Query) -> pa.Schema:
         schema = TABLES[self.suffix]

@@ -22,7 +22,7 @@ from statestore.catalog.log.leases import Lease
 from statestore.catalog.log.log_state import LogState, file_names
 from statestore.catalog.log.storage import ObjectInfo, Storage, own_folder
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.reads.row_ends import SegmentWithClosures, newest_ends, with_closures
+from statestore.catalog.reads.belief import SegmentWithClosures, newest_ends, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.publish_compaction import is_due
 from statestore.catalog.upkeep.vacuum import LEFT_BEHIND, run_vacuum

@@ -1,8 +1,8 @@
 """History and change feed of an engine that keeps whole states, from a comparison of consecutive versions.
 
 The changes of a version that is no longer kept appear as changes of the next kept version. States are compared slice by
-slice (`HasSlices`), so two versions of a slice are in memory at a time. Rows of a bag, in which equal rows may repeat,
-are compared as wholes, each as often as it occurs.
+slice (`Source.slices`), so two versions of a slice are in memory at a time. Rows of a bag, in which equal rows may
+repeat, are compared as wholes, each as often as it occurs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow as pa
 from statestore.catalog.engines.history_columns import with_history
 from statestore.catalog.reads.changes import CHANGE_COLUMNS, CHANGE_TYPES, DELETE, INSERT, POSTIMAGE, PREIMAGE
 from statestore.catalog.reads.pieces.row_comparison import Side, counted_rows, differences, keyed_rows, others, pairs
-from statestore.formats.engine import HasSlices, Source, StateAt, StateInfo, Version
+from statestore.formats.engine import Source, StateAt, StateInfo, Version
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import Filter
@@ -64,10 +64,7 @@ class Slice:
 
     def rows(self, at: StateAt) -> Rows:
         """Return the rows of the slice in a version."""
-        if isinstance(self.source, HasSlices):
-            parts = self.source.slice_parts(at, self.piece, self.filters)
-        else:
-            parts = at.parts(self.filters)
+        parts = self.source.slice_parts(at, self.piece, self.filters)
         names = self.schema.names
         return self.of([batch for part in parts for batch in at.rows(part, names, self.filters)])
 
@@ -88,14 +85,7 @@ class Slice:
 
     def content(self, at: StateAt) -> object:
         """Return a value that is equal for two versions only if the slice has the same rows in both; None: unknown."""
-        return self.source.content(at, self.piece) if isinstance(self.source, HasSlices) else None
-
-
-def slices_of(source: Source, state: str, versions: Sequence[Version], filters: Sequence[Filter]) -> Sequence[Any]:
-    """Return the pieces in which the state is compared; one piece if the source has no slices."""
-    if isinstance(source, HasSlices):
-        return source.slices(state, [version.number for version in versions], filters)
-    return [None]
+        return self.source.content(at, self.piece)
 
 
 def read_compared(split: ComparedSplit, state: str, query: Query) -> Iterator[pa.RecordBatch]:

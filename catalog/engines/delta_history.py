@@ -1,4 +1,4 @@
-"""History and change feed of an engine that keeps the changes of each version (`HasDeltas`): versions become times.
+"""History and change feed of an engine that keeps changes (`Source.delta_parts`): versions become times.
 
 The beginning of a row that the oldest kept version has is unknown, unless nothing was before that version. Its
 ``valid_from`` and ``_commit_version`` are then null.

@@ -10,7 +10,7 @@ from statestore.catalog.describe.metadata_table import MetadataTable
 from statestore.catalog.describe.table_summary import TableInfo, TableSummary
 from statestore.catalog.engines.engine_metadata import EngineMetadata
 from statestore.catalog.engines.engine_summary import summarize_state
-from statestore.catalog.engines.engine_table import EngineTable, held
+from statestore.catalog.engines.engine_table import EngineTable
 from statestore.catalog.pinned_stores import PinnedStores
 from statestore.formats.engine import Source
 from statestore.formats.engines import EngineOpening, describe_only, engine_named
@@ -49,14 +49,14 @@ class EngineStates:
         if self.pinned:
             return self
         try:
-            return replace(self, source=held(self.source), pinned=True)
+            return replace(self, source=self.source.holding(), pinned=True)
         except NotFoundError as error:
             if not is_gone(error):
                 raise
         return self.pin_anew()
 
     def pin_anew(self) -> EngineStates:
-        return replace(self, source=again(lambda: held(self.opening.open())), pinned=True)
+        return replace(self, source=again(lambda: self.opening.open().holding()), pinned=True)
 
     def ask(self, question: Callable[[Source], T]) -> T:
         """Return the answer of the source. Errors as `EngineTable.ask`."""

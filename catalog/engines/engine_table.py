@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from statestore.catalog.engines.compared_versions import ComparedSplit, read_compared, slices_of
+from statestore.catalog.engines.compared_versions import ComparedSplit, read_compared
 from statestore.catalog.engines.delta_history import DeltaSplit, delta_splits, read_deltas
 from statestore.catalog.engines.history_columns import TIME_COLUMNS, history_columns
 from statestore.catalog.engines.past_rows import PastSplit, past_columns, past_of, past_splits, read_past
@@ -30,26 +30,19 @@ from statestore.catalog.engines.version_rules import (
 from statestore.catalog.reads.changes import CHANGE_COLUMNS
 from statestore.catalog.reads.version_rows import VERSIONS_SCHEMA, rows_table
 from statestore.formats.engine import (
-    ChecksResumption,
-    CountsRows,
-    DeltaPart,
-    ExplainsDamage,
-    HasDeltas,
-    HoldsFiles,
     Opening,
     Part,
-    ReadsFields,
+    Reader,
     Source,
     StateAt,
     StateInfo,
-    UnsafeState,
     Version,
 )
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, StateStoreError
 from statestore.formats.notices import notify
 from statestore.formats.replaced_versions import again, cause, explained
-from statestore.formats.state_table import Query
+from statestore.formats.state_table import Query, StateTable
 from statestore.formats.table_columns import checked_filters, chosen_columns, fields_read, narrowed
 from statestore.formats.values.filters import mask, with_whole_structs
 
@@ -72,14 +65,9 @@ class PartSplit:
 EngineSplit = PartSplit | ComparedSplit | DeltaSplit | PastSplit
 
 
-def held(source: Source) -> Source:
-    """Return the source with its files kept readable, where its engine can do that (`HoldsFiles`)."""
-    return source.holding() if isinstance(source, HoldsFiles) else source
-
-
 @dataclass(frozen=True)
-class EngineTable:
-    """One state of a source.
+class EngineTable(StateTable):
+    """One state of a source, which users call ``called``.
 
     ``pinned``: the source that answers every question; None: each question opens the source. ``bound``: the newest
     version that the table has, which is read where none is asked for; None: that of the source. ``strict``: rows that
@@ -87,18 +75,19 @@ class EngineTable:
     """
 
     opening: Opening
-    name: str
+    called: str
     state: str
     pinned: Source | None = None
     bound: int | None = None
     strict: bool = False
 
+    @property
+    def name(self) -> str:
+        return self.called
+
     def pin(self) -> EngineTable:
         """Return the table bound to its current content."""
-        return self if self.pinned is not None else replace(self, pinned=again(lambda: held(self.opening.open())))
-
-    def for_plan(self) -> EngineTable:
-        return self.pin()
+        return self if self.pinned is not None else replace(self, pinned=again(lambda: self.opening.open().holding()))
 
     def for_tasks(self) -> EngineTable:
         """Return the table without its source: a split has what reads it."""
@@ -107,7 +96,7 @@ class EngineTable:
     @property
     def source(self) -> Source:
         """The pinned source, or else the source in its current content."""
-        return held(self.opening.open()) if self.pinned is None else self.pinned
+        return self.opening.open().holding() if self.pinned is None else self.pinned
 
     def ask(self, question: Callable[[Source], T]) -> T:
         """Return the answer of the source to a question that hands out no rows.
@@ -135,10 +124,6 @@ class EngineTable:
     def row_key(self) -> tuple[str, ...]:
         """The key and the columns that distinguish several rows of one key; () for a bag."""
         return self.info.row_key
-
-    @property
-    def is_columnar(self) -> bool:
-        return False
 
     @property
     def lookup_columns(self) -> tuple[tuple[str, ...], ...]:
@@ -181,7 +166,7 @@ class EngineTable:
 
     def check_resumable(self, version: int) -> None:
         """Raise NotFoundError VERSION_NOT_FOUND if a stream that has read up to a version cannot continue."""
-        self.ask(lambda source: _check_resumable(source, self.state, version))
+        self.ask(lambda source: source.check_resumable(self.state, version))
 
     def schema(self, query: Query) -> pa.Schema:
         """Return the columns of the answer.
@@ -224,11 +209,12 @@ class EngineTable:
             return []
         before = [] if asked.before is None else [asked.before.number]
         self._notify(source, [*before, *(version.number for version in asked.versions)])
-        if isinstance(source, HasDeltas):
-            with _explained(source, state, [version.number for version in asked.versions]):
-                parts = source.delta_parts(state, asked.versions, asked.before, query.filters)
+        numbers = [version.number for version in asked.versions]
+        with _explained(source, state, numbers):
+            parts = source.delta_parts(state, asked.versions, asked.before, query.filters)
+        if parts is not None:
             return delta_splits(parts, asked.versions, asked.origin)
-        pieces = slices_of(source, state, asked.versions, query.filters)
+        pieces = source.slices(state, numbers, query.filters)
         return [ComparedSplit(source, asked.versions, asked.before, asked.origin, piece) for piece in pieces]
 
     def count(self, query: Query) -> int | None:
@@ -240,7 +226,7 @@ class EngineTable:
             return None
         query = self._within_bound(query)
         at = source.at(self.state, version_asked(source, self.state, query))
-        found = at.count() if isinstance(at, CountsRows) else None
+        found = at.count()
         if found is not None:
             self._notify(source, [at.version])
         return found
@@ -254,10 +240,9 @@ class EngineTable:
             return ()
         query = self._within_bound(query)
         at = source.at(self.state, version_asked(source, self.state, query))
-        held = at.unsafe_columns if isinstance(at, UnsafeState) else ()
         names = at.schema.names if query.columns is None else query.columns
         pruned = {path[0] for path in query.fields}
-        return tuple(name for name in held if name in names and name not in pruned)
+        return tuple(name for name in at.unsafe_columns if name in names and name not in pruned)
 
     def read(self, split: EngineSplit, query: Query) -> Iterator[pa.RecordBatch]:
         """Yield rows in the order of the engine's files; histories and changes have no order.
@@ -297,7 +282,6 @@ class EngineTable:
         query = checked_filters(whole, query, self.name)
         if query.unsafe:
             assert isinstance(split, PartSplit), "unsafe_columns is empty for other modes"
-            assert isinstance(split.at, UnsafeState), "unsafe_columns is empty for other engines"
             rows = split.at.unsafe_rows(split.part, chosen.names, query.unsafe, query.filters)
             yield from (batch for batch in rows if batch.num_rows)
             return
@@ -314,7 +298,7 @@ class EngineTable:
         self, split: EngineSplit, query: Query, columns: set[str], fields: Mapping[str, Collection[str]]
     ) -> Iterator[pa.RecordBatch]:
         if isinstance(split, PartSplit):
-            if fields and isinstance(split.at, ReadsFields):
+            if fields:
                 return split.at.rows_with_fields(split.part, columns, fields, query.filters)
             return split.at.rows(split.part, columns, query.filters)
         if isinstance(split, DeltaSplit):
@@ -336,20 +320,20 @@ def version_row(version: Version) -> dict[str, Any]:
 
 
 @contextmanager
-def _explained(reader: object, state: str, versions: Sequence[int]) -> Iterator[None]:
+def _explained(reader: Reader, state: str, versions: Sequence[int]) -> Iterator[None]:
     """Raise errors of missing and of damaged files as the engine explains them, which says what can be read now."""
     try:
         yield
     except StateStoreError as error:
         found = cause(error, reader, state, versions)
-        if found is error and isinstance(error, CorruptError) and isinstance(reader, ExplainsDamage):
+        if found is error and isinstance(error, CorruptError):
             found = reader.explain_damage(error, state)
         if found is error:
             raise
         raise found from error
 
 
-def _reader(split: EngineSplit) -> StateAt | DeltaPart | Source:
+def _reader(split: EngineSplit) -> Reader:
     """Return the object that reads a split."""
     if isinstance(split, PartSplit | PastSplit):
         return split.at
@@ -396,11 +380,6 @@ def _whole(source: Source, state: str, query: Query) -> pa.Schema:
 def _with_mode(columns: pa.Schema, query: Query, times: Sequence[int | None]) -> pa.Schema:
     """Return the columns of a state, followed by those of a history or a change feed of versions with these times."""
     return pa.schema([*columns, *(history_columns(times) if query.mode == "history" else CHANGE_COLUMNS)])
-
-
-def _check_resumable(source: Source, state: str, version: int) -> None:
-    if isinstance(source, ChecksResumption):
-        source.check_resumable(state, version)
 
 
 def _known_from(source: Source, state: str, version: int) -> int | None:

@@ -25,18 +25,21 @@ import pyarrow as pa
 
 from statestore.catalog.log.leases import Lease
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.fetching import fetch_files, fetch_rows, fetch_segments
-from statestore.catalog.reads.replaced_rows import NOWHERE, Events, StoredRows, related
-from statestore.catalog.reads.row_ends import (
+from statestore.catalog.reads.belief import (
+    BEGINNING,
     DENSE_SHARE,
+    NOW,
     SegmentWithClosures,
     cells_of,
     chosen_ends,
     ends_between,
+    ever_valid,
     pair_ends,
     with_closures,
 )
-from statestore.catalog.reads.scan import BEGINNING, CHUNK_ROWS, NOW, keys_may_match
+from statestore.catalog.reads.fetching import fetch_files, fetch_rows, fetch_segments
+from statestore.catalog.reads.replaced_rows import NOWHERE, Events, StoredRows, related
+from statestore.catalog.reads.scan import CHUNK_ROWS, keys_may_match
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.reads.split_reading import lookup_hashes, matched_rows
 from statestore.formats.error_codes import ErrorCode
@@ -319,11 +322,11 @@ def _events_by_time(files: SegmentFiles, split: ChangeSplit, of_keys: Sequence[I
         if of_keys is not None:
             starts = cells_of(files.open_segment(segment.meta), "valid_from", of_keys[number])
             rows, starts = _within(of_keys[number], starts, split.first, split.last)
-            rows = rows[chosen_ends(files, segment, rows) > starts]
+            rows = rows[ever_valid(starts, chosen_ends(files, segment, rows))]
             events.append((number, rows, np.full(len(rows), split.version)))
             continue
         for low, high, starts in rows_between(files, segment, split.first, split.last):
-            rows = low + np.flatnonzero(ends_between(files, segment, low, high) > starts)
+            rows = low + np.flatnonzero(ever_valid(starts, ends_between(files, segment, low, high)))
             events.append((number, rows, np.full(len(rows), split.version)))
     return _gather(files, split, events)
 

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from statestore.catalog.reads.row_ends import SegmentWithClosures
-from statestore.catalog.reads.scan import Piece, TimeRange, judged, open_marks
+from statestore.catalog.reads.belief import Piece, SegmentWithClosures, TimeRange, judged, open_marks
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.segments.segment import Segment
@@ -161,7 +160,7 @@ def _joined(arrays: list[Any], kind: np.dtype[Any]) -> Any:
 
 
 def _compiled(files: SegmentFiles, parts: list[Part], window: TimeRange, shows_ends: bool) -> ChosenRows:
-    from statestore.formats.kernels.scans.live_kernels import PART_COLUMNS, RUN_COLUMNS, live_rows
+    from statestore.formats.kernels.belief_kernels import PART_COLUMNS, RUN_COLUMNS, live_rows
 
     tables = _Tables(files, window, shows_ends)
     for mine in by_segment(parts):

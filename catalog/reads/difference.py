@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from statestore.catalog.log.leases import Lease, holding
 from statestore.catalog.log.log_state import LogState
+from statestore.catalog.reads.belief import Piece, TimeRange, live_mask
 from statestore.catalog.reads.pieces.row_comparison import (
     Side,
     counted_rows,
@@ -27,14 +28,14 @@ from statestore.catalog.reads.pieces.row_comparison import (
     with_distinct_keys,
 )
 from statestore.catalog.reads.results.rows import Pieces, Rows
-from statestore.catalog.reads.scan import CHUNK_ROWS, Piece, TimeRange, live_mask, plan
+from statestore.catalog.reads.scan import CHUNK_ROWS, plan
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.reads.versioned_table import VersionedTable, window_of
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.kernels.arrays import Bools, Hashes, Ints
 from statestore.formats.segments.segment_meta import SegmentMeta
-from statestore.formats.state_table import Query, RepeatsQueries, StateTable, column_names
+from statestore.formats.state_table import Query, StateTable, column_names
 from statestore.formats.table_columns import unknown_column
 from statestore.formats.values.filters import Filter
 from statestore.formats.values.key_hash import hash_keys
@@ -160,7 +161,7 @@ def compare(
     names = replace(names, placement=placement)
     schema = _schema(shown, names)
     # What the newest states are is settled now, for all readings of the result.
-    bound = [table.repeatable(query) if isinstance(table, RepeatsQueries) else query for table in tables]
+    bound = [table.repeatable(query) for table in tables]
     queries = [query if found is None else found for found in bound]
     return _rows_of_tables(f"differences from {tables[0].name} to {tables[1].name}", tables, queries, names, schema)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.catalog.reads.scan import Piece, TimeRange, live_starts
+from statestore.catalog.reads.belief import Piece, TimeRange, live_starts
 from statestore.catalog.reads.segment_files import SegmentFiles
 
 Extremes = tuple[Any, Any]

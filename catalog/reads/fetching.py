@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from itertools import accumulate
 
-from statestore.catalog.reads.row_ends import SegmentWithClosures
+from statestore.catalog.reads.belief import SegmentWithClosures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.segments.segment import Segment
 from statestore.formats.segments.segment_meta import FileRef, SegmentMeta

@@ -73,7 +73,7 @@ class GatheredColumn:
         return self._gather_texts
 
     def _gather_values(self, chosen: Range) -> pa.Array:
-        from statestore.formats.kernels.scans.gather_kernels import gather_values
+        from statestore.formats.kernels.gather_kernels import gather_values
 
         width = self._width // 8
         values = pa.allocate_buffer(chosen.count * width)
@@ -84,7 +84,7 @@ class GatheredColumn:
         return self._array(chosen, [self._bits(self._values[chosen.parts], chosen)[0]])
 
     def _gather_texts(self, chosen: Range) -> pa.Array:
-        from statestore.formats.kernels.scans.gather_kernels import gather_texts, text_room
+        from statestore.formats.kernels.gather_kernels import gather_texts, text_room
 
         address, sizes = self._values[chosen.parts], self._text_bytes[chosen.parts]
         bounds, rows, *_ = chosen.arrays
@@ -108,7 +108,7 @@ class GatheredColumn:
 
     def _bits(self, addresses: Ints, chosen: Range) -> tuple[pa.Buffer, int]:
         """Return gathered bits, and how many of them are not set."""
-        from statestore.formats.kernels.scans.gather_kernels import gather_bits
+        from statestore.formats.kernels.gather_kernels import gather_bits
 
         bits = pa.allocate_buffer(-(-chosen.count // 8))
         bounds, rows, *_ = chosen.arrays
@@ -170,7 +170,7 @@ def rows_between(chosen: ChosenRows, first: int, stop: int, compiled: bool) -> R
     bounds[0], bounds[-1] = first, stop
     begins, run_bounds = np.empty(0, np.int32), np.zeros(len(bounds), np.int64)
     if compiled:
-        from statestore.formats.kernels.scans.gather_kernels import find_runs
+        from statestore.formats.kernels.gather_kernels import find_runs
 
         begins = np.empty((stop - first) // RUN_ROWS + len(bounds), np.int32)
         find_runs(bounds, chosen.rows, RUN_ROWS, begins, run_bounds)

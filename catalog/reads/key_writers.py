@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.log.log_state import LogState
+from statestore.catalog.reads.belief import SegmentWithClosures, cells_of, with_closures
 from statestore.catalog.reads.fetching import fetch_files, fetch_rows
-from statestore.catalog.reads.row_ends import SegmentWithClosures, cells_of, with_closures
 from statestore.catalog.reads.scan import keys_may_match
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Ints

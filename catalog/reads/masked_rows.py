@@ -11,8 +11,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from statestore.catalog.reads.belief import Piece, live_mask
 from statestore.catalog.reads.fetching import fetch_rows
-from statestore.catalog.reads.scan import CHUNK_ROWS, Piece, StoreSplit, live_mask
+from statestore.catalog.reads.scan import CHUNK_ROWS, StoreSplit
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Bools
 from statestore.formats.state_table import MARK_TYPE, MaskedSplit, mark_bytes

@@ -9,7 +9,7 @@ from itertools import count, groupby
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.reads.scan import Piece, TimeRange
+from statestore.catalog.reads.belief import Piece, TimeRange
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.reads.split_reading import matched_rows, taken_rows
 from statestore.formats.kernels.arrays import Ints

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.reads.row_ends import DENSE_SHARE, SegmentWithClosures, cells_of, pair_ends
+from statestore.catalog.reads.belief import DENSE_SHARE, SegmentWithClosures, cells_of, ever_valid, pair_ends
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.values.key_equality import keys_equal
@@ -98,10 +98,10 @@ def _relate(
     entries = np.repeat(low - np.cumsum(counts) + counts, counts) + np.arange(len(probe))
     rows = index.rows[entries].astype(np.int64)
     starts = starts_of(rows)
-    stays = taken_back[probe] & (pair_ends(files, segment, rows, events.version[probe]) > starts)
+    stays = taken_back[probe] & ever_valid(starts, pair_ends(files, segment, rows, events.version[probe]))
     replaces = np.zeros(len(rows), bool)
     if not by_time:
-        replaces = ~taken_back[probe] & (pair_ends(files, segment, rows, events.version[probe] - 1) > starts)
+        replaces = ~taken_back[probe] & ever_valid(starts, pair_ends(files, segment, rows, events.version[probe] - 1))
     same = _same_keys(files, segment, events, probe, rows)
     replaced.put(probe[replaces & same], number, rows[replaces & same])
     still_there[probe[stays & same]] = True
@@ -134,7 +134,7 @@ def _precede(
             return
         rows = index.rows[entry].astype(np.int64)
         ends = pair_ends(files, segment, rows, events.version[probe])
-        believed = (ends > starts_of(rows)) & _same_keys(files, segment, events, probe, rows)
+        believed = ever_valid(starts_of(rows), ends) & _same_keys(files, segment, events, probe, rows)
         hit = believed & (ends == events.start[probe])
         preceding.put(probe[hit], number, rows[hit])
         probe, first, entry = probe[~believed], first[~believed], entry[~believed] - 1

@@ -1,4 +1,4 @@
-"""Scans and histories: the parts of segments that a read needs, and their record batches.
+"""Plans of scans and histories: the parts of segments that a read needs, and their splits.
 
 A scan as of T is the history that was valid at T, so both are one read over a window [low, high] of state time: rows
 with ``valid_from <= high`` and ``end > low``. Inside a segment rows are sorted by ``valid_from``, so the window is a
@@ -10,65 +10,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-import numpy as np
-
 from statestore.catalog.log.leases import Lease
 from statestore.catalog.log.log_state import LogState
+from statestore.catalog.reads.belief import Piece, SegmentWithClosures, TimeRange, open_marks
 from statestore.catalog.reads.fetching import BlockRows, fetch_searched, has_short_batches
 from statestore.catalog.reads.pieces.block_statistics import LATE_ADDED, SEGMENT
-from statestore.catalog.reads.pieces.carried_closures import OpenMarks
-from statestore.catalog.reads.row_ends import (
-    SegmentWithClosures,
-    changed_ends,
-    ends_at,
-)
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.segments.regions import corrupt
 from statestore.formats.segments.segment_meta import OPEN, SegmentMeta
 from statestore.formats.values.filters import Filter, may_match
 
-NOW = OPEN - 1  # a state time after every row
-BEGINNING = -(2**63) + 1
 CHUNK_ROWS = 1 << 17
 SPLIT_ROWS = 1 << 20
 
 VERSION_COLUMN = "_commit_version"
 _LAST_HASH = (1 << 64) - 1
-
-
-@dataclass(frozen=True)
-class TimeRange:
-    """State times [low, high], both inclusive, as recorded by ``version``; ``newest``: no later commit exists."""
-
-    low: int
-    high: int
-    version: int
-    newest: bool
-
-    def clamped(self, log_state: LogState) -> TimeRange:
-        """Return the range with both ends at most at the stream time of its version.
-
-        No row that a commit recorded starts after its stream time, so later moments have the answer of that time.
-        """
-        if self.newest:
-            return self
-        stream_time = log_state.versions.stream_time_at(self.version)
-        return TimeRange(min(self.low, stream_time), min(self.high, stream_time), self.version, False)
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Rows [start, stop) of one block of a segment; ``cut`` if some of them may not belong to the answer."""
-
-    segment: SegmentWithClosures
-    start: int
-    stop: int
-    cut: bool
-
-    @property
-    def rows(self) -> int:
-        return self.stop - self.start
 
 
 @dataclass(frozen=True)
@@ -228,62 +184,3 @@ def hashed_splits(
 
 def _split(pieces: list[Piece], window: TimeRange, lease: Lease | None) -> StoreSplit:
     return StoreSplit(tuple(pieces), window, sum(p.rows for p in pieces), lease=lease)
-
-
-def open_marks(files: SegmentFiles, segment: SegmentWithClosures, window: TimeRange) -> OpenMarks | None:
-    """Return the marks of open rows, if exactly these rows have not ended before the window; else None.
-
-    So it is as of now. The newest closures tell at little cost that it is not so.
-    """
-    if not window.newest or window.low != window.high:
-        return None
-    if segment.closures and segment.closures[-1].min_valid_to > window.low:
-        return None
-    if not segment.closures and any(window.low < block.max_valid_to < OPEN for _, block in segment.meta.spans()):
-        return None  # the log says so; marks would be made of all ends of the file
-    marks = files.open_marks(segment.meta, segment.closures)
-    return marks if marks.latest_end <= window.low else None
-
-
-def judged(
-    files: SegmentFiles, piece: Piece, start: int, stop: int, window: TimeRange, shows_ends: bool
-) -> tuple[Bools | None, Ints | None]:
-    """Return (mask of the rows [start, stop) of a piece that belong to the window, their ends).
-
-    The mask is None if all rows belong to it. The ends are None if those of the answer are the stored ones.
-    """
-    segment = piece.segment
-    file = files.open_segment(segment.meta)
-    if window.newest:
-        marks = open_marks(files, segment, window) if piece.cut else None
-        if marks is not None:
-            is_open = marks.between(start, stop)
-            return None if is_open.all() else is_open, None
-        changed = changed_ends(files, segment, start, stop) if piece.cut or shows_ends else None
-    else:
-        changed = ends_at(files, segment, window.version, start, stop) if piece.cut or shows_ends else None
-    if not piece.cut:
-        return None, changed
-    ends = file.int64_rows("valid_to", start, stop) if changed is None else changed
-    live = ends > window.low
-    if window.low < window.high:
-        live &= ends > file.int64_rows("valid_from", start, stop)
-    return None if live.all() else live, changed
-
-
-def live_rows(files: SegmentFiles, piece: Piece, window: TimeRange) -> int:
-    """Return the number of rows of a piece that belong to the window; only their times are read."""
-    live, _ = judged(files, piece, piece.start, piece.stop, window, False)
-    return piece.rows if live is None else int(np.count_nonzero(live))
-
-
-def live_mask(files: SegmentFiles, piece: Piece, window: TimeRange) -> Bools | None:
-    """Return a mask of the rows of a piece that belong to the window, None if all do; only their times are read."""
-    return judged(files, piece, piece.start, piece.stop, window, False)[0]
-
-
-def live_starts(files: SegmentFiles, piece: Piece, window: TimeRange) -> Ints:
-    """Return the starts of the rows of a piece that belong to the window, in order; only times are read."""
-    starts = files.open_segment(piece.segment.meta).int64_rows("valid_from", piece.start, piece.stop)
-    live = live_mask(files, piece, window)
-    return starts if live is None else starts[live]

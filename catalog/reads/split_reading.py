@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from statestore.catalog.reads.belief import NOW, Piece, TimeRange, ends_of_rows, judged
 from statestore.catalog.reads.chosen_rows import (
     ChosenRows,
     Part,
@@ -23,8 +24,7 @@ from statestore.catalog.reads.chosen_rows import (
 from statestore.catalog.reads.fetching import fetch_files, fetch_rows
 from statestore.catalog.reads.gathered_columns import GatheredColumn, TooMuchTextError, rows_between, usual_bytes
 from statestore.catalog.reads.pieces.live_batches import joined, live_batches
-from statestore.catalog.reads.row_ends import chosen_ends, pair_ends
-from statestore.catalog.reads.scan import CHUNK_ROWS, NOW, VERSION_COLUMN, Piece, StoreSplit, TimeRange, judged
+from statestore.catalog.reads.scan import CHUNK_ROWS, VERSION_COLUMN, StoreSplit
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.errors import StateStoreError
 from statestore.formats.kernels.arrays import Bools, Ints
@@ -304,7 +304,7 @@ def taken_rows(
     files: SegmentFiles, piece: Piece, window: TimeRange, names: list[str], rows: Ints
 ) -> tuple[pa.RecordBatch, Bools | None]:
     """Return the columns of these rows of a piece, and a mask of those that belong to the window or None for all."""
-    ends = _chosen_ends(files, piece, window, rows, END in names)
+    ends = ends_of_rows(files, piece, rows, window, END in names)
     physical = list(dict.fromkeys([*(_physical(name) for name in names if ends is None or name != END), "valid_from"]))
     taken = files.open_segment(piece.segment.meta).take_columns(physical, rows)
     arrays = dict(zip(physical, taken, strict=True))
@@ -312,21 +312,9 @@ def taken_rows(
     if ends is not None:
         arrays[END] = end_column(ends)
         if piece.cut:
-            live = ends > window.low
-            if window.low < window.high:
-                live &= ends > int64_values(arrays["valid_from"])
+            live = window.has(ends, lambda: int64_values(arrays["valid_from"]))
     columns = [arrays[_physical(name)] for name in names]
     return pa.RecordBatch.from_arrays(columns, names=names), live
-
-
-def _chosen_ends(files: SegmentFiles, piece: Piece, window: TimeRange, rows: Ints, shows_ends: bool) -> Ints | None:
-    """Return the ends of these rows; None if those of the answer are the stored ones."""
-    segment = piece.segment
-    if window.newest:
-        return chosen_ends(files, segment, rows) if piece.cut or (shows_ends and segment.closures) else None
-    if not piece.cut and not shows_ends:
-        return None
-    return pair_ends(files, segment, rows, np.full(len(rows), window.version))
 
 
 def _physical(name: str) -> str:

@@ -21,13 +21,10 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.replaced_versions import again
 from statestore.formats.state_table import (
-    KeepsFiles,
     Query,
-    RepeatsQueries,
     Split,
     StateTable,
     column_names,
-    table_for_plan,
 )
 from statestore.formats.values.filters import Filter, has_texts, parse_filters, resolved, with_times
 from statestore.formats.values.python_times import python_rows
@@ -240,7 +237,7 @@ def read(table: StateTable, query: Query, columns: Iterable[str] | None, filter:
     filters = parse_filters(filter)
 
     def plan() -> Rows:
-        return _planned(table if isinstance(table, RepeatsQueries) else table.pin(), query, asked, filters)
+        return _planned(table.for_results(), query, asked, filters)
 
     return begun_again(plan)
 
@@ -250,7 +247,7 @@ def _planned(table: StateTable, query: Query, asked: tuple[str, ...] | None, fil
     if asked == ():  # rows without columns are still counted: one column is read and dropped
         query = replace(query, columns=tuple(table.schema(replace(query, columns=None)).names[:1]))
     schema = table.schema(query)
-    planned = table_for_plan(table)
+    planned = table.for_plan()
     splits = planned.splits(query)
     return Rows(
         f"{table.name}: {_said(query)}",
@@ -285,17 +282,15 @@ def _again(
     """Return the function that repeats a read. It holds no file of the table."""
     if not splits:  # later commits add nothing to what was asked for
         return lambda: iter(())
-    if not isinstance(planned, RepeatsQueries):  # the table is bound to its content, and its splits hold no file
-        return lambda: _pieces(table, splits, query, asked)
     bound = planned.repeatable(query)
     if bound is not None and query.mode == "changes":
         return partial(_again_changes, table, planned.expired_to(), bound, asked)
     if bound is not None:
         return lambda: _pieces(table, table.splits(bound), bound, asked)
-    kept = planned.released(splits) if isinstance(planned, KeepsFiles) else splits
+    kept = planned.released(splits)
 
     def repeat() -> Pieces:
-        held = table.held(kept) if isinstance(table, KeepsFiles) else kept
+        held = table.held(kept)
         # Where a file is gone, the read of it says so.
         return _pieces(table, kept if held is None else held, query, asked)
 
@@ -307,7 +302,6 @@ def _again_changes(
 ) -> Pieces:
     """Read changes again, unless an expiry came between: it also removes changes of versions that are kept."""
     splits = table.splits(query)
-    assert isinstance(table, RepeatsQueries)
     if table.expired_to() != expired_to:
         raise NotFoundError(
             ErrorCode.TIME_NOT_KEPT,

@@ -13,6 +13,7 @@ from statestore.catalog.log.leases import Lease, leave_lease
 from statestore.catalog.log.log_state import LogState, file_names
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
+from statestore.catalog.reads.belief import BEGINNING, NOW, TimeRange, live_rows
 from statestore.catalog.reads.changes import (
     CHANGE_COLUMNS,
     ChangeSplit,
@@ -26,23 +27,13 @@ from statestore.catalog.reads.key_writers import key_writers
 from statestore.catalog.reads.masked_rows import masked
 from statestore.catalog.reads.newest_first import newest_first
 from statestore.catalog.reads.pinned_log import PinnedLog
-from statestore.catalog.reads.scan import (
-    BEGINNING,
-    NOW,
-    VERSION_COLUMN,
-    StoreSplit,
-    TimeRange,
-    hashed_splits,
-    live_rows,
-    plan,
-    splits_of,
-)
+from statestore.catalog.reads.scan import VERSION_COLUMN, StoreSplit, hashed_splits, plan, splits_of
 from statestore.catalog.reads.segment_files import SegmentFiles, shared_files
 from statestore.catalog.reads.split_reading import lookup_hashes, read_split
 from statestore.catalog.reads.version_rows import versions_table
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError, shown
-from statestore.formats.state_table import MaskedSplit, NewestBatch, Query
+from statestore.formats.state_table import MaskedSplit, NewestBatch, Query, StateTable
 from statestore.formats.table_columns import check_filter_columns, chosen_columns, narrowed
 from statestore.formats.values.times import format_time
 from statestore.formats.values.types import TIME
@@ -51,7 +42,7 @@ ENTRUSTED_SECONDS = 3_600.0  # for which files are kept for readers whose planne
 
 
 @dataclass(frozen=True)
-class VersionedTable:
+class VersionedTable(StateTable):
     """Scan, history and change feed of one versioned store; holds no open files and is picklable.
 
     Splits are pinned to the version that ``splits`` resolved, so later commits do not disturb a running read. What
@@ -87,16 +78,8 @@ class VersionedTable:
         return True
 
     @property
-    def lookup_columns(self) -> tuple[tuple[str, ...], ...]:
-        return tuple(dict.fromkeys((self.key_columns, self.row_key)))
-
-    @property
-    def one_zero(self) -> bool:
-        return False
-
-    @property
-    def placement_columns(self) -> tuple[str, ...]:
-        return ()
+    def has_log(self) -> bool:
+        return True
 
     @property
     def identity(self) -> str:
@@ -149,14 +132,15 @@ class VersionedTable:
     def for_tasks(self) -> VersionedTable:
         return replace(self, _seen=None, _pinned=None)
 
+    def for_results(self) -> VersionedTable:
+        """Return the table itself, which keeps no file: what it is asked again states its version (`repeatable`)."""
+        return self
+
     def change_start(self) -> int:
         return self.kept_versions()[0]
 
     def known_from(self, version: int) -> int | None:
         return None
-
-    def check_resumable(self, version: int) -> None:
-        """Accept every version: a stream can resume after any of them."""
 
     def lookup_floor(self, version: int) -> int | None:
         """Return the earliest moment for lookups, by the history retention and by the last expiry.

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from statestore.catalog.commits.sorted_records import Records
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.row_ends import newest_ends, with_closures
-from statestore.catalog.reads.scan import NOW, TimeRange, plan, splits_of
+from statestore.catalog.reads.belief import NOW, TimeRange, newest_ends, with_closures
+from statestore.catalog.reads.scan import plan, splits_of
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.reads.split_reading import read_split
 from statestore.formats.error_codes import ErrorCode

@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from statestore.catalog.log.entries import Horizon
 from statestore.catalog.log.log_state import LogState
+from statestore.catalog.reads.belief import SegmentWithClosures
 from statestore.catalog.reads.fetching import fetch_segments
-from statestore.catalog.reads.row_ends import SegmentWithClosures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.segments.decoded_columns import DecodedColumns

@@ -3,7 +3,7 @@
 Open rows become open segments in order of start. Ended rows become closed segments: in order of end, cut into blocks of
 rows that ended at about the same time, each sorted by start. What earlier commits believed becomes belief segments. A
 step writes block by block, so its memory is that of the system columns of its rows and of one block. Rules and figures:
-docs/format.md, docs/decisions/017-compaction.md.
+docs/format.md, docs/decisions/010-compaction.md.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from statestore.catalog.commits.new_files import NewFiles
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.row_ends import SegmentWithClosures
+from statestore.catalog.reads.belief import SegmentWithClosures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.closure_folding import FoldedRows, Inputs, Numbers, fold
 from statestore.catalog.upkeep.compaction_plan import Rewriting, Step

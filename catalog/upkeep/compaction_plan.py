@@ -16,7 +16,7 @@ from itertools import accumulate
 from typing import Literal
 
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.row_ends import SegmentWithClosures, with_closures
+from statestore.catalog.reads.belief import SegmentWithClosures, with_closures
 from statestore.catalog.upkeep.compaction_rules import Rules
 from statestore.formats.segments.segment_meta import OPEN
 

@@ -1,6 +1,6 @@
 """The numbers that decide when compaction is due and how much one step of it does.
 
-Their reasons and the measured figures are in docs/decisions/017-compaction.md.
+Their reasons and the measured figures are in docs/decisions/010-compaction.md.
 """
 
 from __future__ import annotations

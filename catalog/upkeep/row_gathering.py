@@ -57,7 +57,7 @@ class _PlacedRows:
 
 def _placed(inputs: Inputs, source: Sources, row: Numbers) -> _PlacedRows | None:
     """Return the batch of each row; None where the columns of these batches may be too large to hold at once."""
-    from statestore.formats.kernels.scans.scattered_kernels import place_rows
+    from statestore.formats.kernels.gather_kernels import place_rows
 
     numbers = np.flatnonzero(np.bincount(source)).tolist()
     opened = [inputs.opened(number) for number in numbers]
@@ -109,7 +109,7 @@ def _compiled_column(placed: _PlacedRows, name: str) -> pa.Array | None:
 
 
 def _values(placed: _PlacedRows, address: Ints, width: int) -> pa.Buffer:
-    from statestore.formats.kernels.scans.scattered_kernels import scattered_values
+    from statestore.formats.kernels.gather_kernels import scattered_values
 
     target = pa.allocate_buffer(len(placed.rows) * width)
     scattered_values(address, placed.part, placed.rows, width, target.address)
@@ -118,7 +118,7 @@ def _values(placed: _PlacedRows, address: Ints, width: int) -> pa.Buffer:
 
 def _bits(placed: _PlacedRows, address: Ints) -> tuple[pa.Buffer, int]:
     """Return gathered bits, and how many of them are not set."""
-    from statestore.formats.kernels.scans.scattered_kernels import scattered_bits
+    from statestore.formats.kernels.gather_kernels import scattered_bits
 
     target = pa.allocate_buffer(-(-len(placed.rows) // 8))
     return target, len(placed.rows) - scattered_bits(address, placed.part, placed.rows, target.address)
@@ -126,7 +126,7 @@ def _bits(placed: _PlacedRows, address: Ints) -> tuple[pa.Buffer, int]:
 
 def _texts(placed: _PlacedRows, name: str, stored: list[StoredColumn], address: Ints) -> list[pa.Buffer] | None:
     """Return the offsets and bytes of texts; None for more bytes than an array can have."""
-    from statestore.formats.kernels.scans.scattered_kernels import TOO_MUCH, scattered_offsets, scattered_texts
+    from statestore.formats.kernels.gather_kernels import TOO_MUCH, scattered_offsets, scattered_texts
 
     sizes = np.array([column.text_bytes for column in stored])
     begins = np.empty(len(placed.rows), np.int32)

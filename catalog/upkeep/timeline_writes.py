@@ -18,9 +18,8 @@ import pyarrow as pa
 
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.store_spec import StoreSpec
+from statestore.catalog.reads.belief import BEGINNING, NOW, SegmentWithClosures, ends_between, pair_ends, with_closures
 from statestore.catalog.reads.changes import SPLIT_EVENTS, rows_between, time_ranges
-from statestore.catalog.reads.row_ends import SegmentWithClosures, ends_between, pair_ends, with_closures
-from statestore.catalog.reads.scan import BEGINNING, NOW
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.formats.kernels.arrays import Bools, Ints

@@ -29,7 +29,7 @@ from statestore.connector.spark.intervals import has_calendar
 from statestore.connector.spark.schema import arrow_schema, spark_schema
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
-from statestore.formats.state_table import KeepsFiles, StateTable
+from statestore.formats.state_table import StateTable
 from statestore.formats.values.exact_cast import retyped_rows
 from statestore.formats.values.key_hash import hash_keys, key_groups_of
 from statestore.formats.values.times import duration_ms
@@ -126,8 +126,7 @@ def _history_frame(spark: SparkSession, request: AsofRequest) -> DataFrame:
     table = request.table
     query = replace(request.history(0, 0), start_time=request.floor, end_time=None)
     splits = table.splits(query)
-    if isinstance(table, KeepsFiles):
-        table.entrust(splits)  # nobody holds this function when the query runs
+    table.entrust(splits)  # nobody holds this function when the query runs
     schema = spark_schema(table.schema(query))
     expected = arrow_schema(schema)
 

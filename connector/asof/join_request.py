@@ -17,7 +17,7 @@ from statestore.catalog.warehouse import open_table
 from statestore.connector.collated_keys import check_not_collated
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, UnsupportedError, shown
-from statestore.formats.state_table import Query, StateTable, column_names, table_for_plan
+from statestore.formats.state_table import Query, StateTable, column_names
 from statestore.formats.table_columns import unknown_column, unknown_row_column
 from statestore.formats.values.comparable_values import comparable
 from statestore.formats.values.times import format_time
@@ -76,7 +76,7 @@ class AsofRequest:
 
     def at_newest(self, table: StateTable) -> AsofRequest:
         """Return this request at the newest version that ``table`` has now."""
-        now = table_for_plan(table)
+        now = table.for_plan()
         version = now.kept_versions()[1]
         floor, since = now.lookup_floor(version), now.known_from(version)
         return replace(self, table=now, version=version, floor=floor, known_from=since)
@@ -131,7 +131,7 @@ def make_request(
             f"both sides have a column {clashing[0]!r}; give prefix='…' for the columns of {table.name!r}, or name "
             "the columns you want in columns",
         )
-    now = table_for_plan(table)
+    now = table.for_plan()
     pinned = now.kept_versions()[1] if version is None else version
     how_: How = "inner" if how == "inner" else "left"
     floor, since = now.lookup_floor(pinned), now.known_from(pinned)

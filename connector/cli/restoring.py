@@ -15,9 +15,9 @@ from statestore.connector.terminal import DELIMITERS, Grid, cell, say, show_deli
 from statestore.formats.engines import describe_only
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
+from statestore.formats.jobs import RestoreFinding
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.locations import parse_location
-from statestore.formats.restore_findings import ChecksRestore, RestoreFinding
 
 COLUMNS = ("operator", "state", "verdict", "reason")
 _MOST_BYTES = 16 << 20
@@ -59,21 +59,21 @@ def check_restore(
     """
     given = dict(options or {})
     opened = open_warehouse(path, given)
-    source = opened.held.source if isinstance(opened.held, EngineStates) else None
-    if not isinstance(source, ChecksRestore):
+    check = opened.held.source.restore_check() if isinstance(opened.held, EngineStates) else None
+    if check is None:
         raise UnsupportedError(
             ErrorCode.UNSUPPORTED_ENGINE,
             f"{opened.path}: what a job restores is told for savepoints and checkpoints of Flink only",
         )
     place = parse_location(job)
     if place.is_local and Path(place.path).is_file() and Path(place.path).name != "_metadata":
-        return source.restored_as_described(_text(Path(place.path)), str(place))
+        return check.for_description(_text(Path(place.path)), str(place))
     other = open_warehouse(job, {name: value for name, value in given.items() if describe_only([name])})
     if not isinstance(other.held, EngineStates):
         raise InvalidInputError(
             ErrorCode.INVALID_OPTION, f"{other.path} has stores of statestore itself; name a snapshot of the job"
         )
-    return source.restored_by(other.held.source)
+    return check.for_job(other.held.source)
 
 
 def _text(path: Path) -> str:

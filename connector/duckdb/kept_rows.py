@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from statestore.formats.state_table import MarksDeadRows, MaskedSplit, Split
+from statestore.formats.state_table import MaskedSplit, Split, StateTable
 
 MARKS = "__live"
 KEPT_ROWS = 1 << 16  # rows that take memory and are kept beside views of files
@@ -42,7 +42,7 @@ class MarkedRows:
     """The rows of one version with their marks, and the batches of columns that were read before."""
 
     plan: Sequence[Split]
-    table: MarksDeadRows
+    table: StateTable
     parts: Sequence[MaskedSplit]
     kept: OrderedDict[tuple[str, ...], KeptBatches] = field(default_factory=OrderedDict)
     live_columns: LiveColumns = field(default_factory=lambda: LiveColumns(COPIED_BYTES))

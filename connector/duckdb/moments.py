@@ -28,7 +28,7 @@ from statestore.connector.duckdb.transactions import Transactions
 from statestore.connector.identifiers import quoted
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError, UnsupportedError
-from statestore.formats.state_table import KeepsFiles, Mode, Query, StateTable
+from statestore.formats.state_table import Mode, Query, StateTable
 from statestore.formats.values.times import to_us
 
 MOMENT_COLUMN = "__moment"
@@ -69,9 +69,7 @@ class _Moments:
 
     def check(self, query: Query) -> None:
         """Plan the query once, so that a moment out of range is refused even where DuckDB needs no row."""
-        splits = self.table.splits(query)
-        if isinstance(self.table, KeepsFiles):
-            self.table.released(splits)
+        self.table.splits(query)
 
     def source(self, query: Query, declared: pa.Schema) -> ScanSource:
         """The rows of ``query``. Raises InvalidInputError SCHEMA_CHANGED if they have not the columns ``declared``."""

@@ -24,11 +24,8 @@ from statestore.formats.errors import NotFoundError, StateStoreError, Unsupporte
 from statestore.formats.replaced_versions import again, is_gone
 from statestore.formats.state_table import (
     MARK_TYPE,
-    KeepsFiles,
-    MarksDeadRows,
     MaskedSplit,
     Query,
-    RepeatsQueries,
     Split,
     StateTable,
     all_live,
@@ -67,13 +64,13 @@ class _Pinned:
 
         Stores plan changes, which state no version, alike for all filters, and apply these when they read.
         """
-        planned = () if self.query.version is None and isinstance(self.table, RepeatsQueries) else filters
+        planned = () if self.query.version is None and self.table.has_log else filters
         kept = self.plans.pop(planned, None)
-        keeper = self.table if self.query.version is not None and isinstance(self.table, KeepsFiles) else None
-        splits = kept if kept is None or keeper is None else keeper.held(kept)
+        is_released = self.query.version is not None
+        splits = self.table.held(kept) if kept is not None and is_released else kept
         if kept is None or splits is None:
             splits = self.table.splits(replace(self.query, filters=planned))
-            kept = splits if keeper is None else keeper.released(splits)
+            kept = self.table.released(splits) if is_released else splits
         self.plans[planned] = kept
         if len(self.plans) > KEPT_PLANS:
             self.plans.popitem(last=False)
@@ -81,8 +78,7 @@ class _Pinned:
 
     def release(self) -> None:
         """Give up the hold on the files of all plans."""
-        if isinstance(self.table, KeepsFiles):
-            self.plans = OrderedDict((filters, self.table.released(kept)) for filters, kept in self.plans.items())
+        self.plans = OrderedDict((filters, self.table.released(kept)) for filters, kept in self.plans.items())
 
 
 class Reading:
@@ -99,7 +95,7 @@ class Reading:
         self.source_names = _source_names(self.schema.names)
         self.error: Exception | None = None
         # Whether rows without marks cost nothing more when they were last read. It is a hint for the next query's plan.
-        self._marks_dead = isinstance(table, MarksDeadRows)
+        self._marks_dead = table.has_log
         self.passes_uncut = not self._marks_dead
         self._column_of = dict(zip(self.source_names, self.schema.names, strict=True))
         self._pins: OrderedDict[int, _Pinned] = OrderedDict()
@@ -224,9 +220,8 @@ class Reading:
         last = self._last_marked
         if last is None or last.plan is not plan:
             table = state.table
-            assert isinstance(table, MarksDeadRows)
             parts = table.masked_splits(splits)
-            if isinstance(table, KeepsFiles) and splits is not plan:
+            if splits is not plan:
                 released = table.released([part.split for part in parts])
                 parts = [replace(part, split=split) for part, split in zip(parts, released, strict=True)]
             last = self._last_marked = MarkedRows(plan, table, parts)

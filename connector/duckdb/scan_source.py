@@ -1,4 +1,4 @@
-"""A reading as a source of DuckDB's own Arrow scan, from DuckDB 2 on (docs/decisions/061-marked-rows.md).
+"""A reading as a source of DuckDB's own Arrow scan, from DuckDB 2 on (docs/decisions/018-duckdb.md).
 
 DuckDB offers a source each predicate of a query and evaluates those itself that the source does not accept. Accepted
 are the pin, and predicates on key columns, because tables find keys by index. Of the marks DuckDB only has to know

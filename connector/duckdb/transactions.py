@@ -12,7 +12,7 @@ from functools import cached_property
 from statestore.catalog.warehouse import Warehouse, pinned_anew
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
-from statestore.formats.state_table import MarksDeadRows, StateTable
+from statestore.formats.state_table import StateTable
 
 KEPT_PINS = 4096  # transactions whose state is kept; an older one that reads again is refused
 
@@ -24,8 +24,8 @@ class PinnedTable:
 
     def __init__(self, table: StateTable) -> None:
         self.table = table.pin()
-        # Only the log decides what such a table reads, so a version without a later commit is the same state.
-        self.is_named_by_versions = isinstance(table, MarksDeadRows)
+        # A version without a later commit is the same state.
+        self.is_named_by_versions = table.has_log
 
     @cached_property
     def kept(self) -> tuple[int, int]:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from statestore.connector.explorer.limits import Limits
 from statestore.connector.explorer.lives import LIFE_ROWS, life_of
 from statestore.formats.errors import StateStoreError
-from statestore.formats.state_table import FindsWriters, Query, StateTable
+from statestore.formats.state_table import Query, StateTable
 
 BELIEFS = 24
 BELIEF_ROWS = 400
@@ -52,7 +52,7 @@ def beliefs_of(table: StateTable, query: Query, limits: Limits) -> pa.Table:
 
 def _writers(table: StateTable, query: Query, limits: Limits) -> set[int] | None:
     """Return the commits that wrote or deleted the key; None where the table's changes cannot be asked."""
-    named = table.writers(query) if isinstance(table, FindsWriters) else None
+    named = table.writers(query)
     if named is not None:
         return set(named)
     first, last = table.kept_versions()

@@ -13,7 +13,7 @@ from statestore.catalog.engines.history_columns import TIME_COLUMNS, ends_of, ol
 from statestore.catalog.reads.scan import VERSION_COLUMN
 from statestore.connector.explorer.limits import Limits
 from statestore.connector.explorer.pages import batches_of, shown_rows
-from statestore.formats.state_table import FindsNewest, NewestBatch, Query, StateTable
+from statestore.formats.state_table import NewestBatch, Query, StateTable
 
 LIFE_ROWS = 2_000
 FIRST_ROWS = 100
@@ -33,7 +33,7 @@ def life_of(table: StateTable, query: Query, limit: int, limits: Limits) -> pa.T
     columns = columns_of_life(table, query)
     wanted = Query(mode="history", columns=columns, filters=query.filters, version=query.version)
     schema = table.schema(wanted)
-    by_key = table.newest_first(wanted, limit) if isinstance(table, FindsNewest) else None
+    by_key = table.newest_first(wanted, limit)
     if by_key is not None:
         return _shown_life(*_newest_of_key(by_key, schema, limit, limits))
     for start in _starts(table, wanted) if TIME_COLUMNS[0] in columns else ():

@@ -1,4 +1,4 @@
-"""Protocols and values of an engine, the reader of one stream processor's state.
+"""Classes and values of an engine, the reader of one stream processor's state.
 
 A package that brings an engine names a module with an `Engine` called ``ENGINE`` as an entry point of the group
 ``statestore.engines``. Errors are those of `statestore`.
@@ -7,18 +7,12 @@ A package that brings an engine names a module with an `Engine` called ``ENGINE`
 from __future__ import annotations
 
 from statestore.formats.engine import (
-    ChecksResumption,
-    CountsRows,
     DeltaPart,
-    DescribesStates,
     Engine,
     EngineOption,
-    ExplainsLoss,
-    HasDeltas,
-    HasSlices,
     HoldsPast,
     Part,
-    ReadsFields,
+    RestoreCheck,
     Source,
     StateAt,
     StateFile,
@@ -27,32 +21,25 @@ from statestore.formats.engine import (
     Version,
     WholePart,
 )
-from statestore.formats.keyed_operators import HoldsKeyedStates, KeyedOperator, OperatorState
+from statestore.formats.jobs import Job, JobInput, KeyedOperator, OperatorState, RestoreFinding
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.locations import Location, open_location
-from statestore.formats.restore_findings import ChecksRestore, RestoreFinding
 from statestore.formats.values.filters import Filter, mask
 
 __all__ = [
-    "ChecksRestore",
-    "ChecksResumption",
-    "CountsRows",
     "DeltaPart",
-    "DescribesStates",
     "Engine",
     "EngineOption",
-    "ExplainsLoss",
     "Filter",
     "Folder",
-    "HasDeltas",
-    "HasSlices",
-    "HoldsKeyedStates",
     "HoldsPast",
+    "Job",
+    "JobInput",
     "KeyedOperator",
     "Location",
     "OperatorState",
     "Part",
-    "ReadsFields",
+    "RestoreCheck",
     "RestoreFinding",
     "Source",
     "StateAt",

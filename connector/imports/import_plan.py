@@ -26,14 +26,13 @@ from statestore.catalog.keyed.rows.state_spec import (
 from statestore.formats.engine import Source, StateAt
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError, UnsupportedError, shown
-from statestore.formats.keyed_operators import (
+from statestore.formats.jobs import (
     KEY,
     LAST_ACCESS,
     MAP_KEY,
     MAP_VALUE,
     NAMESPACE,
     VALUE,
-    HoldsKeyedStates,
     KeyedKind,
     KeyedOperator,
     OperatorState,
@@ -221,13 +220,14 @@ def chosen_operator(source: Source, operator: str | None, version: int | None) -
     Raises UnsupportedError UNSUPPORTED_ENGINE, NotFoundError STATE_NOT_FOUND or VERSION_NOT_FOUND, InvalidInputError
     MISSING_OPTION if there are several operators and none is named.
     """
-    if not isinstance(source, HoldsKeyedStates):
+    recorded = source.keyed_operators(version)
+    if recorded is None:
         raise UnsupportedError(
             ErrorCode.UNSUPPORTED_ENGINE,
             f"{source.path} is state of an engine without operators that have keyed state; name a savepoint or "
             "checkpoint that has such operators",
         )
-    operators = [each for each in source.keyed_operators(version) if each.states]
+    operators = [each for each in recorded if each.states]
     found = _named(operators, operator, source.path)
     if version is None:
         version = max(source.kept(each.state)[-1] for each in found.states)

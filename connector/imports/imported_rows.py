@@ -22,8 +22,7 @@ from statestore.connector.imports.import_plan import PlannedState
 from statestore.formats.engine import Part
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError
-from statestore.formats.kernels.arrays import Ints
-from statestore.formats.keyed_operators import (
+from statestore.formats.jobs import (
     KEY,
     LAST_ACCESS,
     MAP_KEY,
@@ -33,6 +32,7 @@ from statestore.formats.keyed_operators import (
     TIMESTAMP_MS,
     VALUE,
 )
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.regular_files import map_regular
 from statestore.formats.rocksdb.rows import BATCH_ROWS

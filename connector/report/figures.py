@@ -57,7 +57,7 @@ class StoreFigures:
 
 
 def figures_of(table: StateTable, chosen: Chosen = (), done: Done = lambda parts: None) -> StoreFigures:
-    """Return the figures of one table, which is bound to its state at one moment (`table_for_plan`).
+    """Return the figures of one table, which is bound to its state at one moment (`StateTable.for_plan`).
 
     ``chosen``: keys that get a lifeline, however few versions they have.
     """

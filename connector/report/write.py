@@ -30,7 +30,7 @@ from statestore.formats.errors import (
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.locations import not_local, parse_location
 from statestore.formats.replaced_versions import again, is_gone
-from statestore.formats.state_table import Query, StateTable, table_for_plan
+from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.filters import Filter
 
 HEADER = ("table", "kind", "health", "rows", "version", "row versions", "size", "from", "to", "kept", "last commit")
@@ -172,7 +172,7 @@ def _bound(warehouse: Warehouse, names: Sequence[str]) -> dict[str, StateTable]:
     tables: dict[str, StateTable] = {}
     for name in names:
         try:
-            tables[name] = table_for_plan(warehouse.open(name))
+            tables[name] = warehouse.open(name).for_plan()
         except StateStoreError:
             continue  # its summary says what is wrong
     return tables

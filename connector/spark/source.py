@@ -23,7 +23,7 @@ from statestore.connector.spark.stream_writer import StateStoreStreamWriter
 from statestore.connector.spark.writer import StateStoreWriter
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError
-from statestore.formats.state_table import KeepsFiles, Query, StateTable, table_for_plan, table_for_tasks
+from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.filters import Filter
 
 SOURCE_NAME = "arrow_statestore"
@@ -46,7 +46,7 @@ class StateStoreSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         with message_only():
-            table, query = table_for_plan(self._table()), query_of(self.options)
+            table, query = self._table().for_plan(), query_of(self.options)
             query = _narrowed(table, query, schema)
             return (FilteringReader if _plans_with_filters() else TableReader)(table, query, schema)
 
@@ -83,8 +83,8 @@ class TableReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         found = partitions_of(self._table, self._query)
-        if isinstance(self._table, KeepsFiles):  # this process ends before the tasks begin
-            self._table.entrust([split for partition in found for split in partition.splits])
+        # This process ends before the tasks begin.
+        self._table.entrust([split for partition in found for split in partition.splits])
         return found or [TablePartition((), self._query)]  # Spark asks for at least one partition
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -92,7 +92,7 @@ class TableReader(DataSourceReader):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes of the reader that tasks need."""
-        return {**self.__dict__, "_table": table_for_tasks(self._table)}
+        return {**self.__dict__, "_table": self._table.for_tasks()}
 
 
 class FilteringReader(TableReader):

@@ -20,7 +20,7 @@ from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.partitions import partitions_of, read_partition
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, StateStoreError
-from statestore.formats.state_table import Query, StateTable, table_for_plan, table_for_tasks
+from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.filters import Filter
 from statestore.formats.values.times import to_datetime
 
@@ -94,7 +94,7 @@ class StateStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         not: there the start is the end of the batch before."""
         with message_only():
             start = given[0] if given else self._last or self.initialOffset()
-            newest = self._newest_after(start, table_for_plan(self._table))
+            newest = self._newest_after(start, self._table.for_plan())
             if self._target is not None:
                 newest = min(newest, self._target)
             unlimited = len(given) > 1 and isinstance(given[1], ReadAllAvailable)
@@ -111,7 +111,7 @@ class StateStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         with message_only():
-            table = table_for_plan(self._table)
+            table = self._table.for_plan()
             self._newest_after(start, table)
         # A query that is restarted first plans its last offset, from there to there. Without it `latestOffset` would
         # begin again, and batches be read twice.
@@ -125,7 +125,7 @@ class StateStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def __getstate__(self) -> dict[str, Any]:
         """What tasks need of the reader, which Spark pickles with each batch."""
-        return {**self.__dict__, "_table": table_for_tasks(self._table), "_held": ()}
+        return {**self.__dict__, "_table": self._table.for_tasks(), "_held": ()}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(self._table, partition, self._schema)

@@ -3,7 +3,7 @@
 To start an instance takes most of the time of a short call. A statement therefore runs on a cursor of a shared one if
 it only selects, from tables of the warehouse, with functions without side effects. Its views are temporary: they belong
 to the cursor and end with it. The instance has no access to files, the network and Python variables, and its
-configuration is locked. Every other statement gets an instance of its own (docs/decisions/061-marked-rows.md).
+configuration is locked. Every other statement gets an instance of its own (docs/decisions/018-duckdb.md).
 
 Whether a statement is one of them is judged by its raw text and never by a syntax tree, because DuckDB may read the
 text differently than the parser that made the tree. What is not understood counts as having side effects.

@@ -14,7 +14,7 @@ from statestore.formats.flink.job_description import DescribedOperator, Describe
 from statestore.formats.flink.serializers.compatibility import AS_IS, compatibility
 from statestore.formats.flink.serializers.flink_types import FlinkType, MapOf
 from statestore.formats.flink.snapshot_states import TIMER_STATE
-from statestore.formats.restore_findings import RestoreFinding, Verdict
+from statestore.formats.jobs import RestoreFinding, Verdict
 
 _ORDER: tuple[Verdict, ...] = ("as is", "new", "unused", "after migration", "unknown", "lost", "incompatible")
 _Part = tuple[Verdict, str]

@@ -19,9 +19,7 @@ from weakref import WeakValueDictionary
 import pyarrow as pa
 
 from statestore.formats.engine import (
-    DescribesStates,
-    HasSlices,
-    HoldsFiles,
+    RestoreCheck,
     Source,
     StateAt,
     StateInfo,
@@ -45,11 +43,9 @@ from statestore.formats.flink.state_facts import keyed_kind, operator_words, sta
 from statestore.formats.flink.stored_parts import asked_groups, parts_of
 from statestore.formats.flink.streams.operator_rows import OperatorForm
 from statestore.formats.flink.streams.state_form import MAP_VALUE, VALUE, KeyedForm
-from statestore.formats.jobs import Job, KnowsJob
-from statestore.formats.keyed_operators import HoldsKeyedStates, KeyedOperator, OperatorState
+from statestore.formats.jobs import Job, KeyedOperator, OperatorState, RestoreFinding
 from statestore.formats.places.locations import Location
 from statestore.formats.replaced_versions import is_gone
-from statestore.formats.restore_findings import ChecksRestore, RestoreFinding
 from statestore.formats.values.filters import Filter
 
 SLICE_BYTES = 64 << 20
@@ -82,7 +78,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class FlinkSource(Source, HasSlices, HoldsFiles, HoldsKeyedStates, DescribesStates, ChecksRestore, KnowsJob):
+class FlinkSource(Source):
     """The snapshots of a job that were there when it was opened; ``refs`` are by checkpoint id, ascending."""
 
     location: Location
@@ -186,7 +182,7 @@ class FlinkSource(Source, HasSlices, HoldsFiles, HoldsKeyedStates, DescribesStat
         return self._gone(gone[-1])
 
     def holding(self) -> FlinkSource:
-        """The source with the files of its checkpoints kept open (`statestore.formats.engine.HoldsFiles`)."""
+        """The source with the files of its checkpoints kept open (`statestore.formats.engine.Source.holding`)."""
         number, ref = self.refs[-1]
         if self.found.holds or not ref.folder.is_local:
             return self
@@ -355,6 +351,9 @@ class FlinkSource(Source, HasSlices, HoldsFiles, HoldsKeyedStates, DescribesStat
             "Which operator feeds which is not recorded in a snapshot.",
             stateless=tuple(sorted(operator_words(each, labels[each.id]) for each in stateless)),
         )
+
+    def restore_check(self) -> RestoreCheck:
+        return RestoreCheck(self.restored_by, self.restored_as_described)
 
     def restored_by(self, job: Source) -> Sequence[RestoreFinding]:
         if not isinstance(job, FlinkSource):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.formats.engine import ExplainsLoss, Source, StateAt, StateFile, WholePart
+from statestore.formats.engine import Source, StateAt, StateFile, WholePart
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
 from statestore.formats.flink.needed_files import needed_files
@@ -47,8 +47,8 @@ class Origin:
             raise found from error
 
     def explain_loss(self, error: StateStoreError, versions: Sequence[int]) -> StateStoreError:
-        """The error in place of one of a read (`statestore.formats.engine.ExplainsLoss`)."""
-        return self.source.explain_loss(error, self.state, versions) if isinstance(self.source, ExplainsLoss) else error
+        """The error in place of one of a read (`statestore.formats.engine.Reader.explain_loss`)."""
+        return self.source.explain_loss(error, self.state, versions)
 
 
 _OTHER_SCHEMA = (

@@ -10,7 +10,7 @@ from statestore.formats.flink.state_at import UNREADABLE
 from statestore.formats.flink.streams.operator_rows import OperatorForm
 from statestore.formats.flink.streams.raw_timers import EVENT, PROCESSING
 from statestore.formats.flink.streams.state_form import LAST_ACCESS, PLACEMENT, STORED_BYTES, KeyedForm
-from statestore.formats.keyed_operators import KeyedKind
+from statestore.formats.jobs import KeyedKind
 
 
 def state_info(state: str, found: ShownState, operator: OperatorSnapshot) -> StateInfo:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from statestore.formats.engine import HoldsPast, StateAt
+from statestore.formats.engine import HoldsPast
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.kafka.changelogs.key_ranges import KeyRange, in_key_ranges
@@ -55,7 +55,7 @@ class LogPart:
 
 
 @dataclass(frozen=True)
-class ChangelogAt(StateAt, HoldsPast):
+class ChangelogAt(HoldsPast):
     """A changelog up to a moment. ``retention`` is that of windows, sessions or versions, in milliseconds.
 
     ``whole`` is a cache by partition.

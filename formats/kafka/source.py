@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from statestore.formats.engine import DescribesStates, Part, Source, StateAt, StateInfo, StateSize, Version
+from statestore.formats.engine import Part, Source, StateAt, StateInfo, StateSize, Version
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
-from statestore.formats.jobs import Job, KnowsJob
+from statestore.formats.jobs import Job
 from statestore.formats.kafka.description import describe_stores
 from statestore.formats.kafka.directory.applications import Application, find_applications
 from statestore.formats.kafka.directory.store_facts import NO_TABLE_FILE, StoreFacts, notices_of, store_facts
@@ -27,7 +27,7 @@ from statestore.formats.values.times import format_time
 
 
 @dataclass(frozen=True)
-class ApplicationSource(Source, DescribesStates, KnowsJob):
+class ApplicationSource(Source):
     """An application as it stood when it was opened. ``known`` is a cache of what is known of its stores."""
 
     location: Location

@@ -1,4 +1,4 @@
-"""Types of arrays, by what their numbers are. Importing this module does not import numba."""
+"""Types of arrays, by what their numbers are, and the two ends that are no times. Importing this imports no numba."""
 
 from __future__ import annotations
 
@@ -10,3 +10,6 @@ Bools = npt.NDArray[np.bool_]  # one for each row
 Hashes = npt.NDArray[np.uint64]  # of keys
 U32s = npt.NDArray[np.uint32]
 Bytes = npt.NDArray[np.uint8]
+
+OPEN = 2**63 - 1  # the end of a row that has not ended: after every time
+ABSENT = -(2**63)  # the "end" of a row that a version does not have: before every time

@@ -44,7 +44,7 @@ def kernel(function: F) -> F:
 
 
 def holding_gil(function: F) -> F:
-    """Compile ``function`` as `kernel` does, for one that makes Python objects (`points.python_objects`)."""
+    """Compile ``function`` as `kernel` does, for one that makes Python objects (`python_objects`)."""
     return _compiled(function, nogil=False)
 
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, astuple, dataclass
 from itertools import accumulate
 from typing import Any, Literal
 
-OPEN = 2**63 - 1
+from statestore.formats.kernels.arrays import OPEN as OPEN
 
 Role = Literal["delta", "open", "closed", "late", "belief"]
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from statestore.formats.engine import DeltaPart
 from statestore.formats.errors import CorruptError, StateStoreError
 from statestore.formats.places.locations import Location
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store
@@ -26,7 +27,7 @@ ChoosePartitions = Callable[[Store, Sequence[Filter]], Sequence[int]]
 
 
 @dataclass(frozen=True)
-class BatchesPart:
+class BatchesPart(DeltaPart):
     """A partition over ``batches``; ``checkpoint`` is as of the last of them.
 
     ``before`` is the batch before the first of a change feed. ``lookup``: the keys to look up, all by default.

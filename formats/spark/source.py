@@ -18,7 +18,7 @@ import pyarrow as pa
 from statestore.formats.engine import Part, Source, StateAt, StateFile, StateInfo, StateSize, Version
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError, UnsupportedError
-from statestore.formats.jobs import Job, KnowsJob
+from statestore.formats.jobs import Job
 from statestore.formats.places.locations import Location
 from statestore.formats.places.reading_threads import processors, reading_threads
 from statestore.formats.spark.batch_parts import BatchesPart, batches_parts
@@ -125,7 +125,7 @@ def state_name(checkpoint: Checkpoint, operator: Operator, shown: StateView) -> 
 
 
 @dataclass(frozen=True)
-class CheckpointSource(Source, KnowsJob):
+class CheckpointSource(Source):
     """A checkpoint as of the newest batch that was committed when it was opened."""
 
     location: Location

@@ -1,4 +1,4 @@
-"""A StateTable over plain Python rows: the protocol without any storage."""
+"""A StateTable over plain Python rows, without any storage."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError
-from statestore.formats.state_table import Query
+from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.filters import mask
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -25,13 +25,13 @@ class MemorySplit:
 
 
 @dataclass
-class MemoryTable:
+class MemoryTable(StateTable):
     """``commits[v]`` are all rows (item, price, from ms, to ms or None) as version ``v`` has them.
 
     Open and closed rows are splits of their own. ``asked`` records the queries that were planned.
     """
 
-    name: str
+    called: str
     commits: list[Sequence[Row]]
     key_columns: tuple[str, ...] = ("item",)
     row_key: tuple[str, ...] = ("item",)
@@ -39,24 +39,12 @@ class MemoryTable:
     read_columns: list[tuple[str, ...] | None] = field(default_factory=list)
 
     @property
-    def is_columnar(self) -> bool:
-        return False
-
-    @property
-    def lookup_columns(self) -> tuple[tuple[str, ...], ...]:
-        return tuple(dict.fromkeys((self.key_columns, self.row_key or self.key_columns)))
-
-    @property
-    def one_zero(self) -> bool:
-        return False
-
-    @property
-    def placement_columns(self) -> tuple[str, ...]:
-        return ()
+    def name(self) -> str:
+        return self.called
 
     @property
     def identity(self) -> str:
-        return self.name
+        return self.called
 
     def kept_versions(self) -> tuple[int, int]:
         return 0, len(self.commits) - 1
@@ -71,12 +59,6 @@ class MemoryTable:
         return self.kept_versions()[0]
 
     def known_from(self, version: int) -> int | None:
-        return None
-
-    def check_resumable(self, version: int) -> None:
-        """Every version is kept."""
-
-    def count(self, query: Query) -> int | None:
         return None
 
     def lookup_floor(self, version: int) -> int | None:

@@ -35,7 +35,7 @@ from statestore.catalog.commits.stored_rows import find_existing
 from statestore.catalog.commits.version_ends import Existing, NewRows, insert_versions
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.reads.row_ends import with_closures
+from statestore.catalog.reads.belief import with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Bools, Hashes, Ints
 from statestore.formats.segments.segment_meta import OPEN, FileRef, SegmentMeta

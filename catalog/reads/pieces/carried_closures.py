@@ -7,6 +7,7 @@ number and the last of them. States are immutable, and threads share them.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
@@ -112,6 +113,22 @@ class PendingClosures:
                 same = (at >= 0) & (run.rows[at] == asked[found])
                 found, at = found[same], at[same]
             ends[found] = run.ends[at]
+
+    def new_end(self, count: int) -> Callable[[int, int], int]:
+        """Return the function that returns the newest end of a row, which is called with the row and its stored end."""
+        newest_first = [(run.rows.data, run.ends.data, run.number.data) for run in self.runs[::-1]]
+
+        def new_end(row: int, stored: int) -> int:
+            for rows, ends, numbers in newest_first:
+                at = bisect_right(rows, row) - 1
+                while at >= 0 and rows[at] == row:
+                    if numbers[at] < count:
+                        end: int = ends[at]
+                        return end
+                    at -= 1
+            return stored
+
+        return new_end
 
     def versions_of(self, rows: Ints, count: int) -> Ints:
         """Return the commits of all closures of these rows, in no order."""

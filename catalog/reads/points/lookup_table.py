@@ -22,7 +22,7 @@ from statestore.formats.kernels.compiled_use import is_loaded, load_if_it_pays
 from statestore.formats.segments.segment_meta import SegmentMeta
 from statestore.formats.serdes.numbers import as_number, number_bytes
 
-HALF, NOT_FOUND = 1 << 63, -1  # as in `point_kernels`, which cannot be imported without numba
+HALF, NOT_FOUND = 1 << 63, -1  # as in `belief_kernels`, which cannot be imported without numba
 WARM_READS = 1 << 12
 ANSWERS_AT_ONCE = 1 << 7  # in which no other thread runs
 BYTES_A_READ = 128  # as which a read counts in the decision to load compiled code
@@ -36,7 +36,7 @@ def reads_pay(reads: int, more: int) -> bool:
 
 
 class LookupTable:
-    """The table of `point_kernels.find_row`, and the arrays whose addresses it has.
+    """The table of `belief_kernels.find_row`, and the arrays whose addresses it has.
 
     ``find`` takes a hash less HALF and a moment. It returns slot << 32 | row of a row of the hash that is valid then,
     NOT_FOUND if there is none, or another negative number if that is unknown. The row may be that of another key, and
@@ -58,8 +58,8 @@ class LookupTable:
         ``schemas`` are those of keys and of values. ``next_entry``: the path that the next entry of the log will have,
         empty where that is not known.
         """
-        from statestore.formats.kernels.points import answer_kernels
-        from statestore.formats.kernels.points import point_kernels as kernels
+        from statestore.formats.kernels import answer_kernels
+        from statestore.formats.kernels import belief_kernels as kernels
 
         self._kernels = kernels
         self._answer_kernels = answer_kernels
@@ -77,10 +77,10 @@ class LookupTable:
         self.read: Callable[[bytes, int, int], Any] = _unknown
         self.answers = self._can_answer(schemas, next_entry)
         fields = self._numbers[kernels.HEAD :].reshape(-1, kernels.FIELDS)
-        fields[:, [kernels.FIRST, kernels.LAST]] = 1, 0  # valid at no moment
+        fields[:, [kernels.FIRST_START, kernels.LAST_END]] = 1, 0  # valid at no moment
         for slot, meta in enumerate(metas):
             if meta is not None and not meta.tombstone:
-                fields[slot, [kernels.FIRST, kernels.LAST]] = meta.min_valid_from, meta.max_valid_to
+                fields[slot, [kernels.FIRST_START, kernels.LAST_END]] = meta.min_valid_from, meta.max_valid_to
         self._fields = fields
         self.find: Callable[[int, int], int] = partial(kernels.find_row, self._where)
 
@@ -148,17 +148,18 @@ class LookupTable:
             )
         if opened.row_order == kernels.UNSORTED:
             return
-        layers = np.array([(_address(rows), _address(ends), len(rows)) for rows, ends in opened.layers[::-1]], np.int64)
-        self._held += [opened, layers]
+        pending, limit = opened.pending, len(opened.closures)
+        runs = np.array([(*run, limit) for run in pending.addresses] if limit else [], np.int64)
+        self._held += [opened, runs]
         fields = self._fields[slot]
         fields[kernels.ROWS] = _address(probe.rows)
         fields[kernels.DIRECTORY] = _address(probe.directory)
         fields[kernels.BUCKET_SHIFT] = probe.shift
-        fields[kernels.STARTS] = _address(probe.starts)
-        fields[kernels.ENDS] = _address(probe.ends)
+        fields[kernels.ROW_STARTS] = _address(probe.starts)
+        fields[kernels.ROW_ENDS] = _address(probe.ends)
         fields[kernels.IS_CHAINED] = opened.row_order == kernels.CHAINED
-        fields[kernels.LAYERS] = len(layers)
-        fields[kernels.LAYER_TABLE] = _address(layers)
+        fields[kernels.CLOSURE_RUNS] = len(runs)
+        fields[kernels.CLOSURE_TABLE] = _address(runs)
         if self.answers:
             fields[kernels.KEYS] = _address(opened.keys.addresses())
             fields[kernels.VALUES] = _address(opened.values.addresses())

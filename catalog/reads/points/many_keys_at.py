@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from statestore.catalog.reads.belief import valid_rows
 from statestore.catalog.reads.points.segment_probe import OpenedSegment, key_form
 from statestore.formats.kernels.arrays import Hashes, Ints
 from statestore.formats.segments.segment_meta import OPEN
@@ -46,53 +47,15 @@ def rows_at(opened: OpenedSegment, first: Ints, numbers: Ints, keys: Columns, mo
 
     The entries of each key's hash begin at ``first``.
     """
-    views = opened.probe
-    entries = np.frombuffer(views.hashes, np.uint64)
-    rows_of = np.frombuffer(views.rows, np.uint32)
-    starts_of, ends_of = (np.frombuffer(view, np.int64) for view in (views.starts, views.ends))
-    at = _last_started(entries, rows_of, starts_of, first, moment)
-    found: list[tuple[Ints, Ints, Ints, Ints]] = []
-    # The versions of a key do not overlap: one that has ended leaves none of the older ones.
-    while True:
-        left = at >= first
-        if not left.all():
-            at, first, numbers = at[left], first[left], numbers[left]
-        if not len(at):
-            break
-        rows = rows_of[at].astype(np.int64)
-        starts, ends = starts_of[rows], ends_of[rows]
-        ends = _newest(opened, rows, ends)
-        mine = _are_keys(opened, rows, keys, numbers)
-        valid = mine & (moment < ends)
-        found.append((numbers[valid], rows[valid], starts[valid], ends[valid]))
-        older = ~(mine & ((moment < ends) | (starts < ends)))
-        at, first, numbers = at[older] - 1, first[older], numbers[older]
-    if not any(len(part[0]) for part in found):
-        return None
-    columns = found[0] if len(found) == 1 else tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
-    order = np.argsort(columns[1])
-    return FoundRows(opened, *(column[order] for column in columns))
-
-
-def _last_started(entries: Hashes, rows_of: Any, starts_of: Ints, first: Ints, moment: int) -> Ints:
-    """Return the last entry of each hash whose row has started at a moment; one less than ``first`` where none has."""
-    at: Ints = first - (starts_of[rows_of[first]] > moment)
-    going_on = np.flatnonzero((at == first) & (first + 1 < len(entries)))
-    going_on = going_on[entries[first[going_on] + 1] == entries[first[going_on]]]
-    if not len(going_on):
-        return at
-    low = first[going_on] + 1
-    high = entries.searchsorted(entries[low], "right")
-    while True:
-        open_ = low < high
-        if not open_.any():
-            break
-        middle = (low + high) >> 1
-        started = open_ & (starts_of[rows_of.take(middle, mode="clip")] <= moment)
-        low = np.where(started, middle + 1, low)
-        high = np.where(open_ & ~started, middle, high)
-    at[going_on] = low - 1
-    return at
+    found = valid_rows(
+        np.frombuffer(opened.probe.hashes, np.uint64),
+        opened.probe,
+        first,
+        moment,
+        lambda ends, rows: _close(opened, ends, rows),
+        lambda rows, mine: _are_keys(opened, rows, keys, numbers[mine]),
+    )
+    return None if found is None else FoundRows(opened, numbers[found[0]], *found[1:])
 
 
 def rows_of_places(opened: OpenedSegment, places: Ints, numbers: Ints, keys: Columns) -> tuple[FoundRows, Ints]:
@@ -106,16 +69,14 @@ def rows_of_places(opened: OpenedSegment, places: Ints, numbers: Ints, keys: Col
     if len(others):
         rows, numbers = rows[mine], numbers[mine]
     starts, ends = (np.frombuffer(view, np.int64)[rows] for view in (opened.probe.starts, opened.probe.ends))
-    return FoundRows(opened, numbers, rows, starts, _newest(opened, rows, ends)), others
+    _close(opened, ends, rows)
+    return FoundRows(opened, numbers, rows, starts, ends), others
 
 
-def _newest(opened: OpenedSegment, rows: Ints, ends: Ints) -> Ints:
-    """Return the newest ends of rows, in place of their stored ends."""
-    for layer_rows, layer_ends in opened.layers:
-        at = layer_rows.searchsorted(rows)
-        closed = np.flatnonzero(layer_rows.take(at, mode="clip") == rows)
-        ends[closed] = layer_ends[at[closed]]
-    return ends
+def _close(opened: OpenedSegment, ends: Ints, rows: Ints) -> None:
+    """Put the newest ends of these rows in the place of their stored ends."""
+    if opened.closures:
+        opened.pending.update(ends, rows, len(opened.closures))
 
 
 def _are_keys(opened: OpenedSegment, rows: Ints, keys: Columns, numbers: Ints) -> Any:

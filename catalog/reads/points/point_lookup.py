@@ -20,6 +20,7 @@ from xxhash import xxh64_intdigest
 from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import local_root
+from statestore.catalog.reads.belief import valid_row
 from statestore.catalog.reads.points.lookup_table import HALF, NOT_FOUND, LookupTable, reads_pay
 from statestore.catalog.reads.points.many_keys_at import FoundRows, entries_of, rows_at, rows_of_places
 from statestore.catalog.reads.points.remote_lookup import RemoteLookup, RemoteVersion
@@ -40,7 +41,6 @@ ROWS_A_LOOK = 128  # rows of a segment that are entered into the filter in the t
 KEYS_AT_ONCE = 1 << 14
 ROW_BITS = (1 << 32) - 1
 NEVER = -(1 << 62)  # reads, after which compiled code is not tried again
-FEW = 3  # rows that are looked at sooner than the key of one row is compared
 
 
 class Found(NamedTuple):
@@ -190,34 +190,17 @@ class PointLookup:
             slots ^= lowest
             slot = lowest.bit_length() - 1
             probe = probes[slot] or self._open(slot)
-            hashes, rows, directory, shift, starts, ends, new_end, is_key, _, _ = probe
-            bucket = key_hash >> shift
-            stop = directory[bucket + 1]
-            first = bisect_left(hashes, key_hash, directory[bucket], stop)
+            hashes = probe.hashes
+            bucket = key_hash >> probe.shift
+            stop = probe.directory[bucket + 1]
+            first = bisect_left(hashes, key_hash, probe.directory[bucket], stop)
             if first == stop or hashes[first] != key_hash:
                 if every & lowest:
                     self._count_vain(slot, probe)
                 continue
-            at = first
-            if first + 1 < stop and hashes[first + 1] == key_hash:
-                at = _last_started(probe, key_hash, first, stop, moment)
-            # The versions of a key do not overlap: one that has ended leaves none of the older ones.
-            while at >= first:
-                row = rows[at]
-                start = starts[row]
-                if start <= moment:
-                    end = ends[row]
-                    if moment < end:
-                        if is_key(row, form):
-                            if new_end is not None:
-                                end = new_end(row, end)
-                            if moment < end:
-                                return probe, row, end
-                            if start < end:
-                                break
-                    elif at - first > FEW and start < end and is_key(row, form):
-                        break
-                at -= 1
+            row_and_end = valid_row(probe, first, bisect_right(hashes, key_hash, first, stop), form, moment)
+            if row_and_end is not None:
+                return probe, *row_and_end
         return None
 
     def locate_many(self, keys: Sequence[pa.Array], moment: int) -> list[FoundRows]:
@@ -403,15 +386,6 @@ def _bytes_form(key: pa.Schema) -> tuple[type | None, Callable[[Any], bytes]]:
         return pack(number)
 
     return int, pack if kind.bit_width == 64 else of_narrow
-
-
-def _last_started(probe: SegmentProbe, key_hash: int, first: int, stop: int, moment: int) -> int:
-    """Return the entry of the last row with a hash that had started at a moment; less than ``first`` if none had.
-
-    Rows of one hash are in order of their starts (docs/format.md).
-    """
-    end = bisect_right(probe.hashes, key_hash, first, stop)
-    return bisect_right(probe.rows, moment, first, end, key=probe.starts.__getitem__) - 1
 
 
 def _entries(probe: SegmentProbe, key_hash: int) -> range:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.log.log_state import LogState
+from statestore.catalog.reads.belief import SegmentWithClosures, close_rows, is_valid
 from statestore.catalog.reads.fetching import SMALL_FILE_BYTES, Ranges, batch_spans, framing, has_short_batches
 from statestore.catalog.reads.points.cell_readers import row_reader
 from statestore.catalog.reads.points.segment_probe import SegmentProbe, key_test, shown_reader
@@ -205,7 +206,7 @@ class RemoteLookup:
     def _at(self, meta: SegmentMeta, row: int, moment: int) -> tuple[int, int] | None:
         """Return (start, newest end) of a row that is valid at a moment, else None."""
         start, end = self._times(meta, row)
-        return (start, end) if start <= moment < end else None
+        return (start, end) if is_valid(start, end, moment) else None
 
     def _times(self, meta: SegmentMeta, row: int) -> tuple[int, int]:
         """Return (start, newest end) of a row."""
@@ -213,7 +214,7 @@ class RemoteLookup:
         closures = self._log_state.closures.get(meta.name, ())
         if closures:
             ends = np.array([end])
-            self._files.pending(meta, closures).update(ends, np.array([row]), len(closures))
+            close_rows(self._files, SegmentWithClosures(meta, closures), ends, np.array([row]))
             end = int(ends[0])
         return start, end
 

@@ -7,7 +7,6 @@ the segment. So a few closures do not cost a copy of all ends.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,15 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from statestore.catalog.reads.pieces.carried_closures import PendingClosures
 from statestore.catalog.reads.points.batch_readers import BatchColumns
 from statestore.catalog.reads.points.cell_readers import bytes_test, row_reader, user_reader
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.formats.kernels.arrays import Ints
 from statestore.formats.segments.segment import Segment
 from statestore.formats.segments.segment_meta import ClosureSlice, SegmentMeta
 
 Closures = tuple[ClosureSlice, ...]
-Layer = tuple[Ints, Ints]  # rows ascending, new ends
 
 
 class SegmentProbe(NamedTuple):
@@ -52,8 +50,8 @@ class OpenedSegment:
     def __init__(self, files: SegmentFiles, meta: SegmentMeta, to_user: Callable[[tuple[Any, ...]], Any]) -> None:
         self.meta = meta
         self.closures: Closures = ()
-        self.layers: tuple[Layer, ...] = ()
-        self.row_order: int | None = None  # of `point_kernels.order_of_rows`, where it was asked for
+        self.pending = PendingClosures()  # these closures by row, perhaps with further ones
+        self.row_order: int | None = None  # of `belief_kernels.order_of_rows`, where it was asked for
         self._added: memoryview | None = None
         file = files.open_segment(meta)
 
@@ -94,18 +92,12 @@ class OpenedSegment:
         """Return this segment with these closures (in version order); only further ones are read."""
         if closures == self.closures:
             return self
-        known = len(self.closures)
-        is_further = closures[:known] == self.closures
-        layers = self.layers if is_further else ()
-        pieces = [files.closures(piece, self.meta.rows) for piece in (closures[known:] if is_further else closures)]
-        if pieces:
-            layers = _added(layers, _merged(pieces))
         opened = OpenedSegment.__new__(OpenedSegment)
         opened.meta, opened.key_schema = self.meta, self.key_schema
         opened.keys, opened.values = self.keys, self.values
-        opened.closures, opened.layers = closures, layers
+        opened.closures, opened.pending = closures, files.pending(self.meta, closures)
         opened.row_order, opened._added = self.row_order, self._added
-        opened.probe = self.probe._replace(new_end=_new_end(layers) if layers else None)
+        opened.probe = self.probe._replace(new_end=opened.pending.new_end(len(closures)) if closures else None)
         return opened
 
 
@@ -151,36 +143,3 @@ def shown_reader(
 
 def _no_values(row: int) -> None:
     return None
-
-
-def _merged(pieces: list[Layer]) -> Layer:
-    """Return the newest end of each row that any of these closures has; later ones are newer."""
-    if len(pieces) == 1:
-        return pieces[0]
-    rows = np.concatenate([rows for rows, _ in pieces])
-    ends = np.concatenate([ends for _, ends in pieces])
-    order = np.argsort(rows, kind="stable")
-    rows, ends = rows[order], ends[order]
-    last = np.append(rows[1:] != rows[:-1], True)
-    return rows[last], ends[last]
-
-
-def _added(layers: tuple[Layer, ...], layer: Layer) -> tuple[Layer, ...]:
-    """Return older layers with a new one; layers of like length are merged, so that there are few."""
-    while layers and len(layers[-1][0]) < 2 * len(layer[0]):
-        layers, layer = layers[:-1], _merged([layers[-1], layer])
-    return (*layers, layer)
-
-
-def _new_end(layers: tuple[Layer, ...]) -> Callable[[int, int], int]:
-    newest_first = [(np.ascontiguousarray(rows).data, np.ascontiguousarray(ends).data) for rows, ends in layers[::-1]]
-
-    def new_end(row: int, stored: int) -> int:
-        for rows, ends in newest_first:
-            at = bisect_left(rows, row)
-            if at < len(rows) and rows[at] == row:
-                end: int = ends[at]
-                return end
-        return stored
-
-    return new_end

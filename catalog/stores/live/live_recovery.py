@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 from statestore.catalog.commits.changelog_ownership import Changelogs
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.store_spec import StoreSpec
+from statestore.catalog.reads.belief import NOW, TimeRange
 from statestore.catalog.reads.changes import plan_changes, read_changes
-from statestore.catalog.reads.scan import NOW, TimeRange, plan, splits_of
+from statestore.catalog.reads.scan import plan, splits_of
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.reads.split_reading import read_split
 from statestore.catalog.reads.versioned_table import VersionedTable

@@ -124,7 +124,7 @@ class LiveVersionedStore(LiveStore, VersionedStore):
         (KIP-968).
 
         The answer is complete, whereas Kafka's misses versions that end in a later segment
-        (docs/decisions/028-kafka-versioned-stores.md). A range that ends before it starts has no moment, and no
+        (docs/decisions/022-kafka-semantics.md). A range that ends before it starts has no moment, and no
         versions.
         """
         self._latencies["range"].count += 1

@@ -222,7 +222,7 @@ class VersionedReads(VersionedStore):
         (KIP-968).
 
         The answer is complete, whereas Kafka's misses versions that end in a later segment
-        (docs/decisions/028-kafka-versioned-stores.md). For a range that ends before the retention, only the newest
+        (docs/decisions/022-kafka-semantics.md). For a range that ends before the retention, only the newest
         version is considered. A range that ends before it starts has no moment, and no versions.
         """
         self._check_open()

@@ -2,7 +2,7 @@
 
 The newest value of a key is its latest row. Other versions lie in the segment of their end, and newest tombstones in
 the segment of their time. Unlike Kafka's, the list of segments survives a restart, and reads of several versions are
-complete (docs/decisions/028-kafka-versioned-stores.md). Times are epoch milliseconds.
+complete (docs/decisions/022-kafka-semantics.md). Times are epoch milliseconds.
 """
 
 from __future__ import annotations

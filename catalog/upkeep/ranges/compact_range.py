@@ -20,7 +20,7 @@ from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.reads.row_ends import SegmentWithClosures, with_closures
+from statestore.catalog.reads.belief import SegmentWithClosures, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.closure_folding import FoldedRows, Inputs, fold
 from statestore.catalog.upkeep.compaction import in_order, outputs

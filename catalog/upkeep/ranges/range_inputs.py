@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import combinations
 
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.row_ends import SegmentWithClosures, with_closures
+from statestore.catalog.reads.belief import SegmentWithClosures, with_closures
 from statestore.catalog.upkeep.compaction_plan import Mode, ended_rows, has_many_lists, next_step, overlap
 from statestore.catalog.upkeep.compaction_rules import Rules
 

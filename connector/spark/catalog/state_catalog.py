@@ -43,7 +43,7 @@ from statestore.connector.spark.undated_times import check_dated
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, ReadOnlyError, UnsupportedError
 from statestore.formats.places.locations import parse_location
-from statestore.formats.state_table import Query, table_for_plan
+from statestore.formats.state_table import Query
 
 _ANALYSIS = "org.apache.spark.sql.catalyst.analysis."
 READ_OPTIONS = sorted(option.name for option in OPTIONS if "read" in option.uses and "AsOf" not in option.name)
@@ -105,7 +105,7 @@ class StateCatalog(RangeFunctions):
         check_dated(asked.time)
         found = self._loaded(identifier)
         table = found.table.pin()
-        now = table_for_plan(table)
+        now = table.for_plan()
         query = query_for(found.mode, asked, str(self._jvm.spark.conf.get(ZONE_CONF)))
         query = as_spelled(now, pinned(now, query))
         now.splits(query)  # a version or moment that is not kept is reported with the statement

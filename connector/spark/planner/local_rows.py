@@ -16,7 +16,7 @@ from statestore.connector.spark.planner.aggregation import Aggregate
 from statestore.connector.spark.planner.read_plan import ReadPlan
 from statestore.connector.spark.planner.task_scan import PlannedScan
 from statestore.connector.spark.schema import arrow_schema
-from statestore.formats.state_table import KnowsExtremes, Query, StateTable
+from statestore.formats.state_table import Query, StateTable
 
 MOST_ROWS = 10_000  # that the driver returns
 MOST_READ = 50_000  # that it reads for an aggregate or a filter
@@ -72,7 +72,7 @@ def _value(plan: ReadPlan, item: Aggregate) -> _Value | None:
     if item.function == "rows":
         rows = plan.table.count(plan.query)
         return None if rows is None else _Value(rows)
-    if item.function not in ("min", "max") or item.column is None or not isinstance(plan.table, KnowsExtremes):
+    if item.function not in ("min", "max") or item.column is None:
         return None
     bounds = plan.table.extremes(plan.query, item.column)
     return None if bounds is None else _Value(bounds[0 if item.function == "min" else 1])

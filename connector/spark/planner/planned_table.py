@@ -19,7 +19,7 @@ from statestore.connector.spark.schema import spark_schema
 from statestore.connector.spark.source import as_spelled
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError
-from statestore.formats.state_table import Query, StateTable, table_for_plan
+from statestore.formats.state_table import Query, StateTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -120,7 +120,7 @@ class PlannedTable(JavaObject):
                 f"option {left[0]} of spark.read.table needs Spark 4.3, this is {self._jvm.spark.version}; name a "
                 "table such as state.prices.history, or load the path with spark.read.format('arrow_statestore')",
             )
-        planned = replace(face, table=table_for_plan(face.table))
+        planned = replace(face, table=face.table.for_plan())
         return TableScanBuilder(self._jvm, planned.table, face.query, self._schema, planned.shown, face.table)
 
     class Java:

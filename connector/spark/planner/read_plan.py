@@ -16,7 +16,7 @@ from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.partitions import TablePartition, partitions_of, read_partition
 from statestore.connector.spark.planner.aggregation import Aggregation, partial_rows, result_schema
 from statestore.formats.places.reading_threads import reading_in_tasks
-from statestore.formats.state_table import HoldsUnsafeRows, Query, SplitsByHash, StateTable, table_for_tasks
+from statestore.formats.state_table import Query, StateTable
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ class ReadPlan:
     def hashed_partitions(self) -> Sequence[tuple[int, TablePartition]]:
         """The splits as partitions, each with the number of its range of key hashes."""
         assert self.ranges is not None
-        assert isinstance(self.table, SplitsByHash)
         with message_only(), reading_in_tasks():
-            splits = self.table.hashed_splits(self.query, self.ranges) or ()
+            splits = self.table.hashed_splits(self.query, self.ranges)
+        assert splits is not None, "the scan was divided because the table divides it"
         return [(number, TablePartition((split,), self.query)) for number, split in splits]
 
     def read_all(self, partitions: Sequence[TablePartition]) -> Iterator[pa.RecordBatch]:
@@ -94,7 +94,7 @@ def unconverted(plan: ReadPlan) -> ReadPlan:
     declare these columns as binary, and the scan as structs: Spark copies the bytes, and finds the struct in them.
     Nothing is converted on either side. Rows that tasks sort or aggregate are decoded.
     """
-    if plan.aggregation is not None or plan.orders or not isinstance(plan.table, HoldsUnsafeRows):
+    if plan.aggregation is not None or plan.orders:
         return plan
     columns = plan.table.unsafe_columns(plan.query)
     return plan if not columns else replace(plan, query=replace(plan.query, unsafe=columns))
@@ -102,7 +102,7 @@ def unconverted(plan: ReadPlan) -> ReadPlan:
 
 def task_of(plan: ReadPlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function that Spark runs in a task: it gets a pickled partition as the only cell of a batch."""
-    return Task(replace(plan, table=table_for_tasks(plan.table)))
+    return Task(replace(plan, table=plan.table.for_tasks()))
 
 
 class Task:

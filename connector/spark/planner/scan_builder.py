@@ -23,7 +23,7 @@ from statestore.connector.spark.planner.local_rows import WIDE, LocalRows, few_k
 from statestore.connector.spark.planner.read_plan import MAX_SORTED, Order, ReadPlan, can_sort, unconverted
 from statestore.connector.spark.planner.task_scan import TaskScan
 from statestore.connector.spark.schema import arrow_schema
-from statestore.formats.state_table import Query, SplitsByHash, StateTable
+from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.filters import Filter
 
 PUSHDOWN_CONF = "spark.sql.python.filterPushdown.enabled"
@@ -32,7 +32,7 @@ PUSHDOWN_CONF = "spark.sql.python.filterPushdown.enabled"
 class TableScanBuilder(JavaObject):
     """Collects what the planner pushes, and builds the scan.
 
-    ``table`` is that of the plan (`table_for_plan`), ``lasting`` the same without what only the plan needs.
+    ``table`` is that of the plan (`StateTable.for_plan`), ``lasting`` the same without what only the plan needs.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class TableScanBuilder(JavaObject):
         """
         table, key = plan.table, plan.table.row_key
         whole = plan.aggregation is None and plan.limit is None and not few_keys(table, plan.query)
-        divides = isinstance(table, SplitsByHash) and table.hashed_splits(plan.query, 2) is not None
+        divides = table.hashed_splits(plan.query, 2) is not None
         return self._by_key and whole and len(key) == 1 and key[0] in plan.schema.names and divides
 
     def _plan(self, aggregation: Aggregation | None) -> ReadPlan:

@@ -19,7 +19,7 @@ from statestore.catalog.commits import record_timelines
 from statestore.catalog.commits.claims import claim
 from statestore.catalog.commits.sorted_records import order_of_starts
 from statestore.catalog.commits.version_ends import places_among
-from statestore.catalog.reads.row_ends import SegmentWithClosures
+from statestore.catalog.reads.belief import SegmentWithClosures
 from statestore.catalog.upkeep.compaction_plan import Rewriting, Step
 from statestore.catalog.upkeep.compaction_rules import DEFAULT
 from statestore.catalog.upkeep.publish_compaction import _attempt

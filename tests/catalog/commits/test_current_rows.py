@@ -19,7 +19,7 @@ import statestore
 from statestore.catalog.commits import open_rows as module
 from statestore.catalog.commits.open_row_lookup import OpenRows
 from statestore.catalog.commits.sorted_records import by_time_within
-from statestore.catalog.reads.row_ends import newest_ends, with_closures
+from statestore.catalog.reads.belief import newest_ends, with_closures
 from statestore.formats.segments.segment_meta import OPEN
 from statestore.formats.values.key_hash import hash_keys
 from statestore.formats.values.packed_sort import sorted_with_positions

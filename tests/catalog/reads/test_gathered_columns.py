@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from support.stores.segment_tables import opened, opened_blocks, table_of_all_types
 
 from statestore.catalog.reads import gathered_columns
+from statestore.catalog.reads.belief import SegmentWithClosures
 from statestore.catalog.reads.chosen_rows import ChosenRows, Part, all_chosen, stored_columns
 from statestore.catalog.reads.gathered_columns import GatheredColumn, TooMuchTextError, rows_between
-from statestore.catalog.reads.row_ends import SegmentWithClosures
 from statestore.formats.errors import CorruptError
 from statestore.formats.segments.compressed_write import Compression
 from statestore.formats.segments.stored_column import StoredColumn

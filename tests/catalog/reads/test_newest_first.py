@@ -12,7 +12,7 @@ from support.stores.versioned_model import Model
 
 import statestore
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
-from statestore.formats.state_table import FindsNewest, NewestBatch, Query
+from statestore.formats.state_table import NewestBatch, Query
 from statestore.formats.values.filters import Filter
 
 HOT = Filter("k", "=", "a")
@@ -30,7 +30,6 @@ def written(folder: Path, commits: list[list[tuple[str, int | None, int]]]) -> t
 
 
 def newest_first(store: VersionedStore, query: Query, rows: int) -> Iterator[NewestBatch] | None:
-    assert isinstance(store.table, FindsNewest)
     return store.table.newest_first(query, rows)
 
 

@@ -14,12 +14,12 @@ import statestore
 from statestore.catalog.log.log_state import EMPTY, LogState
 from statestore.catalog.log.version_chunks import NUMBERS, TEXTS
 from statestore.catalog.reads import chosen_rows, split_reading
+from statestore.catalog.reads.belief import NOW, TimeRange, live_rows, live_starts
 from statestore.catalog.reads.extremes import extremes
-from statestore.catalog.reads.row_ends import ABSENT
-from statestore.catalog.reads.scan import NOW, TimeRange, live_rows, live_starts, plan, splits_of
+from statestore.catalog.reads.scan import plan, splits_of
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.reads.split_reading import read_split
-from statestore.formats.kernels.arrays import Ints
+from statestore.formats.kernels.arrays import ABSENT, Ints
 from statestore.formats.segments.closures import encode_closures
 from statestore.formats.segments.ipc_file import Batches, encode_file
 from statestore.formats.segments.segment_meta import OPEN, ClosureSlice, FileRef

@@ -21,7 +21,7 @@ from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
 from statestore.catalog.warehouse import open_table, open_warehouse
 from statestore.formats.errors import NotFoundError
-from statestore.formats.state_table import Query, table_for_plan, table_for_tasks
+from statestore.formats.state_table import Query
 
 
 def rows(first: int) -> pa.Table:
@@ -93,8 +93,8 @@ def test_who_reads_a_split_asks_nothing_of_the_store(
 ) -> None:
     query = Query(columns=("k", "v"))
     with catalog.open_store("s") as store:
-        planned = table_for_plan(store.table)
-        sent = pickle.dumps((table_for_tasks(planned), planned.splits(query)))
+        planned = store.table.for_plan()
+        sent = pickle.dumps((planned.for_tasks(), planned.splits(query)))
     monkeypatch.setenv("STATESTORE_CACHE", str(tmp_path / "of the task"))
     segment_files._shared.clear()
     with recorded() as record:
@@ -159,8 +159,8 @@ def test_a_plan_of_a_store_that_was_replaced_is_refused(catalog: Catalog) -> Non
     table = open_table(catalog.location.at("s").uri)
     catalog.drop_store("s")
     with pytest.raises(NotFoundError, match="STORE_REPLACED"):
-        table_for_plan(table)
+        table.for_plan()
     filled(catalog).close()
     with pytest.raises(NotFoundError, match="STORE_REPLACED"):
-        table_for_plan(table)
-    assert table_for_plan(open_table(catalog.location.at("s").uri)).kept_versions() == (0, 1)
+        table.for_plan()
+    assert open_table(catalog.location.at("s").uri).for_plan().kept_versions() == (0, 1)

@@ -101,7 +101,7 @@ def test_every_door(tmp_path: Path, place: str, event: str) -> None:
 @pytest.mark.local_files
 @pytest.mark.parametrize("door", ["get", "get as of", "put", "delete"])
 def test_calls_for_one_key_after_a_drop_by_another_process(tmp_path: Path, door: str) -> None:
-    """They look at the store at most once a millisecond (docs/decisions/014)."""
+    """They look at the store at most once a millisecond (docs/decisions/007-store-identity.md)."""
     catalog = statestore.connect(tmp_path)
     store = made(catalog)
     DOORS[door](store, None)

@@ -2,7 +2,7 @@
 
 With serde "kafka" the store has a hot tier, and ``physical`` operations compare its bytes; other stores have none, and
 neither need the bytes be Kafka's after the tier was lost and made anew from the table. Where a case has
-``expect_complete`` that is the truth here: see docs/decisions/028-kafka-versioned-stores.md.
+``expect_complete`` that is the truth here: see docs/decisions/022-kafka-semantics.md.
 """
 
 from __future__ import annotations

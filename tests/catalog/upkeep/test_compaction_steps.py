@@ -17,7 +17,7 @@ from support.stores.versioned_checks import Put, as_table, create, rows_of
 
 import statestore
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.row_ends import with_closures
+from statestore.catalog.reads.belief import with_closures
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
 from statestore.catalog.stores.versioned.versioned_store import NaturalVersionedStore
 from statestore.catalog.upkeep import background_compaction, compaction, compaction_rules, publish_compaction, vacuum

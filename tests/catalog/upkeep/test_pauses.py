@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import statestore
-from statestore.catalog.reads.row_ends import with_closures
+from statestore.catalog.reads.belief import with_closures
 from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
 from statestore.catalog.upkeep import background_compaction, compaction_rules
 from statestore.catalog.upkeep.background_compaction import background_of

@@ -19,7 +19,7 @@ from statestore.connector.explorer import limits
 from statestore.connector.explorer.app import application
 from statestore.connector.explorer.opened_paths import OpenedPaths
 from statestore.connector.explorer.row_files import RowFiles
-from statestore.formats.state_table import Query
+from statestore.formats.state_table import Query, StateTable
 
 DATA = Path(__file__).parents[2] / "data"
 ROWS = 1_000_000_000
@@ -123,20 +123,20 @@ class Whole:
     rows: int | None = None
 
 
-class Endless:
+class Endless(StateTable):
     """A table of a billion rows, which are made as they are read."""
 
-    name, identity = "endless", "endless"
+    name = identity = "endless"
     key_columns = row_key = ("k",)
-    lookup_columns = (("k",),)
-    placement_columns: tuple[str, ...] = ()
-    is_columnar = one_zero = False
 
     def pin(self) -> Endless:
         return self
 
     def kept_versions(self) -> tuple[int, int]:
         return 0, 0
+
+    def versions(self) -> pa.Table:
+        return pa.table({"version": [0]})
 
     def schema(self, query: Query) -> pa.Schema:
         names = query.columns or ("k", "v")

@@ -19,7 +19,7 @@ from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.formats.flink.flink_options import FlinkSettings
 from statestore.formats.flink.opening import open_source
 from statestore.formats.flink.source import FlinkSource
-from statestore.formats.keyed_operators import KeyedOperator, OperatorState
+from statestore.formats.jobs import KeyedOperator, OperatorState
 from statestore.formats.places.locations import parse_location
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]  # workers lack this file

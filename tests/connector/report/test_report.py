@@ -29,7 +29,7 @@ from statestore.connector.report.figures import PARTS, figures_of
 from statestore.connector.report.history import history_of
 from statestore.connector.report.key_counts import greatest, key_texts, row_bytes
 from statestore.connector.report.page import script_json
-from statestore.formats.state_table import Query, table_for_plan
+from statestore.formats.state_table import Query
 from statestore.formats.values.key_hash import hash_keys
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -95,7 +95,7 @@ def test_figures_are_those_of_the_store(warehouse: Path) -> None:
     found = open_warehouse(warehouse)
     name = next(n for n in found.tables() if n.startswith("pri"))
     done: list[int] = []
-    made = figures_of(table_for_plan(found.open(name)), (key_filters(found.open(name), "late"),), done.append)
+    made = figures_of(found.open(name).for_plan(), (key_filters(found.open(name), "late"),), done.append)
     assert len(set(done)) > 5 and done == sorted(done) and done[-1] < PARTS
     with statestore.connect(warehouse).open_store(name) as store:
         history = store.history().read_all().to_pylist()
@@ -320,7 +320,7 @@ def test_keys_have_the_text_that_get_takes_and_a_bar_each(tmp_path: Path) -> Non
                 store.put(key, [version, None], timestamp=T0 + version)
         store.commit()
     found = open_warehouse(tmp_path)
-    binary, texts = (figures_of(table_for_plan(found.open(name))) for name in ("bytes", "texts"))
+    binary, texts = (figures_of(found.open(name).for_plan()) for name in ("bytes", "texts"))
     assert {row["key"] for row in binary.busiest} == {"base64:/wA=", "abc"}
     for typed in ("abc", "base64:/wA=", "hex:ff00"):
         assert run("get", tmp_path, "bytes", typed).code == 0
@@ -344,10 +344,10 @@ def test_a_history_is_read_once_if_it_fits(warehouse: Path, monkeypatch: pytest.
         return splits(table, query)
 
     monkeypatch.setattr(type(found.open(name)), "splits", counted)
-    held = figures_of(table_for_plan(found.open(name)))
+    held = figures_of(found.open(name).for_plan())
     assert len(read) == 1
     monkeypatch.setattr(figures, "history_of", lambda table, columns: history_of(table, columns, held_bytes=0))
-    again = figures_of(table_for_plan(found.open(name)))
+    again = figures_of(found.open(name).for_plan())
     assert len(read) > 4
     assert again == held
 

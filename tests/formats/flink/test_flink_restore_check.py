@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from support.engines.toy_engine import Toys
 from support.flink.fixtures import fixture
 
-from statestore.formats.engine import Source
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.flink.flink_options import FlinkSettings
@@ -25,8 +26,8 @@ from statestore.formats.flink.serializers import flink_types, type_trees
 from statestore.formats.flink.serializers.flink_types import Basic, FlinkType, ListOf, MapOf, Opaque, PojoOf, TimerOf
 from statestore.formats.flink.serializers.type_names import KRYO
 from statestore.formats.flink.source import FlinkSource
+from statestore.formats.jobs import RestoreFinding
 from statestore.formats.places.locations import parse_location
-from statestore.formats.restore_findings import RestoreFinding
 
 LONG, INT, STRING, VOID = Basic("long"), Basic("int"), Basic("string"), Basic("void")
 PERSON = PojoOf("x.P", (("age", INT),))
@@ -46,12 +47,6 @@ def facts(run: str) -> list[dict[str, Any]]:
 
 def verdicts(found: list[RestoreFinding]) -> dict[str | None, str]:
     return {each.state: each.verdict for each in found}
-
-
-class NoFlink(Source):
-    """A source of another engine."""
-
-    path = "elsewhere"
 
 
 def value(kind: FlinkType, form: Any = "value", **more: Any) -> DescribedState:
@@ -136,7 +131,7 @@ def test_another_job_loses_every_operator_with_state() -> None:
 
 def test_a_source_of_another_engine_is_no_job() -> None:
     with pytest.raises(InvalidInputError) as error:
-        source("sql", 3).restored_by(NoFlink())  # type: ignore[abstract]
+        source("sql", 3).restored_by(Toys(Path("elsewhere"), {}))
     assert error.value.code == ErrorCode.STATE_SELECTION
 
 

@@ -55,7 +55,7 @@ class LetterPart:
 
 
 @dataclass(frozen=True)
-class AgesAt(StateAt, HoldsPast):
+class AgesAt(HoldsPast):
     file: Path
 
     @property

@@ -17,7 +17,6 @@ from statestore.engines import (
     Engine,
     Filter,
     Folder,
-    HoldsKeyedStates,
     KeyedOperator,
     Location,
     OperatorState,
@@ -64,7 +63,7 @@ def write_operators(
 
 
 @dataclass(frozen=True)
-class Operators(Source, HoldsKeyedStates):
+class Operators(Source):
     folder: Path
 
     @property

@@ -15,7 +15,7 @@ EXPLORER = Path(__file__).parents[3] / "connector" / "explorer"
 def explorer_web(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the sources, after `npm ci`, beside an empty folder for the bundle."""
     if shutil.which("npm") is None:
-        pytest.fail("npm is missing; CONTRIBUTING.md says how to install it")
+        pytest.fail("npm is missing; install Node.js with npm")
     folder = tmp_path_factory.mktemp("explorer")
     shutil.copytree(EXPLORER / "web", folder / "web", ignore=shutil.ignore_patterns("node_modules"))
     (folder / "static").mkdir()

@@ -1,6 +1,6 @@
 """Random histories through the real stores of Kafka Streams and through live stores with Kafka's serdes.
 
-Every answer is the engine's, but for the faults of the engine that docs/decisions/029-kafka-live-stores.md lists.
+Every answer is the engine's, but for the faults of the engine that docs/decisions/022-kafka-semantics.md lists.
 """
 
 from __future__ import annotations

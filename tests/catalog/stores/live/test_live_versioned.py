@@ -41,7 +41,7 @@ class Subject:
 
     def put(self, key: str, value: int | None, time: int) -> None:
         if value is None and time in self.model.current.get(key, {}):
-            return  # where Kafka's answer depends on its rows (decision 028)
+            return  # where Kafka's answer depends on its rows (decision 022)
         assert tuple(self.store.put(key, value, timestamp=time)) == self.model.put(key, value, time)
 
     def commit(self) -> None:

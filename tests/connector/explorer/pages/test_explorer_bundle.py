@@ -12,7 +12,7 @@ STATIC = Path(__file__).parents[4] / "connector" / "explorer" / "static"
 
 
 def test_the_bundle_is_made_of_its_sources(explorer_web: Path) -> None:
-    """Run the commands of CONTRIBUTING.md and compare every byte."""
+    """Run the commands of docs/testing.md and compare every byte."""
     for script in ("check", "build"):
         subprocess.run(["npm", "run", script], cwd=explorer_web, check=True, capture_output=True, timeout=300)
     made, kept = (
