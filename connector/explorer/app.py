@@ -20,12 +20,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from statestore.connector.explorer.answering import Line, Lines
-from statestore.connector.explorer.beliefs import beliefs_of
 from statestore.connector.explorer.differences import DIFF_ROWS, by_column, difference_of
 from statestore.connector.explorer.exports import export_routes
 from statestore.connector.explorer.growth import growth_routes
+from statestore.connector.explorer.key_life import FIRST_ROWS, beliefs_of, count_of_life, life_of, milliseconds
 from statestore.connector.explorer.limits import ASKED, Limits
-from statestore.connector.explorer.lives import FIRST_ROWS, count_of_life, life_of, milliseconds
 from statestore.connector.explorer.opened_paths import OpenedPaths
 from statestore.connector.explorer.pages import MAX_ROWS, count_of, page_of, shown_rows
 from statestore.connector.explorer.questions import names_of, number_of, point_of, query_of, sorting_of

@@ -19,8 +19,8 @@ from starlette.routing import Route
 from statestore.catalog.warehouse import Warehouse
 from statestore.connector.explorer.ages import ages_of
 from statestore.connector.explorer.answering import Line
+from statestore.connector.explorer.key_life import milliseconds
 from statestore.connector.explorer.limits import Limits
-from statestore.connector.explorer.lives import milliseconds
 from statestore.connector.explorer.opened_paths import MOVED, OpenedPaths
 from statestore.connector.explorer.pages import batches_of, count_of, shown_rows
 from statestore.connector.explorer.questions import number_of, query_of

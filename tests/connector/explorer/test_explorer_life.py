@@ -16,7 +16,7 @@ from support.flink.fixtures import copied
 
 import statestore
 from statestore.catalog.engines.engine_table import EngineTable
-from statestore.connector.explorer import lives
+from statestore.connector.explorer import key_life
 from statestore.connector.explorer.app import application
 from statestore.connector.explorer.opened_paths import OpenedPaths
 from statestore.connector.explorer.row_files import RowFiles
@@ -129,11 +129,11 @@ def test_a_life_is_that_of_the_model(client: TestClient) -> None:
 def test_the_newest_versions_come_first_and_alone(
     client: TestClient, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lives, "FEW", 0)  # so that the newest moments are tried first
+    monkeypatch.setattr(key_life, "FEW", 0)  # so that the newest moments are tried first
     for typed in ("curry, 1", "curry", "*"):
-        monkeypatch.setattr(lives, "WINDOWS", ())
+        monkeypatch.setattr(key_life, "WINDOWS", ())
         whole = asked(client, "life", key=typed, limit=100).to_pylist()
-        monkeypatch.setattr(lives, "WINDOWS", (512, 64, 8, 2))
+        monkeypatch.setattr(key_life, "WINDOWS", (512, 64, 8, 2))
         found = asked(client, "life", key=typed, limit=limit).to_pylist()
         assert [each["valid_from"] for each in found] == [each["valid_from"] for each in whole[-limit:]]
 

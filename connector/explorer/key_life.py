@@ -1,4 +1,4 @@
-"""The life of a key: its versions."""
+"""The life of a key: its versions, and its history as each commit that wrote or deleted it recorded it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from statestore.catalog.engines.history_columns import TIME_COLUMNS, ends_of, ol
 from statestore.catalog.reads.scan import VERSION_COLUMN
 from statestore.connector.explorer.limits import Limits
 from statestore.connector.explorer.pages import batches_of, shown_rows
+from statestore.formats.errors import StateStoreError
 from statestore.formats.state_table import NewestBatch, Query, StateTable
 
 LIFE_ROWS = 2_000
@@ -30,7 +31,7 @@ def life_of(table: StateTable, query: Query, limit: int, limits: Limits) -> pa.T
     The metadata has the number of all as ``total``, empty where only `count_of_life` finds it.
     """
     limit = max(1, min(limit, LIFE_ROWS))
-    columns = columns_of_life(table, query)
+    columns = _columns_of_life(table, query)
     wanted = Query(mode="history", columns=columns, filters=query.filters, version=query.version)
     schema = table.schema(wanted)
     by_key = table.newest_first(wanted, limit)
@@ -46,7 +47,7 @@ def life_of(table: StateTable, query: Query, limit: int, limits: Limits) -> pa.T
     return _shown_life(rows, str(total))
 
 
-def columns_of_life(table: StateTable, query: Query) -> tuple[str, ...]:
+def _columns_of_life(table: StateTable, query: Query) -> tuple[str, ...]:
     """Return the columns of a life: those of the state, and the interval and the commit of each version."""
     ends = ends_of(table.schema(Query(mode="history")).names)
     return tuple(dict.fromkeys((*table.schema(query).names, *ends, VERSION_COLUMN)))
@@ -124,3 +125,67 @@ def milliseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return times as numbers of epoch milliseconds."""
     microseconds = column.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
     return pc.divide(microseconds.cast(pa.float64(), safe=False), 1000.0)
+
+
+# Beliefs about a key: its history as each commit that wrote or deleted it recorded it.
+
+BELIEFS = 24
+BELIEF_ROWS = 400
+VERSION = "_commit_version"
+
+
+def beliefs_of(table: StateTable, query: Query, limits: Limits) -> pa.Table:
+    """Return what the newest BELIEFS commits that wrote or deleted the key said about it, each as of its own version.
+
+    A row is an interval of state time in the belief of ``__belief``, a version: ``__from`` and ``__to`` as in
+    `life_of`, and the columns as texts. Of each belief the newest BELIEF_ROWS // BELIEFS intervals are returned. The
+    metadata lists the versions as ``beliefs``, also one that has no interval, and the number of all such commits that
+    are kept as ``commits``. ``all`` is empty where the table's changes cannot be asked: then these are the commits that
+    wrote what is now known, and those that only deleted something are missing.
+    """
+    first, last = table.kept_versions()
+    found = _writers(table, query, limits)
+    now = life_of(table, query, LIFE_ROWS if found is None else 1, limits)
+    writers = found if found is not None else {int(each) for each in now["__version"].to_pylist() if each is not None}
+    kept = sorted(each for each in writers if first <= each <= last)
+    chosen = kept[-BELIEFS:]
+    empty = now.replace_schema_metadata(None).slice(0, 0).append_column("__belief", pa.array([], pa.float64()))
+    parts = [empty]
+    for version in chosen:
+        limits.check()
+        rows = life_of(table, replace(query, version=version), BELIEF_ROWS // BELIEFS, limits)
+        belief = pa.array(np.full(rows.num_rows, float(version)))
+        parts.append(rows.replace_schema_metadata(None).append_column("__belief", belief))
+    timed = now.schema.metadata[b"timed"].decode()
+    facts = {
+        "timed": timed,
+        "beliefs": ",".join(map(str, chosen)),
+        "commits": str(len(kept)),
+        "all": "" if found is None else "1",
+    }
+    return pa.concat_tables(parts, promote_options="default").replace_schema_metadata(facts)
+
+
+def _writers(table: StateTable, query: Query, limits: Limits) -> set[int] | None:
+    """Return the commits that wrote or deleted the key; None where the table's changes cannot be asked."""
+    named = table.writers(query)
+    if named is not None:
+        return set(named)
+    first, last = table.kept_versions()
+    history = Query(mode="history", columns=(VERSION,), filters=query.filters, version=query.version)
+    known = _versions(table, history, limits)
+    if first == last:
+        return known
+    changes = Query(mode="changes", columns=(VERSION,), filters=query.filters, end_version=query.version)
+    try:
+        return known | _versions(table, changes, limits)
+    except StateStoreError:
+        limits.check()  # a limit that was met is no answer
+        return None
+
+
+def _versions(table: StateTable, query: Query, limits: Limits) -> set[int]:
+    found: set[int] = set()
+    for batch in limits.batches(table, query):
+        found.update(pc.unique(batch.column(0).drop_null()).to_pylist())
+    return found
