@@ -25,8 +25,7 @@ from rocksdict import Options, Rdict, WriteBatch
 import statestore
 from statestore.catalog.keyed.backend import KeyedBackend
 from statestore.catalog.keyed.keyed_store import KeyedStore
-from statestore.catalog.keyed.rows.row_keys import ONLY
-from statestore.catalog.keyed.rows.state_table_rows import Grouped, encoder
+from statestore.catalog.keyed.rows.state_rows import ONLY, Grouped, encoder
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind, SnapshotPart
 from statestore.formats.values.key_groups import key_groups
 

@@ -33,13 +33,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.loads.stream import Shape, Stream
 from statestore.catalog.commits.new_files import REMOTE
-from statestore.catalog.log.checkpoint_file import encode_log_checkpoint, read_log_checkpoint
 from statestore.catalog.log.entries import CommitEntry
+from statestore.catalog.log.log_checkpoint import encode_log_checkpoint, read_log_checkpoint
 from statestore.catalog.log.log_names import log_checkpoint_name
 from statestore.catalog.log.log_state import LogState, advance
 from statestore.catalog.log.version_chunks import SCHEMA, VersionChunks
 from statestore.catalog.log.versions import versions_from
-from statestore.catalog.reads.pieces.block_statistics import BlockStatistics
+from statestore.catalog.reads.carried_states import BlockStatistics
 from statestore.catalog.upkeep.compaction_rules import DEFAULT
 from statestore.formats.segments.ipc_file import Batches, encode_file
 from statestore.formats.segments.key_index import KeyIndex, entries_batch

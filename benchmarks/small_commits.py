@@ -31,7 +31,7 @@ from statestore.catalog.commits.publish_commit import after_publish, new_entry
 from statestore.catalog.log.entries import write_entry
 from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.reads.belief import TimeRange
-from statestore.catalog.reads.scan import plan
+from statestore.catalog.reads.plan import plan
 from statestore.formats.segments.segment_meta import OPEN
 
 ROWS = 10

@@ -13,16 +13,14 @@ from statestore.catalog.checks.verification import stores_to_verify, verify_stor
 from statestore.catalog.checks.verify_report import Verification
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.log.storage import LocalStorage, Storage, StorageExistsError, make_directories
-from statestore.catalog.log.storage_places import described, storage_at
+from statestore.catalog.log.store_locations import described, storage_at
 from statestore.catalog.log.store_spec import (
     STORE_FILE,
     StoreSpec,
     encode_spec,
 )
-from statestore.catalog.reads.results.named_items import NamedItems
-from statestore.catalog.reads.results.shown_object import Facts
-from statestore.catalog.reads.results.shown_table import listed
 from statestore.catalog.reads.segment_files import shared_files
+from statestore.catalog.reads.shown import Facts, NamedItems, listed
 from statestore.catalog.store_kinds import (
     Columns,
     check_name,
@@ -39,9 +37,9 @@ from statestore.catalog.stores.live.key_value import KeyValueStore
 from statestore.catalog.stores.live.live_store import LiveStore
 from statestore.catalog.stores.live.session import SessionStore
 from statestore.catalog.stores.live.window import WindowStore
+from statestore.catalog.stores.store_handle import AutoCompact
 from statestore.catalog.stores.versioned.replay_in_tasks import replay_in_tasks
-from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
-from statestore.catalog.upkeep.compaction_choice import AutoCompact
+from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.catalog.upkeep.ranges.task_runs import runs_of
 from statestore.catalog.upkeep.rebuild import check_rebuild
 from statestore.catalog.upkeep.store_folders import (
@@ -306,7 +304,7 @@ class Catalog(NamedItems):
         new_kind = kind or old_kind
         check_rebuild(name, old_kind, new_kind)
         if not self.location.is_local:
-            from statestore.catalog.upkeep.objects import rebuilt_objects
+            from statestore.catalog.upkeep import store_objects
 
             with self.open_store(name) as old:
                 spec = old.spec
@@ -317,7 +315,7 @@ class Catalog(NamedItems):
                     with self._create_in(storage, rebuilt) as new:
                         replay_in_tasks(runs, old.table, new)
 
-                rebuilt_objects.replace_store(self.object_storage(name), old._files, old.commit(), make)
+                store_objects.replace_store(self.object_storage(name), old._files, old.commit(), make)
                 old._files.look_at = 0
             return self.open_store(name)
         with rebuilt_folder(self.root, name) as folder:

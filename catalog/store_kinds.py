@@ -1,4 +1,6 @@
-"""Stores of each kind: the description of a new one, made of what a user gives, and the class that opens it."""
+"""Stores of each kind: the description of a new one, made of what a user gives, whether an existing one has it, and the
+class that opens it.
+"""
 
 from __future__ import annotations
 
@@ -13,24 +15,24 @@ import pyarrow as pa
 
 from statestore.catalog.commits.new_files import NewFiles
 from statestore.catalog.commits.publish_commit import new_entry
-from statestore.catalog.keyed.keyed_spec import check_keyed_spec
 from statestore.catalog.keyed.keyed_store import KeyedStore
+from statestore.catalog.keyed.rows.state_rows import prefix_encoder
+from statestore.catalog.keyed.rows.state_spec import TAKEN_COLUMNS
 from statestore.catalog.log.entries import read_entry, write_entry
 from statestore.catalog.log.log_state import EMPTY
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import KEYED, StoreSpec, check_kind, check_spec, row_key
-from statestore.catalog.stores.kind_options import windowing_of
+from statestore.catalog.reads.shown import shown_columns
+from statestore.catalog.stores.kind_options import OPTIONS, windowing_of
 from statestore.catalog.stores.live import live_tables
 from statestore.catalog.stores.live.join_window import JoinWindowStore
 from statestore.catalog.stores.live.key_value import KeyValueStore
 from statestore.catalog.stores.live.session import SessionStore
 from statestore.catalog.stores.live.window import WindowStore
 from statestore.catalog.stores.record_input import record_batch
-from statestore.catalog.stores.same_store import check_if_missing, check_same
-from statestore.catalog.stores.store_handle import StoreHandle
+from statestore.catalog.stores.store_handle import AutoCompact, StoreHandle
 from statestore.catalog.stores.versioned.live_versioned import LiveVersionedStore
-from statestore.catalog.stores.versioned.versioned_store import NaturalVersionedStore
-from statestore.catalog.upkeep.compaction_choice import AutoCompact
+from statestore.catalog.stores.versioned.natural_versioned import NaturalVersionedStore
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError, InvalidInputError, NotFoundError, shown
 from statestore.formats.places.locations import Location
@@ -50,6 +52,7 @@ HANDLES: dict[str, type[StoreHandle]] = {
     "join_window": JoinWindowStore,
     "session": SessionStore,
 }
+IF_MISSING = ("error", "create")
 
 
 def check_columns(spec: StoreSpec, schema: pa.Schema) -> None:
@@ -88,7 +91,7 @@ def chosen_store(
 
     Errors as `Catalog.store`.
     """
-    check_if_missing(if_missing)
+    _check_if_missing(if_missing)
     kind, key, value = given
     opening = {option: each for option, each in options.items() if option in OPENING}
     options = {option: each for option, each in options.items() if option not in OPENING}
@@ -112,7 +115,7 @@ def chosen_store(
             if raced.code != ErrorCode.STORE_EXISTS:
                 raise
         spec = locate(name)[1]
-    check_same(spec, kind, key, value, options)
+    _check_same(spec, kind, key, value, options)
     return open_store(name, **opening)
 
 
@@ -144,7 +147,7 @@ def new_spec(
         )
     )
     if kind == KEYED:
-        check_keyed_spec(spec)
+        _check_keyed_spec(spec)
     else:
         row_serde(serde, spec.user_key, spec.value)  # refuses types that the serde does not support
     return spec
@@ -222,3 +225,88 @@ def store_not_found(name: str, root: Location, names: list[str]) -> NotFoundErro
     hint = f"did you mean {close[0]!r}?" if close else "create it with create_store or store(…, if_missing='create')"
     there = ", ".join(names[:20]) if names else "no store"
     return NotFoundError(ErrorCode.STORE_NOT_FOUND, f"no store {name!r} in {root}, which has {there}; {hint}")
+
+
+def _check_keyed_spec(spec: StoreSpec) -> None:
+    """Raise InvalidInputError WRONG_SCHEMA or UNKNOWN_OPTION, UnsupportedError UNSUPPORTED_KEY_TYPE."""
+    if spec.serde != "natural":
+        raise InvalidInputError(
+            ErrorCode.UNKNOWN_OPTION, f"serde={spec.serde!r}: a keyed store has its own; leave it out"
+        )
+    taken = [name for name in spec.key.names if name.lower() in TAKEN_COLUMNS]
+    if taken:
+        raise InvalidInputError(
+            ErrorCode.WRONG_SCHEMA,
+            f"key columns {taken}: tables of states already have columns of these names; rename the key columns",
+        )
+    prefix_encoder(spec.key)
+
+
+def _check_if_missing(if_missing: Any) -> None:
+    """Raise InvalidInputError INVALID_OPTION for another word than ``error`` or ``create``."""
+    if not isinstance(if_missing, str) or if_missing not in IF_MISSING:
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION, f"if_missing is {shown(if_missing)}; expected one of {', '.join(IF_MISSING)}"
+        )
+
+
+def _check_same(spec: StoreSpec, kind: str | None, key: Any, value: Any, options: Mapping[str, Any]) -> None:
+    """Raise InvalidInputError STORE_EXISTS, which shows both, if the store differs from what is given of it.
+
+    What is None is not given. ``options`` are those of `Catalog.create_store`.
+    """
+    found: list[tuple[str, Any, Any]] = [("kind", spec.kind, kind)] if kind not in (None, spec.kind) else []
+    found += _columns("key", spec.user_key, key)
+    found += _columns("value", spec.value, value)
+    given = {name: value for name, value in options.items() if value is not None}
+    if kind in (None, spec.kind):
+        found += [(n, _own(spec, n), shown(each)) for n, each in given.items() if not _is(spec, n, each)]
+    if found:
+        differences = "; ".join(f"{name} is {is_}, and {asked} was given" for name, is_, asked in found)
+        raise InvalidInputError(
+            ErrorCode.STORE_EXISTS,
+            f"store {spec.name!r} exists and differs from what was given: {differences}; leave out what shall stay as "
+            "it is, use rebuild to change a kind or an option, or choose another name",
+        )
+
+
+def _columns(what: str, own: pa.Schema, given: Any) -> list[tuple[str, str, str]]:
+    if given is None:
+        return []
+    asked = make_schema(given, "key" if what == "key" else "value")
+    same = own.names == asked.names and own.types == asked.types
+    return [] if same else [(what, f"({shown_columns(own)})", f"({shown_columns(asked)})")]
+
+
+def _is(spec: StoreSpec, name: str, value: Any) -> bool:
+    """Return whether an option has a value. Raises InvalidInputError as `Catalog.create_store` does."""
+    if name in ("serde", "key_groups"):
+        return bool(_own(spec, name) == value)
+    windowing = windowing_of(spec.kind, {**_options(spec), name: value})  # refuses what the kind does not have
+    if spec.windowing is None:
+        return bool(duration_ms(value, name) == _own(spec, name))
+    return windowing == spec.windowing
+
+
+def _own(spec: StoreSpec, name: str) -> Any:
+    return getattr(spec, name) if name in ("serde", "key_groups") else _options(spec).get(name)
+
+
+def _options(spec: StoreSpec) -> dict[str, Any]:
+    """Return the options of a store by the names of `create_store`."""
+    rule = spec.windowing
+    if rule is None:
+        own = {"history_retention": spec.history_retention, "segment_interval": spec.segment_interval}
+    else:
+        own = {
+            "retention": rule.retention,
+            "segment_interval": rule.segment_interval,
+            "window_size": rule.window_size,
+            "retain_duplicates": rule.duplicates,
+            "time_ordered": rule.time_ordered,
+            "window_before": rule.before,
+            "window_after": rule.after,
+            "num_segments": rule.segments,
+            "batched_changelog": rule.batched_changelog,
+        }
+    return {name: value for name, value in own.items() if name in OPTIONS[spec.kind]}

@@ -22,10 +22,9 @@ from statestore.catalog.engines.engine_states import state_table
 from statestore.catalog.engines.engine_summary import summarize_state
 from statestore.catalog.engines.engine_table import EngineTable
 from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotEntry
-from statestore.catalog.keyed.tables.keyed_source import KeyedOpening, KeyedSource
-from statestore.catalog.keyed.tables.keyed_table import keyed_table
+from statestore.catalog.keyed.tables.keyed_source import KeyedOpening, KeyedSource, keyed_table
 from statestore.catalog.log.storage import Storage
-from statestore.catalog.log.storage_places import (
+from statestore.catalog.log.store_locations import (
     described,
     is_described,
     names_a_store,

@@ -25,12 +25,10 @@ from statestore.catalog.engines.located_states import (
 )
 from statestore.catalog.engines.places_below import places_beside
 from statestore.catalog.keyed.tables.keyed_source import KeyedOpening
-from statestore.catalog.log.storage_places import names_a_store
+from statestore.catalog.log.store_locations import names_a_store
 from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec
 from statestore.catalog.pinned_stores import PinnedStores
-from statestore.catalog.reads.results.named_items import NamedItems
-from statestore.catalog.reads.results.shown_object import Facts
-from statestore.catalog.reads.results.shown_table import listed
+from statestore.catalog.reads.shown import Facts, NamedItems, listed
 from statestore.catalog.reads.table import Table
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.store_tables import (

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.reads.named_key import as_key
+from statestore.catalog.reads.arguments import as_key
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError
 from statestore.formats.state_table import Query, StateTable

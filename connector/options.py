@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Literal
 
-from statestore.catalog.reads.argument_names import RANGE, right_names
+from statestore.catalog.reads.arguments import RANGE, right_names
 from statestore.formats.engine import EngineOption
 from statestore.formats.engine_arguments import flag, python_name
 from statestore.formats.engines import engine_options, engines

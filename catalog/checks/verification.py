@@ -18,8 +18,7 @@ from statestore.catalog.checks.verify_engine import verify_state
 from statestore.catalog.checks.verify_keyed import KeyedFindings, is_keyed, verify_keyed
 from statestore.catalog.checks.verify_log import LogFindings, verify_log
 from statestore.catalog.checks.verify_report import Progress, Report, Verification, problem_of
-from statestore.catalog.commits.owners.owner_names import OWNER
-from statestore.catalog.commits.owners.tier_size import CACHE, tier_bytes
+from statestore.catalog.commits.store_owners import OWNER
 from statestore.catalog.commits.writer_lock import LOCK_FILE
 from statestore.catalog.engines.engine_states import EngineStates
 from statestore.catalog.engines.located_states import nothing_here, one_state, served_states, states_at
@@ -29,7 +28,7 @@ from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.log_names import LOG_CHECKPOINTS
 from statestore.catalog.log.log_state import file_names
 from statestore.catalog.log.storage import LocalStorage, ObjectInfo, Storage, local_root
-from statestore.catalog.log.storage_places import described, spec_at, storage_at
+from statestore.catalog.log.store_locations import CACHE, described, spec_at, storage_at, tier_bytes
 from statestore.catalog.log.store_spec import DESCRIPTION_COPY, KEYED, STORE_FILE, StoreSpec, decode_spec
 from statestore.catalog.upkeep.ranges.task_runs import TaskRuns
 from statestore.formats.engines import expected

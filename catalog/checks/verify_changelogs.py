@@ -8,15 +8,18 @@ from pathlib import Path
 import pyarrow as pa
 
 from statestore.catalog.checks.verify_report import Problem, Report, problem_of
-from statestore.catalog.commits.changelog_ownership import FOLDER, OURS, foreign_note
-from statestore.catalog.commits.consumed_changelogs import consumed_ends
-from statestore.catalog.commits.owners.overtaken_changelogs import overtaken_changelogs
+from statestore.catalog.commits.changelogs import (
+    CHANGELOGS,
+    OURS,
+    consumed_ends,
+    foreign_note,
+    overtaken_changelogs,
+)
 from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage, own_folder
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.stores.live.missing_changelogs import expected_extents, missing
-from statestore.catalog.stores.live.tier_position import read_position
+from statestore.catalog.stores.live.tier_position import expected_extents, missing, read_position
 from statestore.formats.changelogs.changelog import ROW_SCHEMA, passed_over_note, read_changelog, store_of
 from statestore.formats.errors import StateStoreError
 from statestore.formats.places.file_presence import names_in
@@ -29,7 +32,7 @@ def verify_changelogs(storage: Storage, spec: StoreSpec | None, log_state: LogSt
     root = own_folder(storage)
     if root is None:
         return 0
-    paths = [root / FOLDER / name for name in names_in(root / FOLDER) if OURS.fullmatch(name)]
+    paths = [root / CHANGELOGS / name for name in names_in(root / CHANGELOGS) if OURS.fullmatch(name)]
     done: dict[str, int] = {}
     if log_state is not None:
         try:
@@ -59,13 +62,13 @@ def _is_foreign(path: Path, spec: StoreSpec | None, report: Report) -> bool:
         return False  # reading the file reports the damage
     if spec is None or store in ("", spec.store_id):
         return False
-    report.note(foreign_note(f"{FOLDER}/{path.name}", store))
+    report.note(foreign_note(f"{CHANGELOGS}/{path.name}", store))
     return True
 
 
 def _verify_changelog(path: Path, schema: pa.Schema | None, done: int, report: Report) -> int:
     """Return the number of records of one file that no commit has taken in."""
-    name = f"{FOLDER}/{path.name}"
+    name = f"{CHANGELOGS}/{path.name}"
     changelog = read_changelog(path, schema)
     try:
         waiting: int = sum(batch.num_rows for batch, _ in changelog)
@@ -113,7 +116,7 @@ def _extent_problems(storage: Storage, root: Path, spec: StoreSpec, log_state: L
         return []
     problems = []
     for extent in extents:
-        changelog = read_changelog(root / FOLDER / extent.name, None)
+        changelog = read_changelog(root / CHANGELOGS / extent.name, None)
         end: int | None
         try:
             for _ in changelog:
@@ -125,7 +128,9 @@ def _extent_problems(storage: Storage, root: Path, spec: StoreSpec, log_state: L
             continue
         if end is None or end < extent.end:
             error = missing(storage, extent, end)
-            problems.append(problem_of(error, f"{FOLDER}/{extent.name}", "acknowledged puts that are not committed"))
+            problems.append(
+                problem_of(error, f"{CHANGELOGS}/{extent.name}", "acknowledged puts that are not committed")
+            )
     return problems
 
 

@@ -10,10 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.checks.verify_files import checked_files
+from statestore.catalog.checks.verify_files import checked_files, problems_in_tasks, row_bytes, segment_problems
 from statestore.catalog.checks.verify_log import LogFindings, Reference
 from statestore.catalog.checks.verify_report import Problem, Report
-from statestore.catalog.checks.verify_segments import problems_in_tasks, row_bytes, segment_problems
 from statestore.catalog.log.log_state import LogState, file_names
 from statestore.catalog.log.storage import ObjectInfo, Storage
 from statestore.catalog.log.store_spec import StoreSpec

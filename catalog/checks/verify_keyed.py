@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from statestore.catalog.checks.verify_report import Problem, Report, problem_of
+from statestore.catalog.keyed.rows.state_rows import Grouped, decoder, table_schema
 from statestore.catalog.keyed.rows.state_spec import widest
-from statestore.catalog.keyed.rows.state_table_rows import Grouped, decoder, table_schema
 from statestore.catalog.keyed.snapshots.restore_snapshot import link_database, table_rows
 from statestore.catalog.keyed.snapshots.snapshot_log import (
     SnapshotEntry,

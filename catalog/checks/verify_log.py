@@ -1,32 +1,32 @@
-"""Verification of the log: all entries exist and follow one another, and every checkpoint agrees with them."""
+"""Verification of the log: all entries exist and follow one another, every checkpoint agrees with them, and so do the
+files that stand for many entries, version chunks and entry packs.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from statestore.catalog.checks.verify_folded_log import (
-    PACK,
-    first_kept,
-    verified_pack,
-    verify_chunks,
-    verify_named_chunks,
-)
 from statestore.catalog.checks.verify_report import Problem, Report, problem_of
-from statestore.catalog.log.checkpoint_file import read_log_checkpoint
-from statestore.catalog.log.entries import CommitEntry, decode_entry, entry_name, read_entry
-from statestore.catalog.log.entry_packs import PACKED_VERSIONS, first_of_pack
+from statestore.catalog.log.entries import CommitEntry, canonical_text, decode_entry, entry_name, read_entry
+from statestore.catalog.log.entry_packs import PACKED_VERSIONS, PACKS, first_of_pack, open_pack
+from statestore.catalog.log.log_checkpoint import read_log_checkpoint
 from statestore.catalog.log.log_names import ENTRY, LOG_CHECKPOINT
 from statestore.catalog.log.log_state import EMPTY, LogState, advance, check_layout
 from statestore.catalog.log.storage import ObjectInfo, Storage
-from statestore.catalog.log.version_chunks import NUMBERS, TEXTS
+from statestore.catalog.log.version_chunks import CHUNK_VERSIONS, CHUNKS, NUMBERS, TEXTS, ChunkRef, read_chunk
 from statestore.catalog.log.versions import Versions
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
 from statestore.formats.segments.segment_meta import FileRef
+
+PACK = re.compile(re.escape(PACKS) + r"([0-9]{20})\.arrow")
+_CHUNK = re.compile(re.escape(CHUNKS) + r"([0-9]{20})-([0-9a-f]{16})\.arrow")
+_ONLY_OLD = "the list of commits and the outcome of old commits; no read of the state"
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def verify_log(storage: Storage, listed: list[ObjectInfo], report: Report, store
     packed: dict[int, bytes] = {}
     log_state: LogState | None = replace(EMPTY, store=store)
     lowest = min((*entries, *packs), default=0)
-    start = expected = findings.begins = first_kept(storage, marks, lowest)
+    start = expected = findings.begins = _first_kept(storage, marks, lowest)
     if start:
         log_state = None
     for version in _versions(entries, packs, marks, start):
@@ -79,7 +79,7 @@ def verify_log(storage: Storage, listed: list[ObjectInfo], report: Report, store
             log_state = None
         expected = version + 1
         if version in packs:
-            packed = verified_pack(storage, version, sizes[packs[version]], report)
+            packed = _verified_pack(storage, version, sizes[packs[version]], report)
         if version in entries or version in packed:
             data = None if version in entries else packed.pop(version)
             entry = _entry(storage, version, data, sizes, report, findings)
@@ -89,7 +89,7 @@ def verify_log(storage: Storage, listed: list[ObjectInfo], report: Report, store
         if version in marks:
             log_state = _verify_log_checkpoint(storage, marks[version], sizes, log_state, report, findings)
     findings.log_state = _checked_layout(log_state, report)
-    verify_chunks(storage, listed, findings.log_state, report)
+    _verify_chunks(storage, listed, findings.log_state, report)
     _say_what_is_affected(findings, report)
     return findings
 
@@ -178,7 +178,7 @@ def _verify_log_checkpoint(
         return replayed
     report.read(name, sizes[name])
     findings.log_checkpoints += 1
-    verify_named_chunks(name, folded, sizes, report)
+    _verify_named_chunks(name, folded, sizes, report)
     if replayed is None:
         return folded
     try:
@@ -239,3 +239,78 @@ def _wrong(name: str, what: str, version: int) -> Problem:
     return Problem(
         ErrorCode.LOG_WRONG, name, f"{name} {what}", f"what version {version} recorded", versions=(version, version)
     )
+
+
+def _first_kept(storage: Storage, marks: dict[int, str], lowest: int) -> int:
+    """Return the version with which a trimmed log begins; 0 for a log that was not trimmed.
+
+    ``marks`` are the log checkpoints, ``lowest`` the first version of which there is an entry. A log begins later than
+    at version 0 only if the newest readable checkpoint has a horizon that allows it.
+    """
+    if not lowest:
+        return 0
+    for version in sorted(marks, reverse=True):
+        try:
+            folded = read_log_checkpoint(marks[version], storage.read(marks[version]), storage)
+        except StateStoreError:
+            continue
+        horizon = 0 if folded.horizon is None else folded.horizon.version
+        return min((mark for mark in marks if lowest <= mark <= horizon), default=0)
+    return 0
+
+
+def _verified_pack(storage: Storage, first: int, size: int, report: Report) -> dict[int, bytes]:
+    """Return the packed entries of the versions from ``first`` on; none if the pack is damaged, which is reported.
+
+    Entries that are still there beside the pack must be equal to its own.
+    """
+    name = f"{PACKS}{first:020d}.arrow"
+    versions = (first, first + PACKED_VERSIONS - 1)
+    report.read(name, size)
+    try:
+        packed = dict(open_pack(storage, first).entries())
+        for version, text in packed.items():
+            beside = entry_name(version)
+            if storage.exists(beside) and canonical_text(beside, storage.read(beside)) != text:
+                report.add(
+                    Problem(ErrorCode.LOG_WRONG, name, f"{name} differs from {beside}", _ONLY_OLD, versions=versions)
+                )
+    except StateStoreError as error:
+        report.add(_problem(error, name, versions))
+        return {}
+    return packed
+
+
+def _verify_chunks(storage: Storage, listed: list[ObjectInfo], log_state: LogState | None, report: Report) -> None:
+    """Read every chunk, and compare it with the list of commits that the log entries give."""
+    for item in listed:
+        match = _CHUNK.fullmatch(item.name)
+        if match is None:
+            continue
+        first = int(match[1])
+        versions = (first, first + CHUNK_VERSIONS - 1)
+        report.read(item.name, item.bytes)
+        try:
+            chunk = read_chunk(storage, ChunkRef(first, item.bytes, match[2]))
+        except StateStoreError as error:
+            report.add(_problem(error, item.name, versions))
+            continue
+        if log_state is None or len(log_state.versions) < first + CHUNK_VERSIONS or len(log_state.versions.chunks):
+            continue
+        if not chunk.equals(log_state.versions.between(first, first + CHUNK_VERSIONS)):
+            what = f"{item.name} differs from the log entries of its versions; remove it"
+            report.add(Problem(ErrorCode.CHECKPOINT_WRONG, item.name, what, _ONLY_OLD, versions=versions))
+
+
+def _verify_named_chunks(name: str, folded: LogState, sizes: dict[str, int], report: Report) -> None:
+    """Report chunks that the log checkpoint ``name`` names and that are not there."""
+    for ref in folded.versions.chunks.refs:
+        if ref.name not in sizes and not any(problem.file == ref.name for problem in report.problems):
+            versions = (ref.first, ref.first + CHUNK_VERSIONS - 1)
+            what = f"{ref.name} is missing, but {name} names it; restore it from a copy"
+            report.add(Problem(ErrorCode.LOG_CORRUPT, ref.name, what, _ONLY_OLD, versions=versions))
+
+
+def _problem(error: StateStoreError, name: str, versions: tuple[int, int]) -> Problem:
+    found = problem_of(error, name, _ONLY_OLD)
+    return Problem(found.code, found.file, found.message, found.affects, versions=versions)

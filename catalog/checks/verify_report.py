@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
 
-from statestore.catalog.reads.results.shown_object import Facts, ShowsItself
+from statestore.catalog.reads.shown import Facts, ShowsItself
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import StateStoreError
 

@@ -54,7 +54,7 @@ class WrittenRows:
 
 
 class ManyRecords(Protocol):
-    """Records that are too many to be resolved at once (`statestore.catalog.commits.ranges.divided_records`)."""
+    """Records that are too many to be resolved at once (`statestore.catalog.commits.divided_records`)."""
 
     def __len__(self) -> int: ...
 

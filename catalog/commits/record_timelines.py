@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from statestore.catalog.commits.key_timeline import groups_to_replay, replay, taken_back
 from statestore.catalog.commits.open_row_lookup import OpenRows, match_open_rows
 from statestore.catalog.commits.open_rows import MIN_KEYS, give_back, take_index
-from statestore.catalog.commits.order_dependent import order_dependent, replay, taken_back
 from statestore.catalog.commits.sorted_records import (
     Records,
     SortedRecords,
@@ -222,7 +222,7 @@ def _separated(records: Records, ordered: SortedRecords, newest: Ints, kept: Int
 
 
 @dataclass(frozen=True)
-class _Found:
+class _NewTimelines:
     """New rows by (group, start), closures as arrays (segment index, row, end), and the number of open rows that they
     end; ``emptied``: groups whose open row ends and that get no other.
     """
@@ -248,7 +248,7 @@ def _search(
     groups: Ints,
     newest: Ints | None,
     is_late: bool = False,
-) -> _Found:
+) -> _NewTimelines:
     """Resolve records of any kind by the stored rows of their keys.
 
     ``groups`` has the numbers that the groups of ``ordered`` have in the result, and in ``newest``: the start of each
@@ -256,7 +256,7 @@ def _search(
     """
     nothing = np.empty(0, np.int64)
     if not len(ordered.record):
-        return _Found(nothing, nothing, nothing, nothing, [nothing, nothing, nothing], 0, nothing)
+        return _NewTimelines(nothing, nothing, nothing, nothing, [nothing, nothing, nothing], 0, nothing)
     known = None if newest is None else newest[groups]
     kept = last_of_each_time(ordered)
     if is_late:
@@ -264,14 +264,14 @@ def _search(
         existing, odd = find_around(files, segments, records, ordered, known), nothing
     else:
         existing = find_existing(files, segments, records, ordered, ordered.earliest, known)
-        odd = order_dependent(records, ordered, existing, kept)
+        odd = groups_to_replay(records, ordered, existing, kept)
     if len(odd):
         kept = kept[~np.isin(ordered.group[kept], odd)]
         existing = existing.take(~np.isin(existing.group, odd))
     group = ordered.group[kept]
     new, closures, ended = insert_versions((ordered.record[kept], group, ordered.time[kept]), existing)
     if not len(odd):
-        return _Found(groups[group], new.record, new.start, new.end, closures, ended, nothing)
+        return _NewTimelines(groups[group], new.record, new.start, new.end, closures, ended, nothing)
     touching = np.full(len(ordered.first), OPEN, np.int64)
     touching[odd] = ordered.earliest[odd] - 1  # a row that ends exactly at the earliest record matters too
     existing = find_existing(files, segments, records, ordered, touching, known)
@@ -284,7 +284,7 @@ def _search(
     gone = was_open.group[np.fromiter((row in closed for row in rows), bool, len(was_open.group))]
     emptied = np.setdiff1d(gone, replayed[0][replayed[3] == OPEN])
     closures = [np.concatenate(pair) for pair in zip(closures, more, strict=True)]
-    return _Found(groups[group], record, start, end, closures, ended + len(gone), groups[emptied])
+    return _NewTimelines(groups[group], record, start, end, closures, ended + len(gone), groups[emptied])
 
 
 def _inserted(columns: Sequence[Ints], at: Ints, more: Sequence[Ints]) -> tuple[Ints, ...]:

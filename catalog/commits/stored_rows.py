@@ -40,11 +40,12 @@ def find_existing(
 
     ``newest`` is the start of each group's newest row, where that is known.
     """
-    parts: list[tuple[Ints, ...]] = [tuple(np.empty(0, np.int64) for _ in range(6))]
+    parts: list[tuple[Ints, ...]] = [(np.empty(0, np.int64),) * 6]
     after = after.copy()  # OPEN: the group has no further row
     found_container = np.zeros(len(after), bool)
     matches = _matches_of_small(files, segments, ordered.hashes)
-    for number in sorted(range(len(segments)), key=lambda n: -segments[n].meta.max_valid_from):
+    last_starts = [segment.meta.max_valid_from for segment in segments]
+    for number in sorted(range(len(segments)), key=last_starts.__getitem__, reverse=True):
         if matches.get(number, True) is None:
             continue
         segment = segments[number]
@@ -83,7 +84,7 @@ def find_existing(
         contains = starts <= after[groups]
         found_container[groups[contains]] = True
         after[groups[contains & (ends == OPEN)]] = OPEN
-    group, start, end, segment_index, row, dead = (np.concatenate(column) for column in zip(*parts, strict=True))
+    group, start, end, segment_index, row, dead = map(np.concatenate, zip(*parts, strict=True))
     existing = Existing(group, start, end, segment_index, row, dead.astype(bool))
     if (group[1:] > group[:-1]).all():
         return existing

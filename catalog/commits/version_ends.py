@@ -81,7 +81,7 @@ def _insert_among(new: tuple[Ints, Ints, Ints], existing: Existing) -> tuple[New
     record, group, time = new
     count = len(record) + len(existing.group)
     # Both halves are sorted already, and at equal (group, start) the existing row comes first.
-    stored_at = places_among(group, time, existing.group, existing.start) + np.arange(len(existing.group))
+    stored_at = positions_among(group, time, existing.group, existing.start) + np.arange(len(existing.group))
     new_at = np.ones(count, bool)
     new_at[stored_at] = False
     group_at, start_at, stored_end = (np.empty(count, np.int64) for _ in range(3))
@@ -103,7 +103,7 @@ def _insert_among(new: tuple[Ints, Ints, Ints], existing: Existing) -> tuple[New
     return NewRows(record, time, ends[new_at]), closures, ended
 
 
-def places_among(group: Ints, time: Ints, wanted_group: Ints, wanted_time: Ints) -> Ints:
+def positions_among(group: Ints, time: Ints, wanted_group: Ints, wanted_time: Ints) -> Ints:
     """Return, for each wanted (group, time), the number of the sorted pairs that are smaller.
 
     Its cost follows the number of wanted pairs: a search within the pairs of each group.

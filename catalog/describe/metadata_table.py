@@ -8,7 +8,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from statestore.catalog.reads.version_rows import VERSIONS_SCHEMA
+from statestore.catalog.log.version_rows import VERSIONS_SCHEMA
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.replaced_versions import again

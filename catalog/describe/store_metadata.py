@@ -13,8 +13,8 @@ from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.log.version_chunks import CHUNK_VERSIONS
+from statestore.catalog.log.version_rows import times_column, versions_table
 from statestore.catalog.reads.segment_files import shared_files
-from statestore.catalog.reads.version_rows import times_column, versions_table
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.segments.segment_meta import OPEN

@@ -13,14 +13,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from statestore.catalog.commits.changelog_ownership import FOLDER as CHANGELOGS
-from statestore.catalog.commits.changelog_ownership import OURS
-from statestore.catalog.commits.consumed_changelogs import consumed_ends
-from statestore.catalog.commits.owners.tier_size import own_bytes, tier_bytes
+from statestore.catalog.commits.changelogs import CHANGELOGS, OURS, consumed_ends
 from statestore.catalog.describe.table_summary import TableSummary
 from statestore.catalog.log.leases import Lease
 from statestore.catalog.log.log_state import LogState, file_names
 from statestore.catalog.log.storage import ObjectInfo, Storage, own_folder
+from statestore.catalog.log.store_locations import own_bytes, tier_bytes
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.belief import SegmentWithClosures, newest_ends, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles

@@ -14,7 +14,7 @@ from statestore.catalog.describe.metadata_table import (
     SNAPSHOTS_SCHEMA,
 )
 from statestore.catalog.engines.engine_table import EngineTable, version_row
-from statestore.catalog.reads.version_rows import VERSIONS_SCHEMA, rows_table
+from statestore.catalog.log.version_rows import VERSIONS_SCHEMA, rows_table
 from statestore.formats.engine import Source
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError

@@ -27,8 +27,8 @@ from statestore.catalog.engines.version_rules import (
     range_asked,
     version_asked,
 )
+from statestore.catalog.log.version_rows import VERSIONS_SCHEMA, rows_table
 from statestore.catalog.reads.changes import CHANGE_COLUMNS
-from statestore.catalog.reads.version_rows import VERSIONS_SCHEMA, rows_table
 from statestore.formats.engine import (
     Opening,
     Part,

@@ -18,7 +18,7 @@ from typing import Any, Self, TypeAlias
 import pyarrow as pa
 
 from statestore.catalog.keyed.rows.database import LocalDatabase, Row
-from statestore.catalog.keyed.rows.row_keys import (
+from statestore.catalog.keyed.rows.state_rows import (
     DUE_BYTES,
     GROUP_BYTES,
     group_bytes,
@@ -35,8 +35,7 @@ from statestore.catalog.keyed.rows.state_spec import (
     widest,
 )
 from statestore.catalog.keyed.snapshots.restore_snapshot import converter, insert, link_database, opens_in_place
-from statestore.catalog.keyed.snapshots.shared_log import shared_log
-from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotLog
+from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotLog, shared_log
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind, SnapshotPart
 from statestore.catalog.keyed.snapshots.take_snapshot import Running, start
 from statestore.catalog.keyed.states import (
@@ -47,15 +46,14 @@ from statestore.catalog.keyed.states import (
     MapState,
     Reduce,
     ReducingState,
+    ValueColumns,
     ValueState,
 )
 from statestore.catalog.keyed.timers import TimerState
-from statestore.catalog.keyed.value_columns import ValueColumns
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.reads.results.shown_object import Facts, ShowsItself
-from statestore.catalog.reads.results.shown_table import listed, shown_columns
 from statestore.catalog.reads.segment_files import shared_files
+from statestore.catalog.reads.shown import Facts, ShowsItself, listed, shown_columns
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.places.local_directory import LocalDirectory, take_directory

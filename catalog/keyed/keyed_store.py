@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+import functools
+import inspect
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 import pyarrow as pa
 
@@ -15,30 +18,25 @@ from statestore.catalog.commits.publish_commit import writer_name
 from statestore.catalog.keyed.backend import KeyedBackend
 from statestore.catalog.keyed.rows.state_spec import widest
 from statestore.catalog.keyed.snapshots.commit_lock import commit_lock
-from statestore.catalog.keyed.snapshots.first_snapshot import commit_time
-from statestore.catalog.keyed.snapshots.shared_log import newer_log
 from statestore.catalog.keyed.snapshots.snapshot_log import (
     SnapshotEntry,
     SnapshotLog,
     check_complete,
+    commit_time,
+    newer_log,
     publish,
     was_committed,
 )
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart
 from statestore.catalog.keyed.snapshots.stored_files import check_there, checked
 from statestore.catalog.keyed.snapshots.unneeded_files import remove_unneeded
-from statestore.catalog.keyed.tables.keyed_source import KeyedOpening
-from statestore.catalog.keyed.tables.keyed_table import keyed_table
-from statestore.catalog.keyed.tables.keyed_versions import entries_table
-from statestore.catalog.keyed.tables.state_reads import of_state
-from statestore.catalog.keyed.task_groups import task_groups
+from statestore.catalog.keyed.tables.keyed_metadata import entries_table
+from statestore.catalog.keyed.tables.keyed_source import KeyedOpening, keyed_table
 from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.storage import LocalStorage, Storage, own_folder
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.reads.results.shown_object import Facts, ShowsItself
-from statestore.catalog.reads.results.shown_store import columns_of, store_title
-from statestore.catalog.reads.results.shown_table import listed
 from statestore.catalog.reads.segment_files import shared_files
+from statestore.catalog.reads.shown import Facts, ShowsItself, columns_of, listed, store_title
 from statestore.catalog.reads.table import Table
 from statestore.catalog.stores.store_handle import check_transaction
 from statestore.catalog.upkeep.vacuum import Unneeded
@@ -56,6 +54,25 @@ from statestore.formats.values.times import duration_ms
 
 if TYPE_CHECKING:
     from statestore.catalog.log.storage_objects import ObjectStorage
+
+_Arguments = ParamSpec("_Arguments")
+_Answer = TypeVar("_Answer")
+
+
+def _of_state(
+    read: Callable[Concatenate[Table, _Arguments], _Answer],
+) -> Callable[Concatenate[Any, str, _Arguments], _Answer]:
+    """Return a read of `Table` as a method of a store that has tables by the names of states."""
+
+    def read_state(store: Any, state: str, *args: _Arguments.args, **given: _Arguments.kwargs) -> _Answer:
+        return read(store.table(state), *args, **given)
+
+    itself, *others = inspect.signature(read).parameters.values()
+    state = inspect.Parameter("state", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation="str")
+    functools.update_wrapper(read_state, read)
+    read_state.__qualname__ = f"KeyedStore.{read.__name__}"  # Python's own error for a call without the state says it
+    read_state.__signature__ = inspect.Signature([itself, state, *others])  # type: ignore[attr-defined]
+    return read_state  # type: ignore[return-value]  # may be called with state= by name, too
 
 
 class KeyedStore(ShowsItself):
@@ -275,11 +292,11 @@ class KeyedStore(ShowsItself):
         opening = KeyedOpening(self._storage, self.spec)
         return Table(keyed_table(opening, self.spec, state), isinstance(self._storage, LocalStorage))
 
-    scan = of_state(Table.scan)
-    get = of_state(Table.get)
-    history = of_state(Table.history)
-    changes = of_state(Table.changes)
-    diff = of_state(Table.diff)
+    scan = _of_state(Table.scan)
+    get = _of_state(Table.get)
+    history = _of_state(Table.history)
+    changes = _of_state(Table.changes)
+    diff = _of_state(Table.diff)
 
     # Upkeep
 
@@ -428,3 +445,14 @@ def _checked_version(version: Any) -> int:
 
 def _overlap(left: range, right: range) -> bool:
     return left.start < right.stop and right.start < left.stop
+
+
+def task_groups(key_groups: int, tasks: Any) -> list[range]:
+    """Return the key groups of each of ``tasks`` tasks. Raises InvalidInputError INVALID_KEY_GROUPS."""
+    if type(tasks) is not int or not 1 <= tasks <= key_groups:
+        raise InvalidInputError(
+            ErrorCode.INVALID_KEY_GROUPS,
+            f"{tasks!r} tasks; expected 1 to {key_groups}, the number of key groups",
+        )
+    edges = [-(-number * key_groups // tasks) for number in range(tasks + 1)]
+    return [range(first, stop) for first, stop in itertools.pairwise(edges)]

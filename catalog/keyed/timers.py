@@ -12,9 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.keyed.rows.database import LocalDatabase
-from statestore.catalog.keyed.rows.row_keys import group_bytes, stored_key
+from statestore.catalog.keyed.rows.state_rows import Grouped, encoder, group_bytes, stored_key, table_schema
 from statestore.catalog.keyed.rows.state_spec import StateDescriptor
-from statestore.catalog.keyed.rows.state_table_rows import Grouped, encoder, table_schema
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.serdes import natural_keys
 from statestore.formats.values.types import TIME

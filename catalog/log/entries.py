@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Literal, get_args
 
-from statestore.catalog.log.canonical_json import is_canonical, json_checksum, sealed_json
+import xxhash
+
 from statestore.catalog.log.entry_packs import packed_entry
 from statestore.catalog.log.file_table import FileTable, closures_from_json, files_from_json, segments_from_json
 from statestore.catalog.log.log_checks import (
@@ -35,8 +36,7 @@ from statestore.catalog.log.storage import (
     UnsettledError,
     local_root,
 )
-from statestore.catalog.log.store_identity import identity_guard
-from statestore.catalog.log.store_spec import FOLDER
+from statestore.catalog.log.store_spec import FOLDER, identity_guard
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import (
     CommitUnknownError,
@@ -76,6 +76,8 @@ _ABSENT: dict[str, Any] = {
     "transaction": None, "stream_time": None, "files": [], "added": [], "removed": [], "closures": [], "horizon": None,
     "changelogs": [], "replacement": "", **dict.fromkeys(_COUNTS, 0),
 }  # fmt: skip
+_HEAD, _MIDDLE = b'{"checksum":"', b'","commit":'
+_BODY = len(_HEAD) + 16 + len(_MIDDLE)  # where the commit begins
 
 
 @dataclass(frozen=True)
@@ -343,7 +345,7 @@ def canonical_text(name: str, data: bytes) -> bytes:
 
     It has the same checksum. Raises CorruptError LOG_CORRUPT for bytes that are not an entry.
     """
-    if is_canonical(data):
+    if _is_canonical(data):
         return data
     decode_entry(name, data)
     return sealed_json(json.loads(data)["commit"])
@@ -353,7 +355,7 @@ def _verified(name: str, data: bytes) -> dict[str, Any]:
     """Return the commit in the bytes of a log file after a comparison of its checksum."""
     document = json.loads(data)
     commit: dict[str, Any] = document["commit"]
-    if is_canonical(data):
+    if _is_canonical(data):
         return commit
     actual, expected = json_checksum(commit), document["checksum"]
     if actual != expected:
@@ -432,3 +434,27 @@ def _corrupt(name: str, problem: str) -> CorruptError:
         ErrorCode.LOG_CORRUPT,
         f"{name}: {problem}. The file was changed or damaged after it was written; restore it from a copy",
     )
+
+
+def sealed_json(commit: dict[str, Any]) -> bytes:
+    """Return a commit in canonical form behind its checksum, on one line (docs/log-format.md, "Log entries")."""
+    return _sealed(_canonical(commit))
+
+
+def _is_canonical(data: bytes) -> bool:
+    """Return whether the bytes are what `sealed_json` returns for a commit; they can then be hashed as they are."""
+    return data == _sealed(data[_BODY:-1])
+
+
+def json_checksum(commit: dict[str, Any]) -> str:
+    """Return the checksum of a commit, whatever the layout in which it was read."""
+    return xxhash.xxh3_64_hexdigest(_canonical(commit))
+
+
+def _sealed(canonical: bytes) -> bytes:
+    return b"%b%b%b%b}" % (_HEAD, xxhash.xxh3_64_hexdigest(canonical).encode(), _MIDDLE, canonical)
+
+
+def _canonical(commit: dict[str, Any]) -> bytes:
+    """Return the form of a commit that every release hashes."""
+    return json.dumps(commit, sort_keys=True, separators=(",", ":")).encode()

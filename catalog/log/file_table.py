@@ -59,8 +59,13 @@ class FileTable:
 
     def segment(self, meta: SegmentMeta) -> dict[str, Any]:
         """Return the JSON of a segment."""
-        values = ((name, _listed(getattr(meta, name))) for name in _PLAIN)
-        data = {name: value for name, value in values if name not in _DEFAULTS or value != _DEFAULTS[name]}
+        data: dict[str, Any] = {}
+        for name in _PLAIN:
+            value = getattr(meta, name)
+            if isinstance(value, tuple):
+                value = list(value)
+            if name not in _DEFAULTS or value != _DEFAULTS[name]:
+                data[name] = value
         if meta.blocks:
             data["blocks"] = [list(vars(block).values()) for block in meta.blocks]
         data["file"] = self.number(meta.file)
@@ -113,7 +118,3 @@ def _file(files: list[FileRef], number: Any) -> FileRef:
     if type(number) is not int or not 0 <= number < len(files):
         raise ValueError(f"file {number!r} of {len(files)}")
     return files[number]
-
-
-def _listed(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value

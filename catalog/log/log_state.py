@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import islice
 
 from statestore.catalog.log.entries import CommitEntry, Horizon, entry_name
-from statestore.catalog.log.store_identity import replaced
+from statestore.catalog.log.store_spec import replaced
 from statestore.catalog.log.version_chunks import NO_TIME, NUMBERS, TEXTS
 from statestore.catalog.log.versions import NO_VERSIONS, Versions
 from statestore.formats.error_codes import ErrorCode

@@ -35,6 +35,7 @@ Data: TypeAlias = "bytes | pa.Buffer"
 Written = TypeVar("Written")
 TEMPORARY = ".tmp-"
 CREATE_ATTEMPTS = 5
+_NO_PARTS = {"", ".", ".."}  # of a name that stays below its folder
 NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
@@ -142,7 +143,7 @@ class Storage(Protocol):
 def check_name(name: str) -> str:
     """Return ``name`` if it is a plain relative path. Raises InvalidInputError INVALID_NAME otherwise."""
     parts = name.split("/")
-    if not name or any(part in ("", ".", "..") for part in parts) or "\\" in name or "\0" in name:
+    if not name or not _NO_PARTS.isdisjoint(parts) or "\\" in name or "\0" in name:
         raise InvalidInputError(ErrorCode.INVALID_NAME, f"file name {name!r}; expected a relative path without '..'")
     return name
 

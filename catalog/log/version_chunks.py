@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from statestore.catalog.log.entries import OPERATIONS, read_entry
 from statestore.catalog.log.frames import MAX_FRAME_BYTES, corrupt, decode_frames, encode_frames, frame
 from statestore.catalog.log.storage import Storage, StorageExistsError
-from statestore.catalog.log.store_identity import identity_guard
+from statestore.catalog.log.store_spec import identity_guard
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
 from statestore.formats.kernels.arrays import Ints

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.pieces.carried_closures import OpenMarks
+from statestore.catalog.reads.carried_states import OpenMarks
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import ABSENT, OPEN, Bools, Hashes, Ints, U32s
 from statestore.formats.segments.segment import Segment

@@ -38,10 +38,10 @@ from statestore.catalog.reads.belief import (
     with_closures,
 )
 from statestore.catalog.reads.fetching import fetch_files, fetch_rows, fetch_segments
+from statestore.catalog.reads.plan import CHUNK_ROWS, keys_may_match
 from statestore.catalog.reads.replaced_rows import NOWHERE, Events, StoredRows, related
-from statestore.catalog.reads.scan import CHUNK_ROWS, keys_may_match
+from statestore.catalog.reads.scan import lookup_hashes, matched_rows
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.catalog.reads.split_reading import lookup_hashes, matched_rows
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.kernels.arrays import Ints

@@ -1,186 +1,465 @@
-"""Plans of scans and histories: the parts of segments that a read needs, and their splits.
+"""The record batches of a split: the rows of its pieces that belong to the window and pass the filters.
 
-A scan as of T is the history that was valid at T, so both are one read over a window [low, high] of state time: rows
-with ``valid_from <= high`` and ``end > low``. Inside a segment rows are sorted by ``valid_from``, so the window is a
-prefix. The prefix is passed uncut where the statistics show that every end lies after ``low`` (docs/format.md).
+A batch costs its maker and its consumer some ten microseconds each, and a history has its rows in hundreds of pieces.
+So only long parts whose rows all belong to the answer are passed as views of the file. The rows of all others are
+judged together and copied together. Filters are applied piece by piece.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from operator import attrgetter
+from collections.abc import Iterable, Iterator, Sequence
 
-from statestore.catalog.log.leases import Lease
-from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.belief import Piece, SegmentWithClosures, TimeRange, open_marks
-from statestore.catalog.reads.fetching import BlockRows, fetch_searched, has_short_batches
-from statestore.catalog.reads.pieces.block_statistics import LATE_ADDED, SEGMENT
+import numpy as np
+import pyarrow as pa
+
+from statestore.catalog.reads.belief import NOW, Piece, TimeRange, ends_of_rows, judged, live_mask
+from statestore.catalog.reads.chosen_rows import (
+    ChosenRows,
+    GatheredColumn,
+    Part,
+    TooMuchTextError,
+    all_chosen,
+    chosen_rows,
+    groups_of_parts,
+    rows_between,
+    stored_columns,
+    usual_bytes,
+)
+from statestore.catalog.reads.fetching import fetch_files, fetch_rows
+from statestore.catalog.reads.plan import CHUNK_ROWS, VERSION_COLUMN, StoreSplit
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.formats.segments.regions import corrupt
-from statestore.formats.segments.segment_meta import OPEN, SegmentMeta
-from statestore.formats.values.filters import Filter, may_match
+from statestore.formats.errors import StateStoreError
+from statestore.formats.kernels.arrays import Bools, Ints
+from statestore.formats.kernels.compiled_use import copies_pay
+from statestore.formats.segments.segment_meta import SegmentMeta
+from statestore.formats.segments.segment_write import end_column
+from statestore.formats.state_table import MARK_TYPE, MaskedSplit, mark_bytes
+from statestore.formats.values.arrow_numbers import int64_values
+from statestore.formats.values.filters import Filter, key_lookups, mask, with_whole_structs
+from statestore.formats.values.key_codec import KeyCodec
 
-CHUNK_ROWS = 1 << 17
-SPLIT_ROWS = 1 << 20
-
-VERSION_COLUMN = "_commit_version"
+GATHERED_ROWS = 8_192  # where loops are not compiled, the rows of smaller pieces are gathered
 _LAST_HASH = (1 << 64) - 1
+VIEWED_BYTES = 1 << 17  # a part of so many bytes is passed as a view of the file
+BATCH_BYTES = 1 << 22  # of a batch of copied rows
+LEAST_ROWS = 1 << 10  # of such a batch, if there are enough
+END = "valid_to"
+BELIEFS = ("_added", "_closed", "_split")  # of which a read by version needs what earlier commits believed
 
 
-@dataclass(frozen=True)
-class StoreSplit:
-    """Pieces that one task reads, pinned to a version. Small and picklable.
+def read_split(
+    files: SegmentFiles,
+    split: StoreSplit,
+    columns: tuple[str, ...],
+    filters: tuple[Filter, ...] = (),
+    in_order: bool = False,
+    schema: pa.Schema | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield record batches with ``columns`` (names of stored columns, VERSION_COLUMN for the writing commit).
 
-    ``hashes``: only rows whose key hash lies between these numbers, the second excluded; None: all rows. ``lease``
-    keeps the files of the pieces from vacuum as long as the split exists; None in a process that did not plan it.
+    Rows come in any order, unless they are to come ``in_order``. ``schema``: that of the batches, by default that of
+    the columns as they are stored, all of them nullable.
     """
+    schema = schema or _schema(files, columns)
+    pieces: Sequence[Piece] = split.pieces
+    fetch_pieces(files, split, [*columns, *(f.column for f in filters)])
+    if columns and not filters and split.hashes is None and not in_order:
+        compiled = copies_pay(split.rows)
+        gathered = pieces if compiled else [piece for piece in pieces if piece.rows < GATHERED_ROWS]
+        yield from gathered_batches(files, gathered, split.window, schema, compiled)
+        if len(gathered) == len(pieces):
+            return
+        pieces = [piece for piece in pieces if piece.rows >= GATHERED_ROWS]
+    names = list(dict.fromkeys([*columns, *(f.column for f in filters)]))
+    lookups = lookup_hashes(files, filters) if filters and split.hashes is None else None
+    batches = (
+        batch for piece in pieces for batch in _read_piece(files, piece, split, names, list(columns), filters, lookups)
+    )
+    for batch in batches if in_order else joined(batches):
+        yield pa.RecordBatch.from_arrays(batch.columns, schema=schema) if columns else batch
 
-    pieces: tuple[Piece, ...]
-    window: TimeRange
-    rows: int
-    hashes: tuple[int, int] | None = None
-    lease: Lease | None = field(default=None, repr=False, compare=False)
 
-    @property
-    def segments(self) -> list[SegmentWithClosures]:
-        """The segments of the pieces; some come several times."""
-        return [piece.segment for piece in self.pieces]
-
-
-def plan(files: SegmentFiles, log_state: LogState, window: TimeRange, filters: tuple[Filter, ...]) -> list[Piece]:
-    """Return the pieces that may hold rows of the window, without tombstones."""
-    window = window.clamped(log_state)
-    statistics = files.block_statistics(log_state.segments)
-    touched = statistics.touched(window.low, window.high, window.version, window.newest)
-    pieces: list[Piece] = []
-    segment, file, last, wanted = None, None, -1, False
-    blocks = statistics.table[SEGMENT : LATE_ADDED + 1, touched].T.tolist()
+def fetch_pieces(files: SegmentFiles, split: StoreSplit, columns: Sequence[str]) -> None:
+    """Fetch what a read of these columns needs."""
     if not files.is_local:
-        fetch_searched(files, *_searched(log_state, window, blocks), window.high)
-    for number, first, rows, *bounds in blocks:
-        if number != last:
-            meta, last, file = log_state.segments[number], number, None
-            wanted = keys_may_match(files, meta, filters)
-            segment = SegmentWithClosures(meta, log_state.closures.get(meta.name, ())).until(window.version)
-        if not wanted or segment is None:
+        named = {_physical(name) for name in columns} | set(() if split.window.newest else BELIEFS)
+        if split.hashes is not None:
+            fetch_files(files, [segment.meta.index for segment in split.segments])
+        fetch_rows(files, [(piece.segment, piece.start, piece.stop) for piece in split.pieces], named)
+
+
+def _schema(files: SegmentFiles, columns: Sequence[str]) -> pa.Schema:
+    stored = files.spec.segment_schema(False, False)
+    return pa.schema([pa.field(name, stored.field(_physical(name)).type) for name in columns])
+
+
+def gathered_batches(
+    files: SegmentFiles, pieces: Sequence[Piece], window: TimeRange, schema: pa.Schema, compiled: bool
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of pieces that belong to the window, in any order, with the columns of ``schema``.
+
+    VERSION_COLUMN is the commit that wrote a row.
+    """
+    reading = _Reading(files, window, schema, compiled)
+    waiting: list[ChosenRows] = []
+    rows = 0
+    for parts in groups_of_parts(files, pieces):
+        plain = [part for part in parts if reading.is_plain(part)]
+        yield from reading.views(plain, None)
+        others = parts if not plain else [part for part in parts if not reading.is_plain(part)]
+        if not others:
             continue
-        _, latest_start, least_end, _, _, _, split_closed, late_added = bounds
-        if latest_start > window.high:
-            file = file or files.open_segment(segment.meta)
-            rows = file.started_by(window.high, first, first + rows)
-        if rows:
-            uncut = segment.meta.role != "belief" and least_end > window.low
-            uncut = uncut and (window.newest or (split_closed <= window.version and late_added <= window.version))
-            uncut = uncut and not _closes(files, segment, first, rows, window)
-            pieces.append(Piece(segment, first, first + rows, not uncut))
-    return pieces
+        chosen = chosen_rows(files, others, window, reading.shows_ends, compiled)
+        whole = reading.whole_parts(chosen)
+        if whole:
+            found = chosen.only(whole)
+            yield from reading.views(found.parts, found)
+            left = set(range(len(others))) - set(whole)
+            chosen = chosen.only(sorted(left))
+        waiting.append(chosen)
+        rows += chosen.count
+        if rows >= reading.kept_rows:
+            yield from reading.copies(all_chosen(waiting))
+            waiting, rows = [], 0
+    if rows:
+        yield from reading.copies(all_chosen(waiting))
 
 
-def _searched(
-    log_state: LogState, window: TimeRange, blocks: list[list[int]]
-) -> tuple[list[BlockRows], list[SegmentWithClosures]]:
-    """Return the blocks into which a plan has to look, as their rows, and the segments whose closures it needs.
+class _Reading:
+    """One read: its columns and how they are passed on."""
 
-    Among the blocks are the others of the window in compressed segments of which a plan fetches some rows anyway, so
-    that the read, which needs them next, need not fetch them after these.
-    """
-    searched: list[BlockRows] = []
-    whole: list[tuple[int, BlockRows]] = []
-    opened: set[int] = set()
-    closed: dict[int, SegmentWithClosures] = {}
-    for number, first, rows, _, latest_start, *_ in blocks:
-        meta = log_state.segments[number]
-        segment = SegmentWithClosures(meta, log_state.closures.get(meta.name, ())).until(window.version)
-        if segment.closures:
-            closed[number] = segment
-        if latest_start > window.high:
-            searched.append((segment, first, first + rows))
-            opened.add(number)
-        elif has_short_batches(meta):
-            whole.append((number, (segment, first, first + rows)))
-    searched += [block for number, block in whole if number in opened]
-    return searched, list(closed.values())
+    def __init__(self, files: SegmentFiles, window: TimeRange, schema: pa.Schema, compiled: bool) -> None:
+        self._files = files
+        self._compiled = compiled
+        self._window = window
+        self._stored = ["_added" if name == VERSION_COLUMN else name for name in schema.names]
+        self.shows_ends = END in schema.names
+        self._schema = schema
+        row_bytes = max(sum(usual_bytes(kind) for kind in schema.types), 1)
+        self._viewed_rows = VIEWED_BYTES / row_bytes
+        self.kept_rows = min(BATCH_BYTES / row_bytes, CHUNK_ROWS)  # so many are copied before more rows are judged
 
-
-def _closes(files: SegmentFiles, segment: SegmentWithClosures, first: int, rows: int, window: TimeRange) -> bool:
-    """Return whether a pending closure may exclude one of these rows from the window.
-
-    The log tells the least end of each closure list, which is enough for a segment of one block.
-    """
-    closures = segment.closures
-    # A closure at the row's own start replaces the row, so a window of many times cannot be judged by its least end.
-    latest = window.low if window.low == window.high else OPEN
-    if not any(piece.min_valid_to <= latest for piece in closures):
-        return False
-    if not segment.meta.blocks:
-        return True
-    # Marks are made of all ends of the segment, which a plan of an object store has not fetched.
-    marks = open_marks(files, segment, window) if files.is_local else None
-    if marks is not None:
-        return not marks.between(first, first + rows).all()
-    return files.pending(segment.meta, closures).touches(first, first + rows, len(closures), latest)
-
-
-def keys_may_match(files: SegmentFiles, meta: SegmentMeta, filters: tuple[Filter, ...]) -> bool:
-    """Return whether a segment may have rows of the keys that the filters name, by its bounds of keys."""
-    if not filters or meta.key_min is None or meta.key_max is None:
-        return True
-    names = files.spec.key_names
-    if not len(names) == len(meta.key_min) == len(meta.key_max):
-        raise corrupt(
-            meta.file,
-            f"the commit has bounds of {len(meta.key_min)} key columns, the store has {len(names)} key columns",
-        )
-    for name, low, high in zip(names, meta.key_min, meta.key_max, strict=True):
-        if low is not None and high is not None and not may_match(filters, name, low, high, False):
+    def is_plain(self, part: Part) -> bool:
+        """Return whether a part is passed as a view of the file, and no end need be computed."""
+        if part.cut or part.length < self._viewed_rows:
             return False
-    return True
+        # As of now, all rows of a part that is not cut are open.
+        unchanged = self._window.newest and (self._window.low == NOW or not part.segment.closures)
+        return unchanged or not self.shows_ends
+
+    def whole_parts(self, chosen: ChosenRows) -> list[int]:
+        """Return the numbers of parts that are passed as views, but for their ends."""
+        counts = (chosen.bounds[1:] - chosen.bounds[:-1]).tolist()
+        return [
+            number
+            for number, (part, count) in enumerate(zip(chosen.parts, counts, strict=True))
+            if count == part.length >= self._viewed_rows
+        ]
+
+    def views(self, parts: list[Part], chosen: ChosenRows | None) -> Iterator[pa.RecordBatch]:
+        """Yield all rows of each part as a view, with the ends of ``chosen`` if there are any."""
+        if not parts:
+            return
+        bounds = [] if chosen is None else chosen.bounds.tolist()
+        stored = [() if chosen and name == END else stored_columns(parts, name) for name in self._stored]
+        for number, part in enumerate(parts):
+            arrays = [
+                columns[number].array.slice(part.first, part.length)
+                if columns
+                else _ends(chosen, *bounds[number : number + 2])
+                for columns in stored
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def copies(self, chosen: ChosenRows) -> Iterator[pa.RecordBatch]:
+        """Yield copies of the chosen rows."""
+        for file in {id(part.file): part.file for part in chosen.parts}.values():
+            self._files.check_length(file.meta.file)  # the consumer may have taken its time
+        columns = [
+            None if name == END and self.shows_ends else GatheredColumn(chosen, name, self._compiled)
+            for name in self._stored
+        ]
+        row_bytes = sum(8.0 if column is None else column.row_bytes for column in columns)
+        most = int(min(max(BATCH_BYTES / row_bytes, LEAST_ROWS), CHUNK_ROWS))
+        batches = -(-chosen.count // most)
+        for number in range(batches):
+            first, stop = number * chosen.count // batches, (number + 1) * chosen.count // batches
+            yield from self._copied(columns, chosen, first, stop)
+
+    def _copied(
+        self, columns: list[GatheredColumn | None], chosen: ChosenRows, first: int, stop: int
+    ) -> Iterator[pa.RecordBatch]:
+        some = rows_between(chosen, first, stop, self._compiled)
+        try:
+            arrays = [_ends(chosen, first, stop) if column is None else column.rows(some) for column in columns]
+        except TooMuchTextError:
+            if stop - first == 1:
+                raise
+            middle = (first + stop) // 2
+            yield from self._copied(columns, chosen, first, middle)
+            yield from self._copied(columns, chosen, middle, stop)
+            return
+        yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
-def splits_of(
-    pieces: list[Piece], window: TimeRange, rows_per_split: int = SPLIT_ROWS, lease: Lease | None = None
-) -> list[StoreSplit]:
-    """Cut and pack pieces into splits of about ``rows_per_split`` rows; uncut and cut pieces are packed separately.
+def _ends(chosen: ChosenRows | None, first: int, stop: int) -> pa.Array:
+    assert chosen is not None
+    assert chosen.ends is not None
+    return end_column(chosen.ends[first:stop])
 
-    Pieces that have no more rows are one split, the uncut ones first, because each read of a split costs some hundred
-    microseconds.
+
+def _read_piece(
+    files: SegmentFiles,
+    piece: Piece,
+    split: StoreSplit,
+    names: list[str],
+    columns: list[str],
+    filters: tuple[Filter, ...],
+    lookups: list[int] | None,
+) -> Iterator[pa.RecordBatch]:
+    found = (
+        _all_rows(files, piece, split.window, names)
+        if lookups is None
+        else _looked_up(files, piece, split.window, names, lookups)
+    )
+    chosen = _hashed_rows(files, piece, split.hashes)
+    for at, batch, alive in found:
+        live = alive if chosen is None else _and(alive, chosen[at : at + batch.num_rows])
+        selected = mask(filters, batch) if filters else None
+        keep = _and(live, None if selected is None else selected.to_numpy(zero_copy_only=False))
+        shown = batch.select(columns)
+        yield from [shown] if keep is None else live_batches(shown, keep)
+
+
+def lookup_hashes(files: SegmentFiles, filters: tuple[Filter, ...]) -> list[int] | None:
+    """Return the hashes of the keys that the filters pin.
+
+    None if the filters pin no keys, or pin a key that no key of this type can be.
     """
-    if 0 < sum(piece.rows for piece in pieces) <= rows_per_split:
-        return [_split(sorted(pieces, key=attrgetter("cut")), window, lease)]
-    splits = []
-    for cut in (False, True):
-        pack: list[Piece] = []
-        room = rows_per_split
-        for piece in (p for p in pieces if p.cut == cut):
-            start = piece.start
-            while start < piece.stop:
-                stop = min(piece.stop, start + room)
-                pack.append(Piece(piece.segment, start, stop, cut))
-                room -= stop - start
-                start = stop
-                if room == 0:
-                    splits.append(_split(pack, window, lease))
-                    pack, room = [], rows_per_split
-        if pack:
-            splits.append(_split(pack, window, lease))
-    return splits
+    pinned = key_lookups(with_whole_structs(filters, files.spec.key), files.spec.key_names)
+    if pinned is None:
+        return None
+    codec = KeyCodec(files.spec.key)
+    try:
+        return [codec.hash(codec.normalize(key)) for key in pinned]
+    except StateStoreError:
+        return None
 
 
-def hashed_splits(
-    pieces: list[Piece], window: TimeRange, ranges: int, lease: Lease | None = None
-) -> list[tuple[int, StoreSplit]]:
-    """Return splits for each of ``ranges`` equal ranges of key hashes, with the number of the range.
-
-    A split holds about SPLIT_ROWS rows of its range, if the hashes are even.
-    """
-    found = []
-    for number in range(ranges):
-        hashes = (number << 64) // ranges, ((number + 1) << 64) // ranges
-        for split in splits_of(pieces, window, SPLIT_ROWS * ranges):
-            rows = -(-split.rows // ranges)
-            found.append((number, StoreSplit(split.pieces, window, rows, hashes, lease)))
+def _hashed_rows(files: SegmentFiles, piece: Piece, hashes: tuple[int, int] | None) -> Bools | None:
+    """Return a mask of the rows of a segment whose key hashes lie in a range; None for all rows."""
+    if hashes is None:
+        return None
+    index = files.index(piece.segment.meta)
+    bounds = np.array([min(bound, _LAST_HASH) for bound in hashes], np.uint64)
+    low, high = np.searchsorted(index.hashes, bounds)
+    if hashes[1] > _LAST_HASH:
+        high = index.entries
+    found = np.zeros(index.entries, bool)
+    found[index.rows[low:high]] = True
     return found
 
 
-def _split(pieces: list[Piece], window: TimeRange, lease: Lease | None) -> StoreSplit:
-    return StoreSplit(tuple(pieces), window, sum(p.rows for p in pieces), lease=lease)
+def _and(left: Bools | None, right: Bools | None) -> Bools | None:
+    if left is None or right is None:
+        return right if left is None else left
+    return left & right
+
+
+def _all_rows(
+    files: SegmentFiles, piece: Piece, window: TimeRange, names: list[str]
+) -> Iterator[tuple[int, pa.RecordBatch, Bools | None]]:
+    """Yield (first row, batch, mask of the rows that belong to the window or None for all)."""
+    meta = piece.segment.meta
+    file = files.open_segment(meta)
+    physical = [_physical(name) for name in names]
+    for start in range(piece.start, piece.stop, CHUNK_ROWS):
+        stop = min(start + CHUNK_ROWS, piece.stop)
+        live, ends = judged(files, piece, start, stop, window, "valid_to" in names)
+        if live is not None and not live.any():
+            continue
+        files.check_length(meta.file)  # a scan may take hours
+        at = start
+        for stored in file.batches(physical, start, stop, CHUNK_ROWS):
+            mine = slice(at - start, at - start + stored.num_rows)
+            shown = _with_ends(stored, names, None if ends is None else ends[mine])
+            yield at, shown, None if live is None else live[mine]
+            at += stored.num_rows
+
+
+def _looked_up(
+    files: SegmentFiles, piece: Piece, window: TimeRange, names: list[str], lookups: list[int]
+) -> Iterator[tuple[int, pa.RecordBatch, Bools | None]]:
+    """Yield only the rows that have a requested key hash; the caller's filters drop other keys of the same hash."""
+    rows = matched_rows(files, piece.segment.meta, lookups)
+    rows = rows[slice(*rows.searchsorted((piece.start, piece.stop)).tolist())]
+    if len(rows):
+        yield piece.start, *taken_rows(files, piece, window, names, rows)
+
+
+def matched_rows(files: SegmentFiles, meta: SegmentMeta, lookups: list[int]) -> Ints:
+    """Return the rows of a segment that have one of these key hashes, ascending."""
+    _, matches = files.match(meta, np.unique(np.array(lookups, np.uint64)))
+    return np.sort(matches)
+
+
+def taken_rows(
+    files: SegmentFiles, piece: Piece, window: TimeRange, names: list[str], rows: Ints
+) -> tuple[pa.RecordBatch, Bools | None]:
+    """Return the columns of these rows of a piece, and a mask of those that belong to the window or None for all."""
+    ends = ends_of_rows(files, piece, rows, window, END in names)
+    physical = list(dict.fromkeys([*(_physical(name) for name in names if ends is None or name != END), "valid_from"]))
+    taken = files.open_segment(piece.segment.meta).take_columns(physical, rows)
+    arrays = dict(zip(physical, taken, strict=True))
+    live = None
+    if ends is not None:
+        arrays[END] = end_column(ends)
+        if piece.cut:
+            live = window.has(ends, lambda: int64_values(arrays["valid_from"]))
+    columns = [arrays[_physical(name)] for name in names]
+    return pa.RecordBatch.from_arrays(columns, names=names), live
+
+
+def _physical(name: str) -> str:
+    return "_added" if name == VERSION_COLUMN else name
+
+
+def _with_ends(stored: pa.RecordBatch, names: list[str], ends: Ints | None) -> pa.RecordBatch:
+    """Return the stored columns under their public names, with ``valid_to`` replaced by the ends of this version."""
+    arrays = list(stored.columns)
+    if ends is not None and "valid_to" in names:
+        arrays[names.index("valid_to")] = end_column(ends)
+    return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+# Batches without their dead rows, copied as little as pays. A consumer pays for each batch (4 microseconds to write one
+# as a stream, and more in an engine), and a copy costs about 8 nanoseconds a row where many rows lie together and 25
+# where single rows are gathered. So long runs of live rows are passed as slices, shorter ones are copied together, and
+# small batches are joined.
+
+SLICED_ROWS = 1_000  # a run of so many live rows is passed as a slice
+COPIED_RUN_ROWS = 256  # shorter runs are gathered row by row
+SCATTERED_RUN_ROWS = 16  # where the mean run is shorter, long ones are not looked for
+JOINED_ROWS = 1_000  # smaller batches are joined
+JOINED_MOST_ROWS = 1 << 16
+
+
+def live_batches(batch: pa.RecordBatch, keep: Bools) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a batch that are marked in ``keep``, in their order."""
+    changes = keep[1:] != keep[:-1]
+    live = int(np.count_nonzero(keep))
+    if live < SCATTERED_RUN_ROWS * (np.count_nonzero(changes) // 2 + 1):
+        if live:
+            yield batch.take(pa.array(np.flatnonzero(keep)))
+        return
+    edges = np.flatnonzero(changes) + 1
+    bounds = np.concatenate((np.zeros(int(keep[0]), np.int64), edges, np.full(int(keep[-1]), len(keep))))
+    starts, stops = bounds[::2], bounds[1::2]
+    long = np.flatnonzero(stops - starts >= SLICED_ROWS)
+    at = 0
+    for run in long.tolist():
+        yield from _copied(batch, keep, starts[at:run], stops[at:run])
+        yield batch.slice(int(starts[run]), int(stops[run] - starts[run]))
+        at = run + 1
+    yield from _copied(batch, keep, starts[at:], stops[at:])
+
+
+def _copied(batch: pa.RecordBatch, keep: Bools, starts: Ints, stops: Ints) -> Iterator[pa.RecordBatch]:
+    """Yield a copy of these runs of rows as one batch."""
+    if not len(starts):
+        return
+    if len(starts) == 1:
+        yield batch.slice(int(starts[0]), int(stops[0] - starts[0]))
+        return
+    if int((stops - starts).sum()) >= COPIED_RUN_ROWS * len(starts):
+        pairs = zip(starts.tolist(), (stops - starts).tolist(), strict=True)
+        yield pa.concat_batches([batch.slice(start, count) for start, count in pairs])
+        return
+    first, last = int(starts[0]), int(stops[-1])
+    yield batch.slice(first, last - first).take(pa.array(np.flatnonzero(keep[first:last])))
+
+
+def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of these batches, those of small ones together and later than those of large ones."""
+    small: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        if batch.num_rows >= JOINED_ROWS:
+            yield batch
+        elif batch.num_rows:
+            small.append(batch)
+            rows += batch.num_rows
+            if rows >= JOINED_MOST_ROWS:
+                yield pa.concat_batches(small)
+                small, rows = [], 0
+    if small:
+        yield small[0] if len(small) == 1 else pa.concat_batches(small)
+
+
+# Rows with their dead rows, and beside them a column that tells which live. An engine that filters batches itself, such
+# as DuckDB, skips dead rows faster than they can be cut out: the columns stay views of the mapped files, and nothing is
+# copied. The marks are a column of bytes whose nulls are the dead rows, because an engine tests for null by the
+# validity bits alone. They take one bit a row, and all marks share one buffer of bytes. Where few rows live, they are
+# copied out instead.
+
+SPARSE = 32  # where fewer than one row in so many lives, rows are copied
+
+
+def masked(files: SegmentFiles, split: StoreSplit) -> list[MaskedSplit]:
+    """Return the rows of a split as splits that are read whole, each with the marks of its live rows.
+
+    The times of pieces that are cut are read now, and no other column.
+    """
+    if split.hashes is not None:
+        return [MaskedSplit(split, None, None)]
+    fetch_rows(files, [(piece.segment, piece.start, piece.stop) for piece in split.pieces if piece.cut], ())
+    whole: list[Piece] = []
+    dense: list[Piece] = []
+    sparse: list[Piece] = []
+    masks: list[Bools] = []
+    left = 0
+    for piece in split.pieces:
+        live = live_mask(files, piece, split.window)
+        if live is None:
+            whole.append(Piece(piece.segment, piece.start, piece.stop, False))
+            continue
+        for at in range(0, len(live), CHUNK_ROWS):
+            part = live[at : at + CHUNK_ROWS]
+            start, stop = piece.start + at, piece.start + at + len(part)
+            alive = int(np.count_nonzero(part))
+            if alive == len(part):
+                whole.append(Piece(piece.segment, start, stop, False))
+            elif alive * SPARSE > len(part):
+                dense.append(Piece(piece.segment, start, stop, False))
+                masks.append(part)
+            elif alive:
+                sparse.append(Piece(piece.segment, start, stop, True))
+                left += alive
+    found = []
+    if whole:
+        found.append(MaskedSplit(_of(split, whole), None, sum(p.rows for p in whole)))
+    if dense:
+        marks = _marks(np.concatenate(masks))
+        found.append(MaskedSplit(_of(split, dense), marks, len(marks) - marks.null_count))
+    if sparse:
+        found.append(MaskedSplit(_of(split, sparse), None, left))
+    return found
+
+
+def _of(split: StoreSplit, pieces: list[Piece]) -> StoreSplit:
+    """Return a split of other pieces; neighbours that are one slice of a segment are read as one."""
+    joined: list[Piece] = []
+    for piece in pieces:
+        last = joined[-1] if joined else None
+        if last is not None and last.segment is piece.segment and last.stop == piece.start:
+            joined[-1] = Piece(piece.segment, last.start, piece.stop, piece.cut)
+        else:
+            joined.append(piece)
+    return StoreSplit(tuple(joined), split.window, sum(p.rows for p in joined), lease=split.lease)
+
+
+def _marks(live: Bools) -> pa.Array:
+    """Return a column whose nulls are the rows that do not live."""
+    bits = np.packbits(live, bitorder="little")
+    dead = len(live) - int(np.count_nonzero(live))
+    return pa.Array.from_buffers(MARK_TYPE, len(live), [pa.py_buffer(bits), mark_bytes(len(live))], dead)

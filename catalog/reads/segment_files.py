@@ -27,10 +27,9 @@ from statestore.catalog.log.leases import HELD, Lease, take_lease
 from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.log_state import LogState, file_names
 from statestore.catalog.log.storage import Storage, local_root
-from statestore.catalog.log.store_identity import replaced, stored_identity
-from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec
-from statestore.catalog.reads.pieces.block_statistics import BlockStatistics
-from statestore.catalog.reads.pieces.carried_closures import (
+from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec, replaced, stored_identity
+from statestore.catalog.reads.carried_states import (
+    BlockStatistics,
     BoundedCache,
     OpenMarks,
     PendingClosures,
@@ -462,3 +461,39 @@ def shared_files(storage: Storage, spec: StoreSpec) -> SegmentFiles:
                 _shared.popitem(last=False)
         _shared.move_to_end(spec.store_id)
         return files
+
+
+Seen = tuple[LogState, Lease | None]
+
+
+class PinnedLog:
+    """The newest state of a log at the first look.
+
+    ``keeps_files``: the state has a lease, so its files stay as long as this object exists, which therefore must not
+    outlive a statement. Without it nothing is kept, and reads are planned on the newest files.
+    """
+
+    def __init__(self, keeps_files: bool = False) -> None:
+        self.keeps_files = keeps_files
+        self._seen: Seen | None = None
+        self._lock = threading.Lock()
+
+    def log_state(self, files: SegmentFiles, known: Seen | None = None) -> LogState:
+        """Return the state. ``known`` is what the caller has just seen: nobody looks again for the first state.
+
+        Raises NotFoundError STORE_REPLACED.
+        """
+        with self._lock:
+            if self._seen is None:
+                if self.keeps_files:
+                    self._seen = files.leased()
+                else:
+                    self._seen = (files.log_state() if known is None else known[0]), None
+            return self._seen[0]
+
+    def leased(self, files: SegmentFiles) -> Seen:
+        """Return the state with its lease, which only a pin that keeps files has."""
+        assert self.keeps_files, "a pin without a lease"
+        self.log_state(files)
+        assert self._seen is not None
+        return self._seen

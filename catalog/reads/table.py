@@ -9,13 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.catalog.reads.argument_names import one_spelling
+from statestore.catalog.reads.arguments import key_filters, one_spelling
 from statestore.catalog.reads.difference import Point, compare, difference
-from statestore.catalog.reads.named_key import key_filters
-from statestore.catalog.reads.results.rows import Pieces, Rows, begun_again
-from statestore.catalog.reads.results.shown_object import Facts, ShowsItself
-from statestore.catalog.reads.results.shown_store import columns_of, contents_of
-from statestore.catalog.reads.results.shown_table import shown_columns
+from statestore.catalog.reads.rows import Pieces, Rows, begun_again
+from statestore.catalog.reads.shown import Facts, ShowsItself, columns_of, contents_of, shown_columns
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown

@@ -13,6 +13,7 @@ from statestore.catalog.log.leases import Lease, leave_lease
 from statestore.catalog.log.log_state import LogState, file_names
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
+from statestore.catalog.log.version_rows import versions_table
 from statestore.catalog.reads.belief import BEGINNING, NOW, TimeRange, live_rows
 from statestore.catalog.reads.changes import (
     CHANGE_COLUMNS,
@@ -22,15 +23,10 @@ from statestore.catalog.reads.changes import (
     plan_changes,
     read_changes,
 )
-from statestore.catalog.reads.extremes import extremes
-from statestore.catalog.reads.key_writers import key_writers
-from statestore.catalog.reads.masked_rows import masked
-from statestore.catalog.reads.newest_first import newest_first
-from statestore.catalog.reads.pinned_log import PinnedLog
-from statestore.catalog.reads.scan import VERSION_COLUMN, StoreSplit, hashed_splits, plan, splits_of
-from statestore.catalog.reads.segment_files import SegmentFiles, shared_files
-from statestore.catalog.reads.split_reading import lookup_hashes, read_split
-from statestore.catalog.reads.version_rows import versions_table
+from statestore.catalog.reads.key_versions import key_writers, newest_first
+from statestore.catalog.reads.plan import VERSION_COLUMN, StoreSplit, extremes, hashed_splits, plan, splits_of
+from statestore.catalog.reads.scan import lookup_hashes, masked, read_split
+from statestore.catalog.reads.segment_files import PinnedLog, SegmentFiles, shared_files
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError, shown
 from statestore.formats.state_table import MaskedSplit, NewestBatch, Query, StateTable

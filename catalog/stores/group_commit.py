@@ -3,6 +3,9 @@
 While one commit is on its way, other threads go on writing. The next commit takes all their writes at once, and the
 threads that still wait for their turn then find that their writes are committed. A commit that fails raises in the
 thread that made it; each thread that waited makes a commit of its own, with all that is pending by then.
+
+A commit that raised an error may have taken place. The handle keeps the facts (`CommitAttempt`) until the outcome is
+known.
 """
 
 from __future__ import annotations
@@ -14,16 +17,44 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from statestore.catalog.commits.changelog_ownership import Changelogs
-from statestore.catalog.commits.commit_attempt import CommitAttempt
+from statestore.catalog.commits.changelogs import Changelogs
 from statestore.catalog.commits.publish_commit import Change
+from statestore.catalog.log.entries import entry_name, was_committed
 from statestore.catalog.log.log_state import LogState
+from statestore.catalog.log.storage import Storage
 from statestore.formats.errors import CommitUnknownError
 
 KEPT = 1_024  # more than threads wait for one commit
 
 Mark = TypeVar("Mark", int, tuple[str, int])
 """The place of a write among all writes of a handle: its number, or its end in the changelogs."""
+
+
+def has_consumed(log_state: LogState, consumed: tuple[tuple[str, int], ...]) -> bool:
+    """Return whether commits up to a log state have taken in these changelogs, up to these ends."""
+    return all(log_state.changelogs.get(name, -1) >= end for name, end in consumed)
+
+
+@dataclass(frozen=True)
+class CommitAttempt:
+    """A commit whose outcome is unknown.
+
+    ``consumed`` are the changelogs with the ends that the commit names. ``parts`` is the number of pending parts that
+    it takes in. ``dropped`` is its count of refused records. ``commit_id`` is the id of its entry where that is known.
+    """
+
+    consumed: tuple[tuple[str, int], ...]
+    parts: int = 0
+    dropped: int = 0
+    commit_id: str = ""
+
+    def took_place(self, storage: Storage, newest: LogState) -> bool:
+        """Return whether the log has the commit; if it has, the commit is durable after this call. Raises
+        StorageError."""
+        if self.consumed and has_consumed(newest, self.consumed):
+            storage.settle(entry_name(newest.version))
+            return True
+        return bool(self.commit_id) and was_committed(storage, self.commit_id)
 
 
 @dataclass(frozen=True)

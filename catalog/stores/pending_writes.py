@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.catalog.commits.ranges.divided_records import DividedRecords, whole_or_divided
+from statestore.catalog.commits.divided_records import DividedRecords, whole_or_divided
 from statestore.catalog.commits.sorted_records import Records
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.formats.segments.key_index import KeyIndex

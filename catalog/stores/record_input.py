@@ -1,4 +1,7 @@
-"""Tables that users write: checked, converted to the store's schema, and cut into batches of records."""
+"""Tables that users write: checked, converted to the store's schema, and cut into batches of records.
+
+Times may come as text, here and on the left side of an as-of join.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.stores.text_times import instants_of, is_text
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError
+from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.kernels.arrays import Ints
-from statestore.formats.values.times import MAX_MS, MIN_MS
+from statestore.formats.values.times import MAX_MS, MIN_MS, parse_instant
 from statestore.formats.values.types import TIME, conform
 
 CHANGE_TYPE = "_change_type"
 CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete")
 TICK = 1_000  # microseconds in a millisecond, the resolution of state time
+INSTANT = pa.timestamp("us", "UTC")
+# Forms that Arrow and `parse_instant` read alike. Arrow takes others, too, such as an hour without minutes.
+_COMMON = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d(:?[0-5]\d)?)$"
 
 
 def batches_of(data: Any) -> Iterator[pa.RecordBatch]:
@@ -160,3 +165,35 @@ def change_types(column: pa.Array) -> tuple[npt.NDArray[np.bool_], pa.Array | No
     preimages = pc.equal(column, "update_preimage")
     # Most tables have none, and a filter would copy all of them.
     return deleted, pc.invert(pc.fill_null(preimages, False)) if pc.any(preimages).as_py() else None
+
+
+def is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def instants_of(texts: pa.Array, name: str) -> pa.Array:
+    """Return a column of texts like 2024-05-01T09:30Z as timestamps with time zone; null stays null.
+
+    The texts have the grammar of `parse_time`, without numbers, which a column of integers holds. Raises
+    InvalidInputError NAIVE_DATETIME, INVALID_TIME, INVALID_TIME_ZONE or TIME_OUT_OF_RANGE, which names the column and
+    the row.
+    """
+    texts = texts.cast(pa.string())
+    if pc.all(pc.match_substring_regex(texts, _COMMON), min_count=0).as_py():
+        try:
+            return texts.cast(INSTANT)
+        except pa.ArrowInvalid:
+            pass  # a text that looks like a time and is none, like February 30
+    found = [None if text is None else _instant(text, name, row) for row, text in enumerate(texts.to_pylist())]
+    return pa.array(found, pa.int64()).cast(INSTANT)
+
+
+def _instant(text: str, name: str, row: int) -> int:
+    instant = parse_instant(text, f"column `{name}`, row {row},")
+    if text.strip().removesuffix("ms").lstrip("+-").isdigit():
+        raise InvalidInputError(
+            ErrorCode.INVALID_TIME,
+            f"column `{name}` holds {shown(text)} in row {row}; expected texts in ISO-8601 with a zone, like "
+            "2024-05-01T09:30:00Z, or a column of int64 epoch milliseconds",
+        )
+    return instant

@@ -3,38 +3,47 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 
-from statestore.catalog.commits.owners.owner_names import APPLICATION as OWNERS
+import pyarrow as pa
+
+from statestore.catalog.commits.store_owners import APPLICATION as OWNERS
 from statestore.catalog.log.entries import was_committed
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.log.storage import Storage
+from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.reads.results.shown_object import Facts
-from statestore.catalog.reads.results.shown_store import columns_of, contents_of, store_title
-from statestore.catalog.reads.segment_files import shared_files
+from statestore.catalog.reads.segment_files import SegmentFiles, shared_files
+from statestore.catalog.reads.shown import Facts, columns_of, contents_of, store_title
 from statestore.catalog.reads.table import Reads
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.upkeep import compaction_rules
-from statestore.catalog.upkeep.background_compaction import compaction_lock
-from statestore.catalog.upkeep.compaction_choice import AutoCompact, compaction_of
+from statestore.catalog.upkeep.background_compaction import Background, background_of, compaction_lock
+from statestore.catalog.upkeep.compaction_process import CompactionProcess, compaction_process_of
 from statestore.catalog.upkeep.expiry import check_horizon, run_expiry
 from statestore.catalog.upkeep.publish_compaction import run_compaction
-from statestore.catalog.upkeep.ranges.compact_ranges import compact_ranges, waiting_for_turn
-from statestore.catalog.upkeep.ranges.range_inputs import Choice, due, everything, expired
+from statestore.catalog.upkeep.ranges.compact_ranges import (
+    Choice,
+    compact_ranges,
+    due,
+    everything,
+    expired,
+    waiting_for_turn,
+)
 from statestore.catalog.upkeep.ranges.task_runs import runs_of
 from statestore.catalog.upkeep.vacuum import Unneeded, remove_replaced, run_vacuum
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError, StateStoreError, shown
 from statestore.formats.state_table import StateTable
+from statestore.formats.values.key_codec import KeyCodec
 from statestore.formats.values.times import Time, duration_ms, from_us, to_us
 
 Answer = TypeVar("Answer")
 
 NO_STREAM_TIME = -1_000  # Kafka's observed stream time starts at -1 ms
+AutoCompact = bool | Literal["process"]
 
 
 class PutAllResult(NamedTuple):
@@ -61,7 +70,7 @@ class StoreHandle(Reads):
         self.read_only = read_only
         self._storage = storage
         self._files = shared_files(storage, spec)
-        compaction_of(self._files, auto_compact)  # refuses what is no choice
+        _compaction_of(self._files, auto_compact)  # refuses what is no choice
         self._log_state = self._files.log_state()
         self._dropped = 0  # refused since the last commit
         self._stream_time = NO_STREAM_TIME  # of this handle's own writes
@@ -160,7 +169,7 @@ class StoreHandle(Reads):
         """Close the handle; safe to call twice. A handle that committed waits for the compaction that is due."""
         if not self._closed:
             self._closed = True
-            compaction = compaction_of(self._files, self.auto_compact)
+            compaction = _compaction_of(self._files, self.auto_compact)
             if self._wrote and compaction is not None:
                 compaction.finish(self._log_state)
 
@@ -192,7 +201,7 @@ class StoreHandle(Reads):
     def _table_metrics(self) -> dict[str, Any]:
         """Counts of the newest version this handle has seen."""
         segments = self._log_state.segments
-        compaction = compaction_of(self._files, self.auto_compact)
+        compaction = _compaction_of(self._files, self.auto_compact)
         return {
             "version": self._log_state.version,
             "segments": len(segments),
@@ -231,7 +240,7 @@ class StoreHandle(Reads):
         """
         version = self._advance(log_state)
         self._wrote = True
-        compaction = compaction_of(self._files, self.auto_compact)
+        compaction = _compaction_of(self._files, self.auto_compact)
         if compaction is not None:
             compaction.committed(log_state)
         return version
@@ -302,3 +311,55 @@ def check_transaction(transaction: Any) -> tuple[str, int] | None:
         ErrorCode.INVALID_TRANSACTION,
         f"transaction is {shown(transaction)}; expected (application: str, batch: int), the former not {OWNERS!r}",
     )
+
+
+def many_keys(keys: Any) -> Iterable[Any]:
+    """Return the keys of `get_many`, one by one; of a frame each row is a key, by the names of its columns.
+
+    Raises InvalidInputError WRONG_KEY for what is not several keys.
+    """
+    if isinstance(keys, pa.Array | pa.ChunkedArray):
+        return keys.to_pylist()  # type: ignore[no-any-return]
+    if type(keys).__module__.partition(".")[0] == "pandas" and hasattr(keys, "columns"):
+        return pa.Table.from_pandas(keys, preserve_index=False).to_pylist()  # type: ignore[no-any-return]
+    if hasattr(keys, "__arrow_c_stream__"):
+        return pa.chunked_array(keys).to_pylist()  # type: ignore[no-any-return]
+    if isinstance(keys, str | bytes | Mapping) or not isinstance(keys, Iterable):
+        raise InvalidInputError(
+            ErrorCode.WRONG_KEY,
+            f"keys is {shown(keys)} ({type(keys).__name__}); expected a list or another iterable of keys, or an Arrow "
+            "array; for one key call get",
+        )
+    return keys
+
+
+def key_columns(keys: Sequence[Any], codec: KeyCodec) -> list[pa.Array]:
+    """Return keys as users give them as Arrow columns. Raises InvalidInputError as `KeyCodec.normalize` does."""
+    if len(codec.schema) == 1 and codec.schema.field(0).type == pa.string() and set(map(type, keys)) == {str}:
+        try:
+            return [pa.array(keys, pa.string())]
+        except UnicodeEncodeError:  # a lone surrogate, which is refused with its name below
+            pass
+    return codec.to_columns(list(map(codec.normalize, keys)))
+
+
+def _compaction_of(files: SegmentFiles, chosen: Any) -> Background | CompactionProcess | None:
+    """Return what compacts a store for the writers of this process; None if nothing does.
+
+    Raises InvalidInputError INVALID_OPTION for another choice, or for a process and a store that is not local.
+    """
+    if chosen is True:
+        return background_of(files)
+    if chosen is False:
+        return None
+    if chosen != "process":
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION,
+            f'auto_compact={shown(chosen)}: expected True (a thread), "process" or False',
+        )
+    if local_root(files.storage) is None:
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION,
+            f'store {files.spec.name!r}: auto_compact="process" needs a store in a local directory; use True',
+        )
+    return compaction_process_of(files)

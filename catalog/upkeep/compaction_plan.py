@@ -75,10 +75,12 @@ def next_step(log_state: LogState, rules: Rules, mode: Mode, until: int | None =
     everything = with_closures(log_state.segments, log_state.closures)
     if until is not None:
         everything = [v for v in everything if v.meta.role != "delta" or v.meta.min_added <= until]
-    live = sum(open_rows(v) for v in everything if not v.meta.tombstone and v.meta.role != "belief")
     for tombstone in (False, True):
-        main = [v for v in everything if v.meta.tombstone == tombstone and v.meta.role != "belief"]
-        beliefs = [v for v in everything if v.meta.tombstone == tombstone and v.meta.role == "belief"]
+        segments = [v for v in everything if v.meta.tombstone == tombstone]
+        if not segments:
+            continue
+        main = [v for v in segments if v.meta.role != "belief"]
+        beliefs = [v for v in segments if v.meta.role == "belief"]
         if mode == "full":
             through = log_state.version if until is None else until
             rewriting = _fold_everything(main, beliefs, rules, log_state.versions.stream_time_at, through)
@@ -90,14 +92,18 @@ def next_step(log_state: LogState, rules: Rules, mode: Mode, until: int | None =
             if found is not None and (not chosen or found.rows <= room):
                 chosen.append(found)
                 room -= found.rows
-    return Step(tuple(chosen), live) if chosen else None
+    if not chosen:
+        return None
+    live = sum(open_rows(v) for v in everything if not v.meta.tombstone and v.meta.role != "belief")
+    return Step(tuple(chosen), live)
 
 
 def is_behind(log_state: LogState, rules: Rules) -> bool:
     """Return whether compaction has fallen far behind: the ended rows are several times the limit, or the deltas."""
     everything = with_closures(log_state.segments, log_state.closures)
     recent = [v for v in everything if v.meta.role in ("open", "delta") and not v.meta.tombstone]
-    live, ended = sum(map(open_rows, recent)), sum(map(ended_rows, recent))
+    live = sum(map(open_rows, recent))
+    ended = _rows(recent) - live
     return ended > FAR_BEHIND * max(rules.ended_share * live, rules.small_store) or (
         len(recent) > FAR_BEHIND * (rules.small_fan_in + rules.fan_in)
     )
@@ -147,7 +153,8 @@ def _divided(
 
 def _make_dense(recent: Sequence[SegmentWithClosures], rules: Rules, mode: Mode) -> Rewriting | None:
     """Rewrite the segments with the largest shares of ended rows, if all together have too many of them."""
-    live, ended = sum(map(open_rows, recent)), sum(map(ended_rows, recent))
+    live = sum(map(open_rows, recent))
+    ended = _rows(recent) - live
     share = rules.idle_share if mode == "idle" else rules.ended_share
     least = rules.small_idle if mode == "idle" else rules.small_store
     if ended <= max(share * live, least):
@@ -170,7 +177,8 @@ def _share(segment: SegmentWithClosures) -> float:
 
 def _merge_recent(recent: Sequence[SegmentWithClosures], rules: Rules, mode: Mode) -> Rewriting | None:
     """Merge open segments and deltas of one tier, if there are too many of them."""
-    mergeable = [v for v in recent if v.meta.file.bytes < rules.open_bytes // 2]
+    limit = rules.open_bytes // 2
+    mergeable = [v for v in recent if v.meta.file.bytes < limit]
     group = _crowded(mergeable, rules, mode)
     if group is None:
         return None
@@ -184,7 +192,7 @@ def _fold_many_lists(recent: Sequence[SegmentWithClosures], rules: Rules, mode: 
     Every log checkpoint names all lists, and every plan and commit looks through those of the segments that it opens.
     """
     for segment in recent:
-        if has_many_lists(segment, rules):
+        if len(segment.closures) >= rules.fold_lists and has_many_lists(segment, rules):
             return Rewriting((segment,), mixed=ended_rows(segment) < rules.mixed_rows)
     return None
 
@@ -197,6 +205,8 @@ def has_many_lists(segment: SegmentWithClosures, rules: Rules) -> bool:
 def _crowded(segments: Sequence[SegmentWithClosures], rules: Rules, mode: Mode) -> list[SegmentWithClosures] | None:
     """Return the segments of the lowest tier that holds too many, those that ended first; None if none does."""
     small_fan_in = rules.idle_fan_in if mode == "idle" else rules.small_fan_in
+    if len(segments) < min(small_fan_in, rules.fan_in):
+        return None
     tiers: dict[int, list[SegmentWithClosures]] = {}
     for segment in segments:
         tiers.setdefault(rules.tier(segment.meta.rows), []).append(segment)

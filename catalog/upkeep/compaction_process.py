@@ -1,9 +1,14 @@
 """Compaction in a process of its own, so that it shares no interpreter with the commits.
 
-The process opens the store by itself (`compaction_worker`) and is bound by the rules of all compactions: the lock on
-the store's folder, and publication as versions. It is started when a step is first due, ends when the handle is closed
-or this process ends, and is started again at the next commit with due work if it died. It is a new program and no fork:
-a fork of a process with threads may find their locks held for ever.
+The process (``python -m statestore.catalog.upkeep.compaction_process FOLDER``) opens the store by itself, compacts it
+as a writer's own thread does (`Background`), and is bound by the rules of all compactions: the lock on the store's
+folder, and publication as versions. It is started when a step is first due, ends when the handle is closed or the
+writer's process ends, and is started again at the next commit with due work if it died. It is a new program and no
+fork: a fork of a process with threads may find their locks held for ever.
+
+Lines that the process reads: ``commit ROWS`` after a commit of so many rows, and ``finish`` when the writer closes its
+handle. Lines that it writes are JSON: ``{"failed": …}`` after each step, null if it succeeded, and ``{"finished":
+true}``. It ends when its input does: after the step that is under way, which is given up.
 """
 
 from __future__ import annotations
@@ -17,22 +22,28 @@ import subprocess
 import sys
 import threading
 import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.log.storage import local_root
-from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.catalog.log.storage import LocalStorage, local_root
+from statestore.catalog.log.store_spec import STORE_FILE, decode_spec
+from statestore.catalog.reads.segment_files import SegmentFiles, shared_files
 from statestore.catalog.upkeep import compaction_rules
-from statestore.catalog.upkeep.background_compaction import SLICE_SECONDS
+from statestore.catalog.upkeep.background_compaction import SLICE_SECONDS, Background
 from statestore.catalog.upkeep.compaction_plan import is_behind, is_idle_work, next_step
+from statestore.formats.errors import StateStoreError
 from statestore.formats.places.rocksdb_forks import leave_in_forks
 
 LOGGER = logging.getLogger("statestore")
-PROGRAM = "statestore.catalog.upkeep.compaction_worker"
+PROGRAM = "statestore.catalog.upkeep.compaction_process"
 END_SECONDS = 5.0  # for the step that is under way; the process is killed then, which harms nothing
 
 _of_store: weakref.WeakKeyDictionary[SegmentFiles, CompactionProcess] = weakref.WeakKeyDictionary()
 _making = threading.Lock()
+READ_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -204,3 +215,45 @@ def _at_exit() -> None:
     """End the processes with this one."""
     for process in list(_of_store.values()):
         process.stop()
+
+
+def _compact(folder: Path) -> None:
+    """Compact the store of a folder until the input ends."""
+    logging.getLogger("statestore").addHandler(logging.NullHandler())  # the writer logs what fails
+    storage = LocalStorage(folder)
+    files = shared_files(storage, decode_spec(storage.read(STORE_FILE), str(folder / STORE_FILE)))
+    background = Background(files, report=lambda: _say(failed=background.failed))
+    log_state = files.log_state()
+    for rows, finishes in _messages():
+        try:
+            log_state = load_log_state(storage, base=log_state)
+            if rows:
+                background.committed(log_state, rows)
+            if finishes:
+                background.finish(log_state)
+        except StateStoreError as error:
+            _say(failed=f"{type(error).__name__}: {error}")
+        if finishes:
+            _say(finished=True)
+    background.stop()
+
+
+def _messages() -> Iterator[tuple[int, bool]]:
+    """Yield (rows committed, whether to finish) of all lines that have come since the last look."""
+    rest = b""
+    while data := os.read(sys.stdin.fileno(), READ_BYTES):
+        *lines, rest = (rest + data).split(b"\n")
+        words = [line.split() for line in lines]
+        yield sum(int(word[1]) for word in words if word[0] == b"commit"), [b"finish"] in words
+
+
+def _say(**message: object) -> None:
+    os.write(sys.stdout.fileno(), json.dumps(message).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    try:
+        _compact(Path(sys.argv[1]))
+    except StateStoreError as error:
+        _say(failed=f"{type(error).__name__}: {error}")
+        sys.exit(1)

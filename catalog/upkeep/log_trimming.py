@@ -17,9 +17,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from statestore.catalog.commits.changelog_ownership import FOLDER as CHANGELOGS
+from statestore.catalog.commits.changelogs import CHANGELOGS
 from statestore.catalog.commits.claims import claims_in, held_claims
-from statestore.catalog.log.checkpoint_file import read_log_checkpoint
 from statestore.catalog.log.entries import canonical_text, entry_name
 from statestore.catalog.log.entry_packs import (
     PACKED_VERSIONS,
@@ -29,10 +28,11 @@ from statestore.catalog.log.entry_packs import (
     open_pack,
     pack_name,
 )
+from statestore.catalog.log.log_checkpoint import read_log_checkpoint
 from statestore.catalog.log.log_names import ENTRY, LOG_CHECKPOINT, checkpoint_versions, log_checkpoint_name
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import ObjectInfo, Storage, StorageExistsError, local_root
-from statestore.catalog.log.store_identity import identity_guard
+from statestore.catalog.log.store_spec import identity_guard
 from statestore.catalog.log.version_chunks import read_chunk
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.changelogs.changelog import made_at

@@ -15,14 +15,13 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from statestore.catalog.commits.changelog_ownership import FOLDER as CHANGELOGS
+from statestore.catalog.commits.changelogs import CHANGELOGS
 from statestore.catalog.commits.claims import FOLDER as CLAIMS
 from statestore.catalog.commits.claims import alone_at_gates, any_claim_held
 from statestore.catalog.commits.writer_lock import take_writer_lock
 from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.storage import sync_folder
-from statestore.catalog.log.store_identity import stored_identity
-from statestore.catalog.log.store_spec import STORE_FILE
+from statestore.catalog.log.store_spec import STORE_FILE, stored_identity
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError
 from statestore.formats.places.disk_errors import disk_errors

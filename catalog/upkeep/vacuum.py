@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from statestore.catalog.commits.changelog_ownership import FOLDER as CHANGELOGS
-from statestore.catalog.commits.changelog_ownership import OURS
+from statestore.catalog.commits.changelogs import CHANGELOGS, OURS
 from statestore.catalog.commits.claims import CLAIMED_FILE, held_claims, remove_abandoned_claims
 from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.leases import held_from, leased_versions, remove_expired_leases
@@ -30,7 +29,7 @@ from statestore.formats.places.file_presence import names_in
 from statestore.formats.places.local_directory import remove_abandoned
 
 if TYPE_CHECKING:
-    from statestore.catalog.upkeep.objects.rebuild_remains import ObjectsBelow
+    from statestore.catalog.upkeep.store_objects import ObjectsBelow
 
 # Files that writers create and may leave behind when they die. Vacuum considers no other file, so it never removes a
 # foreign file from the directory.
@@ -97,7 +96,7 @@ def run_vacuum(
 
 
 def _objects_below(storage: Storage) -> ObjectsBelow:
-    from statestore.catalog.upkeep.objects.rebuild_remains import ObjectsBelow  # loads what object stores need
+    from statestore.catalog.upkeep.store_objects import ObjectsBelow  # loads what object stores need
 
     return ObjectsBelow.of(storage)
 
@@ -146,14 +145,16 @@ def _delete(storage: Storage, unneeded: Sequence[Unneeded], pause: Callable[[], 
 
 
 @dataclass(frozen=True)
-class _Found:
+class _NotNeeded:
     """The listed files that are not needed, and the log state that decided."""
 
     unneeded: list[Unneeded]
     newest: LogState
 
 
-def _unneeded(files: SegmentFiles, listed: Sequence[ObjectInfo], base: LogState, cutoff: int, at_once: bool) -> _Found:
+def _unneeded(
+    files: SegmentFiles, listed: Sequence[ObjectInfo], base: LogState, cutoff: int, at_once: bool
+) -> _NotNeeded:
     """Return those of the listed files that no commit under way, no version since ``cutoff`` (epoch microseconds) and
     no reader with a lease needs, and that are as old.
 
@@ -185,7 +186,7 @@ def _unneeded(files: SegmentFiles, listed: Sequence[ObjectInfo], base: LogState,
         and _claim_of(item.name) not in claimed
         and not _is_locked(root, item.name)
     ]
-    return _Found(unneeded, newest)
+    return _NotNeeded(unneeded, newest)
 
 
 def _leased(files: SegmentFiles, newest: LogState, versions: Iterable[int], names: set[str]) -> set[str]:

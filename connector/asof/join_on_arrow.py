@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.stores.record_input import times_of
-from statestore.catalog.stores.text_times import instants_of, is_text
+from statestore.catalog.stores.record_input import instants_of, is_text, times_of
 from statestore.connector.asof.join_request import AsofRequest
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from statestore.catalog.reads.named_key import keeps_both_zeros
+from statestore.catalog.reads.arguments import keeps_both_zeros
 from statestore.catalog.reads.table import Table
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.stores.store_handle import StoreHandle

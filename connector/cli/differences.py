@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.catalog.reads.difference import CHANGE, CHANGED, NEW, OLD
-from statestore.catalog.reads.results.rows import Rows
+from statestore.catalog.reads.rows import Rows
 from statestore.connector.terminal import DELIMITERS, Grid, cell, plain, printable, show_delimited, show_grid, show_line
 from statestore.formats.values.python_times import python_values
 

@@ -10,9 +10,9 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from statestore.catalog.reads.arguments import keys_named
 from statestore.catalog.reads.difference import CHANGE, KINDS, NEW, OLD, Point, difference
-from statestore.catalog.reads.named_key import keys_named
-from statestore.catalog.reads.results.rows import Rows
+from statestore.catalog.reads.rows import Rows
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.connector.explorer import row_files
 from statestore.connector.explorer.limits import Limits

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from statestore.catalog.reads.named_key import keys_named
+from statestore.catalog.reads.arguments import keys_named
 from statestore.connector.data_files import is_binary, write_file
 from statestore.connector.explorer.answering import Line, Lines
 from statestore.connector.explorer.copies import Source, absolute, copies_of

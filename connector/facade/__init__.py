@@ -36,14 +36,13 @@ if TYPE_CHECKING:
     from statestore.catalog.checks.verify_report import Verification
     from statestore.catalog.keyed.backend import KeyedBackend
     from statestore.catalog.keyed.keyed_store import KeyedStore
-    from statestore.catalog.reads.results.rows import Rows
+    from statestore.catalog.reads.rows import Rows
     from statestore.catalog.reads.table import Table
     from statestore.catalog.stores.live.join_window import JoinWindowStore
     from statestore.catalog.stores.live.key_value import KeyValueStore
     from statestore.catalog.stores.live.session import SessionStore
     from statestore.catalog.stores.live.window import WindowStore
-    from statestore.catalog.stores.versioned.records import PutResult, Record
-    from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
+    from statestore.catalog.stores.versioned.versioned_store import PutResult, Record, VersionedStore
     from statestore.catalog.warehouse import Warehouse, inspect
     from statestore.connector.asof.join import asof_join
     from statestore.connector.duckdb.attach import attach
@@ -65,13 +64,13 @@ _WHERE = {
     "KeyedBackend": ("statestore.catalog.keyed.backend", "KeyedBackend"),
     "KeyedStore": ("statestore.catalog.keyed.keyed_store", "KeyedStore"),
     "KeyValueStore": ("statestore.catalog.stores.live.key_value", "KeyValueStore"),
-    "PutResult": ("statestore.catalog.stores.versioned.records", "PutResult"),
-    "Record": ("statestore.catalog.stores.versioned.records", "Record"),
-    "Rows": ("statestore.catalog.reads.results.rows", "Rows"),
+    "PutResult": ("statestore.catalog.stores.versioned.versioned_store", "PutResult"),
+    "Record": ("statestore.catalog.stores.versioned.versioned_store", "Record"),
+    "Rows": ("statestore.catalog.reads.rows", "Rows"),
     "SessionStore": ("statestore.catalog.stores.live.session", "SessionStore"),
     "Table": ("statestore.catalog.reads.table", "Table"),
     "Verification": ("statestore.catalog.checks.verify_report", "Verification"),
-    "VersionedStore": ("statestore.catalog.stores.versioned.versioned_kind", "VersionedStore"),
+    "VersionedStore": ("statestore.catalog.stores.versioned.versioned_store", "VersionedStore"),
     "Warehouse": ("statestore.catalog.warehouse", "Warehouse"),
     "WindowStore": ("statestore.catalog.stores.live.window", "WindowStore"),
     "asof_join": ("statestore.connector.asof.join", "asof_join"),

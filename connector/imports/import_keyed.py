@@ -16,12 +16,11 @@ from typing import Any
 import pyarrow as pa
 
 from statestore.catalog.engines.engine_states import EngineStates
+from statestore.catalog.keyed.keyed_store import task_groups
+from statestore.catalog.keyed.rows.state_rows import table_schema
 from statestore.catalog.keyed.rows.state_spec import description
-from statestore.catalog.keyed.rows.state_table_rows import table_schema
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart, StateSegment
-from statestore.catalog.keyed.task_groups import task_groups
-from statestore.catalog.reads.results.shown_object import Facts, ShowsItself
-from statestore.catalog.reads.results.shown_table import shown_columns
+from statestore.catalog.reads.shown import Facts, ShowsItself, shown_columns
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.imports.import_plan import (
     ImportPlan,

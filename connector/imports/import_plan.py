@@ -13,7 +13,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from statestore.catalog.keyed.rows.row_keys import prefix_encoder, state_rows
+from statestore.catalog.keyed.rows.state_rows import prefix_encoder, state_rows
 from statestore.catalog.keyed.rows.state_spec import (
     DEFAULT,
     FORBIDDEN_IN_NAMES,

@@ -12,9 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.catalog.keyed.rows.row_keys import ONE, stored_key
+from statestore.catalog.keyed.rows.state_rows import ONE, stored_key, table_schema
 from statestore.catalog.keyed.rows.state_spec import StateDescriptor
-from statestore.catalog.keyed.rows.state_table_rows import table_schema
 from statestore.catalog.keyed.snapshots.snapshot_part import SEGMENTS, StateSegment
 from statestore.catalog.keyed.snapshots.stored_files import store_batches
 from statestore.catalog.log.storage import Storage

@@ -18,10 +18,10 @@ from typing import Protocol
 
 from statestore.catalog.catalog import Catalog, connect
 from statestore.catalog.keyed.keyed_store import KeyedStore
-from statestore.catalog.keyed.snapshots.first_snapshot import first_snapshot
+from statestore.catalog.keyed.snapshots.snapshot_log import first_snapshot
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart
 from statestore.catalog.log.storage import Storage, StorageExistsError, UnsettledError, sync_folder
-from statestore.catalog.log.storage_places import is_described, storage_at
+from statestore.catalog.log.store_locations import is_described, storage_at
 from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec, encode_spec
 from statestore.catalog.store_kinds import new_keyed_spec, write_first_entry
 from statestore.catalog.upkeep.store_folders import rebuilt_folder

@@ -16,8 +16,7 @@ from pyspark.sql.types import StructField, StructType
 
 from statestore.catalog.commits.writer_lock import take_writer_lock
 from statestore.catalog.keyed.keyed_store import KeyedStore
-from statestore.catalog.keyed.snapshots.shared_log import shared_log
-from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotLog
+from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotLog, shared_log
 from statestore.connector.keyed.keyed_job import KeyedBatch, KeyedJob, key_column, part_id
 from statestore.connector.keyed.task import ANSWERS, Answer, Done, failure_of, from_json, read_emitted, run_partition
 from statestore.connector.spark.errors import message_only

@@ -23,8 +23,8 @@ from statestore.catalog.commits.parts.staging_folder import StagingFolder
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.store_kinds import check_columns
+from statestore.catalog.stores.versioned.natural_versioned import NaturalVersionedStore, write_parts
 from statestore.catalog.stores.versioned.task_writes import PART_BYTES, TaskWrite, task_write
-from statestore.catalog.stores.versioned.versioned_store import NaturalVersionedStore, write_parts
 from statestore.catalog.warehouse import rows_table
 from statestore.connector.options import is_by_key_groups, transaction_of
 from statestore.connector.spark.errors import message_only

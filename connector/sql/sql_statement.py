@@ -20,7 +20,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.parsers.spark import SparkParser
 
-from statestore.catalog.reads.argument_names import RANGE, unknown_argument
+from statestore.catalog.reads.arguments import RANGE, unknown_argument
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, ReadOnlyError, StateStoreError
 from statestore.formats.state_table import Mode

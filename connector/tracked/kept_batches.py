@@ -17,8 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from statestore.catalog.keyed.snapshots.shared_log import shared_log
-from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotEntry, SnapshotLog
+from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotEntry, SnapshotLog, shared_log
 from statestore.catalog.log.storage import Storage
 from statestore.connector.keyed.keyed_job import open_keyed
 from statestore.connector.keyed.task import read_emitted
@@ -33,7 +32,7 @@ from statestore.formats.segments.segment_meta import FileRef
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from statestore.catalog.reads.results.rows import Rows
+    from statestore.catalog.reads.rows import Rows
 
 NAME, URI = "statestore_emitted", "secret.uri"
 Offset = dict[str, Any]

@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import DataType, StructField, StructType
 
 from statestore.catalog.catalog import connect
-from statestore.catalog.log.storage_places import is_described, storage_at
+from statestore.catalog.log.store_locations import is_described, storage_at
 from statestore.connector.keyed.keyed_job import Work, make_job, open_keyed, place_of
 from statestore.connector.spark.schema import arrow_schema, check_frame_keys
 from statestore.connector.supported_spark import check_frame

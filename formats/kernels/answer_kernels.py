@@ -1,6 +1,6 @@
 """The compiled answer to a read of one key: the look for a newer commit, the search, and the value as a Python object.
 
-Cells are read at the addresses of columns, batch by batch (`statestore.catalog.reads.points.batch_readers`). A thread
+Cells are read at the addresses of columns, batch by batch (`statestore.catalog.reads.lookup.value_readers`). A thread
 that drops a batch takes its addresses away first, and needs the GIL for it. So a kernel makes its dict and its tuple
 before it looks for the batch of a row: from there on it holds the GIL, and the columns stay.
 """

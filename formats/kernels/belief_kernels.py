@@ -23,7 +23,7 @@ Numbers = npt.NDArray[np.int64]  # of two dimensions
 
 # The newest end of a row
 
-# Columns of a table of runs of closures (`statestore.catalog.reads.pieces.carried_closures`), old runs first: addresses
+# Columns of a table of runs of closures (`statestore.catalog.reads.carried_states`), old runs first: addresses
 # of rows (u32, ascending), ends (i64) and numbers (u32), how many there are, and the number from which on closures do
 # not count.
 RUN_ROWS, RUN_ENDS, RUN_NUMBERS, RUN_COUNT, RUN_LIMIT = 0, 1, 2, 3, 4

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 
 import statestore
-from statestore.catalog.commits import open_rows
-from statestore.catalog.commits.ranges import divided_records
+from statestore.catalog.commits import divided_records, open_rows
 from statestore.catalog.upkeep import compaction_rules
 from statestore.catalog.upkeep.background_compaction import background_of
 from statestore.catalog.upkeep.compaction_rules import Rules

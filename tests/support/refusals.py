@@ -12,7 +12,7 @@ import pytest
 import statestore
 from statestore import StateStoreError
 from statestore.catalog.reads.segment_files import _shared
-from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
+from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from support.stores.versioned_checks import Put, as_table, check_answers, check_points, create
 from support.stores.versioned_model import Model
 

@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 import pytest
 
 from statestore.catalog.engines.engine_table import EngineTable
-from statestore.catalog.reads import split_reading
+from statestore.catalog.reads import scan
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -25,7 +25,7 @@ class RowsRead:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.rows = 0
-        for owner, name in ((EngineTable, "_rows"), (split_reading, "_all_rows"), (split_reading, "_looked_up")):
+        for owner, name in ((EngineTable, "_rows"), (scan, "_all_rows"), (scan, "_looked_up")):
             patch.setattr(owner, name, self._counted(getattr(owner, name)))
 
     def of(self, read: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:

@@ -29,7 +29,7 @@ from statestore.catalog.commits.publish_commit import (
 )
 from statestore.catalog.log.log_state import LogState, file_names
 from statestore.catalog.log.storage import LocalStorage, Storage, local_root
-from statestore.catalog.log.store_identity import replaced
+from statestore.catalog.log.store_spec import replaced
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CommitUnknownError, ConflictError, StateStoreError, StorageError

@@ -14,13 +14,18 @@ from typing import Any
 import pyarrow as pa
 from rocksdict import (
     AccessType,
+    BlockBasedOptions,
+    Cache,
     Checkpoint,
+    DBCompactionStyle,
+    Options,
     Rdict,
+    ReadOptions,
+    UniversalCompactOptions,
     WriteBatch,
     WriteOptions,
 )
 
-from statestore.catalog.keyed.rows.database_options import Cursor, database_options
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, StateStoreError, StorageError
 from statestore.formats.places.disk_errors import storage_error
@@ -34,6 +39,10 @@ RANGE_ROWS = 1000
 _COPIED_BYTES = 4 << 20
 
 Row = tuple[bytes, bytes]
+CACHE_BYTES = 50 << 20
+WRITE_BUFFER_BYTES = 16 << 20
+SORTED_RUNS = 6
+"""A read may have to search this many runs of table files before some of them are merged."""
 
 
 class LocalDatabase:
@@ -59,7 +68,7 @@ class LocalDatabase:
         self.lineage = uuid.uuid4().hex
         self._suspect = False  # a write has failed, and none has succeeded since
         self._left = False
-        self._cursors: weakref.WeakSet[Cursor] = weakref.WeakSet()
+        self._cursors: weakref.WeakSet[_Cursor] = weakref.WeakSet()
         writing_rocksdb()
         self._unlogged = WriteOptions()
         setattr(self._unlogged, "disable_wal", True)  # noqa: B010 - its stub takes the attribute for a method
@@ -80,7 +89,7 @@ class LocalDatabase:
             self._changed(lambda: self._create(state))
 
     def _create(self, state: str) -> None:
-        self._root.create_column_family(state, database_options())
+        self._root.create_column_family(state, _database_options())
         self._tables[state] = self._opened(self._root, state)
 
     def get(self, state: str, key: bytes) -> bytes | None:
@@ -177,22 +186,22 @@ class LocalDatabase:
         while (row := self._at(cursor, values=False)) is not None:
             yield row[0]
 
-    def _sought(self, state: str, prefix: bytes) -> Cursor:
+    def _sought(self, state: str, prefix: bytes) -> _Cursor:
         """Return a cursor at the first of these rows."""
         table = self._table(state)
         with self._native():
             return self._cursor(table, prefix, successor(prefix) if prefix else None)
 
-    def _cursor(self, table: Any, first: bytes, stop: bytes | None) -> Cursor:
-        cursor = Cursor(table, first, stop)
+    def _cursor(self, table: Any, first: bytes, stop: bytes | None) -> _Cursor:
+        cursor = _Cursor(table, first, stop)
         self._cursors.add(cursor)
         return cursor
 
-    def _walked(self, cursor: Cursor) -> Iterator[Row]:
+    def _walked(self, cursor: _Cursor) -> Iterator[Row]:
         while (row := self._at(cursor)) is not None:
             yield row
 
-    def _at(self, cursor: Cursor, values: bool = True) -> Row | None:
+    def _at(self, cursor: _Cursor, values: bool = True) -> Row | None:
         """Return the next row of the cursor; None behind the last row. Damage raises."""
         self.check()
         rows = cursor.rows
@@ -321,8 +330,8 @@ class LocalDatabase:
 
     def _open(self, directory: Path, families: Iterable[str]) -> tuple[Any, dict[str, Any]]:
         """Return a database and the tables of its families; missing families are created."""
-        own = {name: database_options() for name in families if name != "default"}
-        options = database_options()
+        own = {name: _database_options() for name in families if name != "default"}
+        options = _database_options()
         options.create_missing_column_families(True)
         root = Rdict(str(directory), options, column_families=own or None, access_type=AccessType.read_write())
         return root, {name: self._opened(root, name) for name in own}
@@ -364,3 +373,32 @@ class LocalDatabase:
             raise InvalidInputError(
                 ErrorCode.BACKEND_CLOSED, f"the keyed backend in {self.directory} is closed; open another one"
             )
+
+
+def _database_options() -> Any:
+    """Return the options of the database and of each column family."""
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_write_buffer_size(WRITE_BUFFER_BYTES)
+    options.set_keep_log_file_num(1)
+    options.set_compaction_style(DBCompactionStyle.universal())  # rewrites little, so snapshots share most files
+    options.set_universal_compaction_options(UniversalCompactOptions())
+    options.set_level_zero_file_num_compaction_trigger(SORTED_RUNS)
+    table = BlockBasedOptions()
+    table.set_bloom_filter(10, False)
+    table.set_block_cache(Cache(CACHE_BYTES))
+    options.set_block_based_table_factory(table)
+    return options
+
+
+class _Cursor:
+    """A native iterator from a key on, with its options, because it reads its bound from their memory."""
+
+    def __init__(self, table: Any, first: bytes, stop: bytes | None) -> None:
+        self.begun = False
+        self.table = table  # keeps its database, which may be replaced
+        self.reading = ReadOptions()
+        if stop is not None:
+            self.reading.set_iterate_upper_bound(stop)
+        self.rows = table.iter(self.reading)
+        self.rows.seek(first) if first else self.rows.seek_to_first()

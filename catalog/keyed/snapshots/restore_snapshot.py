@@ -15,9 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.keyed.rows.database import LocalDatabase
-from statestore.catalog.keyed.rows.row_keys import group_bytes
+from statestore.catalog.keyed.rows.state_rows import Grouped, decoder, encoder, group_bytes, widened
 from statestore.catalog.keyed.rows.state_spec import StateDescriptor
-from statestore.catalog.keyed.rows.state_table_rows import Grouped, decoder, encoder, widened
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart, StateSegment
 from statestore.catalog.keyed.snapshots.stored_files import link_files, opened
 from statestore.catalog.log.storage import Storage
@@ -72,10 +71,10 @@ def insert(
         database.load(state, stored)
 
 
-Rows = Iterator[tuple[str, pa.RecordBatch]]
+StateBatches = Iterator[tuple[str, pa.RecordBatch]]
 
 
-def _of_tables(storage: Storage, part: SnapshotPart, key: pa.Schema, groups: range, specs: Specs) -> Rows:
+def _of_tables(storage: Storage, part: SnapshotPart, key: pa.Schema, groups: range, specs: Specs) -> StateBatches:
     for spec in part.states:
         if (table := part.tables.get(spec.name)) is not None:
             wide, encode = widened(key, specs[spec.name]), encoder(key, specs[spec.name])
@@ -123,7 +122,9 @@ def _fetch_batches(storage: Storage, file: FileRef, batches: Sequence[pa.RecordB
     return last
 
 
-def _of_files(storage: Storage, part: SnapshotPart, key: pa.Schema, groups: range, specs: Specs, local: Path) -> Rows:
+def _of_files(
+    storage: Storage, part: SnapshotPart, key: pa.Schema, groups: range, specs: Specs, local: Path
+) -> StateBatches:
     """Yield rows from a temporary database in ``local``; its files are removed with that folder if the process is
     killed.
     """

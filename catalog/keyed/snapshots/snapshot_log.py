@@ -3,7 +3,8 @@
 The log has one JSON file per version, created once (``catalog.log.entries`` has the names); version 0 is the empty
 store. A file is needed while a snapshot that was not discarded names it, which is computed from the entries. At
 intervals the part of the log that is still needed is folded into one file, so that opening a store does not read
-discarded snapshots.
+discarded snapshots. A process keeps the logs that it has read (`shared_log`): each read adds only the entries that
+were committed since.
 """
 
 from __future__ import annotations
@@ -11,27 +12,33 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import time
 import uuid
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import xxhash
 
+from statestore.catalog.commits.publish_commit import writer_name
+from statestore.catalog.keyed.rows.state_spec import widest
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart, check_stored, part_from_json
 from statestore.catalog.log.entries import entry_name, published, split_commit_id
 from statestore.catalog.log.log_checks import INT64, VERSION, check_choice, check_int, check_text
 from statestore.catalog.log.log_names import ENTRY
 from statestore.catalog.log.storage import Guard, LocalStorage, Storage, StorageExistsError
-from statestore.catalog.log.store_identity import identity_guard
+from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec, identity_guard, replaced, stored_identity
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import (
+    ConflictError,
     CorruptError,
     InvalidInputError,
     NotFoundError,
     StateStoreError,
     UnsupportedError,
 )
+from statestore.formats.places.object_cache import in_parallel
 from statestore.formats.segments.segment_meta import FileRef, file_ref_from_json, to_json
 
 Transaction = tuple[str, int]
@@ -41,6 +48,8 @@ FORMAT_VERSION = 1
 _KEPT_LOG_CHECKPOINTS = 2
 _SNAPSHOT, _DISCARD = "snapshot", "discard"
 _LOG_CHECKPOINT = re.compile(re.escape(FOLDER) + r"([0-9]{20})\.json")
+KEPT_LOGS = 64  # in the memory of this process
+_known: OrderedDict[tuple[Storage, str], SnapshotLog] = OrderedDict()
 
 
 @dataclass(frozen=True)
@@ -371,3 +380,74 @@ def _entry(fields: Mapping[str, Any]) -> SnapshotEntry:
 def _checksum(log: Mapping[str, Any]) -> str:
     canonical = json.dumps(log, sort_keys=True, separators=(",", ":"))
     return xxhash.xxh3_64_hexdigest(canonical.encode())
+
+
+def commit_time(log: SnapshotLog) -> int:
+    """Return the current time in epoch microseconds, but at least the time of the newest version."""
+    now = time.time_ns() // 1_000_000 * 1_000
+    return max(now, log.entries[-1].timestamp) if log.entries else now
+
+
+def first_snapshot(storage: Storage, spec: StoreSpec, parts: Sequence[SnapshotPart]) -> int:
+    """Commit the first snapshot of a store that nobody knows of, because its description is not written yet.
+
+    Raises InvalidInputError INCOMPLETE_SNAPSHOT or INCOMPATIBLE_STATE.
+    """
+    check_complete(parts, spec.key_groups)
+    widest(state for part in parts for state in part.states)
+    log = SnapshotLog(())
+    entry = SnapshotEntry(1, commit_time(log), "snapshot", writer_name(), None, tuple(parts))
+    if publish(storage, log, entry, "") is None:
+        raise ConflictError(ErrorCode.STORE_BUSY, f"{storage}: another writer uses the folder {spec.folder!r}")
+    return 1
+
+
+def shared_log(storage: Storage, store_id: str) -> SnapshotLog:
+    """Return the log of the store with this identity in ``storage``.
+
+    Raises CorruptError LOG_CORRUPT, and NotFoundError STORE_REPLACED if that store is no longer there: what was opened
+    on it must not continue with another store.
+    """
+    name = storage, store_id
+    log = newer_log(storage, store_id, _known.get(name, SnapshotLog(())))
+    _known.pop(name, None)
+    _known[name] = log
+    while len(_known) > KEPT_LOGS:
+        _known.popitem(last=False)
+    return log
+
+
+def newer_log(storage: Storage, store_id: str, base: SnapshotLog) -> SnapshotLog:
+    """Return the current log, read from the end of ``base`` on; errors are those of `shared_log`."""
+    if not _stays(storage, store_id, base):
+        base = SnapshotLog(())  # an older copy of the store has taken its place
+    newest = read_log(storage, base)
+    if newest.newest > base.newest:
+        _check_identity(storage, store_id)  # the entries belong to this store, not to one that replaced it meanwhile
+    # Without folding, a long-running process would keep the parts of all snapshots that ever existed.
+    crossed = newest.newest // LOG_CHECKPOINT_INTERVAL > base.newest // LOG_CHECKPOINT_INTERVAL
+    return folded(newest) if crossed else newest
+
+
+def _stays(storage: Storage, store_id: str, base: SnapshotLog) -> bool:
+    """Return whether the log goes on where ``base`` ends, after a check of the store's identity."""
+
+    def look(number: int) -> bool:
+        if number:
+            return storage.exists(entry_name(base.newest))
+        _check_identity(storage, store_id)
+        return True
+
+    asked = range(2 if base.entries else 1)
+    if isinstance(storage, LocalStorage):
+        return all(look(number) for number in asked)
+    return all(in_parallel(look, asked))
+
+
+def _check_identity(storage: Storage, store_id: str) -> None:
+    try:
+        identity = stored_identity(storage.read(STORE_FILE))
+    except NotFoundError:
+        identity = None
+    if identity != store_id:
+        raise replaced(f"keyed store in {storage}", store_id)

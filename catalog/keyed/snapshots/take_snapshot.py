@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from statestore.catalog.keyed.rows.state_rows import decoder, table_schema
 from statestore.catalog.keyed.rows.state_spec import StateDescriptor
-from statestore.catalog.keyed.rows.state_table_rows import decoder, table_schema
 from statestore.catalog.keyed.snapshots.snapshot_part import (
     PRIVATE,
     PRIVATE_FILE,

@@ -8,8 +8,7 @@ import time
 from typing import TYPE_CHECKING, cast
 
 from statestore.catalog.keyed.snapshots.commit_lock import LEAST_US, commit_lock
-from statestore.catalog.keyed.snapshots.shared_log import newer_log
-from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotLog, read_log
+from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotLog, newer_log, read_log
 from statestore.catalog.keyed.snapshots.snapshot_part import STORED_FILE
 from statestore.catalog.keyed.snapshots.stored_files import UNFINISHED
 from statestore.catalog.log.entries import entry_name

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from statestore.catalog.keyed.rows.row_keys import group_bytes, prefix_encoder
+from statestore.catalog.keyed.rows.state_rows import group_bytes, prefix_encoder
 from statestore.catalog.keyed.rows.state_spec import StateKind
 from statestore.catalog.keyed.snapshots.restore_snapshot import stored_range
 from statestore.catalog.log.store_spec import StoreSpec

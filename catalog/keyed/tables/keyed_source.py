@@ -14,20 +14,17 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from statestore.catalog.keyed.rows.row_keys import POSITION
+from statestore.catalog.engines.engine_table import EngineTable
+from statestore.catalog.keyed.rows.state_rows import POSITION, Grouped, decoder, table_schema, widened
 from statestore.catalog.keyed.rows.state_spec import StateDescriptor, merged, widest
-from statestore.catalog.keyed.rows.state_table_rows import Grouped, decoder, table_schema, widened
 from statestore.catalog.keyed.snapshots.restore_snapshot import link_database, table_rows
-from statestore.catalog.keyed.snapshots.shared_log import shared_log
-from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotEntry, SnapshotLog
+from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotEntry, SnapshotLog, shared_log
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart
-from statestore.catalog.keyed.tables.keyed_files import new_files, state_files
 from statestore.catalog.keyed.tables.keyed_lookup import KeyLookup, key_lookup, ranges_of, runs_of
-from statestore.catalog.keyed.tables.keyed_size import size_of
-from statestore.catalog.keyed.tables.keyed_versions import entry_facts
+from statestore.catalog.keyed.tables.keyed_metadata import entry_facts, new_files, size_of, state_files
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.formats.engine import Source, StateAt, StateFile, StateInfo, StateSize, Version
+from statestore.formats.engine import Opening, Source, StateAt, StateFile, StateInfo, StateSize, Version
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, StateStoreError
 from statestore.formats.places.local_directory import temporary_directory
@@ -355,3 +352,8 @@ def _rows_in(part: SnapshotPart, state: str, groups: range) -> int | None:
         return 0
     first, last = groups.start - table.first_group, groups.stop - table.first_group
     return table.groups[last] - table.groups[first]
+
+
+def keyed_table(opening: Opening, spec: StoreSpec, state: str) -> EngineTable:
+    """Return the table of one state of the store that ``opening`` opens; its name is ``store.state``."""
+    return EngineTable(opening, f"{spec.name}.{state}", state)

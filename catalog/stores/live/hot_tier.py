@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import stat
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,14 +22,16 @@ from rocksdict import (
     DBCompressionType,
     Options,
     Rdict,
+    ReadOptions,
     SstFileWriter,
     WriteOptions,
 )
 
-from statestore.catalog.stores.live.database_marks import DatabaseMark, Marker, check_directory, check_sequence
+from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.live.tier_errors import TierBrokenError, broken
-from statestore.catalog.stores.live.tier_scan import Row, TierScan
+from statestore.catalog.stores.live.tier_position import DatabaseMark, Marker, check_directory, check_sequence
 from statestore.formats.errors import StateStoreError
+from statestore.formats.kafka_rows.time_segments import encode_time_segment_name
 from statestore.formats.kafka_rows.window_keys import store_key_of, time_first_key
 from statestore.formats.places.rocksdb_forks import keep_for_ever, leave_in_forks, writing_rocksdb
 
@@ -37,6 +40,9 @@ WRITE_BUFFER_BYTES = 64 << 20
 CACHE_BYTES = 50 << 20
 
 SegmentName = Callable[[int], str]
+SCAN_ROWS = 256
+
+Row = tuple[bytes, bytes]
 
 
 class HotTier:
@@ -336,3 +342,79 @@ def _options() -> Any:
     table.set_block_cache(Cache(CACHE_BYTES))
     options.set_block_based_table_factory(table)
     return options
+
+
+def time_segment_name_of(spec: StoreSpec) -> SegmentName | None:
+    """Return a function from a segment's number to its directory in the hot tier; None for a kind without segments.
+
+    The directory is ``<store>/<store>.<start in ms>``; for the store of 2016 ``rocksdb/<store>-<yyyyMMddHHmm>`` in UTC.
+    """
+    if spec.windowing is None:
+        return None
+    name, interval = spec.name, spec.windowing.segment_interval
+    if spec.kind == "join_window":
+        return lambda time_segment: f"rocksdb/{encode_time_segment_name(name, time_segment, interval, '-')}"
+    return lambda time_segment: f"{name}/{encode_time_segment_name(name, time_segment, interval)}"
+
+
+class TierScan:
+    """Rows with ``low`` <= key < ``high``, as of `begin`. The scan detects whether it has seen all rows.
+
+    It is one native iterator from its first row to its status at the end. rocksdict's row iterators end at an
+    unreadable block as they end behind the last row, and its snapshots show later writes: a second look at the end
+    cannot distinguish damage from a row that another thread has put meanwhile.
+
+    While its native iterator lives, RocksDB keeps its lock on the directory. Use and removal of the iterator take
+    turns: when `close` returns, no thread has the iterator and none gets one.
+    """
+
+    def __init__(self, low: bytes | None, high: bytes | None, backwards: bool) -> None:
+        self._low, self._backwards = low, backwards
+        self._options = ReadOptions()  # kept alive: an iterator reads its bound from their memory
+        if high is not None:
+            self._options.set_iterate_upper_bound(high)
+        self._turn = threading.RLock()  # a signal handler may close the store in the middle of a turn
+        self._native: Any = None
+        self._closed = False
+
+    def begin(self, database: Any) -> None:
+        """Create the view of the database from which all rows come."""
+        with self._turn:
+            if self._closed:
+                raise TierBrokenError("the tier was closed during an iteration")
+            self._native = database.iter(self._options)
+            # rocksdict takes a lower bound for an upper one, so ``low`` is where to begin or, backwards, to end.
+            if self._backwards:
+                self._native.seek_to_last()
+            elif self._low is None:
+                self._native.seek_to_first()
+            else:
+                self._native.seek(self._low)
+
+    def some(self) -> list[Row]:
+        """Return the next rows, none at the end. Raises an exception where damage ends the scan."""
+        with self._turn:
+            native = self._native
+            if native is None:
+                raise TierBrokenError("the tier was closed during an iteration")
+            key_at, value_at, step = native.key, native.value, native.prev if self._backwards else native.next
+            end = self._low if self._backwards else None
+            found: list[Row] = []
+            while len(found) < SCAN_ROWS and (key := key_at()) is not None and (end is None or key >= end):
+                found.append((key, value_at()))
+                step()
+            if not found:
+                native.status()
+            return found
+
+    def close(self) -> None:
+        """Release the iterator after the turn of any other thread."""
+        with self._turn:
+            self._closed = True
+            self._native = None
+
+    def leave(self) -> None:
+        """Forget the native iterator in a forked child, without freeing it."""
+        self._turn = threading.RLock()  # a thread that the child does not have may have held it
+        keep_for_ever(self._native, self._options)
+        self.close()

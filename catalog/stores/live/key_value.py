@@ -18,9 +18,7 @@ from statestore.catalog.stores.latency import SAMPLE
 from statestore.catalog.stores.live.hot_tier import ONE, HotTier
 from statestore.catalog.stores.live.live_store import LiveStore
 from statestore.catalog.stores.live.tier_errors import broken
-from statestore.catalog.stores.many_keys import many_keys
-from statestore.catalog.stores.store_handle import PutAllResult
-from statestore.catalog.upkeep.compaction_choice import AutoCompact
+from statestore.catalog.stores.store_handle import AutoCompact, PutAllResult, many_keys
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.values.times import Time

@@ -10,21 +10,26 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.catalog.commits.changelog_ownership import Changelogs
+from statestore.catalog.commits.changelogs import Changelogs
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.belief import NOW, TimeRange
 from statestore.catalog.reads.changes import plan_changes, read_changes
-from statestore.catalog.reads.scan import plan, splits_of
+from statestore.catalog.reads.plan import plan, splits_of
+from statestore.catalog.reads.scan import read_split
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.catalog.reads.split_reading import read_split
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.stores.live.hot_tier import HotTier
-from statestore.catalog.stores.live.live_rows import RowForms, apply_rows
-from statestore.catalog.stores.live.missing_changelogs import expected_extents, is_of_this_boot, missing
+from statestore.catalog.stores.live.live_rows import TICK, RowForms, apply_rows
 from statestore.catalog.stores.live.tier_errors import TierBrokenError
-from statestore.catalog.stores.live.tier_position import TierPosition, read_position, remove_position
-from statestore.catalog.stores.row_layout import TICK
+from statestore.catalog.stores.live.tier_position import (
+    TierPosition,
+    expected_extents,
+    is_of_this_boot,
+    missing,
+    read_position,
+    remove_position,
+)
 from statestore.formats.state_table import Query
 
 NO_TIME = -1  # Kafka's observed stream time before the first record

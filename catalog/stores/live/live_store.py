@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.commits.commit_attempt import CommitAttempt
-from statestore.catalog.commits.owners.tier_size import FOLDER
 from statestore.catalog.commits.publish_commit import Change, commit_change, commit_time
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.stores.group_commit import Taken
+from statestore.catalog.log.store_locations import TIER
+from statestore.catalog.stores.group_commit import CommitAttempt, Taken
 from statestore.catalog.stores.live.hot_tier import HotTier
 from statestore.catalog.stores.live.live_recovery import NO_TIME
 from statestore.catalog.stores.live.live_rows import apply_rows, binary_columns
@@ -325,7 +324,7 @@ class LiveStore(TierHandle):
 
     def _discard_own(self) -> None:
         """Forget the acknowledged writes of this handle, in the tier, too."""
-        remove_position(self._root / FOLDER)  # the next owner must not find discarded rows in the tier
+        remove_position(self._root / TIER)  # the next owner must not find discarded rows in the tier
         self._append = None
         self._changelogs.discard_own()
         self._ost, self._dropped = NO_TIME, 0

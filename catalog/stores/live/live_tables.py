@@ -13,9 +13,8 @@ import pyarrow.compute as pc
 
 from statestore.catalog.log.store_spec import StoreSpec, Windowing
 from statestore.catalog.stores.live.hot_tier import HotTier
-from statestore.catalog.stores.live.live_rows import RowForms
+from statestore.catalog.stores.live.live_rows import TICK, RowForms
 from statestore.catalog.stores.record_input import CHANGE_TYPE, batches_of, change_types, times_of
-from statestore.catalog.stores.row_layout import TICK
 from statestore.formats.changelogs.changelog import ROW_SCHEMA
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError

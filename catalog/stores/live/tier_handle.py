@@ -6,13 +6,12 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-from statestore.catalog.commits.owners.overtaken_changelogs import overtaken_changelogs, take_back
-from statestore.catalog.commits.owners.tier_size import FOLDER
-from statestore.catalog.stores.live.hot_tier import HotTier
+from statestore.catalog.commits.changelogs import overtaken_changelogs, take_back
+from statestore.catalog.log.store_locations import TIER
+from statestore.catalog.stores.live.hot_tier import HotTier, Row
 from statestore.catalog.stores.live.tier_errors import TierBrokenError
 from statestore.catalog.stores.live.tier_owner import ATTEMPTS, TierOwner
 from statestore.catalog.stores.live.tier_position import remove_position
-from statestore.catalog.stores.live.tier_scan import Row
 from statestore.formats.errors import StateStoreError
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.values.times import MAX_MS, MIN_MS, to_us
@@ -90,7 +89,7 @@ class TierHandle(TierOwner):
                     self._append = None
                     self._drop_tier()
                     self._changelogs.close()
-                    remove_position(self._root / FOLDER)
+                    remove_position(self._root / TIER)
                     take_back(self._root, found)
                     self._changelogs.take_over(self._committed_changelogs)
                 self._anew = True
@@ -121,7 +120,7 @@ class TierHandle(TierOwner):
                 if self._lose_tier(tier, error, anew=failures > 0):
                     failures += 1
                     if failures == ATTEMPTS:
-                        raise error.as_storage_error(self._root / FOLDER) from error
+                        raise error.as_storage_error(self._root / TIER) from error
 
     def _rows(
         self, time_segments: Iterable[int], low: bytes | None, high: bytes | None, backwards: bool
@@ -156,7 +155,7 @@ class TierHandle(TierOwner):
                     if self._lose_tier(tier, error, anew=again and failures > 0):
                         failures = failures + 1 if again else 1
                         if failures == ATTEMPTS:
-                            raise error.as_storage_error(self._root / FOLDER) from error
+                            raise error.as_storage_error(self._root / TIER) from error
 
     def _time(self, time: Any, what: str) -> int:
         """Return the epoch milliseconds of a time as users give it."""

@@ -6,7 +6,7 @@ another handle holds it, a store opened here answers from the committed state an
 Threads may share a handle: writes take turns.
 
 The lock keeps the processes of one machine apart. Where the commits are in an object store, the store has one owner
-among machines, too (`statestore.catalog.commits.owners.store_owners`).
+among machines, too (`statestore.catalog.commits.store_owners`).
 """
 
 from __future__ import annotations
@@ -21,24 +21,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from statestore.catalog.commits.changelog_ownership import Changelogs
-from statestore.catalog.commits.consumed_changelogs import consumed_ends
-from statestore.catalog.commits.owners.machine_owner import MachineOwner
-from statestore.catalog.commits.owners.tier_size import FOLDER
+from statestore.catalog.commits.changelogs import Changelogs, consumed_ends
+from statestore.catalog.commits.store_owners import MachineOwner
 from statestore.catalog.commits.writer_lock import take_writer_lock
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage, own_folder
+from statestore.catalog.log.store_locations import TIER
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.group_commit import SharedCommits
 from statestore.catalog.stores.latency import Latencies
-from statestore.catalog.stores.live.hot_tier import HotTier
+from statestore.catalog.stores.live.hot_tier import HotTier, time_segment_name_of
 from statestore.catalog.stores.live.live_recovery import NO_TIME, Content, can_follow, catch_up, rows_content
 from statestore.catalog.stores.live.live_rows import row_forms
 from statestore.catalog.stores.live.tier_errors import TierBrokenError
 from statestore.catalog.stores.live.tier_position import TierPosition, remove_position, this_boot, write_position
-from statestore.catalog.stores.live.time_segment_names import time_segment_name_of
-from statestore.catalog.stores.store_handle import StoreHandle
-from statestore.catalog.upkeep.compaction_choice import AutoCompact
+from statestore.catalog.stores.store_handle import AutoCompact, StoreHandle
 from statestore.formats.changelogs.changelog import ROW_SCHEMA
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import (
@@ -80,7 +77,7 @@ class TierOwner(StoreHandle):
         self._mutex = threading.RLock()
         self._commits: SharedCommits[tuple[str, int]] = SharedCommits()
         self._lock: int | None = None
-        self._machine = MachineOwner(self._files, root, partial(remove_position, root / FOLDER))
+        self._machine = MachineOwner(self._files, root, partial(remove_position, root / TIER))
         self._unsettled = False  # a commit that raised may still appear in the object store
         self._look_again = 0.0  # by the monotonic clock
         self._changelogs = Changelogs(root, ROW_SCHEMA, store=spec.store_id, check=self._files.check_identity)
@@ -238,7 +235,7 @@ class TierOwner(StoreHandle):
         """
         for _ in range(ATTEMPTS):
             try:
-                with self._latencies.time("restore"), disk_errors("open the hot tier", self._root / FOLDER):
+                with self._latencies.time("restore"), disk_errors("open the hot tier", self._root / TIER):
                     log_state, _lease = self._files.leased()  # with a commit whose outcome was unknown, if it was made
                     self._check_owner(log_state)
                     self._advance(log_state)
@@ -257,7 +254,7 @@ class TierOwner(StoreHandle):
                 self._drop_tier()
                 self._anew = True
         else:
-            raise failure.as_storage_error(self._root / FOLDER)
+            raise failure.as_storage_error(self._root / TIER)
         self._anew = False
         self._ost = max(self._ost, state.stream_time)
         self._sequence = max(self._sequence, state.sequence)
@@ -269,7 +266,7 @@ class TierOwner(StoreHandle):
         return tier
 
     def _new_tier(self) -> HotTier:
-        return self._tier_in(self._root / FOLDER)
+        return self._tier_in(self._root / TIER)
 
     def _drop_dead(self, tier: HotTier) -> bool:
         """Remove the segments that the stream time has ended; return whether there were any."""
@@ -322,7 +319,7 @@ class TierOwner(StoreHandle):
             self._drop_tier()
             directory = take_directory()
             self._remove_private = weakref.finalize(self, directory.remove)
-            self._tier = self._tier_in(directory.path / FOLDER)
+            self._tier = self._tier_in(directory.path / TIER)
             state = content.fill(self._tier, log_state)
         self._ost = state.stream_time
         return self._tier
@@ -383,7 +380,7 @@ class TierOwner(StoreHandle):
             time_ordered=self.spec.windowing is not None and self.spec.windowing.time_ordered,
         )
         with contextlib.suppress(OSError):  # the previous position is still true, but covers less
-            write_position(self._root / FOLDER, position)
+            write_position(self._root / TIER, position)
 
     def _drop_tier(self) -> None:
         """Close the tier, and remove a private one; never fails."""

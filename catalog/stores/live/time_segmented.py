@@ -14,7 +14,7 @@ from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec, Windowing
 from statestore.catalog.stores.live.hot_tier import HotTier
 from statestore.catalog.stores.live.live_store import LiveStore
-from statestore.catalog.upkeep.compaction_choice import AutoCompact
+from statestore.catalog.stores.store_handle import AutoCompact
 
 Bounds = tuple[bytes | None, bytes | None]
 Take = Callable[[bytes], bool]

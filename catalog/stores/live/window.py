@@ -28,7 +28,7 @@ from statestore.catalog.stores.live.time_segmented import (
     one_key,
     within,
 )
-from statestore.catalog.upkeep.compaction_choice import AutoCompact
+from statestore.catalog.stores.store_handle import AutoCompact
 from statestore.formats.kafka_rows.byte_reader import INT64
 from statestore.formats.kafka_rows.window_keys import SUFFIX, key_and_start, time_first_bounds
 from statestore.formats.values.times import Time

@@ -21,18 +21,22 @@ from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.latency import SAMPLE
 from statestore.catalog.stores.live.hot_tier import ONE, HotTier
 from statestore.catalog.stores.live.live_recovery import Content, TierState
+from statestore.catalog.stores.live.live_rows import TICK
 from statestore.catalog.stores.live.live_store import LiveStore
 from statestore.catalog.stores.live.live_tables import Accepted
 from statestore.catalog.stores.live.tier_errors import TierBrokenError, broken
-from statestore.catalog.stores.overwrite_mode import overwrite_records
 from statestore.catalog.stores.record_input import batches_of, latest_time, record_batch
-from statestore.catalog.stores.retention import retention_of
-from statestore.catalog.stores.row_layout import TICK
-from statestore.catalog.stores.versioned.records import PutResult, Record
-from statestore.catalog.stores.versioned.tier_refill import put_rows, versions_content
-from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
-from statestore.catalog.stores.versioned.versioned_tier import LATEST, NEWEST, Version, VersionedTier
-from statestore.catalog.upkeep.compaction_choice import AutoCompact
+from statestore.catalog.stores.store_handle import AutoCompact
+from statestore.catalog.stores.versioned.table_change import overwrite_records
+from statestore.catalog.stores.versioned.versioned_store import PutResult, Record, VersionedStore, retention_of
+from statestore.catalog.stores.versioned.versioned_tier import (
+    LATEST,
+    NEWEST,
+    Version,
+    VersionedTier,
+    put_rows,
+    versions_content,
+)
 from statestore.formats.errors import StorageError
 from statestore.formats.kafka_rows.versioned_store import decode_latest
 from statestore.formats.values.times import Time, from_us

@@ -23,12 +23,11 @@ from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.versioned_table import VersionedTable
+from statestore.catalog.stores.versioned.natural_versioned import NaturalVersionedStore, write_parts
 from statestore.catalog.stores.versioned.task_writes import PART_BYTES, TaskWrite, task_write
-from statestore.catalog.stores.versioned.versioned_store import NaturalVersionedStore, write_parts
 from statestore.catalog.upkeep.compaction_rules import DEFAULT
-from statestore.catalog.upkeep.ranges.compact_ranges import MIN_RANGE_ROWS, compact_ranges, waiting_for_turn
-from statestore.catalog.upkeep.ranges.key_ranges import KeyRange, key_ranges
-from statestore.catalog.upkeep.ranges.range_inputs import idle
+from statestore.catalog.upkeep.ranges.compact_range import KeyRange, key_ranges
+from statestore.catalog.upkeep.ranges.compact_ranges import MIN_RANGE_ROWS, compact_ranges, idle, waiting_for_turn
 from statestore.catalog.upkeep.ranges.task_runs import TaskRuns
 from statestore.catalog.upkeep.rebuild import is_timeline, refused_for, replay, take_over, writes_for
 from statestore.catalog.upkeep.vacuum import remove_replaced

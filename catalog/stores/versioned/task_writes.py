@@ -25,7 +25,7 @@ from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.segment_files import shared_files
 from statestore.catalog.stores.pending_writes import records_of
 from statestore.catalog.stores.record_input import latest_time, record_batch
-from statestore.catalog.stores.retention import Retention, retention_of
+from statestore.catalog.stores.versioned.versioned_store import Retention, retention_of
 
 PART_ROWS = 1 << 20
 PART_BYTES = 1 << 27

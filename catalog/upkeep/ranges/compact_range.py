@@ -7,12 +7,15 @@ segments there are, and the names of new files begin with the claim that the oth
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from statestore.catalog.commits.new_files import NewFiles
 from statestore.catalog.commits.publish_commit import remove_files
@@ -26,20 +29,28 @@ from statestore.catalog.upkeep.closure_folding import FoldedRows, Inputs, fold
 from statestore.catalog.upkeep.compaction import in_order, outputs
 from statestore.catalog.upkeep.compaction_plan import Rewriting
 from statestore.catalog.upkeep.compaction_rules import Rules
-from statestore.catalog.upkeep.ranges.key_ranges import KeyRange, rows_in_range
-from statestore.catalog.upkeep.ranges.moved_rows import GONE, MovedRows, write_moves
 from statestore.catalog.upkeep.segment_output import Output, write_output
+from statestore.formats.kernels.arrays import Ints
+from statestore.formats.segments.ipc_file import encode_file, open_file, verify_column
+from statestore.formats.segments.regions import VerifiedBytes, corrupt
 from statestore.formats.segments.segment_meta import (
     OPEN,
+    ClosureSlice,
     FileRef,
     SegmentMeta,
     file_ref_from_json,
     segment_meta_from_json,
     to_json,
 )
+from statestore.formats.values.key_hash import hash_keys
 
 Numbers = npt.NDArray[np.int32]
 Part = tuple[SegmentWithClosures, Numbers]  # a segment, and its rows in the range
+HASHES = 1 << 64
+_Closed = tuple[str, int, Ints, Ints]  # segment, version, rows ascending, their ends in epoch microseconds
+
+SCHEMA = pa.schema([pa.field(name, pa.int32(), nullable=False) for name in ("old", "row", "new", "place")])
+GONE = -1
 
 
 @dataclass(frozen=True)
@@ -108,7 +119,7 @@ class _RangeTask:
             parts = [
                 (segment, rows)
                 for segment in self._inputs
-                if segment.meta.tombstone == tombstone and len(rows := rows_in_range(self._files, segment.meta, keys))
+                if segment.meta.tombstone == tombstone and len(rows := _rows_in_range(self._files, segment.meta, keys))
             ]
             total += sum(len(rows) for _, rows in parts)
             self._rewrite_all(parts)
@@ -156,7 +167,7 @@ class _RangeTask:
         if len(rows):
             old = np.array([self._numbers[s.meta.name] for s in segments], np.int32)[rows.source]
             order = np.argsort(old, kind="stable")  # rows of one segment ascend
-            moved = MovedRows(old[order], rows.row[order], new[order], place[order])
+            moved = _MovedRows(old[order], rows.row[order], new[order], place[order])
             self._moves.append(write_moves(self._files.storage, self._new, moved))
 
 
@@ -178,3 +189,127 @@ def _within(parts: Iterable[Part], limit: int) -> Iterator[list[Part]]:
         room -= len(part[1])
     if group:
         yield group
+
+
+@dataclass(frozen=True)
+class KeyRange:
+    """The keys whose hashes lie from ``first`` to ``last``, both included. Ranges of a store's keys share no key."""
+
+    first: int
+    last: int
+
+
+def key_ranges(count: int, key_groups: int) -> tuple[KeyRange, ...]:
+    """Return about ``count`` ranges of equal size that together have every key once.
+
+    They are ranges of whole key groups, unless there are more ranges than key groups.
+    """
+    if count <= key_groups:
+        groups = [n * key_groups // count for n in range(count + 1)]
+        borders = [-(-(group << 32) // key_groups) << 32 for group in groups]
+    else:
+        borders = [n * HASHES // count for n in range(count + 1)]
+    return tuple(KeyRange(first, last - 1) for first, last in itertools.pairwise(borders))
+
+
+def _rows_in_range(files: SegmentFiles, meta: SegmentMeta, keys: KeyRange) -> Numbers:
+    """Return the rows of a segment whose keys lie in a range, ascending."""
+    first, last = np.uint64(keys.first), np.uint64(keys.last)
+    if meta.index is None:  # an index made here would stay in memory
+        file = files.open_segment(meta)
+        hashes = hash_keys([file.column_array(name) for name in files.spec.key_names])
+        return np.flatnonzero((hashes >= first) & (hashes <= last)).astype(np.int32)
+    index = files.index(meta)
+    low, high = np.searchsorted(index.hashes, first, "left"), np.searchsorted(index.hashes, last, "right")
+    return np.sort(index.rows[low:high]).astype(np.int32)
+
+
+@dataclass(frozen=True)
+class _MovedRows:
+    """Old and new places of rows: the number of the old segment and the row there, ascending, and of the new one.
+
+    The process that publishes the compaction needs them only if commits came meanwhile: their closures name rows at
+    their old places. No commit names the file. It belongs to the claim of the compaction, like the segments, so vacuum
+    removes what a dead one leaves.
+
+    ``new`` is GONE where the row has no new place.
+    """
+
+    old: Numbers
+    row: Numbers
+    new: Numbers
+    place: Numbers
+
+    def of_closures(self, number: int, rows: Ints) -> tuple[Ints, Numbers, Numbers]:
+        """Return (positions in ``rows``, new segments, rows there) for rows of the old segment ``number``."""
+        low, high = np.searchsorted(self.old, (number, number + 1))
+        mine = self.row[low:high]
+        at = np.searchsorted(mine, rows)
+        found = at < len(mine)
+        found[found] = mine[at[found]] == rows[found]
+        positions, at = np.flatnonzero(found), at[found] + low
+        kept = self.new[at] != GONE
+        return positions[kept], self.new[at[kept]], self.place[at[kept]]
+
+
+def write_moves(storage: Storage, new: NewFiles, moved: _MovedRows) -> FileRef:
+    """Write the moves to a file of the claim that ``new`` has."""
+    name = new.new_name(".moves.arrow")
+    new.written[name] = 0  # so that it is removed if the task fails
+    batch = pa.RecordBatch.from_arrays([pa.array(column) for column in vars(moved).values()], schema=SCHEMA)
+    data, ref = encode_file(name, SCHEMA, [batch])
+    storage.create_many({name: data})
+    return ref
+
+
+def _read_moves(storage: Storage, ref: FileRef, new_segments: Sequence[SegmentMeta]) -> _MovedRows:
+    """Read the moves of one file. Raises CorruptError SEGMENT_CORRUPT for a row that no new segment has."""
+    verified = VerifiedBytes(ref, storage.opened(ref))
+    _, batches = open_file(verified, lambda stored: _check_schema(ref, stored))
+    if len(batches) != 1:
+        raise corrupt(ref, f"it has {len(batches)} batches, expected one")
+    columns: list[Any] = [verify_column(verified, batches[0], n).to_numpy() for n in range(len(SCHEMA))]
+    moved = _MovedRows(*columns)
+    rows = np.array([meta.rows for meta in new_segments], np.int64)
+    kept = moved.new != GONE
+    new, place = moved.new[kept], moved.place[kept]
+    if len(new) and (new.min() < 0 or new.max() >= len(rows) or place.min() < 0 or (place >= rows[new]).any()):
+        raise corrupt(ref, "it moves rows to places that no new segment has")
+    return moved
+
+
+def _check_schema(ref: FileRef, stored: pa.Schema) -> None:
+    if not stored.equals(SCHEMA):
+        raise corrupt(ref, "it is no list of moved rows")
+
+
+def moved_closures(
+    files: SegmentFiles,
+    removed: Sequence[SegmentMeta],
+    pieces: Iterable[ClosureSlice],
+    moves: Iterable[tuple[Sequence[SegmentMeta], FileRef]],
+) -> list[_Closed]:
+    """Return closures on removed segments at the rows' new locations, one file of moves after the other.
+
+    ``moves`` has each file with the new segments that its numbers mean.
+    """
+    numbers = {meta.name: number for number, meta in enumerate(removed)}
+    closed = [
+        (numbers[piece.segment], piece.version, *files.closures(piece, removed[numbers[piece.segment]].rows))
+        for piece in pieces
+    ]
+    found: dict[tuple[int, str], list[tuple[Ints, Ints]]] = {}
+    for new_segments, ref in moves:
+        moved = _read_moves(files.storage, ref, new_segments)
+        for number, version, rows, ends in closed:
+            positions, new, place = moved.of_closures(number, rows)
+            for target in np.unique(new).tolist():
+                mine = new == target
+                parts = found.setdefault((version, new_segments[target].name), [])
+                parts.append((place[mine].astype(np.int64), ends[positions[mine]]))
+    result = []
+    for (version, name), parts in sorted(found.items()):
+        rows, ends = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        order = np.argsort(rows)
+        result.append((name, version, rows[order], ends[order]))
+    return result

@@ -3,7 +3,8 @@
 The tasks write their files beside the store's; nothing names them before the one log entry that puts all of them in the
 place of the segments they were made of. Commits that come meanwhile are undisturbed: the closures they put on replaced
 segments move along. A task may fail, die, or run twice: only the files in the answer that counts are published, and the
-others are removed here, or by vacuum where a task wrote them later.
+others are removed here, or by vacuum where a task wrote them later. The segments to rewrite are chosen from statistics
+alone (`Choice`).
 """
 
 from __future__ import annotations
@@ -11,20 +12,27 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import combinations
 
 from statestore.catalog.commits.claims import DIGITS, claim
 from statestore.catalog.commits.new_files import NewFiles
 from statestore.catalog.log.log_state import LogState
+from statestore.catalog.reads.belief import SegmentWithClosures, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.background_compaction import compaction_lock
+from statestore.catalog.upkeep.compaction_plan import Mode, ended_rows, has_many_lists, next_step, overlap
 from statestore.catalog.upkeep.compaction_rules import Rules
 from statestore.catalog.upkeep.publish_compaction import publish_rewrite
-from statestore.catalog.upkeep.ranges.compact_range import RangePlan, RangeResult, compact_range, result_from_json
-from statestore.catalog.upkeep.ranges.key_ranges import key_ranges
-from statestore.catalog.upkeep.ranges.moved_rows import moved_closures
-from statestore.catalog.upkeep.ranges.range_inputs import Choice, Inputs
+from statestore.catalog.upkeep.ranges.compact_range import (
+    RangePlan,
+    RangeResult,
+    compact_range,
+    key_ranges,
+    moved_closures,
+    result_from_json,
+)
 from statestore.catalog.upkeep.ranges.task_runs import TaskRuns
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CommitUnknownError, ConflictError, CorruptError, StateStoreError
@@ -33,6 +41,8 @@ MAX_ATTEMPTS = 3
 MIN_RANGE_ROWS = 1 << 17  # fewer rows are not worth a task
 LOCK_WAIT = 60.0  # seconds
 LOCK_POLL = 0.02
+_Inputs = Sequence[SegmentWithClosures]
+Choice = Callable[[LogState, Rules], _Inputs]
 
 
 def compact_ranges(files: SegmentFiles, base: LogState, runs: TaskRuns, choose: Choice, rules: Rules) -> LogState:
@@ -80,7 +90,7 @@ def range_count(rows: int, runs: TaskRuns, rules: Rules) -> int:
 
 
 def _attempt(
-    files: SegmentFiles, base: LogState, runs: TaskRuns, inputs: Inputs, rules: Rules, claimed: str
+    files: SegmentFiles, base: LogState, runs: TaskRuns, inputs: _Inputs, rules: Rules, claimed: str
 ) -> LogState | None:
     """Return the log state with the compaction; None if a segment that it read was removed meanwhile."""
     removed = [segment.meta for segment in inputs]
@@ -143,3 +153,76 @@ def _remove_unnamed(files: SegmentFiles, claimed: str, named: set[str]) -> None:
     with contextlib.suppress(StateStoreError, OSError):  # vacuum removes what is left
         mine = (item.name for item in files.storage.list("segments/") if item.name.startswith(f"segments/{claimed}"))
         files.storage.delete_many([name for name in mine if name not in named])
+
+
+def everything(log_state: LogState, rules: Rules) -> _Inputs:
+    """Return all segments, or none if a rewrite would leave them as they are."""
+    found = with_closures(log_state.segments, log_state.closures)
+    return [] if _is_compact(found, rules) else found
+
+
+def due(log_state: LogState, rules: Rules) -> _Inputs:
+    """Return what a compaction in this process would rewrite in the end, if a step of one is due.
+
+    These are the segments with open rows, small ones, and closed ones with many pending closures.
+    """
+    return _by_mode(log_state, rules, "due")
+
+
+def idle(log_state: LogState, rules: Rules) -> _Inputs:
+    """Return the same for a compaction of a store to which no writer commits for a while."""
+    return _by_mode(log_state, rules, "idle")
+
+
+def _by_mode(log_state: LogState, rules: Rules, mode: Mode) -> _Inputs:
+    if next_step(log_state, rules, mode) is None:
+        return []
+    return [v for v in with_closures(log_state.segments, log_state.closures) if _is_worth(v, rules)]
+
+
+def expired(log_state: LogState, rules: Rules) -> _Inputs:
+    """Return the segments that may have rows which only moments before the horizon see."""
+    horizon = log_state.horizon
+    if horizon is None:
+        return []
+    found = []
+    for v in with_closures(log_state.segments, log_state.closures):
+        least = min((v.meta.min_valid_to, *(piece.min_valid_to for piece in v.closures)))
+        begun = v.meta.tombstone and v.meta.min_valid_from <= horizon.time
+        if v.meta.role != "belief" and v.meta.min_added <= horizon.version and (least <= horizon.time or begun):
+            found.append(v)
+    return found
+
+
+def _is_worth(segment: SegmentWithClosures, rules: Rules) -> bool:
+    meta = segment.meta
+    if meta.role in ("open", "delta", "late") or meta.rows < rules.file_rows // 2:
+        return True
+    pending = sum(piece.count for piece in segment.closures)
+    return pending >= rules.fold_share * meta.rows or has_many_lists(segment, rules)
+
+
+def _is_compact(segments: _Inputs, rules: Rules) -> bool:
+    """Return whether every row is folded, and segments of one kind have other keys or other times."""
+    if any(v.closures or v.meta.role in ("delta", "late") for v in segments):
+        return False
+    if any(v.meta.role == "open" and ended_rows(v) for v in segments):
+        return False
+    for one, other in combinations(segments, 2):
+        alike = (one.meta.tombstone, one.meta.role) == (other.meta.tombstone, other.meta.role)
+        if alike and _share_keys(one, other) and _could_be_one(one, other, rules):
+            return False
+    return True
+
+
+def _share_keys(one: SegmentWithClosures, other: SegmentWithClosures) -> bool:
+    mine, theirs = one.meta.key_groups, other.meta.key_groups
+    return mine[0] <= theirs[1] and theirs[0] <= mine[1]
+
+
+def _could_be_one(one: SegmentWithClosures, other: SegmentWithClosures, rules: Rules) -> bool:
+    if one.meta.role == "closed":
+        return overlap(one, other) or one.meta.rows + other.meta.rows <= rules.file_rows
+    if one.meta.role == "open":
+        return one.meta.file.bytes + other.meta.file.bytes <= rules.open_bytes
+    return one.meta.rows + other.meta.rows <= rules.step_rows

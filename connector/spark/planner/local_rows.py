@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.catalog.reads.named_key import keys_named
+from statestore.catalog.reads.arguments import keys_named
 from statestore.connector.spark.jvm import CONNECTOR, Jvm
 from statestore.connector.spark.planner.aggregation import Aggregate
 from statestore.connector.spark.planner.read_plan import ReadPlan

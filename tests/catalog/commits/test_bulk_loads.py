@@ -18,7 +18,7 @@ from statestore.catalog.commits import open_rows as index_module
 from statestore.catalog.commits import record_timelines
 from statestore.catalog.commits.claims import claim
 from statestore.catalog.commits.sorted_records import order_of_starts
-from statestore.catalog.commits.version_ends import places_among
+from statestore.catalog.commits.version_ends import positions_among
 from statestore.catalog.reads.belief import SegmentWithClosures
 from statestore.catalog.upkeep.compaction_plan import Rewriting, Step
 from statestore.catalog.upkeep.compaction_rules import DEFAULT
@@ -150,14 +150,14 @@ def counted(calls: Counter[str], name: str, function: Any) -> Any:
     return count
 
 
-def test_places_among_pairs() -> None:
+def test_positions_among_pairs() -> None:
     random = np.random.default_rng(5)
     for size in (0, 1, 7, 200):
         pairs = sorted(zip(random.integers(0, 9, size).tolist(), random.integers(0, 30, size).tolist(), strict=True))
         wanted = [(int(group), int(time)) for group, time in random.integers(-1, 31, (50, 2))]
         columns = [np.array([pair[n] for pair in part], np.int64) for part in (pairs, wanted) for n in (0, 1)]
         expected = [sum(pair < one for pair in pairs) for one in wanted]
-        assert places_among(*columns).tolist() == expected
+        assert positions_among(*columns).tolist() == expected
 
 
 @pytest.mark.parametrize("late", [0, 1, 5, 40, 150])

@@ -27,7 +27,7 @@ from statestore.catalog.log.entries import CommitEntry, write_entry
 from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.storage import LocalStorage, Storage
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
+from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.catalog.upkeep import publish_compaction, vacuum
 from statestore.catalog.upkeep.vacuum import LEFT_BEHIND
 

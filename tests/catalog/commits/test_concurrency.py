@@ -21,7 +21,7 @@ import statestore
 from statestore.catalog.commits import publish_commit as write
 from statestore.catalog.log.entries import read_entry, write_entry
 from statestore.catalog.reads.segment_files import _shared
-from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
+from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.catalog.upkeep import compaction, compaction_rules, publish_compaction
 from statestore.catalog.upkeep.compaction_rules import Rules
 from statestore.formats.state_table import Query

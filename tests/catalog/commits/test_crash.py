@@ -24,12 +24,12 @@ from support.stores.versioned_model import Model
 
 import statestore
 from statestore.catalog import catalog as catalog_module
+from statestore.catalog.commits import divided_records
 from statestore.catalog.commits import open_rows as current_rows
 from statestore.catalog.commits import publish_commit as write
-from statestore.catalog.commits.ranges import divided_records
 from statestore.catalog.log.log_state import file_names
-from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
-from statestore.catalog.stores.versioned.versioned_store import NaturalVersionedStore
+from statestore.catalog.stores.versioned.natural_versioned import NaturalVersionedStore
+from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.catalog.upkeep import compaction_rules
 from statestore.catalog.upkeep.compaction_rules import Rules
 

@@ -18,7 +18,7 @@ from support.places import DIRECTORY, MEMORY
 import statestore
 from statestore import StateStoreError
 from statestore.catalog.keyed.keyed_store import KeyedStore
-from statestore.catalog.keyed.snapshots import shared_log, snapshot_log
+from statestore.catalog.keyed.snapshots import snapshot_log
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind
 from statestore.catalog.log.entries import entry_name
 from statestore.formats.places import object_clients
@@ -179,7 +179,6 @@ def test_a_process_forgets_the_parts_of_discarded_snapshots(
 ) -> None:
     """A process drops them however long it runs, whether it commits or only reads."""
     monkeypatch.setattr(snapshot_log, "LOG_CHECKPOINT_INTERVAL", 4)
-    monkeypatch.setattr(shared_log, "LOG_CHECKPOINT_INTERVAL", 4)
     reader = opened_again(store)
     fill(tasks, 1)
     for _ in range(10):

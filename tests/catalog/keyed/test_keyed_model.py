@@ -17,7 +17,7 @@ from support.parameters import mostly_slow
 from support.places import DIRECTORY, MEMORY
 
 from statestore.catalog.keyed.keyed_store import KeyedStore
-from statestore.catalog.keyed.snapshots import shared_log, snapshot_log
+from statestore.catalog.keyed.snapshots import snapshot_log
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind
 from statestore.catalog.keyed.snapshots.take_snapshot import Running
 from statestore.formats.errors import ConflictError
@@ -159,7 +159,7 @@ class History:
 
 def opened(store: KeyedStore) -> KeyedStore:
     """The store as a new process opens it."""
-    shared_log._known.clear()
+    snapshot_log._known.clear()
     found = catalog_of(store).open_store(store.name)
     assert isinstance(found, KeyedStore)
     return found

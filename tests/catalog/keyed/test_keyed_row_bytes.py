@@ -11,19 +11,22 @@ from hypothesis import strategies as st
 from support.key_strategies import key_tables, key_types
 from support.properties import few_or_many
 
-from statestore.catalog.keyed.rows.row_keys import (
+from statestore.catalog.keyed.rows.state_rows import (
     GROUP_BYTES,
     ONE,
     ONLY,
+    Grouped,
+    decoder,
+    encoder,
     group_bytes,
     position_bytes,
     prefix_decoder,
     prefix_encoder,
     state_rows,
     stored_key,
+    table_schema,
 )
 from statestore.catalog.keyed.rows.state_spec import StateDescriptor, StateKind
-from statestore.catalog.keyed.rows.state_table_rows import Grouped, decoder, encoder, table_schema
 from statestore.formats.serdes import natural_keys
 from statestore.formats.values.key_codec import KeyCodec
 from statestore.formats.values.key_groups import MAX_PARALLELISM, key_group_function

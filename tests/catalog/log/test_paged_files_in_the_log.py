@@ -12,8 +12,8 @@ import pytest
 import xxhash
 from support.stores.log_entries import entry, segment
 
-from statestore.catalog.log.checkpoint_file import encode_log_checkpoint, read_log_checkpoint
 from statestore.catalog.log.entries import CommitEntry, decode_entry, encode_entry, entry_name
+from statestore.catalog.log.log_checkpoint import encode_log_checkpoint, read_log_checkpoint
 from statestore.catalog.log.log_names import LOG_CHECKPOINTS
 from statestore.catalog.log.log_state import EMPTY, advance
 from statestore.catalog.log.storage import LocalStorage

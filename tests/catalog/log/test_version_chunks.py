@@ -19,10 +19,9 @@ from support.object_stores.doubles import object_storage
 from support.stores.log_entries import entry, folded, plain, random_log
 from support.stores.short_chunks import LENGTH, short_chunks
 
-from statestore.catalog.log.checkpoint_file import read_log_checkpoint
 from statestore.catalog.log.entries import CommitEntry, entry_name, write_entry
 from statestore.catalog.log.frames import sealed
-from statestore.catalog.log.log_checkpoint import load_log_state, write_log_checkpoint
+from statestore.catalog.log.log_checkpoint import load_log_state, read_log_checkpoint, write_log_checkpoint
 from statestore.catalog.log.log_names import LOG_CHECKPOINTS, log_checkpoint_name
 from statestore.catalog.log.log_state import EMPTY, LogState, advance
 from statestore.catalog.log.storage import LocalStorage, Storage

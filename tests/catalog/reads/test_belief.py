@@ -19,7 +19,7 @@ from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import local_root
 from statestore.catalog.reads import belief
 from statestore.catalog.reads.belief import SegmentWithClosures
-from statestore.catalog.reads.pieces.carried_closures import BoundedCache
+from statestore.catalog.reads.carried_states import BoundedCache
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep import segment_output
 from statestore.formats.errors import CorruptError

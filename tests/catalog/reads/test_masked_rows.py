@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import statestore
-from statestore.catalog.reads import masked_rows
+from statestore.catalog.reads import scan
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.formats.state_table import MARK_TYPE, SHARED_MARKS, Query, all_live
 
@@ -45,8 +45,8 @@ QUERIES = [
 def test_live_rows_are_the_answer(
     table: VersionedTable, query: Query, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(masked_rows, "CHUNK_ROWS", chunk)
-    monkeypatch.setattr(masked_rows, "SPARSE", 3)
+    monkeypatch.setattr(scan, "CHUNK_ROWS", chunk)
+    monkeypatch.setattr(scan, "SPARSE", 3)
     splits = table.splits(query)
     answer = [tuple(r.values()) for s in splits for b in table.read(s, query) for r in b.to_pylist()]
     found: list[tuple[Any, ...]] = []
@@ -60,7 +60,7 @@ def test_live_rows_are_the_answer(
 
 def test_pieces_are_whole_marked_or_copied(table: VersionedTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs of dead rows are not read at all."""
-    monkeypatch.setattr(masked_rows, "CHUNK_ROWS", 50)
+    monkeypatch.setattr(scan, "CHUNK_ROWS", 50)
     parts = table.masked_splits(table.splits(Query()))
     assert [part.marks is None for part in parts].count(False) == 1
     assert sum(len(part.marks) if part.marks is not None else part.live or 0 for part in parts) < 200 + 150 + 22 + 40
@@ -79,7 +79,7 @@ def test_marks_are_in_the_order_of_rows_where_small_pieces_come_before_large_one
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A read joins small batches and returns them last; the marks would then be those of other rows."""
-    monkeypatch.setattr(masked_rows, "SPARSE", 1 << 20)
+    monkeypatch.setattr(scan, "SPARSE", 1 << 20)
     with statestore.connect(tmp_path).create_store("s", key={"k": "bigint"}, value={"n": "bigint"}) as store:
         for commit, keys in enumerate([range(10), range(5, 5_000), range(4_000, 4_005)]):
             times = [commit * 10_000 + number for number in range(len(keys))]

@@ -19,7 +19,7 @@ from support.flink.fixtures import fixture
 from support.paths import DATA
 
 import statestore
-from statestore.catalog.reads.named_key import key_filters
+from statestore.catalog.reads.arguments import key_filters
 from statestore.catalog.reads.table import Table
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError

@@ -11,7 +11,7 @@ from support.stores.versioned_checks import check_newest_first, create
 from support.stores.versioned_model import Model
 
 import statestore
-from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
+from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.formats.state_table import NewestBatch, Query
 from statestore.formats.values.filters import Filter
 

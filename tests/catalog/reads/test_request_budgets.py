@@ -15,7 +15,7 @@ from support.object_stores.request_record import Record, recorded
 
 from statestore.catalog.catalog import Catalog
 from statestore.catalog.reads import segment_files
-from statestore.catalog.stores.versioned.versioned_store import NaturalVersionedStore
+from statestore.catalog.stores.versioned.natural_versioned import NaturalVersionedStore
 from statestore.formats.places.locations import Location
 
 

@@ -13,12 +13,11 @@ from support.stores.scan_loops import WAYS, read_by
 import statestore
 from statestore.catalog.log.log_state import EMPTY, LogState
 from statestore.catalog.log.version_chunks import NUMBERS, TEXTS
-from statestore.catalog.reads import chosen_rows, split_reading
+from statestore.catalog.reads import chosen_rows, scan
 from statestore.catalog.reads.belief import NOW, TimeRange, live_rows, live_starts
-from statestore.catalog.reads.extremes import extremes
-from statestore.catalog.reads.scan import plan, splits_of
+from statestore.catalog.reads.plan import extremes, plan, splits_of
+from statestore.catalog.reads.scan import read_split
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.catalog.reads.split_reading import read_split
 from statestore.formats.kernels.arrays import ABSENT, Ints
 from statestore.formats.segments.closures import encode_closures
 from statestore.formats.segments.ipc_file import Batches, encode_file
@@ -147,7 +146,7 @@ def _read(store: Stored, window: TimeRange) -> list[tuple[int, int, int | None]]
 def test_rows_of_blocks_are_those_of_a_check_of_each_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, closing: tuple[int, ...], way: str
 ) -> None:
-    monkeypatch.setattr(split_reading, "CHUNK_ROWS", 30)
+    monkeypatch.setattr(scan, "CHUNK_ROWS", 30)
     monkeypatch.setattr(chosen_rows, "GROUP_ROWS", 70)
     read_by(monkeypatch, way)
     store = stored(tmp_path, seed, closing)

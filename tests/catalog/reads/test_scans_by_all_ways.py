@@ -15,7 +15,7 @@ from support.stores.versioned_checks import HORIZON, check_answers
 from support.stores.versioned_pair import Pair
 
 import statestore
-from statestore.catalog.reads import split_reading
+from statestore.catalog.reads import scan
 from statestore.formats.kernels import compiled_use
 
 keys, values, times = st.sampled_from("abcd"), st.one_of(st.none(), st.integers(0, 9)), st.integers(0, HORIZON - 1)
@@ -45,7 +45,7 @@ def test_each_way_answers_as_the_model(program: list[tuple[str, Any]], retention
 @pytest.mark.parametrize("compiled", [True, False])
 def test_small_pieces_are_read_as_one_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: bool) -> None:
     """Each commit leaves a segment; a batch costs its consumer as much as a thousand rows."""
-    monkeypatch.setattr(split_reading, "copies_pay", lambda rows: compiled)
+    monkeypatch.setattr(scan, "copies_pay", lambda rows: compiled)
     with statestore.connect(tmp_path).create_store("s", key={"k": "bigint"}, value={"v": "string"}) as store:
         for number in range(20):
             store.put(number, f"value {number}", number * 10)

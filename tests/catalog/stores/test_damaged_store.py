@@ -15,7 +15,7 @@ from support.stores.versioned_checks import check_answers
 import statestore
 from statestore import CorruptError, NotFoundError, StateStoreError
 from statestore.catalog.commits import publish_commit as write
-from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
+from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.catalog.warehouse import open_table
 from statestore.formats.state_table import Query
 

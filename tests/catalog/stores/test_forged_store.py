@@ -32,7 +32,7 @@ from support.stores.log_entries import sealed_commit, verbose_commit
 
 import statestore
 from statestore import CorruptError, StateStoreError
-from statestore.catalog.log.checkpoint_file import read_log_checkpoint
+from statestore.catalog.log.log_checkpoint import read_log_checkpoint
 from statestore.catalog.log.store_spec import decode_spec
 from statestore.catalog.log.version_chunks import SCHEMA
 

@@ -12,7 +12,7 @@ import pytest
 
 import statestore
 from statestore.catalog.commits.publish_commit import commit_change
-from statestore.catalog.stores.versioned import versioned_store
+from statestore.catalog.stores.versioned import natural_versioned
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import StorageError
 
@@ -60,7 +60,7 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 
 def gated(monkeypatch: pytest.MonkeyPatch, **options: Any) -> Gate:
     gate = Gate(**options)
-    monkeypatch.setattr(versioned_store, "commit_change", gate)
+    monkeypatch.setattr(natural_versioned, "commit_change", gate)
     return gate
 
 

@@ -16,8 +16,8 @@ from statestore.catalog.checks.verification import verify_store
 from statestore.catalog.commits.parts.staging_folder import StagingFolder
 from statestore.catalog.log import storage_objects
 from statestore.catalog.reads import fetching
+from statestore.catalog.stores.versioned.natural_versioned import write_parts
 from statestore.catalog.stores.versioned.task_writes import task_write
-from statestore.catalog.stores.versioned.versioned_store import write_parts
 from statestore.formats.segments.page_table import PAGED_FILE_BYTES
 
 ROWS = 200_000

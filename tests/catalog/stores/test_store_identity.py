@@ -14,13 +14,13 @@ from support.stores.log_entries import sealed_commit, verbose_commit
 
 import statestore
 from statestore.catalog.checks.verification import verify
-from statestore.catalog.commits import changelog_ownership as acknowledged
+from statestore.catalog.commits import changelogs as acknowledged
 from statestore.catalog.commits import publish_commit as write
 from statestore.catalog.commits.new_files import NewFiles
 from statestore.catalog.log.entries import CommitEntry, entry_name, read_entry, write_entry
 from statestore.catalog.log.log_checkpoint import load_log_state, write_log_checkpoint
 from statestore.catalog.log.storage import LocalStorage, Storage
-from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
+from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.catalog.upkeep import store_folders, vacuum
 from statestore.formats.changelogs.changelog_writer import ChangelogWriter
 from statestore.formats.places.file_presence import names_in

@@ -30,8 +30,8 @@ from statestore.catalog.log.log_state import file_names
 from statestore.catalog.log.storage import LocalStorage
 from statestore.catalog.reads import segment_files
 from statestore.catalog.stores.versioned import task_writes
+from statestore.catalog.stores.versioned.natural_versioned import write_parts
 from statestore.catalog.stores.versioned.task_writes import TaskWrite, task_write
-from statestore.catalog.stores.versioned.versioned_store import write_parts
 from statestore.formats.errors import ConflictError, InvalidInputError, NotFoundError, StorageError
 
 __all__ = ["small_thresholds"]  # a fixture: few rows reach compactions, too

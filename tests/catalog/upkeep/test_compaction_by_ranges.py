@@ -21,14 +21,13 @@ from support.stores.versioned_pair import Pair, small_thresholds
 
 import statestore
 from statestore.catalog.log.log_checkpoint import load_log_state
-from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
+from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.catalog.upkeep import compaction_rules
 from statestore.catalog.upkeep.compaction_plan import next_step
 from statestore.catalog.upkeep.compaction_rules import Rules
 from statestore.catalog.upkeep.ranges import compact_ranges, task_runs
+from statestore.catalog.upkeep.ranges.compact_range import key_ranges, write_moves
 from statestore.catalog.upkeep.ranges.compact_ranges import range_count
-from statestore.catalog.upkeep.ranges.key_ranges import key_ranges
-from statestore.catalog.upkeep.ranges.moved_rows import write_moves
 from statestore.formats.values.key_hash import hash_keys, key_groups_of
 
 __all__ = ["small_thresholds"]  # a fixture: these histories need small thresholds, too

@@ -18,8 +18,8 @@ from support.stores.versioned_checks import Put, as_table, create, rows_of
 import statestore
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.belief import with_closures
-from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
-from statestore.catalog.stores.versioned.versioned_store import NaturalVersionedStore
+from statestore.catalog.stores.versioned.natural_versioned import NaturalVersionedStore
+from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.catalog.upkeep import background_compaction, compaction, compaction_rules, publish_compaction, vacuum
 from statestore.catalog.upkeep.background_compaction import Background, background_of, compaction_lock
 from statestore.catalog.upkeep.compaction_plan import ended_rows, next_step

@@ -13,7 +13,7 @@ from support.object_stores.request_record import recorded
 
 from statestore.catalog.catalog import Catalog
 from statestore.catalog.reads import fetching, segment_files
-from statestore.catalog.stores.versioned.versioned_store import NaturalVersionedStore
+from statestore.catalog.stores.versioned.natural_versioned import NaturalVersionedStore
 from statestore.formats.places.locations import Location
 
 COMMITS, ROWS, KEYS = 6, 20_000, 30_000

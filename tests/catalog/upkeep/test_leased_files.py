@@ -24,7 +24,7 @@ from statestore.catalog.log.log_state import file_names
 from statestore.catalog.reads import segment_files
 from statestore.catalog.reads.segment_files import SegmentFiles, _shared
 from statestore.catalog.reads.versioned_table import VersionedTable
-from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
+from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.catalog.upkeep import vacuum
 from statestore.catalog.upkeep.vacuum import remove_replaced
 from statestore.formats.state_table import Query

@@ -8,7 +8,7 @@ import pytest
 
 import statestore
 from statestore.catalog.reads.belief import with_closures
-from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
+from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.catalog.upkeep import background_compaction, compaction_rules
 from statestore.catalog.upkeep.background_compaction import background_of
 from statestore.catalog.upkeep.compaction_plan import ended_rows, is_idle_work, next_step

@@ -20,7 +20,7 @@ from statestore.catalog.commits.parts.staging_folder import StagingFolder
 from statestore.catalog.log.log_names import REPLACEMENT
 from statestore.catalog.log.storage_objects import ObjectStorage
 from statestore.catalog.log.store_spec import FOLDER
-from statestore.catalog.upkeep.objects import rebuilt_objects
+from statestore.catalog.upkeep import store_objects
 from statestore.formats.errors import ConflictError
 
 
@@ -150,7 +150,7 @@ def test_a_rebuild_that_vacuum_may_take_for_a_dead_one_is_not_published(
     both: Machines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = names_in(both[0])
-    monkeypatch.setattr(rebuilt_objects, "MOST_SECONDS", -1)
+    monkeypatch.setattr(store_objects, "MOST_SECONDS", -1)
     for session in (None, twice()):
         with pytest.raises(ConflictError, match="FILES_TOO_OLD"):
             both[0].rebuild("s", key_groups=9, spark=session)

@@ -21,8 +21,8 @@ from support.stores.versioned_pair import small_thresholds
 
 import statestore
 from statestore.catalog.stores.versioned import replay_in_tasks
-from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
-from statestore.catalog.upkeep import timeline_writes
+from statestore.catalog.stores.versioned.versioned_store import VersionedStore
+from statestore.catalog.upkeep import rebuild
 from statestore.catalog.upkeep.ranges import task_runs
 
 __all__ = ["small_thresholds"]  # a fixture: these histories need small thresholds, too
@@ -163,7 +163,7 @@ def test_a_rebuilt_store_answers_and_goes_on_as_the_original(tmp_path: Path, see
 def tasks(monkeypatch: pytest.MonkeyPatch) -> AttemptedTasks:
     monkeypatch.setattr(task_runs, "_made", [lambda session: session])
     monkeypatch.setattr(replay_in_tasks, "MIN_RANGE_ROWS", 2)
-    monkeypatch.setattr(timeline_writes, "SPLIT_EVENTS", 2)
+    monkeypatch.setattr(rebuild, "SPLIT_EVENTS", 2)
     return AttemptedTasks(parallelism=3, attempts=2, counts=1)
 
 

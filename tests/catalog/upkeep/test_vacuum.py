@@ -13,7 +13,7 @@ from support.stores.versioned_model import Model
 
 import statestore
 from statestore.catalog.reads.segment_files import _shared
-from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
+from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 
 HOUR = 3_600
 ROWS: list[list[Put]] = [

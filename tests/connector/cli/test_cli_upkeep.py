@@ -16,7 +16,7 @@ from support.command_line import at_terminal, cells, run
 
 import statestore
 from statestore.catalog.log.log_state import file_names
-from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
+from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.connector.cli import each_store
 from statestore.connector.terminal import Advance, cell, human_bytes
 

@@ -9,7 +9,7 @@ import pytest
 from statestore.catalog.catalog import Catalog, connect
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
-from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
+from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.connector.duckdb.attach import attach
 from statestore.connector.sql.query import sql
 from statestore.formats.errors import NotFoundError

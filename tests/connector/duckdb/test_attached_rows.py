@@ -16,9 +16,9 @@ from support.stores.versioned_checks import as_table, create
 from support.stores.versioned_model import Model
 
 import statestore
-from statestore.catalog.reads import masked_rows
+from statestore.catalog.reads import scan
 from statestore.catalog.reads.versioned_table import VersionedTable
-from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
+from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.connector.duckdb import attach, kept_rows, reading
 
 SECOND = 1000
@@ -57,8 +57,8 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Model]:
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(masked_rows, "CHUNK_ROWS", 16)
-    monkeypatch.setattr(masked_rows, "SPARSE", 4)
+    monkeypatch.setattr(scan, "CHUNK_ROWS", 16)
+    monkeypatch.setattr(scan, "SPARSE", 4)
     monkeypatch.setattr(reading, "SMALL_ROWS", 8)
 
 

@@ -17,7 +17,7 @@ from support.places import MEMORY, S3, below, in_places
 
 import statestore
 from statestore.catalog.log.storage_objects import ObjectStorage
-from statestore.catalog.log.storage_places import storage_at
+from statestore.catalog.log.store_locations import storage_at
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError
 from statestore.formats.places.locations import parse_location

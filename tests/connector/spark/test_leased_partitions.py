@@ -13,7 +13,7 @@ from support.stores.versioned_checks import as_table, create
 import statestore
 from statestore.catalog.log.leases import FOLDER, leased_versions
 from statestore.catalog.reads.segment_files import _shared
-from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
+from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.connector.options import StreamStart
 from statestore.connector.spark.schema import spark_schema
 from statestore.connector.spark.source import TableReader

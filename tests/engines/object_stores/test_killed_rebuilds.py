@@ -15,7 +15,7 @@ from support.object_stores.s3_server import S3Server
 from support.places import vacuumed
 
 import statestore
-from statestore.catalog.log.storage_places import replaced_stores
+from statestore.catalog.log.store_locations import replaced_stores
 
 pytestmark = pytest.mark.slow
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}

@@ -14,8 +14,8 @@ import pytest
 from support.open_files import open_below
 
 import statestore
-from statestore.catalog.commits import consumed_changelogs as consumed
-from statestore.catalog.commits.changelog_ownership import Changelogs
+from statestore.catalog.commits import changelogs as store_changelogs
+from statestore.catalog.commits.changelogs import Changelogs
 from statestore.catalog.log import entries as log
 from statestore.catalog.log import log_state as log_states
 from statestore.formats.changelogs.changelog import ROW_SCHEMA, made_at, read_changelog
@@ -274,7 +274,7 @@ def test_a_changelog_that_the_log_does_not_name_is_adopted(died: Any, tmp_path: 
             read.append(version)
             return log.read_entry(storage, version)
 
-        patch.setattr(consumed, "read_entry", note)
+        patch.setattr(store_changelogs, "read_entry", note)
         with statestore.connect(tmp_path).open_store("s") as store:
             store.commit()
             assert store.get("new").value == 7
@@ -285,14 +285,16 @@ def test_a_file_that_does_not_say_when_it_was_made_is_looked_for_in_the_whole_lo
     """One of an older release, or a forged one that says it was made later than the newest version."""
     (file,) = changelogs(tmp_path)
     assert made_at(file) == 1
-    ends = consumed.consumed_ends(died._storage, died._log_state, [file.name, "0" * 20 + "-" + "0" * 32 + ".changelog"])
+    ends = store_changelogs.consumed_ends(
+        died._storage, died._log_state, [file.name, "0" * 20 + "-" + "0" * 32 + ".changelog"]
+    )
     assert ends == {file.name: file.stat().st_size}
     file.unlink()
     ChangelogWriter(file, ROW_SCHEMA, died.version + 1, died.spec.store_id).close()
     assert made_at(file) == died.version + 1
-    assert consumed.consumed_ends(died._storage, died._log_state, [file.name]) == ends
+    assert store_changelogs.consumed_ends(died._storage, died._log_state, [file.name]) == ends
     file.write_bytes(b"")
-    assert consumed.consumed_ends(died._storage, died._log_state, [file.name]) == ends
+    assert store_changelogs.consumed_ends(died._storage, died._log_state, [file.name]) == ends
 
 
 def test_a_take_over_that_fails_holds_no_lock(tmp_path: Path) -> None:
@@ -321,7 +323,7 @@ def test_a_missing_log_entry_stops_the_search(died: Any, tmp_path: Path) -> None
     assert document["commit"]["version"] == 3
     entry.unlink()
     with pytest.raises(statestore.StateStoreError):
-        consumed.consumed_ends(died._storage, died._log_state, [file.name])
+        store_changelogs.consumed_ends(died._storage, died._log_state, [file.name])
 
 
 # Nothing else is taken for one

@@ -15,7 +15,7 @@ from support.parameters import mostly_slow
 
 import statestore
 from statestore import InvalidInputError
-from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
+from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.formats.places import regular_files
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}

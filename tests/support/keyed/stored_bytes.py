@@ -9,7 +9,7 @@ import shutil
 import obstore
 
 from statestore.catalog.keyed.keyed_store import KeyedStore
-from statestore.catalog.keyed.snapshots import shared_log
+from statestore.catalog.keyed.snapshots import snapshot_log
 from statestore.catalog.log.storage import LocalStorage
 from statestore.catalog.log.storage_objects import ObjectStorage
 from statestore.formats.places.object_clients import object_client
@@ -43,5 +43,5 @@ def put_bytes(store: KeyedStore, name: str, data: bytes | None) -> None:
 def forget() -> None:
     """Forget what this process has read of stores: logs, and copies of objects."""
     gc.collect()
-    shared_log._known.clear()
+    snapshot_log._known.clear()
     shutil.rmtree(os.environ.get("STATESTORE_CACHE", "nowhere"), ignore_errors=True)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 import statestore
 from statestore.catalog.keyed.keyed_store import KeyedStore
-from statestore.catalog.keyed.snapshots.shared_log import shared_log
+from statestore.catalog.keyed.snapshots.snapshot_log import shared_log
 from statestore.connector.keyed.batch import _begun, _committed
 from statestore.connector.keyed.keyed_job import KeyedJob, Work, make_job
 from statestore.connector.keyed.task import Answer, from_json, read_emitted, run_partition

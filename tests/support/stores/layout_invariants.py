@@ -8,10 +8,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from statestore.catalog.checks.invariants import closure_violations, segment_violations
+from statestore.catalog.checks.verify_files import closure_violations, segment_violations
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.belief import TimeRange, ends_at, with_closures
-from statestore.catalog.reads.scan import plan
+from statestore.catalog.reads.plan import plan
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.values.key_equality import keys_equal
 from statestore.formats.values.key_hash import hash_keys

@@ -8,7 +8,7 @@ import pytest
 
 import statestore
 from statestore.catalog.stores.versioned import replay_in_tasks
-from statestore.catalog.upkeep.objects import rebuilt_objects
+from statestore.catalog.upkeep import store_objects
 from statestore.catalog.upkeep.ranges import task_runs
 from support.stores.killed_requests import Killed
 
@@ -41,7 +41,7 @@ def rebuild_and_die(catalog: statestore.Catalog, *key_groups: int, **given: Any)
         raise Killed
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rebuilt_objects, "_remove", die)
+        patch.setattr(store_objects, "_remove", die)
         for groups in key_groups:
             with pytest.raises(Killed):
                 catalog.rebuild("s", key_groups=groups, **given)

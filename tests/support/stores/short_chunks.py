@@ -11,10 +11,10 @@ import pytest
 
 LENGTH = 16
 _MODULES = (
-    *(f"statestore.catalog.log.{name}" for name in ("version_chunks", "versions", "checkpoint_file", "log_checkpoint")),
+    *(f"statestore.catalog.log.{name}" for name in ("version_chunks", "versions", "log_checkpoint")),
     "statestore.catalog.log.entry_packs",
     "statestore.catalog.upkeep.log_trimming",
-    *(f"statestore.catalog.checks.{name}" for name in ("verify_log", "verify_folded_log")),
+    "statestore.catalog.checks.verify_log",
 )
 _LENGTHS = {"CHUNK_VERSIONS": LENGTH, "PACKED_VERSIONS": LENGTH, "KEPT_ENTRIES": LENGTH, "_FRAME_VERSIONS": 5}
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 
 import statestore
-from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
+from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import Filter
 from support.stores.layout_invariants import (

@@ -14,9 +14,8 @@ import pytest
 from support.parameters import mostly_slow
 
 import statestore
-from statestore.catalog.stores.live.hot_tier import ONE, HotTier
+from statestore.catalog.stores.live.hot_tier import ONE, HotTier, TierScan
 from statestore.catalog.stores.live.tier_errors import TierBrokenError
-from statestore.catalog.stores.live.tier_scan import TierScan
 
 KINDS = ("key_value", "window", "session", "join_window", "versioned")
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "string"}}

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 import statestore
-from statestore.catalog.stores.live.hot_tier import ONE, HotTier
-from statestore.catalog.stores.live.tier_scan import TierScan
+from statestore.catalog.stores.live.hot_tier import ONE, HotTier, TierScan
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
 HOUR = 3_600_000

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from rocksdict import Options, Rdict
 
-from statestore.catalog.stores.live.database_marks import DatabaseMark
 from statestore.catalog.stores.live.hot_tier import ONE, HotTier
 from statestore.catalog.stores.live.tier_errors import TierBrokenError
+from statestore.catalog.stores.live.tier_position import DatabaseMark
 
 Marks = tuple[DatabaseMark, ...]
 ROWS: dict[bytes, bytes | None] = {b"%03d" % number: b"value" for number in range(100)}

@@ -18,8 +18,8 @@ from obstore.store import MemoryStore
 from support.stores.live_places import kept_of, machines
 
 import statestore
-from statestore.catalog.commits.owners import store_owners
-from statestore.catalog.commits.owners.store_owners import newest_record
+from statestore.catalog.commits import store_owners
+from statestore.catalog.commits.store_owners import newest_record
 from statestore.catalog.describe.store_summary import summarize
 from statestore.catalog.log.storage import Guard, UnsettledError
 from statestore.catalog.log.storage_objects import ObjectStorage

@@ -63,7 +63,7 @@ def test_the_history_is_that_of_a_plain_write(
         parts.append(given)
         return commit_parts(files, base, given, *others)
 
-    monkeypatch.setattr("statestore.catalog.stores.versioned.versioned_store.commit_parts", counting)
+    monkeypatch.setattr("statestore.catalog.stores.versioned.natural_versioned.commit_parts", counting)
     monkeypatch.setattr(task_writes, "MIN_ROWS", 100)
     rows = frame(spark, 40_000)
     plain, moved = made(tmp_path, "plain"), made(tmp_path, "moved")

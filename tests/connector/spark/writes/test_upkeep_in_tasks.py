@@ -18,7 +18,7 @@ from support.stores.versioned_checks import as_table, create, rows_of
 
 import statestore
 from statestore.catalog.stores.versioned import replay_in_tasks
-from statestore.catalog.stores.versioned.versioned_kind import VersionedStore
+from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.catalog.upkeep.ranges import compact_ranges, task_runs
 from statestore.connector.spark.upkeep_tasks import UpkeepTasks
 
