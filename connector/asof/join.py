@@ -72,14 +72,14 @@ def asof_join(
         kind = "reader"
     names = list(left.columns) if kind in ("pandas", "polars", "spark", "duckdb") else left.schema.names
     if kind == "spark" and isinstance(store, str):
-        from statestore.connector.spark.s3a import session_settings, with_settings
+        from statestore.connector.spark.location import session_settings, with_settings
 
         store = with_settings(store, session_settings(left.sparkSession, store))
     request = make_request(names, store, on, left_time, how, columns, prefix, version)
     if kind == "spark":
         from statestore.connector.asof.join_on_spark import join_frame
-        from statestore.connector.spark.collations import check_frame_keys
         from statestore.connector.spark.intervals import with_intervals
+        from statestore.connector.spark.schema import check_frame_keys
 
         check_frame_keys(left.schema, request.left_keys)
 

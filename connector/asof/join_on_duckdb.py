@@ -6,18 +6,24 @@ be compared as everywhere else in this package.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.connector.asof import join_on_arrow as arrow_engine
 from statestore.connector.asof.join_on_arrow import left_times, prepared_keys, result_schema, whole
 from statestore.connector.asof.join_request import AsofRequest
-from statestore.connector.asof.key_numbers import KeyNumbers, numbered
 from statestore.connector.duckdb.attach import connect
 from statestore.connector.identifiers import quoted
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.places.interrupts import stoppable
 from statestore.formats.values.comparison import has_floats
 from statestore.formats.values.exact_cast import retyped
+from statestore.formats.values.key_equality import keys_equal
+from statestore.formats.values.key_hash import hash_keys
 from statestore.formats.values.types import TIME
 
 ROW, MOMENT, KEY = "__statestore_row", "__statestore_moment", "__statestore_key"
@@ -71,7 +77,7 @@ def _is_kept(ours: pa.DataType, theirs: pa.DataType) -> bool:
     return bool(ours == theirs)
 
 
-def _known_rows(left: pa.Table, request: AsofRequest) -> tuple[KeyNumbers, pa.Table] | None:
+def _known_rows(left: pa.Table, request: AsofRequest) -> tuple[_KeyNumbers, pa.Table] | None:
     """The keys of the left rows that can meet a version, and a table with the position, moment and key number of these
     rows; None where different keys have one hash."""
     keys = prepared_keys(left, request)
@@ -81,13 +87,13 @@ def _known_rows(left: pa.Table, request: AsofRequest) -> tuple[KeyNumbers, pa.Ta
     times = left_times(moments.take(rows), request.left_time)
     if len(times):
         request.check_times(int(times.min()))
-    key_numbers = numbered(request.cells([column.take(rows) for column in keys]))
+    key_numbers = _numbered(request.cells([column.take(rows) for column in keys]))
     if key_numbers is None:
         return None
     return key_numbers[0], pa.table({ROW: rows, MOMENT: pa.array(times).cast(TIME), KEY: key_numbers[1]})
 
 
-def _history(left: pa.Table, keys: KeyNumbers, request: AsofRequest) -> pa.RecordBatchReader:
+def _history(left: pa.Table, keys: _KeyNumbers, request: AsofRequest) -> pa.RecordBatchReader:
     """The versions of these keys, with their numbers."""
     times = left[MOMENT].cast(pa.int64()).to_numpy()
     query = request.history(int(times.min()), int(times.max()))
@@ -97,7 +103,7 @@ def _history(left: pa.Table, keys: KeyNumbers, request: AsofRequest) -> pa.Recor
     return pa.RecordBatchReader.from_batches(schema, (_with_numbers(batch, keys, request) for batch in batches))
 
 
-def _with_numbers(batch: pa.RecordBatch, keys: KeyNumbers, request: AsofRequest) -> pa.RecordBatch:
+def _with_numbers(batch: pa.RecordBatch, keys: _KeyNumbers, request: AsofRequest) -> pa.RecordBatch:
     rows, numbers = keys.numbers_of(request.cells([batch.column(name) for name in request.key_columns]))
     chosen = batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))
     return chosen.append_column(KEY, pa.array(numbers))
@@ -115,3 +121,36 @@ def _put_beside(left: pa.Table, joined: pa.Table, request: AsofRequest, schema: 
     fields = [schema.field(name) for name in values.column_names]
     columns = [retyped(c.take(positions), field.type) for field, c in zip(fields, values.columns, strict=True)]
     return pa.Table.from_arrays([*left.columns, *columns], schema=schema)
+
+
+# Numbers for keys of any type, so that an engine can join integers: two keys have one number only if they are
+# equal.
+
+
+@dataclass(frozen=True)
+class _KeyNumbers:
+    """Distinct keys by their number: ``hashes`` ascending, and ``cells`` as `AsofRequest.cells` makes them."""
+
+    hashes: npt.NDArray[np.uint64]
+    cells: list[pa.Array]
+
+    def numbers_of(self, cells: Sequence[pa.Array]) -> tuple[Ints, Ints]:
+        """(the rows whose key has a number, their numbers)."""
+        if not len(self.hashes) or not len(cells[0]):
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        probes = hash_keys(cells)
+        number = np.searchsorted(self.hashes, probes)
+        number[number == len(self.hashes)] = 0
+        rows = np.flatnonzero(self.hashes[number] == probes)
+        rows = rows[keys_equal(cells, rows, self.cells, number[rows])]
+        return rows, number[rows].astype(np.int64)
+
+
+def _numbered(cells: Sequence[pa.Array]) -> tuple[_KeyNumbers, Ints] | None:
+    """The distinct keys and the number of each row's key; None where different keys have one hash."""
+    hashes = hash_keys(cells) if len(cells[0]) else np.empty(0, np.uint64)
+    distinct, first, number = np.unique(hashes, return_index=True, return_inverse=True)
+    found = _KeyNumbers(distinct, [column.take(pa.array(first)) for column in cells])
+    if not keys_equal(cells, np.arange(len(number)), found.cells, number).all():
+        return None
+    return found, number.astype(np.int64)

@@ -1,32 +1,115 @@
-"""The command line. Commands pass data to `output`. Exit codes: 0 success, 1 failure, 2 wrong usage, 130
-interrupted."""
+"""The command line. Commands pass data to `terminal`. Exit codes: 0 success, 1 failure, 2 wrong
+usage, 130 interrupted.
+"""
 
 from __future__ import annotations
 
 import functools
+import itertools
 import os
+import re
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from statestore.connector.cli.grammar import arguments as args
-from statestore.connector.cli.grammar.engine_flags import epilog, with_engine_flags
-from statestore.connector.cli.grammar.help_pages import Command, Group
-from statestore.connector.cli.reading import difference_commands, read_commands
-from statestore.connector.cli.reading.exploring import explore
-from statestore.connector.cli.reading.watch import watch
-from statestore.connector.cli.upkeep import upkeep_commands
-from statestore.connector.cli.writing import file_commands, store_commands
-from statestore.connector.cli.writing.import_command import import_store
-from statestore.connector.terminal.option_words import in_words_of_options
-from statestore.connector.terminal.output import say_error, say_notice
+from statestore.connector.cli import arguments as args
+from statestore.connector.cli import difference_commands, read_commands, upkeep_commands, write_commands
+from statestore.connector.cli.arguments import epilog, with_engine_flags
+from statestore.connector.cli.difference_commands import watch
+from statestore.connector.cli.read_commands import explore
+from statestore.connector.cli.write_commands import import_store
+from statestore.connector.terminal import say_error, say_notice
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError
 from statestore.formats.notices import notices_to
 from statestore.formats.replaced_versions import again
+
+# Commands that take a number below zero as an argument, and help pages on which no word is cut: the first sentence of
+# each command whole, and no option broken at a hyphen.
+
+WIDTH = 76  # of a terminal of 80 columns, less the indentation
+OTHER_WORDS = {
+    "help": "--help",
+    "delete": "drop",
+    "insert": "put",
+    "list": "inspect",
+    "log": "versions",
+    "ls": "inspect",
+    "optimize": "compact",
+    "query": "sql",
+    "rm": "drop",
+    "select": "sql",
+    "set": "put",
+    "show": "scan",
+    "status": "inspect",
+    "tables": "inspect",
+    "tail": "watch",
+    "version": "--version",
+}
+"""Words of git, SQL and shells, and the commands that do as much."""
+
+
+class _Group(TyperGroup):
+    """The commands of the program, each with its first sentence in the list."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command; name the one that does what a word of other programs asks for."""
+        known = OTHER_WORDS.get(args[0])
+        if known is not None and self.get_command(ctx, args[0]) is None:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {known!r}?")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of commands."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [(name, each.get_short_help_str(1000)) for name, each in found if each is not None and not each.hidden]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+BELOW_ZERO = re.compile(r"-(\.?[0-9]|(inf|infinity|nan)$)", re.IGNORECASE)
+"""The beginning of a number, or of a duration like ``-1 day, 23:00:00``, as keys and values are printed."""
+
+
+class _Command(TyperCommand):
+    """A command that takes what begins like a number below zero as an argument. Its last paragraph lists options."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the words after the command; no option begins like a number."""
+        with_value = {
+            spelling
+            for option in self.get_params(ctx)
+            if option.param_type_name == "option" and not getattr(option, "is_flag", False)
+            for spelling in (*option.opts, *option.secondary_opts)
+        }
+        left = iter(args)
+        options: list[str] = []
+        arguments: list[str] = []
+        for word in left:
+            if word == "--":
+                arguments += left
+            elif word in with_value:
+                options += [word, *itertools.islice(left, 1)]
+            elif word.startswith("-") and word != "-" and not BELOW_ZERO.match(word):
+                options.append(word)
+            else:
+                arguments.append(word)
+        is_needed = any(map(BELOW_ZERO.match, arguments))
+        rest: list[str] = super().parse_args(ctx, [*options, "--", *arguments] if is_needed else args)
+        return rest
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the last paragraph, broken at blanks only."""
+        if self.epilog:
+            formatter.write_paragraph()
+            for line in textwrap.wrap(self.epilog, WIDTH, break_on_hyphens=False):
+                formatter.write(f"  {line}\n")
+
 
 HELP = """Time-travel tables for stream-processor state.
 
@@ -35,7 +118,7 @@ directory, or a warehouse of your own, which statestore create makes."""
 
 app = typer.Typer(
     name="statestore",
-    cls=Group,
+    cls=_Group,
     help=HELP,
     no_args_is_help=True,
     context_settings={"help_option_names": ["--help", "-h"]},
@@ -88,11 +171,11 @@ def _asked_again(command: Callable[..., None]) -> Callable[..., None]:
 
 
 for command in (*read_commands.COMMANDS, *difference_commands.COMMANDS, watch, explore):
-    app.command(cls=Command, epilog=epilog())(with_engine_flags(_asked_again(command)))
-for writing in (*store_commands.COMMANDS, file_commands.load, *upkeep_commands.COMMANDS):
-    app.command(cls=Command)(writing)
-app.command(cls=Command, epilog=epilog())(with_engine_flags(file_commands.export))
-app.command(name="import", cls=Command, epilog=epilog())(with_engine_flags(import_store))
+    app.command(cls=_Command, epilog=epilog())(with_engine_flags(_asked_again(command)))
+for writing in (*write_commands.COMMANDS, write_commands.load, *upkeep_commands.COMMANDS):
+    app.command(cls=_Command)(writing)
+app.command(cls=_Command, epilog=epilog())(with_engine_flags(write_commands.export))
+app.command(name="import", cls=_Command, epilog=epilog())(with_engine_flags(import_store))
 
 
 def _show_version(asked: bool) -> None:
@@ -150,3 +233,87 @@ def main() -> None:
     except OSError as error:  # a folder without read or write permission, or a full disk
         say_error(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
         sys.exit(1)
+
+
+# Messages of errors in the words of the command line: ``as_of=`` and ``batchId`` become ``--as-of`` and
+# ``--batch-id``.
+
+FLAGS = {
+    "allow_external_access": "--allow-external-access",
+    "as_of": "--as-of",
+    "batched_changelog": "--batched-changelog",
+    "before": "--before",
+    "columns": "--columns",
+    "dry_run": "--dry-run",
+    "end": "--to",
+    "end_time": "--to",
+    "end_version": "--to",
+    "filter": "--where",
+    "full": "--full",
+    "history_retention": "--history-retention",
+    "key_groups": "--key-groups",
+    "num_segments": "--num-segments",
+    "older_than": "--older-than",
+    "retain_duplicates": "--retain-duplicates",
+    "retention": "--retention",
+    "segment_interval": "--segment-interval",
+    "serde": "--serde",
+    "start": "--from",
+    "start_time": "--from",
+    "start_version": "--from",
+    "time_ordered": "--time-ordered",
+    "version": "--version",
+    "window_after": "--window-after",
+    "window_before": "--window-before",
+    "window_size": "--window-size",
+}
+PHRASES = {
+    "milliseconds as an int (not negative), a timedelta of whole ones, or a text with units": (
+        "milliseconds (not negative), or a text with units"
+    ),
+    "open it with open_store, or with store(…, if_missing='create'), which makes it only where it is missing, or "
+    "drop_store it first": "choose another name, or remove it first with statestore drop",
+    "create it with statestore.connect(…).create_store": "create it with statestore create",
+    "create it with create_store or store(…, if_missing='create')": "create it with statestore create",
+    "an int of epoch milliseconds, an aware datetime, or a text like": "epoch milliseconds, or a text like",
+    "a warehouse made with statestore.connect,": "a warehouse, which statestore create makes,",
+    "value: a keyed store": "--value: a keyed store",
+    "True or False": "true or false",
+}
+"""Words that only Python has, and those of the command line."""
+_CALL = re.compile(r"\b(scan|expire|vacuum|compact|diff|changes|history|get)\(([a-z_]+)=([^()]*)\)")
+_ARGUMENT = re.compile(r"(?<![\w'\"/?&.-])([a-z_]+)=(True|None)?(?=([^\s,;)]?))")
+_LIST = re.compile(r"(?:(?<=has the options )|(?<=; did you mean ))[a-z_]+(?:(?:, | and )[a-z_]+)*")
+_SUBJECT = re.compile(r"(^|\] |, )([a-z]\w+)(?= is | selects )|(\bneeds |\boption )([a-z]\w+)(?= is |;| selects )")
+
+
+def in_words_of_options(message: str) -> str:
+    """Return the message with the names of arguments in Python and of options in Spark replaced by those of options.
+
+    A name elsewhere in the message may be a column or a store, and stays.
+    """
+    flags = {**FLAGS, **_engine_flags()}
+
+    def subject(found: re.Match[str]) -> str:
+        before, name = found[1] if found[3] is None else found[3], found[2] or found[4]
+        flag = flags.get(name)
+        return found[0] if flag is None else f"{before.removesuffix('option ')}{flag}"
+
+    for phrase, other in PHRASES.items():
+        message = message.replace(phrase, other)
+    message = _LIST.sub(lambda found: re.sub(r"[a-z_]+", lambda name: flags.get(name[0], name[0]), found[0]), message)
+    message = _CALL.sub(lambda found: f"{found[1]} {found[2]}={found[3]}", message)
+    return _SUBJECT.sub(subject, _ARGUMENT.sub(_flag_of_argument, message))
+
+
+def _flag_of_argument(found: re.Match[str]) -> str:
+    flag = FLAGS.get(found[1])
+    if flag is None:
+        return found[0]
+    return flag if found[2] or not found[3] else f"{flag} "
+
+
+def _engine_flags() -> dict[str, str]:
+    from statestore.formats.engine_arguments import arguments_of_engines, flag
+
+    return {option.name: flag(option.name) for option in arguments_of_engines().values()}

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -13,9 +14,8 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from statestore.catalog.catalog import connect
 from statestore.connector.demo.data import WEATHER_VALUES, DemoData, load
 from statestore.connector.demo.joining import BY_WIND, STORES, TOTALS, WORST, day_around, duckdb_join, spark_join
-from statestore.connector.demo.plot import save_plot
 from statestore.connector.sql.query import sql
-from statestore.connector.terminal.output import message_console, say, show_object, show_table
+from statestore.connector.terminal import message_console, say, show_object, show_table
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 
@@ -29,16 +29,16 @@ def run_demo(engine: str, out: Path, *, as_json: bool = False) -> None:
         with step("reading flights and weather of 2013"):
             data = load()
         with step(f"writing {data.weather.num_rows:,} observations as they arrived"):
-            write_weather(warehouse, data)
+            _write_weather(warehouse, data)
         with step(f"joining {data.flights.num_rows:,} flights with the weather at their departure on {engine}"):
             ask = (spark_join if engine == "spark" else duckdb_join)(warehouse, data.flights)
             by_wind, totals, worst = ask(BY_WIND), ask(TOTALS), ask(WORST)
             day = ask(day_around(worst))
         with step("drawing"):
-            plot = save_plot(by_wind, day, out / "wind_known_at_departure.png")
+            plot = _save_plot(by_wind, day, out / "wind_known_at_departure.png")
     commits = sql(str(warehouse), """SELECT count(*) AS n FROM "weather$versions" WHERE operation = 'write'""")
     say(f"\nThe store `weather` has {commits['n'][0]} commits, and some observations came hours late.\n")
-    show_table(revised_moment(warehouse), as_json=as_json, title="One moment, as two commits recorded it")
+    show_table(_revised_moment(warehouse), as_json=as_json, title="One moment, as two commits recorded it")
     show_table(by_wind, as_json=as_json, title="Departure delay (minutes) by wind known at departure")
     show_object(totals.to_pylist()[0], as_json=as_json, title="Joined by order of arrival instead")
     show_table(worst, as_json=as_json, title="Where arrival order misleads most")
@@ -46,7 +46,7 @@ def run_demo(engine: str, out: Path, *, as_json: bool = False) -> None:
     say(f'\nPlot: {plot}\nAsk more: statestore sql {warehouse} "{question}"')
 
 
-def write_weather(warehouse: Path, data: DemoData) -> None:
+def _write_weather(warehouse: Path, data: DemoData) -> None:
     """Write both stores, with one commit for each month of arrival."""
     catalog = connect(warehouse)
     key = {"origin": "string"}
@@ -60,7 +60,7 @@ def write_weather(warehouse: Path, data: DemoData) -> None:
         by_arrival.commit()
 
 
-def revised_moment(warehouse: Path) -> pa.Table:
+def _revised_moment(warehouse: Path) -> pa.Table:
     """A moment that a late record changed: the answer of the store before the record arrived, and its answer now."""
     moment = _late_moment(warehouse)
     question = f"TIMESTAMP AS OF '{moment}'"
@@ -120,3 +120,51 @@ def _steps() -> Iterator[Callable[[str], AbstractContextManager[None]]]:
             progress.update(task, completed=1)
 
         yield step
+
+
+# The demo's plot: one day and the whole year by both joins.
+
+STATE, ARRIVAL = "as of departure (time travel)", "by order of arrival"
+
+
+def _save_plot(by_wind: pa.Table, day: pa.Table, path: Path) -> Path:
+    """Write both panels as PNG and return the path."""
+    import altair as alt
+
+    color = alt.Color(
+        "join:N",
+        title=None,
+        scale=alt.Scale(domain=[STATE, ARRIVAL], range=["#1b6ca8", "#d1495b"]),
+        legend=alt.Legend(orient="top"),
+    )
+    one_day = (
+        alt.Chart(alt.InlineData(values=_rows(day, "departed", "wind", "wind_by_arrival")))
+        .mark_line(interpolate="step-after", strokeWidth=2)
+        .encode(
+            x=alt.X("x:T", title="departure (UTC)", axis=alt.Axis(format="%H:%M", labelAngle=0)),
+            y=alt.Y("y:Q", title="wind joined to the flight (mph)"),
+            color=color,
+        )
+        .properties(width=620, height=240, title=f"{day['departed'][0].as_py():%d %B %Y}, one airport: which wind?")
+    )
+    year = (
+        alt.Chart(alt.InlineData(values=_rows(by_wind, "wind_mph", "mean_delay", "mean_delay_by_arrival")))
+        .mark_line(point=True, strokeWidth=2)
+        .encode(
+            x=alt.X("x:Q", title="wind known at departure, from (mph)"),
+            y=alt.Y("y:Q", title="mean departure delay (minutes)", scale=alt.Scale(zero=False)),
+            color=color,
+        )
+        .properties(width=620, height=200, title="All flights of the year: delay by wind")
+    )
+    title = alt.TitleParams("The same flights, the same weather, two joins", anchor="start", fontSize=16)
+    (one_day & year).properties(title=title).save(str(path), scale_factor=2)
+    return path
+
+
+def _rows(table: pa.Table, x: str, state: str, arrival: str) -> list[dict[str, Any]]:
+    rows = []
+    for row in table.to_pylist():
+        at = f"{row[x]:%Y-%m-%dT%H:%M:%S}" if hasattr(row[x], "isoformat") else row[x]
+        rows += [{"x": at, "y": row[state], "join": STATE}, {"x": at, "y": row[arrival], "join": ARRIVAL}]
+    return rows

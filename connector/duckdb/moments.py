@@ -8,7 +8,9 @@ columns or subqueries. A scan without that comparison raises an error, so that n
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,8 +21,7 @@ from duckdb.func import FunctionNullHandling
 
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.warehouse import Warehouse
-from statestore.connector.duckdb.kept_readings import KeptReadings
-from statestore.connector.duckdb.kept_rows import MARKS
+from statestore.connector.duckdb.kept_rows import COPIED_BYTES, MARKS
 from statestore.connector.duckdb.reading import PIN_COLUMN, Reading
 from statestore.connector.duckdb.scan_source import ScanSource
 from statestore.connector.duckdb.transactions import Transactions
@@ -285,3 +286,32 @@ def _version(text: str | None, what: str) -> int | None:
 
 def _schema_of(mode: Mode) -> str:
     return SCHEMA if mode == "state" else f"{SCHEMA}_{mode}"
+
+
+# The readings of moments that are kept for the next query, as many as there is room for.
+#
+# A moment that is asked for again after its reading left is read anew. Nothing else depends on what is kept.
+
+KEPT_READINGS = 64
+KEPT_BYTES = 4 * COPIED_BYTES  # of copies for all of them
+
+
+class KeptReadings:
+    """The readings of all tables of a connection, the one asked for last at the end."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[str, Query], ScanSource] = OrderedDict()
+        self._lock = threading.Lock()  # macros are bound by the threads of all cursors
+
+    def get(self, key: tuple[str, Query], make: Callable[[], ScanSource]) -> ScanSource:
+        """The reading of a table's moment, which ``make`` makes if none is kept."""
+        with self._lock:
+            found = self._kept.get(key)
+        made = make() if found is None else found  # without the lock, because metadata may be read
+        with self._lock:
+            source = self._kept.setdefault(key, made)
+            self._kept.move_to_end(key)
+            copied = sum(each.reading.copied_bytes for each in self._kept.values())
+            while len(self._kept) > 1 and (len(self._kept) > KEPT_READINGS or copied > KEPT_BYTES):
+                copied -= self._kept.popitem(last=False)[1].reading.copied_bytes
+        return source

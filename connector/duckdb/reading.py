@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from statestore.connector.duckdb.kept_rows import MARKS, KeptBatches, MarkedRows
-from statestore.connector.duckdb.live_columns import BATCH_ROWS
+from statestore.connector.duckdb.kept_rows import BATCH_ROWS, MARKS, KeptBatches, MarkedRows
 from statestore.connector.duckdb.transactions import KEPT_PINS, PinnedTable, Transactions, check_remembered
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, StateStoreError, UnsupportedError

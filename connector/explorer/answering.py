@@ -27,7 +27,7 @@ from statestore.formats.notices import notices_to
 ARROW = "application/vnd.apache.arrow.stream"
 NOTICES, MAX_NOTICES = "x-statestore-notices", 8
 """Header with the reasons, as a list in JSON, why rows of an answer may not be current (`formats.notices`)."""
-Found = TypeVar("Found")
+Answer = TypeVar("Answer")
 
 
 @dataclass
@@ -100,7 +100,7 @@ async def _watch(request: Request, limits: Limits, scope: anyio.CancelScope) -> 
     scope.cancel()
 
 
-def _caught(work: Callable[[Limits], Found], limits: Limits) -> Found | Exception:
+def _caught(work: Callable[[Limits], Answer], limits: Limits) -> Answer | Exception:
     limits.begun = time.monotonic()
     try:
         limits.check()

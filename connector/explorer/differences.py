@@ -1,22 +1,26 @@
-"""The difference of two moments, restricted to a filter and counted by partition."""
+"""The difference of two moments, restricted to a filter, counted by partition, and bounded in memory."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.catalog.reads.difference import CHANGE, KINDS, NEW, OLD, Point
-from statestore.connector.explorer import spools
-from statestore.connector.explorer.bounded import bounded_difference
+from statestore.catalog.reads.arguments import keys_named
+from statestore.catalog.reads.difference import CHANGE, KINDS, NEW, OLD, Point, difference
+from statestore.catalog.reads.rows import Rows
+from statestore.catalog.reads.versioned_table import VersionedTable
+from statestore.connector.explorer import row_files
 from statestore.connector.explorer.limits import Limits
-from statestore.connector.explorer.shown_rows import shown_rows
-from statestore.connector.explorer.spools import Spool, rows_file
-from statestore.formats.state_table import StateTable
+from statestore.connector.explorer.pages import shown_rows
+from statestore.connector.explorer.row_files import RowFile, row_file_writer
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import UnsupportedError
+from statestore.formats.state_table import Query, Split, StateTable
 from statestore.formats.values.filters import Filter, mask
 
 DIFF_ROWS = 500
@@ -25,7 +29,7 @@ PLACES = 1_000
 
 def difference_of(
     path: Path, table: StateTable, old: Point, new: Point, filters: Sequence[Filter], limits: Limits
-) -> Spool:
+) -> RowFile:
     """Write the rows that differ between two points, in the columns of `Table.diff`, into a file to page through.
 
     With ``filters`` those whose row before or after meets them. The facts have the number of ``added``, ``changed`` and
@@ -36,20 +40,20 @@ def difference_of(
     places: dict[Any, list[int]] = {}
     place = table.placement_columns[0] if table.placement_columns else None
     found: Any = bounded_difference(table, old, new, limits, filters)
-    with rows_file(path, found.schema) as file:
+    with row_file_writer(path, found.schema) as file:
         for whole in limits.watched(iter(found)):
             batch = matching(whole, filters)
             for item in pc.value_counts(batch.column(CHANGE)).to_pylist():
                 counts[item["values"]] += item["counts"]
             if place is not None:
                 _count_places(places, batch, place)
-            if batch.num_rows and file.bytes < spools.MAX_BYTES:
+            if batch.num_rows and file.bytes < row_files.MAX_BYTES:
                 file.add(batch)
     facts = {name: str(count) for name, count in counts.items()}
     if place is not None and len(places) <= PLACES:
         facts["places"] = json.dumps([[key, *each] for key, each in sorted(places.items(), key=lambda item: str(item))])
         facts["place"] = place
-    return file.spool(facts)
+    return file.finished(facts)
 
 
 def by_column(rows: pa.Table) -> pa.Table:
@@ -96,3 +100,64 @@ def _count_places(places: dict[Any, list[int]], batch: pa.RecordBatch, place: st
 def _place(values: pa.Array, place: str) -> pa.Array:
     at = values.type.get_field_index(place)
     return pc.struct_field(values, [at]) if at >= 0 else pa.nulls(len(values), pa.int32())
+
+
+# Comparisons, which need memory: they end with the limits of a question, and before memory does.
+
+MAX_BYTES = 1 << 30
+BYTES_A_ROW = 16  # of a row of a store that differs: its place and its hash
+
+
+def bounded_difference(
+    table: StateTable, old: Point, new: Point, limits: Limits, filters: Sequence[Filter] = ()
+) -> Rows:
+    """Return `difference` of all columns, which ends with the limits also before its first row.
+
+    Rows that the ``filters`` on columns of the key exclude may be left out: of a store of our own those of other keys,
+    where whole keys are named.
+
+    Raises UnsupportedError EXPLORER_LIMIT where the rows of both moments, or of a store of our own the list of those
+    that differ, take more than MAX_BYTES.
+    """
+    table = table.pin()
+    taken = 0
+
+    def found(rows: int) -> None:
+        nonlocal taken
+        limits.check()
+        taken += BYTES_A_ROW * rows
+        if taken > MAX_BYTES:
+            raise _too_large("the list of the rows that differ takes")
+
+    of_keys = tuple(item for item in filters if item.column in (table.row_key or table.key_columns))
+    if isinstance(table, VersionedTable) and keys_named(table, Query(filters=of_keys)) is None:
+        return difference(table, old, new, None, found)
+    return difference(cast("StateTable", _Bounded(table, limits)), old, new, of_keys=of_keys)
+
+
+def _too_large(what: str) -> UnsupportedError:
+    return UnsupportedError(
+        ErrorCode.EXPLORER_LIMIT,
+        f"{what} more than {MAX_BYTES >> 30} GiB, which is the most that the explorer compares; compare the moments "
+        "with statestore diff, which has no limit",
+    )
+
+
+class _Bounded:
+    def __init__(self, table: StateTable, limits: Limits) -> None:
+        self._table = table
+        self._limits = limits
+        self._bytes = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._table, name)
+
+    def pin(self) -> _Bounded:
+        return self
+
+    def read(self, split: Split, query: Query) -> Iterator[pa.RecordBatch]:
+        for batch in self._limits.watched(iter(self._table.read(split, query))):
+            self._bytes += batch.nbytes
+            if self._bytes > MAX_BYTES:
+                raise _too_large("the rows of both moments take")
+            yield batch

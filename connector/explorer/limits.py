@@ -1,4 +1,4 @@
-"""The limits of one question: its time, and that somebody still waits for the answer."""
+"""The limits of one question: a deadline, and cancellation when the client has gone."""
 
 from __future__ import annotations
 

@@ -1,18 +1,23 @@
-"""Questions as the page writes them, in the parameters of an address, as queries of tables."""
+"""Questions as the page writes them, in the parameters of an address: as queries of tables, as keys, and as the view
+that it shows.
+"""
 
 from __future__ import annotations
 
+import csv
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
+from statestore.catalog.engines.history_columns import ends_of
 from statestore.catalog.reads.arguments import as_key
-from statestore.connector.explorer.typed_keys import typed_key
-from statestore.connector.key_text import of_json, of_text
+from statestore.catalog.reads.difference import Point
+from statestore.catalog.reads.plan import VERSION_COLUMN
+from statestore.connector.key_text import is_binary, key_filters, of_json, of_text, readings_of
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.state_table import Mode, Query, StateTable
@@ -36,8 +41,8 @@ def query_of(table: StateTable, given: Mapping[str, str], mode: Mode = "state") 
     """Return the query of the parameters of an address.
 
     They are ``as_of``; ``version``, without which it is the newest one that the page has ``seen``, so that the rows are
-    those of the version that it names, whoever renews the place; ``key`` (see `typed_key`); and ``where`` (a JSON array
-    of [column, operator, value]). An equality of a history names a key, and so does "is" everywhere: it is as the
+    those of the version that it names, whoever renews the place; ``key`` (see `_typed_key`); and ``where`` (a JSON
+    array of [column, operator, value]). An equality of a history names a key, and so does "is" everywhere: it is as the
     table's engine compares keys. Raises InvalidInputError for what is not understood.
     """
     version = number_of(given, "version", None)
@@ -49,7 +54,7 @@ def query_of(table: StateTable, given: Mapping[str, str], mode: Mode = "state") 
     )
     filters: tuple[Filter, ...] = ()
     if given.get("key"):
-        filters = typed_key(table, given["key"])
+        filters = _typed_key(table, given["key"])
     return replace(query, filters=(*filters, *_conditions(table, query, given.get("where") or "[]")))
 
 
@@ -126,3 +131,146 @@ def _typed(each: Filter, schema: pa.Schema) -> Filter:
             ErrorCode.INVALID_FILTER, f"{each.name} {each.op} {shown(each.value)}: expected {kind} ({error})"
         ) from error
     return replace(each, value=value)
+
+
+# Keys as the page takes them: whole ones as on the command line, and the beginnings of keys.
+
+ANY = "*"
+Part = tuple[str, tuple[str, ...], pa.DataType]
+"""A part of a key: its column, the path within it, and its type."""
+
+
+def _typed_key(table: StateTable, text: str) -> tuple[Filter, ...]:
+    """Return the conditions of a key, or of all keys that begin like it, as the table's engine compares keys.
+
+    A key is typed as for ``statestore get``. Of a key with several columns, or of one column that is a struct, the
+    first parts are enough: ``ada, 3``, ``["ada", 3]`` or ``{"user": "ada"}``. A text that ends in ``*`` stands for all
+    texts that begin so. Raises InvalidInputError WRONG_KEY.
+    """
+    return as_key(table, table.schema(Query()), _key_conditions(table, text))
+
+
+def _key_conditions(table: StateTable, text: str) -> tuple[Filter, ...]:
+    parts = _parts(table)
+    is_field = len(parts) == 1 and bool(parts[0][1]) and is_binary(parts[0][2])
+    if is_field and len(readings := readings_of(text, parts[0][2])) > 1:
+        return (Filter(parts[0][0], "in", readings, parts[0][1]),)
+    given = _given(text.strip(), parts)
+    if given is None:
+        return key_filters(table, text, partial=True)
+    found = []
+    for (column, path, kind), value in zip(parts, given, strict=False):
+        found.append(_condition(column, path, kind, value))
+    return tuple(found)
+
+
+def _parts(table: StateTable) -> list[Part]:
+    schema = table.schema(Query())
+    found: list[Part] = []
+    for name in table.key_columns:
+        kind = schema.field(name).type
+        fields = list(kind) if pa.types.is_struct(kind) else []
+        found += [(name, (field.name,), field.type) for field in fields] or [(name, (), kind)]
+    return found
+
+
+def _given(text: str, parts: list[Part]) -> list[Any] | None:
+    """Return the first parts of a key as they were typed; None for a text that `key_filters` takes."""
+    if not parts:
+        return None
+    try:
+        parsed = json.loads(text)
+    except (ValueError, RecursionError):
+        parsed = None
+    if isinstance(parsed, dict):
+        names = [path[0] for _, path, _ in parts if path]
+        count = len(parsed)
+        is_begun = count < len(names) == len(parts) and list(names[:count]) == [n for n in names if n in parsed]
+        return [parsed[name] for name in names[:count]] if is_begun and set(parsed) <= set(names) else None
+    if len(parts) == 1:
+        return [text] if _is_prefix(text, parts[0][2]) else None
+    if isinstance(parsed, list):
+        given = parsed
+    else:
+        given = [each.strip() for each in next(csv.reader([text], skipinitialspace=True), [])]
+    if not 0 < len(given) <= len(parts):
+        expected = ", ".join(".".join((column, *path)) for column, path, _ in parts)
+        raise InvalidInputError(
+            ErrorCode.WRONG_KEY, f"key {shown(text)}: found {len(given)} parts; expected the first ones of {expected}"
+        )
+    return given
+
+
+def _condition(column: str, path: tuple[str, ...], kind: pa.DataType, value: Any) -> Filter:
+    if isinstance(value, str) and _is_prefix(value, kind):
+        return Filter(column, "starts_with", value.removesuffix(ANY), path)
+    try:
+        if value is None:
+            return Filter(column, "is_null", None, path)
+        return Filter(column, "=", (of_text if isinstance(value, str) else of_json)(value, kind), path)
+    except (ArithmeticError, ValueError, TypeError, pa.ArrowException) as error:
+        name = ".".join((column, *path))
+        raise InvalidInputError(
+            ErrorCode.WRONG_KEY, f"key column {name!r}: found {shown(value)}, expected {kind} ({error})"
+        ) from error
+
+
+def _is_prefix(text: str, kind: pa.DataType) -> bool:
+    return text.endswith(ANY) and bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+# The view that the page shows: a state, the life of a key, or the comparison of two moments.
+
+Kind = Literal["state", "life", "compare"]
+NOW = Point()
+
+
+@dataclass(frozen=True)
+class ShownView:
+    """The ``kind`` of view with its moments and filters. ``old`` is used by comparisons alone, and ``key`` is the text
+    of the key of a life, if it was typed."""
+
+    kind: Kind
+    new: Point = NOW
+    old: Point = NOW
+    filters: Sequence[Filter] = ()
+    sorting: Sorting | None = None
+    key: str = ""
+
+    def life_start(self, table: StateTable) -> str:
+        """Return the column by which a life is ordered, in which a null is older than all else."""
+        return ends_of(self.life_columns(table))[0]
+
+    def life_columns(self, table: StateTable) -> list[str]:
+        """Return the columns of a life: those of the state, and the interval and the commit of each version."""
+        names = table.schema(Query(mode="history")).names
+        return list(dict.fromkeys((*names, *ends_of(names), VERSION_COLUMN)))
+
+
+def view_of(table: StateTable, given: Mapping[str, str]) -> ShownView:
+    """Return the view of ``kind`` with the parameters of the questions that the page asks for it.
+
+    Raises InvalidInputError for what is not understood.
+    """
+    kind = given.get("kind") or "state"
+    if kind == "state":
+        query = query_of(table, given)
+        return ShownView("state", Point(query.version, query.as_of), Point(), query.filters, sorting_of(table, given))
+    if kind == "life":
+        query = query_of(table, {"key": given.get("key", ""), "where": given.get("where", "")}, "history")
+        if not query.filters:
+            raise InvalidInputError(ErrorCode.MISSING_OPTION, "key: type a key, or its first parts")
+        return ShownView("life", filters=query.filters, key=given.get("key", ""))
+    if kind == "compare":
+        filters = query_of(table, {"where": given.get("where", "")}).filters
+        return ShownView("compare", point_of(given, "to_"), point_of(given, "from_"), filters)
+    raise InvalidInputError(
+        ErrorCode.INVALID_OPTION, f"kind is {shown(kind)}; expected one of {', '.join(get_args(Kind))}"
+    )
+
+
+def point_of(given: Mapping[str, str], prefix: str) -> Point:
+    """Return the moment of ``…version`` and ``…as_of``."""
+    as_of = given.get(f"{prefix}as_of") or None
+    moment = None if as_of is None else parse_time(as_of, f"{prefix}as_of")
+    return Point(number_of(given, f"{prefix}version", None), moment)

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from statestore.catalog.warehouse import Warehouse
 from statestore.connector.explorer.limits import Limits
-from statestore.connector.explorer.spools import Spool
-from statestore.connector.sql.first_rows import error_of_duckdb
+from statestore.connector.explorer.pages import shown_rows
+from statestore.connector.explorer.row_files import RowFile
 from statestore.connector.sql.limited_statement import run_limited
-from statestore.connector.terminal.output import unique_names
+from statestore.connector.sql.sql_duckdb import error_of_duckdb
+from statestore.connector.terminal import unique_names
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError
+from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.notices import notices_to
 
 KEPT = 4
@@ -35,7 +37,7 @@ Key = tuple[int, str, str]
 class Answer:
     """The rows of one statement, of which the file has the first ones if it ``is_cut``."""
 
-    spool: Spool
+    row_file: RowFile
     schema: pa.Schema
     is_cut: bool
     seconds: float
@@ -104,7 +106,7 @@ class Answers:
                     self._keep(key, found)
             finally:
                 self._running.release()
-        limits.heard(found.spool.notices)
+        limits.heard(found.row_file.notices)
         return found
 
     def has(self, key: Key) -> bool:
@@ -123,7 +125,7 @@ class Answers:
         with self._kept_lock:
             self._kept[key] = answer
             for old in list(self._kept)[:-KEPT]:
-                self._kept.pop(old).spool.path.unlink(missing_ok=True)
+                self._kept.pop(old).row_file.path.unlink(missing_ok=True)
 
 
 def _answer(path: Path, text: str, warehouse: Warehouse, limits: Limits) -> Answer:
@@ -140,5 +142,68 @@ def _answer(path: Path, text: str, warehouse: Warehouse, limits: Limits) -> Answ
     if rows.schema is None:
         raise InvalidInputError(ErrorCode.INVALID_SQL, "the statement has no rows; expected one that reads")
     starts = np.cumsum(np.array([0, *rows.sizes], np.int64))
-    spool = Spool(path, starts[:-1], int(starts[-1]), notices=list(dict.fromkeys(notices)))
-    return Answer(spool, rows.schema, rows.is_cut, time.monotonic() - own.begun)
+    row_file = RowFile(path, starts[:-1], int(starts[-1]), notices=list(dict.fromkeys(notices)))
+    return Answer(row_file, rows.schema, rows.is_cut, time.monotonic() - own.begun)
+
+
+# Points of a chart: two columns of an answer as numbers, times or texts, and a third one that names the series.
+
+MAX_POINTS = 5_000
+
+
+def kind_of(kind: pa.DataType) -> str:
+    """Return how a chart takes a column: as a ``number``, a ``time``, or as ``text``."""
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return "number"
+    return "time" if pa.types.is_timestamp(kind) or pa.types.is_date(kind) else "text"
+
+
+def points_of(answer: Answer, given: Mapping[str, str], limits: Limits) -> pa.Table:
+    """Return ``x``, ``y`` and ``series`` of the first MAX_POINTS rows.
+
+    Numbers are doubles and times epoch milliseconds. Rows whose x or y is null or no finite number are left out. The
+    metadata has the number of all rows as ``rows``, of those that were looked at as ``seen``, and of those left out as
+    ``left_out``.
+    """
+    x, y = _column(answer, given, "x"), _column(answer, given, "y")
+    series = _column(answer, given, "series") if given.get("series") else None
+    if kind_of(answer.schema.field(y).type) != "number":
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION,
+            f"y is {shown(given.get('y'))} of type {answer.schema.field(y).type}; expected a column of numbers",
+        )
+    rows = answer.row_file.rows(None, 0, MAX_POINTS, limits)
+    named = pa.nulls(rows.num_rows, pa.string()) if series is None else _values(rows, series, as_text=True)
+    found = pa.table({"x": _values(rows, x), "y": _values(rows, y), "series": named})
+    kept = found.filter(pc.and_(_is_drawable(found["x"]), _is_drawable(found["y"])))
+    facts = {"rows": answer.row_file.count, "seen": rows.num_rows, "left_out": rows.num_rows - kept.num_rows}
+    return kept.replace_schema_metadata({name: str(value) for name, value in facts.items()})
+
+
+def _column(answer: Answer, given: Mapping[str, str], name: str) -> int:
+    wanted = given.get(name) or ""
+    if wanted not in answer.schema.names:
+        raise InvalidInputError(
+            ErrorCode.INVALID_OPTION, f"{name} is {shown(wanted)}; expected one of {', '.join(answer.schema.names)}"
+        )
+    return int(answer.schema.get_field_index(wanted))
+
+
+def _values(rows: pa.Table, at: int, as_text: bool = False) -> pa.Array:
+    column = rows.column(at)
+    kind = "text" if as_text else kind_of(column.type)
+    if kind == "text":
+        return shown_rows(rows.select([at])).column(0)
+    if kind == "number":
+        return column.cast(pa.float64(), safe=False)
+    if pa.types.is_date(column.type):
+        column = column.cast(pa.timestamp("ms"))
+    per_ms = {"s": 1e-3, "ms": 1, "us": 1e3, "ns": 1e6}[column.type.unit]
+    return pc.divide(column.cast(pa.int64()).cast(pa.float64(), safe=False), per_ms)
+
+
+def _is_drawable(column: pa.ChunkedArray) -> pa.Array:
+    known = pc.is_valid(column)
+    if not pa.types.is_floating(column.type):
+        return known
+    return pc.and_(known, pc.fill_null(pc.is_finite(column), False))

@@ -14,20 +14,18 @@ from starlette.routing import Route
 
 from statestore.connector.explorer.answering import Lines
 from statestore.connector.explorer.limits import Limits
-from statestore.connector.explorer.pages import MAX_ROWS
-from statestore.connector.explorer.places import Places
+from statestore.connector.explorer.opened_paths import OpenedPaths
+from statestore.connector.explorer.pages import MAX_ROWS, shown_as, shown_rows
 from statestore.connector.explorer.questions import Sorting, number_of
-from statestore.connector.explorer.shown_rows import shown_as, shown_rows
-from statestore.connector.explorer.sql_answers import Answer, Answers, Key
-from statestore.connector.explorer.sql_points import kind_of, points_of
-from statestore.connector.sql.statement_names import names_of
+from statestore.connector.explorer.sql_answers import Answer, Answers, Key, kind_of, points_of
+from statestore.connector.sql.limited_statement import names_of
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError, shown
 
 Given = Mapping[str, str]
 
 
-def sql_routes(places: Places, answers: Answers, lines: Lines) -> list[Route]:
+def sql_routes(places: OpenedPaths, answers: Answers, lines: Lines) -> list[Route]:
     """Return the routes below /api/sql."""
 
     def of_answer(path: str, part: Callable[[Answer, Given, Limits], Any]) -> Route:
@@ -66,7 +64,7 @@ def _place(given: Given) -> int:
     return number_of(given, "place", 0) or 0
 
 
-def _answer(places: Places, answers: Answers, given: Given, limits: Limits) -> Answer:
+def _answer(places: OpenedPaths, answers: Answers, given: Given, limits: Limits) -> Answer:
     """Return the answer of the pinned tables, or of the newest ones if files of the pinned ones are gone."""
     key = place, text, _ = _key(given)
     if not text.strip():
@@ -83,14 +81,14 @@ def _facts(answer: Answer, given: Given, limits: Limits) -> dict[str, Any]:
         {"name": field.name, "type": shown_as(field).metadata[b"type"].decode(), "kind": kind_of(field.type)}
         for field in answer.schema
     ]
-    return {"rows": answer.spool.count, "cut": answer.is_cut, "seconds": answer.seconds, "columns": columns}
+    return {"rows": answer.row_file.count, "cut": answer.is_cut, "seconds": answer.seconds, "columns": columns}
 
 
 def _rows(answer: Answer, given: Given, limits: Limits) -> pa.Table:
     offset = number_of(given, "offset", 0) or 0
     limit = min(number_of(given, "limit", MAX_ROWS) or 0, MAX_ROWS)
-    rows = answer.spool.rows(_sorting(answer, given.get("sort") or ""), offset, limit, limits)
-    facts = {"total": str(answer.spool.count), "last": "1" if offset + limit >= answer.spool.count else ""}
+    rows = answer.row_file.rows(_sorting(answer, given.get("sort") or ""), offset, limit, limits)
+    facts = {"total": str(answer.row_file.count), "last": "1" if offset + limit >= answer.row_file.count else ""}
     return shown_rows(rows).replace_schema_metadata(facts)
 
 

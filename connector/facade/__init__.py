@@ -46,10 +46,9 @@ if TYPE_CHECKING:
     from statestore.catalog.warehouse import Warehouse, inspect
     from statestore.connector.asof.join import asof_join
     from statestore.connector.duckdb.attach import attach
-    from statestore.connector.explorer.server.serve import explore
+    from statestore.connector.explorer.server import explore
     from statestore.connector.imports.import_keyed import Imported, ImportedState, import_keyed
-    from statestore.connector.keyed.run import run_keyed
-    from statestore.connector.keyed.stream import run_keyed_stream
+    from statestore.connector.keyed.run import run_keyed, run_keyed_stream
     from statestore.connector.report.write import write_report
     from statestore.connector.spark.session.register import register, unregister
     from statestore.connector.sql.query import sql
@@ -77,12 +76,12 @@ _WHERE = {
     "asof_join": ("statestore.connector.asof.join", "asof_join"),
     "attach": ("statestore.connector.duckdb.attach", "attach"),
     "connect": ("statestore.catalog.catalog", "connect"),
-    "explore": ("statestore.connector.explorer.server.serve", "explore"),
+    "explore": ("statestore.connector.explorer.server", "explore"),
     "import_keyed": ("statestore.connector.imports.import_keyed", "import_keyed"),
     "inspect": ("statestore.catalog.warehouse", "inspect"),
     "register": ("statestore.connector.spark.session.register", "register"),
     "run_keyed": ("statestore.connector.keyed.run", "run_keyed"),
-    "run_keyed_stream": ("statestore.connector.keyed.stream", "run_keyed_stream"),
+    "run_keyed_stream": ("statestore.connector.keyed.run", "run_keyed_stream"),
     "sql": ("statestore.connector.sql.query", "sql"),
     "track_state_by_key": ("statestore.connector.tracked.track", "track_state_by_key"),
     "unregister": ("statestore.connector.spark.session.register", "unregister"),

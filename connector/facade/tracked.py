@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from statestore.connector.tracked.spec import StateSpec
-from statestore.connector.tracked.state import State
+from statestore.connector.tracked.spec import State, StateSpec
 
 if TYPE_CHECKING:
-    from statestore.connector.tracked.snapshots import StateSnapshot
+    from statestore.connector.tracked.kept_batches import StateSnapshot
     from statestore.connector.tracked.tracked import Tracked
 
 __all__ = ["State", "StateSnapshot", "StateSpec", "Tracked"]
@@ -27,6 +26,6 @@ def __getattr__(name: str) -> Any:
         from statestore.connector.tracked.tracked import Tracked
 
         return Tracked
-    from statestore.connector.tracked.snapshots import StateSnapshot
+    from statestore.connector.tracked.kept_batches import StateSnapshot
 
     return StateSnapshot

@@ -22,12 +22,16 @@ from statestore.catalog.keyed.rows.state_spec import description
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart, StateSegment
 from statestore.catalog.reads.shown import Facts, ShowsItself, shown_columns
 from statestore.catalog.warehouse import open_warehouse
-from statestore.connector.imports.grouped_rows import GroupedRows
-from statestore.connector.imports.import_plan import ImportPlan, LastAccess, PlannedState, import_plan
-from statestore.connector.imports.imported_rows import imported_rows
+from statestore.connector.imports.import_plan import (
+    ImportPlan,
+    LastAccess,
+    PlannedState,
+    chosen_operator,
+    import_plan,
+    with_states,
+)
+from statestore.connector.imports.imported_rows import GroupedRows, imported_rows, store_segment
 from statestore.connector.imports.new_store import NewStore, check_absent, new_store
-from statestore.connector.imports.operator_choice import chosen_operator, with_states
-from statestore.connector.imports.sorted_segments import store_segment
 from statestore.formats.engine import Source
 from statestore.formats.engine_arguments import engine_options_of
 from statestore.formats.error_codes import ErrorCode

@@ -1,22 +1,31 @@
-"""The plan of an import: the key columns of the new store, and each state as it is registered there.
+"""The plan of an import: the operator that is chosen, the key columns of the new store, and each state as it is
+registered there.
 
 Everything that cannot be imported is refused here by name, before anything is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import difflib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import pyarrow as pa
 
 from statestore.catalog.keyed.rows.state_rows import prefix_encoder, state_rows
-from statestore.catalog.keyed.rows.state_spec import TAKEN_COLUMNS, StateDescriptor, StateKind, check_columns
-from statestore.connector.imports.state_names import state_names
+from statestore.catalog.keyed.rows.state_spec import (
+    DEFAULT,
+    FORBIDDEN_IN_NAMES,
+    MAX_NAME_BYTES,
+    TAKEN_COLUMNS,
+    StateDescriptor,
+    StateKind,
+    check_columns,
+)
 from statestore.formats.engine import Source, StateAt
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, StateStoreError, UnsupportedError, shown
+from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError, UnsupportedError, shown
 from statestore.formats.jobs import (
     KEY,
     LAST_ACCESS,
@@ -83,7 +92,7 @@ def import_plan(
     columns, fields = _key_columns(operator, states, key, whole_key)
     _check_lifetimes(operator, states, last_access)
     planned, problems = [], []
-    names = state_names([each.name for each, _ in states])
+    names = _state_names([each.name for each, _ in states])
     for name, (each, at) in zip(names, states, strict=True):
         try:
             planned.append(_planned(columns, name, each, at, last_access == "keep"))
@@ -200,3 +209,98 @@ def _in_microseconds(kind: pa.DataType) -> pa.DataType:
     if types.is_map(kind):
         return pa.map_(_in_microseconds(kind.key_type), _in_microseconds(kind.item_type))
     return kind
+
+
+# The operator of a source that is imported, the version, and the states of it.
+
+
+def chosen_operator(source: Source, operator: str | None, version: int | None) -> tuple[KeyedOperator, int]:
+    """Return the operator with this name or id, by default the only one, and the version whose states are read.
+
+    Raises UnsupportedError UNSUPPORTED_ENGINE, NotFoundError STATE_NOT_FOUND or VERSION_NOT_FOUND, InvalidInputError
+    MISSING_OPTION if there are several operators and none is named.
+    """
+    recorded = source.keyed_operators(version)
+    if recorded is None:
+        raise UnsupportedError(
+            ErrorCode.UNSUPPORTED_ENGINE,
+            f"{source.path} is state of an engine without operators that have keyed state; name a savepoint or "
+            "checkpoint that has such operators",
+        )
+    operators = [each for each in recorded if each.states]
+    found = _named(operators, operator, source.path)
+    if version is None:
+        version = max(source.kept(each.state)[-1] for each in found.states)
+    for each in found.states:
+        source.check_readable(each.state, version)
+    return found, version
+
+
+def with_states(operator: KeyedOperator, names: Collection[str] | None) -> KeyedOperator:
+    """Return the operator with only these of its states, by default all. Raises NotFoundError STATE_NOT_FOUND."""
+    if names is None:
+        return operator
+    names = column_names(names, "states")
+    if not names:
+        raise InvalidInputError(ErrorCode.INVALID_OPTION, f"states is {shown(names)}; expected a list of names")
+    known = {name for each in operator.states for name in (each.name, each.state)}
+    for name in names:
+        if name not in known:
+            raise NotFoundError(
+                ErrorCode.STATE_NOT_FOUND,
+                f"operator {operator.name!r} has no keyed state {name!r}; "
+                f"{_hint(name, [each.name for each in operator.states])}",
+            )
+    kept = tuple(each for each in operator.states if each.name in names or each.state in names)
+    return replace(operator, states=kept)
+
+
+def _named(operators: Sequence[KeyedOperator], asked: str | None, path: str) -> KeyedOperator:
+    names = [each.name for each in operators]
+    if not operators:
+        raise NotFoundError(ErrorCode.STATE_NOT_FOUND, f"{path} has no operator with keyed state; nothing to import")
+    if asked is None:
+        if len(operators) > 1:
+            raise InvalidInputError(
+                ErrorCode.MISSING_OPTION,
+                f"{path} has several operators with keyed state, and each becomes a store of its own; name one with "
+                f"operator=, as {names[0]!r}: there are {', '.join(names)}",
+            )
+        return operators[0]
+    for each in operators:
+        if asked == each.name or asked in each.ids:
+            return each
+    raise NotFoundError(ErrorCode.STATE_NOT_FOUND, f"{path} has no operator {asked!r}; {_hint(asked, names)}")
+
+
+def _hint(asked: str, names: Sequence[str]) -> str:
+    close = difflib.get_close_matches(asked, names, 1)
+    return f"did you mean {close[0]!r}?" if close else f"there are {', '.join(names)}"
+
+
+# Names of imported states: those of the operator, changed only where a keyed store cannot have them.
+
+_NUMBER_BYTES = 20
+
+
+def _state_names(names: Sequence[str]) -> list[str]:
+    """Return a name for each state, no two of which differ by case only.
+
+    Characters that a state's name cannot have become ``_``, and a name that is taken gets a number behind it.
+    """
+    taken: set[str] = set()
+    found = []
+    for name in names:
+        free = base = _allowed(name)
+        number = 1
+        while free.lower() in taken:
+            number += 1
+            free = f"{base}_{number}"
+        taken.add(free.lower())
+        found.append(free)
+    return found
+
+
+def _allowed(name: str) -> str:
+    allowed = FORBIDDEN_IN_NAMES.sub("_", name).encode()[: MAX_NAME_BYTES - _NUMBER_BYTES].decode(errors="ignore")
+    return f"{allowed}_" if allowed == DEFAULT else allowed if allowed.strip() else "state"

@@ -8,18 +8,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as f
 from pyspark.sql.types import StructField, StructType
 
 from statestore.catalog.commits.writer_lock import take_writer_lock
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotLog, shared_log
-from statestore.connector.keyed.emitted_records import read_emitted
-from statestore.connector.keyed.keyed_job import KeyedBatch, KeyedJob, part_id
-from statestore.connector.keyed.placement import with_tasks
-from statestore.connector.keyed.task import ANSWERS, run_partition
-from statestore.connector.keyed.task_results import Answer, Done, failure_of, from_json
+from statestore.connector.keyed.keyed_job import KeyedBatch, KeyedJob, key_column, part_id
+from statestore.connector.keyed.task import ANSWERS, Answer, Done, failure_of, from_json, read_emitted, run_partition
 from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.schema import arrow_schema, spark_schema
 from statestore.formats.error_codes import ErrorCode
@@ -30,6 +29,7 @@ from statestore.formats.errors import (
     NotFoundError,
     StateStoreError,
 )
+from statestore.formats.values.key_groups import key_groups
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -122,7 +122,7 @@ def _answers(batch: KeyedBatch, rows: DataFrame) -> list[Answer]:
         with message_only():
             yield from run_partition(batch, partition)
 
-    found = with_tasks(rows, batch.job, batch.groups).mapInArrow(run, spark_schema(ANSWERS)).collect()
+    found = _with_tasks(rows, batch.job, batch.groups).mapInArrow(run, spark_schema(ANSWERS)).collect()
     return [from_json(row[0]) for row in found]
 
 
@@ -219,3 +219,54 @@ def _first_tasks(rows: DataFrame, job: KeyedJob) -> int:
     except PySparkException:  # Spark Connect does not report it
         cores = int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
     return max(1, min(cores, job.key_groups))
+
+
+# The assignment of rows to tasks by key group: one shuffle, to the partition with the task's number.
+
+TASK, ARRIVAL = "__statestore_task", "__statestore_arrival"
+
+
+def _with_tasks(rows: DataFrame, job: KeyedJob, groups: Sequence[range]) -> DataFrame:
+    """Return the task, the position in the DataFrame, and the columns, shuffled to the partitions of the tasks.
+
+    Columns are named by number, because PySpark takes a name with a dot for a path. Each task gets one more row,
+    without a position, so that every task runs even where Spark drops empty partitions, and so that a partition knows
+    its tasks if it has several.
+    """
+    names = [f"c{index}" for index in range(len(job.rows))]
+    task = _task_of(job, groups)(*(names[index] for index in job.key))
+    arrived = rows.toDF(*names).withColumn(ARRIVAL, f.monotonically_increasing_id())
+    with_task = arrived.select(task.alias(TASK), ARRIVAL, *names)
+    empty = [f.lit(None).cast(field.dataType).alias(field.name) for field in with_task.schema.fields[1:]]
+    starters = rows.sparkSession.range(0, len(groups), 1, 1).select(f.col("id").cast("int").alias(TASK), *empty)
+    return with_task.unionAll(starters).repartitionById(len(groups), TASK)
+
+
+def _task_of(job: KeyedJob, groups: Sequence[range]) -> Any:
+    """A function of the key columns that returns the number of the task, or null where a key is null or not of the
+    store's type. Rows with null go to the first task, which reports the error."""
+    firsts = np.array([each.start for each in groups])
+    columns, most = job.columns, job.key_groups
+    names = [job.rows.field(index).name for index in job.key]
+
+    def task_of(first: pa.Array, *others: pa.Array) -> pa.Array:
+        key_columns = (first, *others)
+        has_key = np.ones(len(first), bool)
+        for column in key_columns:
+            if column.null_count:
+                has_key &= column.is_valid().to_numpy(zero_copy_only=False)
+        try:
+            whole = has_key.all()
+            keys = [
+                key_column(column if whole else column.filter(pa.array(has_key)), field, name)
+                for column, field, name in zip(key_columns, columns, names, strict=True)
+            ]
+        except StateStoreError:
+            return pa.nulls(len(first), pa.int32())
+        tasks = np.zeros(len(first), np.int32)
+        if has_key.any():
+            tasks[has_key] = np.searchsorted(firsts, key_groups(keys, most), "right") - 1
+        return pa.array(tasks, pa.int32(), mask=~has_key)
+
+    functions: Any = f  # its stubs lack arrow_udf
+    return functions.arrow_udf(task_of, "int")

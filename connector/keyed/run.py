@@ -1,24 +1,29 @@
-"""`run_keyed`: runs a keyed function over a DataFrame and commits its state as one version."""
+"""`run_keyed` and `run_keyed_stream`: a keyed function over a DataFrame, whose state is committed as one version, or
+over a stream, with each micro-batch as one version of its store, exactly once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import PySparkException
 
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind
 from statestore.catalog.stores.store_handle import check_transaction
 from statestore.connector.keyed.batch import check_retained, emitted_frame, output_schema, run_batch
 from statestore.connector.keyed.key_function import Function, key_function
-from statestore.connector.keyed.keyed_job import make_job, open_keyed, place_of
-from statestore.connector.spark.collations import check_frame_keys
-from statestore.connector.spark.schema import arrow_schema
+from statestore.connector.keyed.keyed_job import KeyedJob, make_job, open_keyed, place_of
+from statestore.connector.spark.schema import arrow_schema, check_frame_keys
+from statestore.connector.spark.stream_writer import QUERY_ID
 from statestore.connector.supported_spark import check_frame
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError
+from statestore.formats.errors import InvalidInputError, UnsupportedError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.types import StructType
 
 
@@ -70,3 +75,105 @@ def run_keyed(
         label = "the batch" if asked is None else f"batch {asked[1]} of application {asked[0]!r}"
         version = run_batch(opened, job, rows, tasks, asked, label, retained=retained, keeps=False)
     return emitted_frame(rows.sparkSession, job, version)
+
+
+# `run_keyed_stream`: a keyed function over a stream, with each micro-batch as one version of its store, exactly once.
+#
+# A batch's transaction is (id of the streaming query, number of the batch). Both are in the query's checkpoint and
+# survive restarts. If the query dies between the commit of the store and that of Spark, Spark repeats the batch. The
+# batch is then found in the store's log and not run again; the sink receives the rows that it emitted at first.
+
+Sink = Callable[["DataFrame", int], Any]
+
+
+def run_keyed_stream(
+    rows: DataFrame,
+    function: Function,
+    *,
+    key: str | Sequence[str],
+    store: str | Path,
+    output: str | StructType,
+    checkpoint: str | Path,
+    sink: Sink | None = None,
+    tasks: int | None = None,
+    snapshot: SnapshotKind = "incremental",
+    retained: int | None = 2,
+    trigger: str | Mapping[str, Any] | None = None,
+    application: str | None = None,
+    name: str | None = None,
+) -> StreamingQuery:
+    """Start a streaming query that runs a function with keyed state over each micro-batch, as `run_keyed` does.
+
+    Each batch commits the state of all tasks as one version of the store, and takes effect exactly once.
+
+    ``sink`` is called with the emitted rows of each batch (a DataFrame) and its number, after the commit. After a crash
+    it may be called again for the newest batch, always with the same rows. If the sink ignores a repeated number, its
+    results are exactly once too. ``checkpoint`` is Spark's folder for the query. ``trigger`` is a processing time like
+    "10 seconds", or the arguments of a stream writer's ``trigger()`` as a dict: {"availableNow": True}.
+
+    ``retained``: the number of the query's snapshots to keep; None: all. ``tasks`` may change at a restart. Python
+    workers keep their backends open between batches. ``application``: the name of the query in the store's
+    transactions; default is the query's id, which is new with a new checkpoint.
+
+    Raises the errors of `run_keyed` before the query starts. Later errors stop the query, which reports them, among
+    them ConflictError BATCHES_MISSING if the store lacks batches that the checkpoint has.
+    """
+    check_frame(rows)
+    if not rows.isStreaming:
+        raise InvalidInputError(ErrorCode.INVALID_OPTION, "the DataFrame is no stream; call run_keyed for it")
+    check_retained(retained)
+    place = place_of(store)
+    with open_keyed(place) as opened:
+        work = key_function(function)
+        job = make_job(opened, place, key, arrow_schema(rows.schema), output_schema(output), work, snapshot)
+        check_frame_keys(rows.schema, [rows.columns[index] for index in job.key])
+        if tasks is not None:
+            opened.task_groups(tasks)  # refuses a wrong number before anything runs
+    each = _batches(job, sink, tasks, retained, application)
+    return started(rows, each, checkpoint, trigger, name)
+
+
+def started(
+    rows: DataFrame,
+    each: Callable[[DataFrame, int], None],
+    checkpoint: str | Path,
+    trigger: str | Mapping[str, Any] | None,
+    name: str | None,
+) -> StreamingQuery:
+    """Start a streaming query that calls ``each`` for every micro-batch."""
+    writer = rows.writeStream.foreachBatch(each).option("checkpointLocation", str(checkpoint))
+    if name is not None:
+        writer = writer.queryName(name)
+    if trigger is not None:
+        writer = writer.trigger(processingTime=trigger) if isinstance(trigger, str) else writer.trigger(**trigger)
+    return writer.start()
+
+
+def _batches(
+    job: KeyedJob, sink: Sink | None, tasks: int | None, retained: int | None, application: str | None
+) -> Callable[[DataFrame, int], None]:
+    """The function that Spark calls for each micro-batch, on the driver."""
+
+    def each(rows: DataFrame, number: int) -> None:
+        writer = application or query_id(rows)
+        label = f"batch {number} of application {writer!r}"
+        with open_keyed(job.place) as store:
+            version = run_batch(store, job, rows, tasks, (writer, number), label, retained=retained, keeps=True)
+        if sink is not None:
+            sink(emitted_frame(rows.sparkSession, job, version), number)
+
+    return each
+
+
+def query_id(rows: DataFrame) -> str:
+    """The id of the streaming query that a micro-batch belongs to. UnsupportedError NO_QUERY_ID."""
+    try:
+        of_query = rows.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
+    except PySparkException:  # Spark Connect has no such properties
+        of_query = None
+    if not of_query:
+        raise UnsupportedError(
+            ErrorCode.NO_QUERY_ID,
+            "Spark does not report which query this batch belongs to; name it with application='…'",
+        )
+    return of_query

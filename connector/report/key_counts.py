@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.connector.key_text import BASE64, HEX
-from statestore.connector.terminal.output import plain
+from statestore.connector.terminal import plain
 from statestore.formats.kernels.arrays import Hashes, Ints
 from statestore.formats.values.python_times import python_values
 

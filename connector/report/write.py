@@ -16,7 +16,7 @@ from statestore.connector.report.figures import PARTS, Done, StoreFigures, figur
 from statestore.connector.report.history import read_rows
 from statestore.connector.report.lifelines import Chosen
 from statestore.connector.report.page import page, panel, section, table
-from statestore.connector.terminal.output import human_bytes
+from statestore.connector.terminal import human_bytes
 from statestore.formats.engine_arguments import engine_options_of
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import (

@@ -10,21 +10,26 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyspark import RDD
 from pyspark.errors import AnalysisException
 from pyspark.serializers import FramedSerializer
+from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType, StructType
 
 from statestore.catalog.commits.parts.staging_folder import StagingFolder
+from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.versioned.task_writes import TaskWrite
 from statestore.connector.options import is_by_key_groups, transaction_of
 from statestore.connector.spark.errors import message_only
-from statestore.connector.spark.location import checked_path
-from statestore.connector.spark.rows_by_key import moved_by_key
-from statestore.connector.spark.s3a import session_settings, with_settings
+from statestore.connector.spark.location import checked_path, session_settings, with_settings
 from statestore.connector.spark.schema import arrow_schema
-from statestore.connector.spark.staging import Staged, checked_target, commit_staged, stage
+from statestore.connector.spark.writer import Staged, checked_target, commit_staged, stage
 from statestore.formats.errors import InvalidInputError, StateStoreError
+from statestore.formats.values.exact_cast import cast_exactly
+from statestore.formats.values.key_hash import hash_keys, key_groups_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,7 +48,7 @@ def write_frame(rows: DataFrame, path: str, options: Mapping[str, str], *, overw
     transaction, write = transaction_of(options), target.task_write(overwrite)
     if is_by_key_groups(options) and write is not None and target.spec.history_retention is None:
         # Elsewhere the order of all rows decides which of them are too late.
-        rows = moved_by_key(rows, target.spec, IMPORT_TASKS * rows.sparkSession.sparkContext.defaultParallelism)
+        rows = _moved_by_key(rows, target.spec, IMPORT_TASKS * rows.sparkSession.sparkContext.defaultParallelism)
     is_large = str(rows.sparkSession.conf.get(LARGE_TYPES_CONF, "false")).lower() == "true"
     sent = arrow_schema(rows.schema, large=True) if is_large else None
     folder = StagingFolder.of_new_write(target.storage)
@@ -114,3 +119,41 @@ def _batches(messages: Iterable[bytes], schema: pa.Schema, sent: pa.Schema | Non
     for message in messages:
         batch = pa.ipc.read_record_batch(pa.py_buffer(message), schema if sent is None else sent)
         yield batch if sent is None else batch.cast(schema)
+
+
+# Rows of a DataFrame moved to tasks by ranges of key groups, in the order that they have in the DataFrame.
+#
+# A task of a write then has all rows of its keys, and the driver has no keys of several tasks to join.
+
+TASK, ORDER = "__statestore_task", "__statestore_order"
+
+
+def _moved_by_key(rows: DataFrame, spec: StoreSpec, tasks: int) -> DataFrame:
+    """Return the rows in ``tasks`` partitions, each with a range of key groups, in order of the DataFrame."""
+    count = max(1, min(tasks, spec.key_groups))
+    ordered = rows.withColumn(ORDER, F.monotonically_increasing_id())
+    schema = StructType([*ordered.schema.fields]).add(TASK, IntegerType())
+    key = spec.key
+    groups = spec.key_groups
+
+    def numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            task = task_numbers(batch, key, groups, count)
+            yield pa.RecordBatch.from_arrays([*batch.columns, pa.array(task)], names=[*batch.schema.names, TASK])
+
+    moved = ordered.mapInArrow(numbered, schema).repartitionById(count, TASK)
+    return moved.sortWithinPartitions(ORDER).drop(ORDER, TASK)
+
+
+def task_numbers(batch: pa.RecordBatch, key: pa.Schema, groups: int, count: int) -> npt.NDArray[np.int32]:
+    """Return the task of each row.
+
+    Rows whose key the store does not take go to the first task, which reports them.
+    """
+    names = [name.lower() for name in batch.schema.names]
+    try:
+        columns = [cast_exactly(batch.column(names.index(field.name.lower())), field.type) for field in key]
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+        return np.zeros(batch.num_rows, np.int32)
+    found = key_groups_of(hash_keys(columns), groups)
+    return (found * count // groups).astype(np.int32)

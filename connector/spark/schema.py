@@ -5,21 +5,15 @@ from __future__ import annotations
 import inspect
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas import types as spark_types
-from pyspark.sql.types import (
-    ArrayType,
-    CalendarIntervalType,
-    DataType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import ArrayType, CalendarIntervalType, DataType, MapType, StringType, StructField, StructType
 
+from statestore.connector.collated_keys import collated_key
 from statestore.connector.spark.intervals import numbers_field
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
@@ -134,3 +128,26 @@ def _bare(kind: DataType) -> DataType:
     if isinstance(kind, StructType):
         return StructType([StructField(each.name, _bare(each.dataType), each.nullable) for each in kind])
     return kind
+
+
+# Collations in the types of a DataFrame.
+
+
+def check_frame_keys(schema: StructType, names: Iterable[str]) -> None:
+    """Raise UnsupportedError COLLATED_KEY for a column among ``names`` that Spark does not compare byte by byte, as a
+    store compares its keys. Spark's own state refuses such keys as well."""
+    asked = {name.lower() for name in names if isinstance(name, str)}
+    for field in schema.fields:
+        if field.name.lower() in asked and is_collated(field.dataType):
+            raise collated_key(field.name, field.dataType.simpleString())
+
+
+def is_collated(kind: DataType) -> bool:
+    """Return whether the type is a text with a collation, or holds one at any depth."""
+    if isinstance(kind, ArrayType):
+        return is_collated(kind.elementType)
+    if isinstance(kind, MapType):
+        return is_collated(kind.keyType) or is_collated(kind.valueType)
+    if isinstance(kind, StructType):
+        return any(is_collated(field.dataType) for field in kind)
+    return isinstance(kind, StringType) and kind.collation != "UTF8_BINARY"

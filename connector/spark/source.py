@@ -15,9 +15,8 @@ from statestore.catalog.warehouse import open_table
 from statestore.connector.options import intervals_as_numbers, query_of, shape_of, stream_query_of
 from statestore.connector.spark.errors import message_only
 from statestore.connector.spark.filters import as_filter
-from statestore.connector.spark.location import checked_path
+from statestore.connector.spark.location import checked_path, with_settings
 from statestore.connector.spark.partitions import TablePartition, partitions_of, read_partition
-from statestore.connector.spark.s3a import with_settings
 from statestore.connector.spark.schema import same_type, spark_schema
 from statestore.connector.spark.stream_reader import RefusedStream, StateStoreStreamReader
 from statestore.connector.spark.stream_writer import StateStoreStreamWriter

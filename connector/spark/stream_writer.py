@@ -17,9 +17,8 @@ from pyspark.sql.types import StructType
 
 from statestore.catalog.commits.parts.staging_folder import STAGING, StagingFolder
 from statestore.connector.options import application_of
-from statestore.connector.spark.location import checked_path
-from statestore.connector.spark.s3a import with_settings
-from statestore.connector.spark.staging import Staged, checked_target, commit_staged, remove_staged, stage
+from statestore.connector.spark.location import checked_path, with_settings
+from statestore.connector.spark.writer import Staged, checked_target, commit_staged, remove_staged, stage
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 

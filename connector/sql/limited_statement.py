@@ -1,20 +1,25 @@
-"""One statement that only reads: without access to files, and with limits of memory and of time."""
+"""One statement that only reads: without access to files, and with limits of memory and of time. It may use the names
+that `names_of` lists.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections.abc import Iterator
-from typing import Protocol
+from functools import cache
+from typing import Any, Protocol
 
 import duckdb
 
 from statestore.catalog.warehouse import Warehouse
 from statestore.connector.duckdb.attach import connect
-from statestore.connector.sql.first_rows import TakesRows
-from statestore.connector.sql.sql_duckdb import read_on_duckdb
+from statestore.connector.sql.sql_duckdb import TakesRows, read_on_duckdb
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError, UnsupportedError
+from statestore.formats.state_table import Query
+from statestore.formats.values.types import shown_field
 
 MEMORY_MB = 1024
 MAX_TEXT = 20_000  # characters
@@ -22,7 +27,7 @@ MAX_DEPTH = 250  # of expressions; DuckDB needs seconds for lists that are neste
 SECONDS_BETWEEN = 0.05
 
 
-class Limited(Protocol):
+class _Limited(Protocol):
     """The limits of one statement, other than those of this module."""
 
     def are_passed(self) -> bool:
@@ -32,7 +37,7 @@ class Limited(Protocol):
         """Raise the error of a limit that is passed."""
 
 
-def run_limited(warehouse: Warehouse, text: str, rows: TakesRows, limits: Limited) -> None:
+def run_limited(warehouse: Warehouse, text: str, rows: TakesRows, limits: _Limited) -> None:
     """Give the rows of one statement that reads to ``rows``.
 
     Raises what ``limits`` raises, UnsupportedError EXPLORER_LIMIT for too much memory, and the errors of `statestore
@@ -75,7 +80,7 @@ def sandbox() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 @contextlib.contextmanager
-def _interrupted(connection: duckdb.DuckDBPyConnection, limits: Limited) -> Iterator[None]:
+def _interrupted(connection: duckdb.DuckDBPyConnection, limits: _Limited) -> Iterator[None]:
     """Interrupt the connection, again and again, as soon as a limit is passed."""
     is_over = threading.Event()
 
@@ -92,3 +97,57 @@ def _interrupted(connection: duckdb.DuckDBPyConnection, limits: Limited) -> Iter
     finally:
         is_over.set()
         watcher.join()
+
+
+# The names that a statement may use: tables with their columns, functions and words of DuckDB.
+
+_PLAIN = re.compile("[a-z][a-z0-9_]*")
+_OUTSIDE = re.compile(
+    "read_.*|.*_scan|parquet_.*|sniff_csv|glob|pg_.*|duckdb_.*|pragma_.*|.*checkpoint|enable_.*|disable_.*|which_.*"
+    "|write_log|parse_duckdb.*|test_.*|has_.*_privilege|storage_info|query|query_table|set_config|setseed|nextval"
+    "|currval|sql_auto_complete|json_execute.*|in_search_path|txid_current|icu_.*|getvariable"
+)
+"""Functions that need files, or tell about the engine and not about data."""
+_FUNCTIONS = """
+    SELECT function_name, any_value(function_type), any_value(description),
+        arg_min(function_name || '(' || array_to_string(parameters, ', ') || ')', len(parameters))
+    FROM duckdb_functions() WHERE function_type IN ('scalar', 'aggregate', 'table', 'macro', 'table_macro')
+    GROUP BY function_name ORDER BY function_name
+"""
+
+
+def names_of(warehouse: Warehouse) -> dict[str, Any]:
+    """Return the tables of a place, also those of metadata, and what DuckDB has; all of them in the order to show."""
+    return {
+        "tables": [
+            *({**_table(warehouse, name), "metadata": False} for name in warehouse.tables()),
+            *({**_table(warehouse, name), "metadata": True} for name in warehouse.metadata_tables()),
+        ],
+        **_of_duckdb(),
+    }
+
+
+def _table(warehouse: Warehouse, name: str) -> dict[str, Any]:
+    try:
+        schema = warehouse.open(name).schema(Query())
+    except (StateStoreError, OSError):  # a damaged table has a name all the same
+        schema = ()
+    return {"name": name, "columns": [{"name": field.name, "type": shown_field(field)} for field in schema]}
+
+
+@cache
+def _of_duckdb() -> dict[str, Any]:
+    with sandbox() as connection:
+        functions = connection.execute(_FUNCTIONS).fetchall()
+        words = connection.execute("SELECT keyword_name, keyword_category FROM duckdb_keywords()").fetchall()
+        types = connection.execute("SELECT DISTINCT lower(type_name) FROM duckdb_types()").fetchall()
+    return {
+        "functions": [
+            {"name": name, "kind": kind, "signature": signature or f"{name}()", "description": description or ""}
+            for name, kind, description, signature in functions
+            if _PLAIN.fullmatch(name) and not _OUTSIDE.fullmatch(name)
+        ],
+        "words": sorted(word for word, _ in words),
+        "reserved": sorted(word for word, category in words if category == "reserved"),
+        "types": sorted(name for (name,) in types if _PLAIN.fullmatch(name)),
+    }

@@ -1,21 +1,27 @@
-"""`sql`: one statement over the tables of a path, with time travel, on DuckDB or on Spark."""
+"""`sql`: one statement over the tables of a path, with time travel, on DuckDB, where Ctrl-C stops it, or on Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
 
 from statestore.catalog.warehouse import Warehouse, open_warehouse, pinned_for_statement
-from statestore.connector.sql.interruptible import answer_or_stop, check_query
 from statestore.connector.supported_spark import check_session
 from statestore.formats.engine_arguments import engine_options_of
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import InvalidInputError, shown
+from statestore.formats.places.interrupts import held_back, stoppable
 from statestore.formats.replaced_versions import again
 
 if TYPE_CHECKING:
+    import duckdb
     from pyspark.sql import DataFrame, SparkSession
+
+    from statestore.connector.sql.sql_duckdb import FirstRows
 
 
 @overload
@@ -60,9 +66,9 @@ def sql(
     selected = engine_options_of("sql", options)
     if spark is None:
         return answer_or_stop(partial(for_statement, path, selected), query, allow_external_access)
-    check_query(query)
+    _check_query(query)
     check_session(spark)
-    from statestore.connector.spark.s3a import session_settings, with_settings
+    from statestore.connector.spark.location import session_settings, with_settings
     from statestore.connector.sql.sql_spark import run_on_spark
 
     path = with_settings(path, session_settings(spark, path))
@@ -72,3 +78,64 @@ def sql(
 def for_statement(path: str, selected: Mapping[str, str]) -> Warehouse:
     """Open the tables that one statement reads. ``selected`` are options of engines, by their names in Spark."""
     return pinned_for_statement(open_warehouse(path, selected))
+
+
+# One statement on DuckDB, which Ctrl-C stops. DuckDB notices Ctrl-C in no thread, so the statement runs in another one
+# than the main thread, which has it interrupted.
+
+
+def answer_or_stop(
+    opened: Callable[[], Warehouse],
+    text: str,
+    allow_external_access: bool = False,
+    first: FirstRows | None = None,
+) -> pa.Table:
+    """Run a statement as `answer` does, in another thread. At Ctrl-C it is stopped, and KeyboardInterrupt is raised;
+    at a second one without waiting for its end."""
+    running: list[duckdb.DuckDBPyConnection] = []
+
+    def stop() -> None:
+        from duckdb import Error
+
+        for connection in running:
+            with contextlib.suppress(Error):  # closed meanwhile
+                connection.interrupt()
+
+    return stoppable(lambda: answer(opened, text, allow_external_access, running.append, first), stop)
+
+
+def answer(
+    opened: Callable[[], Warehouse],
+    query: str,
+    allow_external_access: bool = False,
+    started: Callable[[duckdb.DuckDBPyConnection], None] | None = None,
+    first: FirstRows | None = None,
+) -> pa.Table:
+    """Run a statement on DuckDB as `sql` does, over the tables that ``opened`` returns.
+
+    ``started`` is called with the connection that is going to run the statement, so that another thread can interrupt
+    it; the call then raises ``duckdb.InterruptException``. With ``first`` only so many rows are returned.
+    """
+    _check_query(query)
+
+    def once() -> pa.Table:
+        warehouse = opened()
+        with held_back():
+            from statestore.connector.sql.sql_duckdb import run_on_duckdb
+
+        return run_on_duckdb(warehouse, query, allow_external_access, started, first)
+
+    return again(once)
+
+
+def _check_query(query: object) -> None:
+    """Raise InvalidInputError INVALID_SQL for a query that is no text, or no valid Unicode. Bytes on a command line
+    that are not UTF-8 become halves of surrogate pairs, which no engine accepts."""
+    if not isinstance(query, str):
+        raise InvalidInputError(
+            ErrorCode.INVALID_SQL, f"query is {shown(query)} ({type(query).__name__}); expected a text"
+        )
+    try:
+        query.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(ErrorCode.INVALID_SQL, f"the query is not valid Unicode: {error}") from None

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import duckdb
 import pyarrow as pa
 from sqlglot import exp
 
 from statestore.catalog.warehouse import Warehouse
-from statestore.connector.duckdb.attach import connect, create_schemas
+from statestore.connector.duckdb.attach import connect, create_schemas, create_view
 from statestore.connector.duckdb.reading import Reading
-from statestore.connector.duckdb.relation import create_view
 from statestore.connector.identifiers import quoted
-from statestore.connector.sql.error_places import place_of
-from statestore.connector.sql.first_rows import FirstRows, TakesRows
+from statestore.connector.sql.named_tables import (
+    Value,
+    check_answerable,
+    find_table,
+    is_qualified,
+    queries_of,
+    time_of,
+    with_exact_times,
+)
 from statestore.connector.sql.shared_duckdb import OwnInstanceNeeded, runs_shared, shared_cursor
 from statestore.connector.sql.sql_statement import (
     DuckDBSQL,
@@ -33,17 +41,9 @@ from statestore.connector.sql.sql_statement import (
     replace_table,
     words,
 )
-from statestore.connector.sql.sql_tables import check_answerable, find_table, is_qualified
-from statestore.connector.sql.sql_times import Value, queries_of, time_of, with_exact_times
 from statestore.connector.sql.struct_keys import compare_fields
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import (
-    InvalidInputError,
-    NotFoundError,
-    ReadOnlyError,
-    StateStoreError,
-    UnsupportedError,
-)
+from statestore.formats.errors import InvalidInputError, NotFoundError, ReadOnlyError, StateStoreError, UnsupportedError
 from statestore.formats.state_table import Query, StateTable
 
 
@@ -154,7 +154,7 @@ class _Run:
                 return None, True
             except duckdb.Error as refused:
                 if not error.message.startswith("line "):  # sqlglot does not say where a text or comment begins
-                    said, place = str(refused).partition("\nLINE ")[0].strip(), place_of(str(refused), text)
+                    said, place = str(refused).partition("\nLINE ")[0].strip(), _place_of(str(refused), text)
                     error = InvalidInputError(ErrorCode.INVALID_SQL, f"{place}: {said}" if place else said)
             try:
                 return parse(text, SparkSQL), False
@@ -287,11 +287,11 @@ class _Run:
         if run != self.text:
             return ""
         if not isinstance(error, duckdb.BinderException | duckdb.CatalogException):
-            return place_of(str(error), run)
+            return _place_of(str(error), run)
         try:  # a relation's errors of names have no place, and those of the same statement have one; no row is read
             self.connection.execute(run)
         except duckdb.Error as again:
-            return place_of(str(again), run)
+            return _place_of(str(again), run)
         return ""
 
 
@@ -340,3 +340,82 @@ def _hint_on_macros(said: str) -> str:
         return ""
     clause = "VERSION AS OF 3" if found[2] == "at_version" else "TIMESTAMP AS OF '2024-05-01T09:30Z'"
     return f" (macros are for connections of statestore.attach; here write FROM {found[1] or 'prices'} {clause})"
+
+
+# The first rows of an answer. The others are counted as they pass and not kept, because there may be any number.
+
+BATCH_ROWS = 1 << 16
+_FATAL = ("FATAL Error", "INTERNAL Error")
+_FAILED = ("Out of Memory Error", "IO Error")
+
+
+class TakesRows(Protocol):
+    """Takes the rows of an answer as they come."""
+
+    def of(self, relation: duckdb.DuckDBPyRelation) -> pa.Table:
+        """Return those rows of a relation that the caller wants as a table. Raises duckdb.Error."""
+
+
+@dataclass
+class FirstRows:
+    """At most ``most`` rows of an answer; ``total`` is the number of all, once they have passed."""
+
+    most: int
+    total: int = 0
+
+    def of(self, relation: duckdb.DuckDBPyRelation) -> pa.Table:
+        """Return the first rows of a relation. Raises duckdb.Error, also for errors of later rows."""
+        kept: list[pa.RecordBatch] = []
+        self.total = 0
+        try:
+            reader = relation.to_arrow_reader(BATCH_ROWS)
+            for batch in reader:
+                if self.total < self.most:
+                    kept.append(batch.slice(0, self.most - self.total))
+                self.total += batch.num_rows
+        except (OSError, pa.ArrowException) as error:
+            raise error_of_duckdb(str(error)) from error
+        return pa.Table.from_batches(kept, schema=reader.schema)
+
+
+def error_of_duckdb(said: str) -> duckdb.Error:
+    """DuckDB's error by its text, because the reader passes it on as one of Arrow."""
+    if said.startswith("INTERRUPT Error"):
+        return duckdb.InterruptException(said)
+    if said.startswith(_FATAL):
+        return duckdb.FatalException(said)
+    return duckdb.OperationalError(said) if said.startswith(_FAILED) else duckdb.InvalidInputException(said)
+
+
+# The place in a statement to which an error of DuckDB points with a caret.
+
+_POINTED = re.compile(r"^(LINE (\d+): )(.*)\n( *)\^", re.MULTILINE)
+_CUT = "..."
+
+
+def _place_of(said: str, text: str) -> str:
+    """Return the place of an error of the statement ``text`` as ``line 1, column 8``; empty if it is not known."""
+    found = _POINTED.search(said)
+    lines = text.split("\n")
+    if found is None or int(found[2]) > len(lines):
+        return ""
+    shown, line = found[3], lines[int(found[2]) - 1]
+    left = len(found[4]) - len(found[1])
+    column = 1
+    if shown.startswith(_CUT):  # DuckDB shows a part of a long line
+        shown, left = shown.removeprefix(_CUT), left - len(_CUT)
+        part = shown.removesuffix(_CUT)
+        if line.count(part) != 1:
+            return ""
+        column += line.index(part)
+    for sign in shown:
+        if left <= 0:
+            break
+        left -= _width(sign)
+        column += 1
+    return f"line {found[2]}, column {column}"
+
+
+def _width(sign: str) -> int:
+    """The columns of a terminal that a sign takes, which is what DuckDB counts."""
+    return 0 if unicodedata.combining(sign) else 2 if unicodedata.east_asian_width(sign) in ("W", "F") else 1

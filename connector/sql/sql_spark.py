@@ -27,8 +27,18 @@ from sqlglot import exp
 from statestore.catalog.warehouse import Warehouse
 from statestore.connector.identifiers import spark_quoted
 from statestore.connector.spark.intervals import with_intervals
-from statestore.connector.spark.session.register import ZONE_CONF, register
-from statestore.connector.spark.session.unplanned_reads import why_unplanned
+from statestore.connector.spark.session.readers_and_writers import ZONE_CONF, why_unplanned
+from statestore.connector.spark.session.register import register
+from statestore.connector.sql.named_tables import (
+    Value,
+    check_answerable,
+    columns_named,
+    find_table,
+    is_qualified,
+    queries_of,
+    time_of,
+    with_exact_times,
+)
 from statestore.connector.sql.sql_statement import (
     SparkSQL,
     TableReference,
@@ -41,8 +51,6 @@ from statestore.connector.sql.sql_statement import (
     replace_table,
     words,
 )
-from statestore.connector.sql.sql_tables import check_answerable, columns_named, find_table, is_qualified
-from statestore.connector.sql.sql_times import Value, queries_of, time_of, with_exact_times
 from statestore.formats.engines import engine_options
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
@@ -162,7 +170,7 @@ def _read(
 ) -> DataFrame:
     """The DataFrame of a table of the pinned warehouse, at the version of its source."""
     if why_unplanned(spark, own_schema=False) is None:
-        from statestore.connector.spark.planner.planned_frame import frame_of
+        from statestore.connector.spark.planner.planned_table import frame_of
 
         asked = replace(query, columns=None if columns is None else tuple(columns))
         return with_intervals(frame_of(spark, table, asked))

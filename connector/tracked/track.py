@@ -8,19 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql.types import DataType, StructField, StructType
 
 from statestore.catalog.catalog import connect
 from statestore.catalog.log.store_locations import is_described, storage_at
 from statestore.connector.keyed.keyed_job import Work, make_job, open_keyed, place_of
-from statestore.connector.spark.collations import check_frame_keys
-from statestore.connector.spark.schema import arrow_schema
+from statestore.connector.spark.schema import arrow_schema, check_frame_keys
 from statestore.connector.supported_spark import check_frame
-from statestore.connector.tracked.column_calls import KEY, ColumnCalls
-from statestore.connector.tracked.record_calls import RecordCalls
 from statestore.connector.tracked.spec import StateSpec
 from statestore.connector.tracked.tracked import Tracked
-from statestore.connector.tracked.types import record_schema
-from statestore.connector.tracked.types import state_type as parsed_state_type
+from statestore.connector.tracked.work import KEY, ColumnCalls, RecordCalls
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.places.locations import Location
@@ -69,7 +67,7 @@ def track_state_by_key(
     place, given = place_of(store), arrow_schema(rows.schema)
     names = list(column_names(key, "key"))
     check_frame_keys(rows.schema, names)
-    state, output = parsed_state_type(state_type), record_schema(output_type)
+    state, output = parsed_state_type(state_type), _record_schema(output_type)
     values = value_indexes(given, names)
     if spec.form == "columns" and KEY in (given.names[index] for index in values):
         raise InvalidInputError(
@@ -107,3 +105,47 @@ def _create_where_absent(place: Location, rows: pa.Schema, key: Sequence[str]) -
         raise unknown_row_column(missing[0], "the rows", rows.names)
     columns = {name: rows.field(name).type for name in key}
     connect(place.parent.uri).create_store(place.name, kind="keyed", key=columns).close()
+
+
+# Types of states and of emitted records as users give them: one type, or columns with types.
+
+VALUE = "value"
+
+
+def parsed_state_type(type_: Any) -> pa.DataType:
+    """The type of a state: "bigint", or a struct of columns, "n bigint, last timestamp". InvalidInputError
+    INVALID_OPTION."""
+    schema = _schema(type_, "state_type")
+    return schema.field(0).type if schema.names == [VALUE] else pa.struct(list(schema))
+
+
+def _record_schema(type_: Any) -> pa.Schema:
+    """The columns of emitted records; one type is a column ``value``. InvalidInputError INVALID_OPTION."""
+    return _schema(type_, "output_type")
+
+
+def _schema(type_: Any, option: str) -> pa.Schema:
+    if isinstance(type_, pa.Schema):
+        return type_
+    if isinstance(type_, pa.DataType):
+        return pa.schema(list(type_) if pa.types.is_struct(type_) else [pa.field(VALUE, type_)])
+    kind = _parsed(type_, option) if isinstance(type_, str) else type_
+    if isinstance(kind, StructType) and kind.fields:
+        return arrow_schema(StructType([StructField(field.name, field.dataType) for field in kind]))
+    if isinstance(kind, DataType) and not isinstance(kind, StructType):
+        return arrow_schema(StructType([StructField(VALUE, kind)]))
+    raise _wrong(type_, option)
+
+
+def _parsed(text: str, option: str) -> Any:
+    try:
+        return DataType.fromDDL(text)
+    except PySparkException as error:
+        raise _wrong(text, option) from error
+
+
+def _wrong(type_: Any, option: str) -> InvalidInputError:
+    return InvalidInputError(
+        ErrorCode.INVALID_OPTION,
+        f'{option} is {type_!r}; expected a type, like "bigint", or columns, like "n bigint, at timestamp"',
+    )

@@ -13,12 +13,11 @@ import pyarrow as pa
 from statestore.catalog.stores.store_handle import check_transaction
 from statestore.connector.keyed.batch import check_retained, emitted_frame, run_batch
 from statestore.connector.keyed.keyed_job import KeyedJob, make_job, open_keyed
-from statestore.connector.keyed.stream import Sink, query_id, started
+from statestore.connector.keyed.run import Sink, query_id, started
 from statestore.connector.spark.schema import arrow_schema
-from statestore.connector.tracked.initial_state import InitialStates
-from statestore.connector.tracked.record_stream import emitted_stream
-from statestore.connector.tracked.snapshots import INITIAL, StateSnapshot, snapshots_of
+from statestore.connector.tracked.kept_batches import INITIAL, StateSnapshot, emitted_stream, snapshots_of
 from statestore.connector.tracked.spec import StateSpec
+from statestore.connector.tracked.work import InitialStates
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.values.times import to_us

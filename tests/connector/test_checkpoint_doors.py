@@ -37,7 +37,7 @@ from support.parameters import mostly_slow
 import statestore
 from statestore.catalog.engines.engine_table import EngineTable
 from statestore.catalog.reads.table import Table
-from statestore.connector.terminal.output import plain as as_json
+from statestore.connector.terminal import plain as as_json
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import Filter
 

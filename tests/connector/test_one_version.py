@@ -19,9 +19,9 @@ from support.moving_sources import Moving, moved_on_by_looks, moving_stores, mov
 import statestore
 from statestore.catalog.reads import segment_files
 from statestore.catalog.warehouse import open_warehouse
-from statestore.connector.explorer.places import Places
-from statestore.connector.shell import session as shell_session
-from statestore.connector.shell.session import Session
+from statestore.connector.cli import shell as shell_session
+from statestore.connector.cli.shell import Session
+from statestore.connector.explorer.opened_paths import OpenedPaths
 from statestore.connector.sql import limited_statement, query
 from statestore.formats.state_table import Query
 
@@ -90,7 +90,7 @@ def in_the_explorer(path: Path) -> Ask:
 
         def check(self) -> None: ...
 
-    places = Places([str(path)], {})
+    places = OpenedPaths([str(path)], {})
 
     def ask(text: str) -> Sequence[Any]:
         places.renew(0)

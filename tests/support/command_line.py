@@ -56,7 +56,7 @@ def run(*arguments: str | Path) -> Answer:
 
 def at_terminal(width: int, *arguments: str | Path) -> Answer:
     """Run on a terminal with this many columns."""
-    with patch("statestore.connector.terminal.output.terminal_width", lambda: width):
+    with patch("statestore.connector.terminal.terminal_width", lambda: width):
         return run(*arguments)
 
 

@@ -12,6 +12,8 @@ name for the namespace in which a session begins.
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,6 +24,7 @@ from statestore.catalog.pinned_stores import PinnedStores
 from statestore.catalog.store_kinds import is_name
 from statestore.catalog.store_tables import named_table
 from statestore.catalog.warehouse import Warehouse, open_warehouse, pinned_with
+from statestore.connector.spark.jvm import Jvm
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError
 from statestore.formats.places.locations import is_object_store, parse_location
@@ -152,3 +155,49 @@ def _spelled(warehouse: Warehouse, name: str) -> str | None:
     if name in same or (not same and "$" not in name and warehouse.held.knows(name)):
         return name
     return same[0] if len(same) == 1 else None
+
+
+# A place as each statement of a session sees it.
+#
+# Spark loads the tables of a statement one after the other. What is the same in all these calls is the tracker of the
+# plan, an object that Spark makes for each statement and each DataFrame, and holds for the thread that analyses it.
+# Tables that are loaded with one tracker come from one pinned place. Without a tracker, as where no plan is analysed, a
+# table comes from the present content of the place.
+
+KEPT = 64  # statements whose places are kept, which is more than are analysed at a time
+
+
+@dataclass(frozen=True)
+class _Statement:
+    """The place of one statement. It holds the tracker, so that no other one gets its number."""
+
+    tracker: Any
+    place: Place
+
+
+class Statements:
+    """The places of the last statements, by the numbers of their trackers."""
+
+    def __init__(self, jvm: Jvm, place: Place) -> None:
+        self._jvm = jvm
+        self._place = place
+        self._known: OrderedDict[int, list[_Statement]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def place(self) -> Place:
+        """The place of the statement that is analysed now."""
+        found = self._jvm.static("org.apache.spark.sql.catalyst.QueryPlanningTracker", "get")()
+        if not found.isDefined():
+            return self._place.pinned()
+        tracker = found.get()
+        number = int(self._jvm.static("java.lang.System", "identityHashCode")(tracker))
+        with self._lock:
+            alike = self._known.setdefault(number, [])
+            self._known.move_to_end(number)
+            known = next((each.place for each in alike if each.tracker.equals(tracker)), None)
+            if known is None:
+                known = self._place.pinned()
+                alike.append(_Statement(tracker, known))
+            while len(self._known) > KEPT:
+                self._known.popitem(last=False)
+            return known

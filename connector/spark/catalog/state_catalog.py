@@ -16,8 +16,7 @@ from statestore.catalog.warehouse import rows_spec
 from statestore.connector.options import OPTIONS
 from statestore.connector.spark.catalog.change_queries import Changes, change_query
 from statestore.connector.spark.catalog.moment import Asked, asked_of, pinned, query_for
-from statestore.connector.spark.catalog.place import DEFAULT, Named, Place
-from statestore.connector.spark.catalog.statements import Statements
+from statestore.connector.spark.catalog.place import DEFAULT, Named, Place, Statements
 from statestore.connector.spark.catalog.table_definition import (
     Definition,
     check_query,

@@ -33,8 +33,7 @@ from statestore.catalog.catalog import connect
 from statestore.catalog.log.store_spec import KINDS, StoreSpec, Windowing, window_columns
 from statestore.catalog.stores.kind_options import OPTIONS
 from statestore.connector.spark.catalog.written_table import COMPUTED, END, RECORD_TIME, STATE_TIME, Target
-from statestore.connector.spark.collations import is_collated
-from statestore.connector.spark.schema import arrow_schema
+from statestore.connector.spark.schema import arrow_schema, is_collated
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
 

@@ -7,6 +7,7 @@ what does not fit is passed in several rows; Spark reports an overflow or wraps,
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from statestore.connector.spark.filters import NotTranslated, reference
 from statestore.connector.spark.schema import arrow_schema
 
 Function = Literal["rows", "count", "sum", "min", "max"]
@@ -256,3 +258,46 @@ def _each_row(batch: pa.RecordBatch, aggregation: Aggregation, schema: pa.Schema
             arrays.append(batch.column(item.column))
     cast = [column.cast(field.type) for column, field in zip(arrays, schema, strict=True)]
     return pa.RecordBatch.from_arrays(cast, schema=schema)
+
+
+# Spark's aggregate functions as those that tasks compute.
+
+
+def aggregation_of(pushed: Any) -> Aggregation | None:
+    """The aggregation of Spark's planner; None if some of it is not computed here."""
+    try:
+        groups = tuple(_column(item) for item in pushed.groupByExpressions())
+        return Aggregation(groups, tuple(_function(item) for item in pushed.aggregateExpressions()))
+    except NotTranslated:
+        return None
+
+
+def groups_of(pushed: Any) -> tuple[str, ...]:
+    """The columns by which the rows are grouped, without expressions."""
+    found = []
+    for item in pushed.groupByExpressions():
+        with contextlib.suppress(NotTranslated):
+            found.append(_column(item))
+    return tuple(found)
+
+
+def _function(item: Any) -> Aggregate:
+    name = str(item.getClass().getSimpleName())
+    if name == "CountStar":
+        return Aggregate("rows")
+    if name == "Count" and not item.isDistinct():
+        return Aggregate("count", _column(item.column()))
+    if name == "Sum" and not item.isDistinct():
+        return Aggregate("sum", _column(item.column()))
+    if name == "Min":
+        return Aggregate("min", _column(item.column()))
+    if name == "Max":
+        return Aggregate("max", _column(item.column()))
+    raise NotTranslated
+
+
+def _column(expression: Any) -> str:
+    names = reference(expression)
+    if len(names) != 1:
+        raise NotTranslated
+    return names[0]

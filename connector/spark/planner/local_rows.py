@@ -13,8 +13,8 @@ import pyarrow as pa
 from statestore.catalog.reads.arguments import keys_named
 from statestore.connector.spark.jvm import CONNECTOR, Jvm
 from statestore.connector.spark.planner.aggregation import Aggregate
-from statestore.connector.spark.planner.planned_scan import PlannedScan
 from statestore.connector.spark.planner.read_plan import ReadPlan
+from statestore.connector.spark.planner.task_scan import PlannedScan
 from statestore.connector.spark.schema import arrow_schema
 from statestore.formats.state_table import Query, StateTable
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructField, StructType
 
+from statestore.connector.spark.filters import NotTranslated, filter_of, limits_of, reference
 from statestore.connector.spark.jvm import CONNECTOR, JavaObject, Jvm, answering, schema_of
-from statestore.connector.spark.planner.aggregation import Aggregate, Aggregation, result_schema
-from statestore.connector.spark.planner.first_rows import MAX_SORTED, Order, can_sort
+from statestore.connector.spark.planner.aggregation import (
+    Aggregate,
+    Aggregation,
+    aggregation_of,
+    groups_of,
+    result_schema,
+)
 from statestore.connector.spark.planner.hashed_scan import HashedScan
 from statestore.connector.spark.planner.local_rows import WIDE, LocalRows, few_keys, read_here
-from statestore.connector.spark.planner.needed_fields import paths_of, pruned
-from statestore.connector.spark.planner.predicates import NotTranslated, filter_of, limits_of, reference
-from statestore.connector.spark.planner.pushed_aggregation import aggregation_of, groups_of
-from statestore.connector.spark.planner.read_plan import ReadPlan, unconverted
+from statestore.connector.spark.planner.read_plan import MAX_SORTED, Order, ReadPlan, can_sort, unconverted
 from statestore.connector.spark.planner.task_scan import TaskScan
 from statestore.connector.spark.schema import arrow_schema
 from statestore.formats.state_table import Query, StateTable
@@ -216,3 +220,46 @@ def _shown(item: Aggregate) -> str:
 def _narrowest(schema: StructType) -> Any:
     """The column that costs least to read, where Spark needs only the number of rows."""
     return min(schema, key=lambda field: field.dataType.typeName() in WIDE)
+
+
+# The fields of struct columns that a statement needs: Spark's pruned schema as paths into a table's columns.
+
+
+def pruned(whole: StructType, wanted: StructType) -> StructType:
+    """The fields of ``whole`` that ``wanted`` names, at any depth of structs, in the order of ``whole``."""
+    names = set(wanted.names)
+    return StructType([_pruned_field(field, wanted[field.name]) for field in whole if field.name in names])
+
+
+def _pruned_field(field: StructField, wanted: StructField) -> StructField:
+    if not isinstance(field.dataType, StructType) or not isinstance(wanted.dataType, StructType):
+        return field
+    return StructField(field.name, pruned(field.dataType, wanted.dataType), field.nullable, field.metadata)
+
+
+def paths_of(whole: StructType, schema: StructType) -> tuple[tuple[str, ...], ...]:
+    """The paths to what ``schema`` has of those struct columns of which it does not have all."""
+    return tuple(
+        path
+        for field in schema
+        if _differ(whole[field.name].dataType, field.dataType)
+        for path in _paths(whole[field.name], field)
+    )
+
+
+def _paths(whole: StructField, field: StructField) -> Iterator[tuple[str, ...]]:
+    if not _differ(whole.dataType, field.dataType):
+        yield (field.name,)
+        return
+    assert isinstance(whole.dataType, StructType)
+    assert isinstance(field.dataType, StructType)
+    for each in field.dataType:
+        for path in _paths(whole.dataType[each.name], each):
+            yield (field.name, *path)
+
+
+def _differ(whole: DataType, part: DataType) -> bool:
+    """Return whether ``part``, made by `pruned`, lacks fields."""
+    if not isinstance(whole, StructType) or not isinstance(part, StructType):
+        return False
+    return whole.names != part.names or any(_differ(whole[name].dataType, part[name].dataType) for name in part.names)

@@ -14,15 +14,38 @@ from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.types import StructType
 from pyspark.sql.udf import _wrap_function
 
+from statestore.connector.spark.filters import limits_of
 from statestore.connector.spark.jvm import CONNECTOR, JavaObject, Jvm, answering
 from statestore.connector.spark.partitions import TablePartition
-from statestore.connector.spark.planner.planned_scan import PlannedScan
-from statestore.connector.spark.planner.predicates import limits_of
 from statestore.connector.spark.planner.read_plan import ReadPlan, task_of
 from statestore.connector.spark.schema import arrow_schema
 from statestore.connector.spark.source import StateStoreSource
 
 PYTHON = "org.apache.spark.sql.execution.datasources.v2.python."
+
+
+class PlannedScan(JavaObject):
+    """The columns of a plan, and its text in EXPLAIN."""
+
+    def __init__(self, jvm: Jvm, plan: ReadPlan, description: str) -> None:
+        super().__init__(jvm)
+        self._plan = plan
+        self._description = description
+
+    def readSchema(self) -> Any:
+        return self._jvm.struct(self._plan.result)
+
+    def description(self) -> str:
+        return self._description
+
+    def supportedCustomMetrics(self) -> Any:
+        return self._jvm.array(CONNECTOR + "metric.CustomMetric", ())
+
+    def reportDriverMetrics(self) -> Any:
+        return self._jvm.array(CONNECTOR + "metric.CustomTaskMetric", ())
+
+    def columnarSupportMode(self) -> Any:
+        return self._jvm.constant(CONNECTOR + "read.Scan$ColumnarSupportMode", "UNSUPPORTED")
 
 
 class TaskScan(PlannedScan):
@@ -38,7 +61,7 @@ class TaskScan(PlannedScan):
     def estimateStatistics(self) -> Any:
         rows = self._rows()
         width = self._jvm.struct(self._plan.result).defaultSize()
-        return TableStatistics(self._jvm, rows, None if rows is None else rows * max(1, width))
+        return _TableStatistics(self._jvm, rows, None if rows is None else rows * max(1, width))
 
     def estimateSizeInBytes(self) -> Any:
         return self.estimateStatistics().sizeInBytes()
@@ -115,7 +138,7 @@ class TaskBatch(JavaObject):
     def createReaderFactory(self) -> Any:
         function = task_of(self._plan)
         command = _pickler().dumps((function, self._plan.sent))
-        return reader_factory(self._jvm, command, self._plan.sent)
+        return _reader_factory(self._jvm, command, self._plan.sent)
 
     class Java:
         implements = (CONNECTOR + "read.Batch",)
@@ -126,7 +149,7 @@ def _pickler() -> Any:
     return kind()
 
 
-def reader_factory(jvm: Jvm, command: bytes, schema: StructType) -> Any:
+def _reader_factory(jvm: Jvm, command: bytes, schema: StructType) -> Any:
     """Spark's own factory of readers that run a pickled function in a Python worker."""
     context: Any = jvm.spark.sparkContext
     source = jvm.kind(PYTHON + "UserDefinedPythonDataSource")(_wrap_function(context, StateStoreSource))
@@ -142,7 +165,7 @@ def _takes_session(jvm: Jvm) -> bool:
     return bool(len(found.getConstructors()[0].getParameterTypes()) > 4)
 
 
-class TableStatistics(JavaObject):
+class _TableStatistics(JavaObject):
     """Rows and bytes that a scan returns at most; None: unknown."""
 
     def __init__(self, jvm: Jvm, rows: int | None, size: int | None) -> None:

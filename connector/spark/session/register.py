@@ -8,7 +8,6 @@ built-in source remains available by ``option("provider", "builtin")`` and by it
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -16,18 +15,12 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from pyspark.errors import PySparkException
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.types import StructType
 
-from statestore.connector.options import SESSION_TIME_ZONE, stream_query_of
-from statestore.connector.spark.intervals import with_intervals
-from statestore.connector.spark.location import client_path
-from statestore.connector.spark.s3a import session_settings
-from statestore.connector.spark.session.connect_server import check_workers
+from statestore.connector.spark.session.readers_and_writers import is_classic, route_readers_and_writers, source_named
 from statestore.connector.spark.session.sql_text import route_sql
-from statestore.connector.spark.session.table_writers import check_table, route_table_writers
-from statestore.connector.spark.session.unplanned_reads import is_classic, source_named, why_unplanned
-from statestore.connector.spark.session.write_modes import check_write_mode
 from statestore.connector.spark.source import SOURCE_NAME, StateStoreSource
-from statestore.connector.spark.stream_writer import update_writer
 from statestore.connector.supported_spark import check_is_session, check_session, no_catalog, unknown_release
 from statestore.formats.engine_arguments import engine_options_of
 from statestore.formats.error_codes import ErrorCode
@@ -36,24 +29,8 @@ from statestore.formats.errors import UnsupportedError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-NAME = "statestore"
-BUILTIN = "org.apache.spark.sql.execution.datasources.v2.state.StateDataSource"
 PUSHDOWN_CONF = "spark.sql.python.filterPushdown.enabled"
-ZONE_CONF = "spark.sql.session.timeZone"
 INTERPRETER = "PYSPARK_PYTHON"
-
-CLASSES = (
-    ("pyspark.sql.readwriter", "DataFrameReader"),
-    ("pyspark.sql.readwriter", "DataFrameWriter"),
-    ("pyspark.sql.streaming.readwriter", "DataStreamReader"),
-    ("pyspark.sql.streaming.readwriter", "DataStreamWriter"),
-    ("pyspark.sql.connect.readwriter", "DataFrameReader"),
-    ("pyspark.sql.connect.readwriter", "DataFrameWriter"),
-    ("pyspark.sql.connect.streaming.readwriter", "DataStreamReader"),
-    ("pyspark.sql.connect.streaming.readwriter", "DataStreamWriter"),
-)
-
-_LAYOUT = ("partitionBy", "bucketBy", "sortBy", "clusterBy")  # of a DataFrameWriter
 
 _originals: dict[type, dict[str, Callable[..., Any]]] = {}
 _undo: WeakKeyDictionary[Any, list[Callable[[], Any]]] = WeakKeyDictionary()  # by session
@@ -99,10 +76,8 @@ def register(
                 error
             ):  # if it does, Spark has found the installed package by itself
                 raise
-    for module, owner in CLASSES:
-        _route(module, owner)
+    route_readers_and_writers(_originals, _source_named)
     route_sql(_originals)
-    route_table_writers(_originals)
     if path is not None:
         put_catalog = _putting_catalogs(spark)
         _undo[spark].append(put_catalog(spark, path, name, engine_options_of("register", options)))
@@ -187,165 +162,6 @@ def _putting_catalogs(spark: SparkSession) -> Callable[..., Callable[[], None]]:
     return put_catalog
 
 
-def _route(module: str, name: str) -> None:
-    # A Connect session has imported its modules. Importing them where Connect's packages are missing ends the process.
-    if module not in sys.modules and ".connect." in module:
-        return
-    owner = getattr(importlib.import_module(module), name)
-    if owner in _originals:
-        return
-    methods = {method: getattr(owner, method) for method in _replaced(module, name)}
-    _originals[owner] = methods
-
-    def format(self: Any, source: str) -> Any:
-        self._statestore_source = source
-        if not _is_ours(source):
-            return methods["format"](self, source)
-        builtin = source.lower() == NAME and getattr(self, "_statestore_builtin", False)
-        return methods["format"](self, BUILTIN if builtin else SOURCE_NAME)
-
-    def option(self: Any, key: str, value: Any) -> Any:
-        vars(self).setdefault("_statestore_options", {})[key.lower()] = str(value)
-        if key.lower() == "provider" and str(value).lower() == "builtin":
-            self._statestore_builtin = True
-            return format(self, self._statestore_source) if hasattr(self, "_statestore_source") else self
-        return methods["option"](self, key, value)
-
-    def options_(self: Any, **values: Any) -> Any:
-        for key, value in values.items():
-            option(self, key, value)
-        return self
-
-    def located(self: Any, path: Any, given: dict[str, Any]) -> Any:
-        """Make a relative path absolute in this process: the argument, which is returned, or the option."""
-        session, asked = _session(self), {**getattr(self, "_statestore_options", {}), **given}
-        if isinstance(path, str):
-            return client_path(path, session)
-        if path is None and isinstance(asked.get("path"), str):
-            given.pop("path", None)
-            option(self, "path", client_path(asked["path"], session))
-        return path
-
-    def set_session_settings(self: Any, path: Any, given: dict[str, Any]) -> None:
-        """Set the session's settings of a path in S3 as options, unless they are given."""
-        asked = {**getattr(self, "_statestore_options", {}), **given}
-        for key, value in session_settings(_session(self), path or asked.get("path")).items():
-            if key not in asked:
-                methods["option"](self, key, value)
-
-    def ours(self: Any, format: str | None) -> bool:
-        source = format or getattr(self, "_statestore_source", None)
-        return _is_ours(source) and not getattr(self, "_statestore_builtin", False)
-
-    def load(self: Any, path: Any = None, format: str | None = None, schema: Any = None, **options: Any) -> Any:
-        source = format or getattr(self, "_statestore_source", None)
-        if _is_ours(source) and name == "DataFrameReader":
-            self._statestore_source = source
-            options_(self, **options)
-            options = {}
-        if ours(self, format):
-            path = located(self, path, options)
-            # The source plans in another process, which has no session.
-            methods["option"](self, SESSION_TIME_ZONE, _session_zone(self))
-            set_session_settings(self, path, options)
-            if name == "DataStreamReader":  # otherwise Spark would report errors only after the query has begun
-                asked = {**getattr(self, "_statestore_options", {}), **{name: str(v) for name, v in options.items()}}
-                stream_query_of({**asked, SESSION_TIME_ZONE: "UTC"})
-            if name == "DataFrameReader" and (path is None or isinstance(path, str)):
-                reason = why_unplanned(_session(self), schema is not None or hasattr(self, "_statestore_schema"))
-                if reason is None:
-                    from statestore.connector.spark.planner.planned_frame import planned_frame
-
-                    asked = getattr(self, "_statestore_options", {})
-                    return with_intervals(planned_frame(self._spark, path or asked.get("path"), asked))
-                methods["format"](self, _source_named(_session(self), reason))
-                return with_intervals(methods["load"](self, path, None, schema, **options))
-            return with_intervals(methods["load"](self, path, format, schema, **options))
-        return methods["load"](self, path, format, schema, **options)
-
-    def schema_(self: Any, schema: Any) -> Any:
-        self._statestore_schema = True
-        return methods["schema"](self, schema)
-
-    def write_mode(self: Any, saveMode: str | None) -> Any:
-        if saveMode is not None:
-            self._statestore_write_mode = saveMode
-        return methods["mode"](self, saveMode)
-
-    def save(
-        self: Any,
-        path: str | None = None,
-        format: str | None = None,
-        mode: str | None = None,
-        partitionBy: Any = None,
-        **given: Any,
-    ) -> None:
-        if ours(self, format):
-            asked = mode or getattr(self, "_statestore_write_mode", None)
-            check_write_mode(asked)
-            path = located(self, path, given)
-            if _is_written_whole(self, asked, partitionBy):
-                from statestore.connector.spark.frame_writer import save_frame
-
-                options_(self, **given, **({} if path is None else {"path": path}))
-                save_frame(self._df, self._statestore_options, str(asked))
-                return
-            set_session_settings(self, path, given)
-        methods["save"](self, path, format, mode, partitionBy, **given)
-
-    def layout(method: str) -> Callable[..., Any]:
-        def laid_out(self: Any, *given: Any, **named: Any) -> Any:
-            self._statestore_layout = True
-            return methods[method](self, *given, **named)
-
-        return laid_out
-
-    def save_as_table(self: Any, name: str, format: str | None = None, *given: Any, **named: Any) -> None:
-        if ours(self, format) and isinstance(name, str):
-            check_table(_session(self), name)
-        methods["saveAsTable"](self, name, format, *given, **named)
-
-    def output_mode(self: Any, outputMode: str) -> Any:
-        self._statestore_mode = outputMode
-        return methods["outputMode"](self, outputMode)
-
-    def start(
-        self: Any,
-        path: str | None = None,
-        format: str | None = None,
-        outputMode: str | None = None,
-        partitionBy: Any = None,
-        queryName: str | None = None,
-        **given: Any,
-    ) -> Any:
-        mode = outputMode or _mode(self)
-        if ours(self, format):
-            path = located(self, path, given)
-            set_session_settings(self, path, given)
-        if not (ours(self, format) and isinstance(mode, str) and mode.lower() == "update"):
-            return methods["start"](self, path, format, outputMode, partitionBy, queryName, **given)
-        if ".connect." in module:
-            raise UnsupportedError(
-                ErrorCode.NO_QUERY_ID,
-                "a session of Spark Connect cannot write update mode, because Spark does not report its query there; "
-                "write in mode append or complete, or with foreachBatch and the options txnAppId and txnVersion",
-            )
-        options_(self, **given)
-        self.outputMode(mode)
-        asked = dict(getattr(self, "_statestore_options", {}))
-        asked = {**session_settings(_session(self), path or asked.get("path")), **asked}
-        self.foreachBatch(update_writer(path, self._df.schema, asked))
-        return methods["start"](self, None, None, None, partitionBy, queryName)
-
-    own = {"format": format, "option": option, "options": options_, "load": load, "schema": schema_, "save": save}
-    own |= {"mode": write_mode, "saveAsTable": save_as_table, "outputMode": output_mode, "start": start}
-    own |= {method: layout(method) for method in _LAYOUT}
-    for name_, replacement in own.items():
-        if name_ in methods:
-            replacement.__doc__ = methods[name_].__doc__
-            setattr(owner, name_, replacement)
-
-
 def _source_named(session: Any, reason: str) -> str:
     """The source under a name that states why a read is not planned; under its own in a session without `register`."""
     if session not in _undo:
@@ -354,38 +170,41 @@ def _source_named(session: Any, reason: str) -> str:
         return source_named(session, reason)
 
 
-def _is_written_whole(writer: Any, mode: Any, partition_by: Any) -> bool:
-    """Return whether the driver can write the DataFrame, which it cannot in Spark Connect. Wrong modes and layouts are
-    left to Spark, which reports them."""
-    spark = getattr(writer, "_spark", None)
-    known = isinstance(mode, str) and mode.lower() in ("append", "overwrite")
-    plain = partition_by is None and not hasattr(writer, "_statestore_layout")
-    return known and plain and is_classic(spark) and unknown_release(spark) is None
+# Spark Connect: whether the server's Python workers can run this package.
+#
+# A client cannot choose their interpreter: it is ``PYSPARK_PYTHON`` of the server's environment when the server starts,
+# or ``python3`` on its path. A server without this package would report an error of a pickle, or a worker that died.
+
+_SHOWN = 300  # characters of an error of Spark
 
 
-def _mode(writer: Any) -> Any:
-    return getattr(writer, "_statestore_mode", None)
+class _WorkerCheck(DataSource):
+    """A source whose schema the server's workers can say if they can import this module."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "statestore_worker_check"
+
+    def schema(self) -> str:
+        return "works boolean"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        raise NotImplementedError
 
 
-def _replaced(module: str, name: str) -> tuple[str, ...]:
-    if name.endswith("Reader"):
-        return ("format", "option", "options", "load", "schema")
-    if name == "DataStreamWriter":
-        return ("format", "option", "options", "outputMode", "start")
-    return ("format", "option", "options", "mode", "save", "saveAsTable", *_LAYOUT)
-
-
-def _is_ours(source: Any) -> bool:
-    return isinstance(source, str) and source.lower() in (NAME, SOURCE_NAME)
-
-
-def _session(owner: Any) -> Any:
-    """The session of a reader or writer, which is under another name in each class of Spark Connect."""
-    named = (getattr(owner, name, None) for name in ("_spark", "_client", "_session"))
-    return next((session for session in named if session is not None), None)
-
-
-def _session_zone(reader: Any) -> str | None:
-    """The time zone of a reader's session; None (no option) where it is unknown."""
-    session = _session(reader)
-    return None if session is None else str(session.conf.get(ZONE_CONF))
+def check_workers(spark: SparkSession) -> None:
+    """Raise UnsupportedError UNSUPPORTED_SPARK if the workers of a Connect server cannot import this package."""
+    if hasattr(spark, "_jsparkSession"):  # a classic session, whose workers `register` chooses
+        return
+    spark.dataSource.register(_WorkerCheck)
+    try:
+        _ = spark.read.format(_WorkerCheck.name()).load().schema
+    except PySparkException as error:
+        lines = [line.strip() for line in str(error).partition("\nJVM stacktrace")[0].splitlines()]
+        said = [line for line in lines if line and not line.startswith("SQLSTATE")]
+        raise UnsupportedError(
+            ErrorCode.UNSUPPORTED_SPARK,
+            "the Python workers of this Spark Connect server cannot load statestore "
+            f"({said[-1][:_SHOWN] if said else 'no reason is given'}); install it for their interpreter, or set "
+            f"PYSPARK_PYTHON before the server starts, here to {sys.executable}",
+        ) from error

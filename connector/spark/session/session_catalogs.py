@@ -10,7 +10,7 @@ from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.spark.catalog.place import Place
 from statestore.connector.spark.catalog.state_catalog import StateCatalog
 from statestore.connector.spark.jvm import Jvm, listen, show_undeclared
-from statestore.connector.spark.s3a import session_settings, with_settings
+from statestore.connector.spark.location import session_settings, with_settings
 from statestore.connector.spark.session.private_classes import check_private_classes
 from statestore.connector.supported_spark import no_catalog, unknown_release
 from statestore.formats.error_codes import ErrorCode

@@ -26,8 +26,7 @@ from sqlglot import Token, TokenType
 from sqlglot.errors import SqlglotError
 
 from statestore.connector.options import SESSION_TIME_ZONE
-from statestore.connector.spark.location import PROVIDERS, client_path, no_catalog_table
-from statestore.connector.spark.s3a import session_settings
+from statestore.connector.spark.location import PROVIDERS, client_path, no_catalog_table, session_settings
 from statestore.connector.spark.source import SOURCE_NAME
 from statestore.connector.spark.undated_times import planned_by_spark
 

@@ -24,9 +24,9 @@ from support.paths import DATA
 
 import statestore
 from statestore.connector.explorer.answering import NOTICES
-from statestore.connector.explorer.places import Places
-from statestore.connector.explorer.server.app import application
-from statestore.connector.explorer.spools import Spools
+from statestore.connector.explorer.app import application
+from statestore.connector.explorer.opened_paths import OpenedPaths
+from statestore.connector.explorer.row_files import RowFiles
 from statestore.formats.notices import notices_to, notify
 
 KEY, ON_DISK = "e3", 2647
@@ -141,7 +141,7 @@ def test_notices_go_to_the_innermost_block_once_each() -> None:
 
 def test_the_explorer_says_so_beside_the_rows(half: Path, tmp_path: Path) -> None:
     """Each time, also where the rows come from a file that an earlier question wrote."""
-    client = TestClient(application(Places([str(half)], {}), Spools(tmp_path)))
+    client = TestClient(application(OpenedPaths([str(half)], {}), RowFiles(tmp_path)))
     sql = {"sql": "SELECT * FROM counts"}
     for route, more in (
         *(("rows", given) for given in ({}, {"sort": "value"}, {"sort": "-value"}, {"sort": "value"})),

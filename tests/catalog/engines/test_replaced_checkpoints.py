@@ -16,7 +16,7 @@ from support.command_line import run
 from support.flink.fixtures import fixture, taken_us
 
 import statestore
-from statestore.connector.cli.reading.watch import changes_of, new_versions
+from statestore.connector.cli.difference_commands import changes_of, new_versions
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, StateStoreError
 from statestore.formats.flink.snapshot import held_files

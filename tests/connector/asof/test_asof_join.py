@@ -17,7 +17,7 @@ from support.properties import few_or_many
 import statestore
 from statestore.catalog.reads.table import Table
 from statestore.connector.asof import join_on_arrow as arrow_engine
-from statestore.connector.asof import key_numbers
+from statestore.connector.asof import join_on_duckdb
 from statestore.connector.collated_keys import check_not_collated
 from statestore.formats.state_table import Query
 from statestore.formats.values.declared_types import DECLARED
@@ -141,7 +141,7 @@ def test_keys_whose_hashes_are_equal(
 ) -> None:
     """Keys of equal hashes are on one side, on the other, or on both."""
     with filled(tmp_path, [[("a", 1, 0), ("b", 2, 5)]]) as store:
-        for module in (arrow_engine, key_numbers):
+        for module in (arrow_engine, join_on_duckdb):
             monkeypatch.setattr(
                 module, "hash_keys", lambda columns: pa.nulls(len(columns[0])).is_null().cast("uint64").to_numpy()
             )

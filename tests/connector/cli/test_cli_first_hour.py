@@ -13,8 +13,7 @@ from support.command_line import run
 from typer.main import get_command
 
 import statestore
-from statestore.connector.cli.main import app
-from statestore.connector.terminal.option_words import in_words_of_options
+from statestore.connector.cli.main import app, in_words_of_options
 
 BEGIN = 1_577_836_800_000  # 2020-01-01
 

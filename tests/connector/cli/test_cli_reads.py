@@ -12,7 +12,7 @@ import statestore
 from statestore.catalog.reads.table import Table
 from statestore.catalog.upkeep import compaction_rules
 from statestore.catalog.upkeep.compaction_rules import Rules
-from statestore.connector.terminal.output import cell, human_bytes
+from statestore.connector.terminal import cell, human_bytes
 
 DAY = 86_400_000
 

@@ -17,9 +17,8 @@ from support.command_line import at_terminal, cells, run
 import statestore
 from statestore.catalog.log.log_state import file_names
 from statestore.catalog.stores.versioned.versioned_store import VersionedStore
-from statestore.connector.cli.upkeep import each_store
-from statestore.connector.terminal.output import cell, human_bytes
-from statestore.connector.terminal.progress import Advance
+from statestore.connector.cli import each_store
+from statestore.connector.terminal import Advance, cell, human_bytes
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
 SCRIPT = Path(sys.executable).parent / "statestore"

@@ -12,7 +12,7 @@ from support.command_line import run
 from support.keyed.keyed_made import NAMES, Made, make, one_state, prices, rows
 
 import statestore
-from statestore.connector.cli.grammar.arguments import complete_store
+from statestore.connector.cli.arguments import complete_store
 from statestore.formats.errors import NotFoundError
 
 

@@ -88,7 +88,7 @@ def rows(catalog: statestore.Catalog, name: str) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("form", ["csv", "tsv"])
 def test_nulls_of_a_single_column_are_rows(tmp_path: Path, form: str) -> None:
-    from statestore.connector.files.data_files import read_file, write_file
+    from statestore.connector.data_files import read_file, write_file
 
     schema = pa.schema([("v", pa.string())])
     batch = pa.record_batch({"v": ["a", None, "", None]})

@@ -20,7 +20,7 @@ from support.key_strategies import key_types
 
 import statestore
 from statestore.connector.key_text import _ESCAPE, MANY_ESCAPES, cells_of, of_text, readings_of
-from statestore.connector.terminal.output import cell, plain, printable
+from statestore.connector.terminal import cell, plain, printable
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.values.canonical import ErrorPath
 from statestore.formats.values.comparison import same_key

@@ -14,7 +14,7 @@ from support.command_line import run
 
 import statestore
 from statestore.catalog.warehouse import open_warehouse
-from statestore.connector.cli.reading.watch import changes_of, new_versions
+from statestore.connector.cli.difference_commands import changes_of, new_versions
 
 KEYS = {"user": "string", "page": "string"}
 

@@ -19,7 +19,7 @@ import statestore
 from statestore.catalog.reads import scan
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.stores.versioned.versioned_store import VersionedStore
-from statestore.connector.duckdb import kept_rows, reading, relation
+from statestore.connector.duckdb import attach, kept_rows, reading
 
 SECOND = 1000
 
@@ -28,7 +28,7 @@ SECOND = 1000
 def scanned(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """DuckDB's own sources, or the dataset that every release can scan."""
     if request.param == "dataset":
-        monkeypatch.setattr(relation, "ScanSource", None)
+        monkeypatch.setattr(attach, "ScanSource", None)
     yield request.param
 
 

@@ -12,10 +12,9 @@ import pytest
 from support.in_memory_table import MemorySplit, MemoryTable
 
 import statestore
-from statestore.connector.duckdb import kept_rows, reading, relation
-from statestore.connector.duckdb.attach import check_names_differ, connect
-from statestore.connector.duckdb.pushed_filter import read_pushed
-from statestore.connector.duckdb.relation import create_view
+from statestore.connector.duckdb import attach, kept_rows, reading
+from statestore.connector.duckdb.arrow_dataset import read_pushed
+from statestore.connector.duckdb.attach import check_names_differ, connect, create_view
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import Filter
@@ -28,7 +27,7 @@ SECOND = [("curry", 8.0, 0, 5), ("curry", 9.0, 5, None), ("milk", 2.0, 1, None),
 def scanned(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """DuckDB's own sources, or the dataset that every release can scan."""
     if request.param == "dataset":
-        monkeypatch.setattr(relation, "ScanSource", None)
+        monkeypatch.setattr(attach, "ScanSource", None)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from statestore.connector.duckdb.live_columns import LiveColumns
+from statestore.connector.duckdb.kept_rows import LiveColumns
 
 CELLS: dict[str, list[Any]] = {"a": [1, 2, 3, 4, 5], "b": [10, 20, 30, 40, 50], "s": ["v", "w", "x", "y", "z"]}
 # Batches of other columns may be cut elsewhere.

@@ -16,10 +16,9 @@ from support.flink.fixtures import fixture
 
 from statestore.catalog.catalog import connect
 from statestore.catalog.warehouse import inspect, open_warehouse
-from statestore.connector.duckdb import kept_readings
+from statestore.connector.duckdb import moments as kept_readings
 from statestore.connector.duckdb.attach import attach
-from statestore.connector.duckdb.kept_readings import KEPT_BYTES, KeptReadings
-from statestore.connector.duckdb.moments import _Moments
+from statestore.connector.duckdb.moments import KEPT_BYTES, KeptReadings, _Moments
 from statestore.connector.duckdb.transactions import Transactions
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.state_table import Query

@@ -13,10 +13,10 @@ import pytest
 from starlette.testclient import TestClient
 
 import statestore
-from statestore.connector.explorer import limits, pages, spools
-from statestore.connector.explorer.places import Places, fields_of
-from statestore.connector.explorer.server.app import application
-from statestore.connector.explorer.spools import Spools
+from statestore.connector.explorer import limits, pages, row_files
+from statestore.connector.explorer.app import application
+from statestore.connector.explorer.opened_paths import OpenedPaths, fields_of
+from statestore.connector.explorer.row_files import RowFiles
 
 ITEMS = 700
 START = 1_714_550_000_000
@@ -43,7 +43,7 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def client(warehouse: str, tmp_path: Path) -> Iterator[TestClient]:
-    with TestClient(application(Places([warehouse], {}), Spools(tmp_path))) as found:
+    with TestClient(application(OpenedPaths([warehouse], {}), RowFiles(tmp_path))) as found:
         yield found
 
 
@@ -103,9 +103,9 @@ def test_a_copy_that_went_its_own_way_has_its_own_rows(tmp_path: Path) -> None:
         with statestore.connect(tmp_path / name).open_store("p") as store:
             store.put("a", price, timestamp=START)
             store.commit()
-    places = Places([str(tmp_path / name) for name in ("one", "two")], {})
-    (tmp_path / "spools").mkdir()
-    with TestClient(application(places, Spools(tmp_path / "spools"))) as client:
+    places = OpenedPaths([str(tmp_path / name) for name in ("one", "two")], {})
+    (tmp_path / "row_files").mkdir()
+    with TestClient(application(places, RowFiles(tmp_path / "row_files"))) as client:
         found = [rows(client, table="p", sort="n", place=place)["n"].to_pylist() for place in (0, 1)]
     assert found == [["1.0"], ["2.0"]]
 
@@ -148,16 +148,16 @@ def test_the_difference_of_two_moments(client: TestClient, warehouse: str) -> No
 def test_the_axis_of_versions_is_thinned(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = rows(client, "versions")
     assert whole["version"].to_pylist() == [0, 1, 2, 3, 4] and whole["commits"].to_pylist() == [1] * 5
-    monkeypatch.setattr("statestore.connector.explorer.axis.MARKS", 2)
+    monkeypatch.setattr("statestore.connector.explorer.app.MARKS", 2)
     thin = rows(client, "versions")
     assert thin["version"].to_pylist() == [2, 4] and thin["commits"].to_pylist() == [3, 2]
     assert sum(thin["changes"].to_pylist()) == sum(each or 0 for each in whole["changes"].to_pylist())
 
 
 def test_limits_end_in_a_sentence(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spools, "MAX_SORTED", 10)
+    monkeypatch.setattr(row_files, "MAX_SORTED", 10)
     assert "rows to sort" in refused(client, "rows", sort="price")
-    monkeypatch.setattr(spools, "MAX_BYTES", 10)
+    monkeypatch.setattr(row_files, "MAX_BYTES", 10)
     assert "GiB" in refused(client, "rows", sort="price", version="2")
     monkeypatch.setattr(limits, "SECONDS", -1)
     assert "takes more than" in refused(client, "rows", version="3")
@@ -170,8 +170,8 @@ def test_the_rows_go_on_after_a_compaction_under_them(warehouse: str, tmp_path: 
     for number in range(3):
         store.put("a", float(number), timestamp=number)
         store.commit()
-    places = Places([str(tmp_path / "own")], {})
-    with TestClient(application(places, Spools(tmp_path))) as client:
+    places = OpenedPaths([str(tmp_path / "own")], {})
+    with TestClient(application(places, RowFiles(tmp_path))) as client:
         assert rows(client, version=2)["price"].to_pylist() == ["1.0"]
         store.close()
         catalog.drop_store("prices")
@@ -187,7 +187,7 @@ def test_the_overview_lists_what_can_be_read_and_what_cannot(client: TestClient,
         ("blobs", 0, 1),
         ("prices", 0, 4),
     ]
-    with TestClient(application(Places([str(tmp_path / "none")], {}), Spools(tmp_path))) as other:
+    with TestClient(application(OpenedPaths([str(tmp_path / "none")], {}), RowFiles(tmp_path))) as other:
         (place,) = other.get("/api/overview").json()
         assert place["tables"] == [] and "PATH_NOT_FOUND" in place["error"]
     assert "expected 0 to 0" in refused(client, "rows", place=3)

@@ -12,9 +12,9 @@ import httpx2 as httpx
 import pytest
 
 import statestore
-from statestore.connector.explorer.places import Places
-from statestore.connector.explorer.server import connections
-from statestore.connector.explorer.server.serve import Explorer
+from statestore.connector.explorer import guard
+from statestore.connector.explorer.opened_paths import OpenedPaths
+from statestore.connector.explorer.server import Explorer
 
 QUICK = 0.02  # seconds between two looks
 PATIENCE = 60.0
@@ -23,7 +23,7 @@ Connect = Callable[[bytes], socket.socket]
 
 @pytest.fixture
 def explorer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Explorer]:
-    monkeypatch.setattr(connections, "SECONDS", QUICK)
+    monkeypatch.setattr(guard, "SECONDS", QUICK)
     statestore.connect(tmp_path).create_store("s", key={"k": "string"}, value={"n": "bigint"}).close()
     made = statestore.explore(tmp_path)
     yield made
@@ -74,14 +74,14 @@ def test_a_connection_without_a_whole_request_is_closed(explorer: Explorer, conn
 def test_bytes_that_trickle_in_are_no_progress(
     explorer: Explorer, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    received = connections.Connection.data_received
+    received = guard.Connection.data_received
     slow = connect(b"GET / HTTP/1.1\r\n")
 
-    def more(self: connections.Connection, data: bytes) -> None:
+    def more(self: guard.Connection, data: bytes) -> None:
         received(self, data)
         slow.send(b"x")  # for each byte that has come, as long as the connection is open
 
-    monkeypatch.setattr(connections.Connection, "data_received", more)
+    monkeypatch.setattr(guard.Connection, "data_received", more)
     slow.send(b"x")
     assert ended(slow) == b""
 
@@ -90,21 +90,21 @@ def test_an_answer_that_takes_long_is_waited_for(
     explorer: Explorer, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked, has_looked = 0, threading.Event()
-    look = connections.Connection._look
+    look = guard.Connection._look
 
-    def counted(self: connections.Connection) -> None:
+    def counted(self: guard.Connection) -> None:
         nonlocal looked
         look(self)
         looked += 1
         if looked > 3:
             has_looked.set()
 
-    def overview(self: Places) -> list[object]:
+    def overview(self: OpenedPaths) -> list[object]:
         assert has_looked.wait(PATIENCE)
         return []
 
-    monkeypatch.setattr(connections.Connection, "_look", counted)
-    monkeypatch.setattr(Places, "overview", overview)
+    monkeypatch.setattr(guard.Connection, "_look", counted)
+    monkeypatch.setattr(OpenedPaths, "overview", overview)
     token = explorer.url.partition("token=")[2]
     assert ended(connect(request(explorer, "/api/overview", f"x-statestore-token: {token}"))).endswith(b"[]")
 
@@ -113,15 +113,15 @@ def test_a_client_that_reads_nothing_is_closed(
     explorer: Explorer, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answers are more than the buffers of a socket hold."""
-    monkeypatch.setattr(connections, "LOOKS", 2)
+    monkeypatch.setattr(guard, "LOOKS", 2)
     lost = threading.Event()
-    connection_lost = connections.Connection.connection_lost
+    connection_lost = guard.Connection.connection_lost
 
-    def closed(self: connections.Connection, exc: Exception | None) -> None:
+    def closed(self: guard.Connection, exc: Exception | None) -> None:
         connection_lost(self, exc)
         lost.set()
 
-    monkeypatch.setattr(connections.Connection, "connection_lost", closed)
+    monkeypatch.setattr(guard.Connection, "connection_lost", closed)
     connect(request(explorer, "/static/app.js") * 20)
     assert lost.wait(PATIENCE)
 
@@ -129,8 +129,8 @@ def test_a_client_that_reads_nothing_is_closed(
 def test_of_many_connections_the_oldest_ones_without_a_question_go(
     explorer: Explorer, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "SECONDS", 3600.0)
-    monkeypatch.setattr(connections, "MOST", 8)
+    monkeypatch.setattr(guard, "SECONDS", 3600.0)
+    monkeypatch.setattr(guard, "MOST", 8)
     made = [connect(b"GET /") for _ in range(40)]
     assert httpx.get(explorer.url).status_code == 200
     for each in made[:32]:

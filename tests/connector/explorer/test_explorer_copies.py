@@ -18,10 +18,10 @@ from support.checkpoints.spark_state_fixtures import checkpoint_path
 from support.command_line import run
 
 import statestore
-from statestore.connector.explorer.places import Places
-from statestore.connector.explorer.server.app import application
-from statestore.connector.explorer.shown_rows import shown_rows
-from statestore.connector.explorer.spools import Spools
+from statestore.connector.explorer.app import application
+from statestore.connector.explorer.opened_paths import OpenedPaths
+from statestore.connector.explorer.pages import shown_rows
+from statestore.connector.explorer.row_files import RowFiles
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import OPERATORS
 
@@ -59,14 +59,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def spools(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("spools")
+def row_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("row_files")
 
 
 @pytest.fixture(scope="module")
-def client(place: str, spools: Path) -> Iterator[TestClient]:
+def client(place: str, row_files: Path) -> Iterator[TestClient]:
     with TestClient(
-        application(Places([place, str(checkpoint_path("spark4.3.0-win__rkcl"))], {}), Spools(spools))
+        application(OpenedPaths([place, str(checkpoint_path("spark4.3.0-win__rkcl"))], {}), RowFiles(row_files))
     ) as it:
         yield it
 

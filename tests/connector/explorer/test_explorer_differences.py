@@ -14,10 +14,10 @@ import pytest
 from starlette.testclient import TestClient
 
 import statestore
-from statestore.connector.explorer import bounded, limits, spools
-from statestore.connector.explorer.places import Places
-from statestore.connector.explorer.server.app import application
-from statestore.connector.explorer.spools import Spools
+from statestore.connector.explorer import differences, limits, row_files
+from statestore.connector.explorer.app import application
+from statestore.connector.explorer.opened_paths import OpenedPaths
+from statestore.connector.explorer.row_files import RowFiles
 
 START = 1_714_550_000_000
 CHECKPOINTS = Path(__file__).parents[2] / "data" / "spark" / "checkpoints.tar.xz"
@@ -51,8 +51,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def client(folder: Path, tmp_path: Path) -> Iterator[TestClient]:
-    places = Places([str(folder / "own"), str(folder / "checkpoints" / NAME)], {})
-    with TestClient(application(places, Spools(tmp_path))) as found:
+    places = OpenedPaths([str(folder / "own"), str(folder / "checkpoints" / NAME)], {})
+    with TestClient(application(places, RowFiles(tmp_path))) as found:
         yield found
 
 
@@ -123,7 +123,7 @@ def test_all_rows_are_paged_through(client: TestClient) -> None:
 
 
 def test_rows_beyond_the_size_of_a_file_are_counted(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spools, "MAX_BYTES", 0)
+    monkeypatch.setattr(row_files, "MAX_BYTES", 0)
     found = asked(client, from_version=1, to_version=3)
     wanted = Counter(expected(0, 2, lambda key, value: True).values())
     assert {kind: int(found.schema.metadata[kind.encode()]) for kind in wanted} == wanted
@@ -143,13 +143,13 @@ def test_partitions_are_counted(client: TestClient, folder: Path) -> None:
 
 def test_what_memory_would_not_hold_is_not_compared(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both moments of a checkpoint are read whole; of a store the rows that differ are listed, 16 bytes each."""
-    monkeypatch.setattr(bounded, "MAX_BYTES", 1_000)
+    monkeypatch.setattr(differences, "MAX_BYTES", 1_000)
     both = {"from_version": 1, "to_version": 3}
     of_checkpoint = client.get("/api/diff", params={"table": "state", "place": 1, "from_version": 1, "to_version": 5})
     for response in (of_checkpoint, client.get("/api/diff", params={"table": "prices", **both})):
         assert response.status_code == 409 and response.json()["code"] == "EXPLORER_LIMIT"
         assert "statestore diff" in response.json()["error"]
-    monkeypatch.setattr(bounded, "MAX_BYTES", 10_000)
+    monkeypatch.setattr(differences, "MAX_BYTES", 10_000)
     assert changes(asked(client, from_version=1, to_version=3)) == expected(0, 2, lambda key, value: True)
 
 

@@ -18,11 +18,11 @@ from starlette.testclient import TestClient
 from support.command_line import run
 
 import statestore
-from statestore.connector.explorer.leaving import exports
-from statestore.connector.explorer.places import Places
-from statestore.connector.explorer.server.app import application
-from statestore.connector.explorer.server.guard import Guard
-from statestore.connector.explorer.spools import Spools
+from statestore.connector.explorer import exports
+from statestore.connector.explorer.app import application
+from statestore.connector.explorer.guard import Guard
+from statestore.connector.explorer.opened_paths import OpenedPaths
+from statestore.connector.explorer.row_files import RowFiles
 
 START = 1_714_550_000_000
 TABLE = "a.b-c"
@@ -60,7 +60,7 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def client(warehouse: str, tmp_path: Path) -> Iterator[TestClient]:
-    with TestClient(application(Places([warehouse], {}), Spools(tmp_path))) as found:
+    with TestClient(application(OpenedPaths([warehouse], {}), RowFiles(tmp_path))) as found:
         yield found
 
 
@@ -187,7 +187,7 @@ def test_names_of_files_are_safe(name: str, safe: str) -> None:
 
 
 def test_a_download_needs_its_ticket_and_an_export_the_token(warehouse: str, tmp_path: Path) -> None:
-    guarded = Guard(application(Places([warehouse], {}), Spools(tmp_path)), "secret", PORT)
+    guarded = Guard(application(OpenedPaths([warehouse], {}), RowFiles(tmp_path)), "secret", PORT)
     with TestClient(guarded, base_url=f"http://127.0.0.1:{PORT}") as client:
         asked = {"table": TABLE, "form": "csv"}
         assert client.get("/api/export", params=asked).status_code == 403

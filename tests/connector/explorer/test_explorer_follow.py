@@ -16,17 +16,17 @@ from starlette.testclient import TestClient
 
 import statestore
 from statestore.connector.explorer import limits
-from statestore.connector.explorer.places import Places
-from statestore.connector.explorer.server.app import application
-from statestore.connector.explorer.spools import Spools
+from statestore.connector.explorer.app import application
+from statestore.connector.explorer.opened_paths import OpenedPaths
+from statestore.connector.explorer.row_files import RowFiles
 from statestore.formats.state_table import Query, StateTable
 
 DATA = Path(__file__).parents[2] / "data"
 ROWS = 1_000_000_000
 
 
-def client_of(*paths: Path, spools: Path) -> TestClient:
-    return TestClient(application(Places([str(path) for path in paths], {}), Spools(spools)))
+def client_of(*paths: Path, row_files: Path) -> TestClient:
+    return TestClient(application(OpenedPaths([str(path) for path in paths], {}), RowFiles(row_files)))
 
 
 def news(client: TestClient, table: str) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def test_a_commit_is_news_and_is_shown_from_then_on(tmp_path: Path) -> None:
     store = catalog.create_store("prices", key={"item": "string"}, value={"price": "double"})
     store.put("a", 1.0, timestamp=1)
     store.commit()
-    client = client_of(tmp_path / "own", spools=tmp_path)
+    client = client_of(tmp_path / "own", row_files=tmp_path)
     assert [row["price"] for row in shown(client, "prices")] == ["1.0"]
     before = news(client, "prices")
     store.put("a", 2.0, timestamp=2)
@@ -77,7 +77,7 @@ def test_a_batch_is_news_when_it_is_committed(tmp_path: Path) -> None:
     batches = sorted(int(each.name) for each in (checkpoint / "commits").iterdir())
     for batch in batches[3:]:
         (checkpoint / "commits" / str(batch)).rename(later / str(batch))
-    client = client_of(checkpoint, spools=tmp_path)
+    client = client_of(checkpoint, row_files=tmp_path)
     assert news(client, "state")["last"] == batches[2]
     for batch in batches[3:]:
         truth = shown(client, "state")
@@ -112,7 +112,7 @@ def test_a_batch_is_news_when_it_is_committed(tmp_path: Path) -> None:
 def test_states_have_their_operators(archive: str, folder: str, expected: dict[str, str], tmp_path: Path) -> None:
     with tarfile.open(DATA / archive) as opened:
         opened.extractall(tmp_path, [each for each in opened if folder in each.name], filter="data")
-    (place,) = client_of(tmp_path / folder, spools=tmp_path).get("/api/overview").json()
+    (place,) = client_of(tmp_path / folder, row_files=tmp_path).get("/api/overview").json()
     assert {each["store"]: each["operator"] for each in place["tables"]} == expected
 
 
@@ -170,8 +170,8 @@ def test_a_billion_rows_end_in_a_sentence(
     question: str, given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "SECONDS", 0.2)
-    monkeypatch.setattr(Places, "table", lambda *_: Endless())
-    client = client_of(tmp_path, spools=tmp_path)
+    monkeypatch.setattr(OpenedPaths, "table", lambda *_: Endless())
+    client = client_of(tmp_path, row_files=tmp_path)
     first = client.get("/api/rows", params={"table": "endless"})
     assert pa.ipc.open_stream(first.content).read_all().schema.metadata[b"total"] == str(ROWS).encode()
     if question.startswith("life"):

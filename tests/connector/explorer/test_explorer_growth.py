@@ -18,10 +18,10 @@ from support.kafka.unpacked import unpack
 
 import statestore
 from statestore.connector.explorer import limits
-from statestore.connector.explorer.growth.ages import EDGES, endings_in
-from statestore.connector.explorer.places import Places
-from statestore.connector.explorer.server.app import application
-from statestore.connector.explorer.spools import Spools
+from statestore.connector.explorer.ages import EDGES, endings_in
+from statestore.connector.explorer.app import application
+from statestore.connector.explorer.opened_paths import OpenedPaths
+from statestore.connector.explorer.row_files import RowFiles
 from statestore.connector.report import figures, key_counts
 
 START = 1_714_550_000_000
@@ -84,7 +84,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Model]:
 def client(made: tuple[str, Model], tmp_path: Path) -> Iterator[TestClient]:
     paths = [made[0], *(str(checkpoint_path(name)) for name in (WINDOWS, GROUPS, TTL))]
     paths.append(str(checkpoint_path("spark4.3.0-evolved__rkav", MORE)))
-    with TestClient(application(Places(paths, {}), Spools(tmp_path))) as found:
+    with TestClient(application(OpenedPaths(paths, {}), RowFiles(tmp_path))) as found:
         yield found
 
 
@@ -172,8 +172,8 @@ def test_a_table_that_keeps_only_the_rows_of_now(tmp_path: Path) -> None:
     """Its rows and places are counted; its changes and ages are unknown."""
     path = str(unpack("orders", tmp_path) / "state")
     rows = statestore.inspect(path).table("closed-windows").scan().read_all()
-    (tmp_path / "spools").mkdir()
-    with TestClient(application(Places([path], {}), Spools(tmp_path / "spools"))) as client:
+    (tmp_path / "row_files").mkdir()
+    with TestClient(application(OpenedPaths([path], {}), RowFiles(tmp_path / "row_files"))) as client:
         given = {"table": "closed-windows"}
         (sizes,) = asked(client, "versions", **given, read=1).to_pylist()
         assert (sizes["rows"], sizes["written"], sizes["deleted"]) == (rows.num_rows, None, None)

@@ -17,8 +17,8 @@ from starlette.responses import PlainTextResponse
 from support.parameters import mostly_slow
 
 import statestore
-from statestore.connector.explorer.server.guard import Guard
-from statestore.connector.explorer.server.serve import Explorer
+from statestore.connector.explorer.guard import Guard
+from statestore.connector.explorer.server import Explorer
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ import pytest
 from starlette.testclient import TestClient
 
 import statestore
-from statestore.connector.explorer.places import Places
-from statestore.connector.explorer.server.app import application
-from statestore.connector.explorer.spools import Spools
+from statestore.connector.explorer.app import application
+from statestore.connector.explorer.opened_paths import OpenedPaths
+from statestore.connector.explorer.row_files import RowFiles
 
 DATA = Path(__file__).parents[2] / "data"
 Asked = tuple[dict[str, Any], dict[str, str]]
@@ -26,9 +26,9 @@ def unpacked(archive: str, wanted: str, folder: Path) -> Path:
     return folder
 
 
-def job_of(path: Path, spools: Path, options: Mapping[str, str] | None = None) -> Asked:
+def job_of(path: Path, row_files: Path, options: Mapping[str, str] | None = None) -> Asked:
     """Return the job, and the part that keeps each state."""
-    client = TestClient(application(Places([str(path)], options or {}), Spools(spools)))
+    client = TestClient(application(OpenedPaths([str(path)], options or {}), RowFiles(row_files)))
     response = client.get("/api/job")
     assert response.status_code == 200, response.text
     (place,) = client.get("/api/overview").json()
@@ -114,6 +114,6 @@ def test_operators_without_a_state_are_told_from_those_that_keep_one(tmp_path: P
 def test_stores_of_our_own_belong_to_no_job(tmp_path: Path) -> None:
     catalog = statestore.connect(tmp_path / "own")
     catalog.create_store("prices", key={"item": "string"}, value={"price": "double"}).close()
-    client = TestClient(application(Places([str(tmp_path / "own")], {}), Spools(tmp_path)))
+    client = TestClient(application(OpenedPaths([str(tmp_path / "own")], {}), RowFiles(tmp_path)))
     assert client.get("/api/job").json() is None
     assert "expected 0 to 0" in client.get("/api/job", params={"place": "1"}).json()["error"]

@@ -16,10 +16,10 @@ from support.flink.fixtures import copied
 
 import statestore
 from statestore.catalog.engines.engine_table import EngineTable
-from statestore.connector.explorer import lives
-from statestore.connector.explorer.places import Places
-from statestore.connector.explorer.server.app import application
-from statestore.connector.explorer.spools import Spools
+from statestore.connector.explorer import key_life
+from statestore.connector.explorer.app import application
+from statestore.connector.explorer.opened_paths import OpenedPaths
+from statestore.connector.explorer.row_files import RowFiles
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError
 from statestore.formats.state_table import Query
@@ -64,7 +64,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def client(folder: Path, tmp_path: Path) -> Iterator[TestClient]:
     places = [str(folder / "own"), *(str(folder / "checkpoints" / name) for name in (JOIN, TIMERS))]
-    with TestClient(application(Places(places, {}), Spools(tmp_path))) as found:
+    with TestClient(application(OpenedPaths(places, {}), RowFiles(tmp_path))) as found:
         yield found
 
 
@@ -129,11 +129,11 @@ def test_a_life_is_that_of_the_model(client: TestClient) -> None:
 def test_the_newest_versions_come_first_and_alone(
     client: TestClient, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lives, "FEW", 0)  # so that the newest moments are tried first
+    monkeypatch.setattr(key_life, "FEW", 0)  # so that the newest moments are tried first
     for typed in ("curry, 1", "curry", "*"):
-        monkeypatch.setattr(lives, "WINDOWS", ())
+        monkeypatch.setattr(key_life, "WINDOWS", ())
         whole = asked(client, "life", key=typed, limit=100).to_pylist()
-        monkeypatch.setattr(lives, "WINDOWS", (512, 64, 8, 2))
+        monkeypatch.setattr(key_life, "WINDOWS", (512, 64, 8, 2))
         found = asked(client, "life", key=typed, limit=limit).to_pylist()
         assert [each["valid_from"] for each in found] == [each["valid_from"] for each in whole[-limit:]]
 
@@ -155,7 +155,7 @@ def test_a_key_without_versions_was_believed_once(client: TestClient, tmp_path: 
         store.commit()
         store.delete("a", timestamp=START)
         store.commit()
-    own = TestClient(application(Places([str(tmp_path / "own")], {}), Spools(tmp_path)))
+    own = TestClient(application(OpenedPaths([str(tmp_path / "own")], {}), RowFiles(tmp_path)))
     assert asked(own, "life", "s", key="a").num_rows == 0
     found = asked(own, "beliefs", "s", key="a")
     assert found.schema.metadata[b"beliefs"] == b"1,2" and found["__belief"].to_pylist() == [1.0]
@@ -233,9 +233,9 @@ def test_a_life_goes_by_number_where_times_are_unknown(tmp_path: Path) -> None:
     folder = copied("rocksdb", tmp_path)
     for metadata in folder.rglob("_metadata"):
         os.utime(metadata, (1_700_000_000, 1_700_000_000))
-    places = Places([str(folder)], {})
-    (tmp_path / "spools").mkdir()
-    with TestClient(application(places, Spools(tmp_path / "spools"))) as client:
+    places = OpenedPaths([str(folder)], {})
+    (tmp_path / "row_files").mkdir()
+    with TestClient(application(places, RowFiles(tmp_path / "row_files"))) as client:
         found = asked(client, "life", "kv-long.balance", key="0")
         believed_of = asked(client, "beliefs", "kv-long.balance", key="0")
         copied_text = client.get("/api/copies", params={"table": "kv-long.balance", "kind": "life", "key": "0"}).text

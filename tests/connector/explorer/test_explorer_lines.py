@@ -16,12 +16,10 @@ import pytest
 
 import statestore
 from statestore.catalog.warehouse import open_warehouse
-from statestore.connector.explorer import places as places_module
-from statestore.connector.explorer import sql_answers
-from statestore.connector.explorer.leaving import leave_routes
-from statestore.connector.explorer.places import Places
-from statestore.connector.explorer.server import app
-from statestore.connector.explorer.server.serve import Explorer
+from statestore.connector.explorer import app, exports, sql_answers
+from statestore.connector.explorer import opened_paths as places_module
+from statestore.connector.explorer.opened_paths import OpenedPaths
+from statestore.connector.explorer.server import Explorer
 from statestore.formats.error_codes import ErrorCode
 
 PATIENCE = 60.0
@@ -29,7 +27,7 @@ MANY = 100
 KINDS = [
     ("/api/sql?sql=SELECT+2&run={}", sql_answers, "_answer", 8, "statements"),
     ("/api/rows?table=s", app, "page_of", 64, "questions that read rows"),
-    ("/api/export?table=s&form=csv", leave_routes, "export", 8, "exports"),
+    ("/api/export?table=s&form=csv", exports, "export", 8, "exports"),
 ]
 
 
@@ -149,7 +147,7 @@ def test_a_place_that_opens_slowly_keeps_no_other_place_waiting(
     paths = [str(tmp_path / name) for name in ("slow", "quick")]
     for path in paths:
         statestore.connect(path).create_store("s", key={"k": "string"}, value={"n": "bigint"}).close()
-    places = Places(paths, {})
+    places = OpenedPaths(paths, {})
     goes_on, runs = threading.Event(), threading.Event()
     opened = open_warehouse
 

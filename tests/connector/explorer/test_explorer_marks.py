@@ -13,17 +13,17 @@ import pytest
 from starlette.testclient import TestClient
 
 import statestore
-from statestore.connector.explorer import places
-from statestore.connector.explorer.places import FOLLOWED, Places
-from statestore.connector.explorer.server.app import application
-from statestore.connector.explorer.spools import Spools
+from statestore.connector.explorer import opened_paths
+from statestore.connector.explorer.app import application
+from statestore.connector.explorer.opened_paths import FOLLOWED, OpenedPaths
+from statestore.connector.explorer.row_files import RowFiles
 
 DATA = Path(__file__).parents[2] / "data"
 KEY: dict[str, Any] = {"item": "string"}
 
 
-def client_of(*paths: Path, spools: Path) -> TestClient:
-    return TestClient(application(Places([str(path) for path in paths], {}), Spools(spools)))
+def client_of(*paths: Path, row_files: Path) -> TestClient:
+    return TestClient(application(OpenedPaths([str(path) for path in paths], {}), RowFiles(row_files)))
 
 
 def marks(client: TestClient) -> dict[str, str]:
@@ -40,14 +40,14 @@ def test_only_what_has_a_new_version_has_a_new_mark(tmp_path: Path, monkeypatch:
     for store in stores.values():
         store.put("x", 1.0, timestamp=1)
         store.commit()
-    client = client_of(tmp_path / "own", spools=tmp_path)
+    client = client_of(tmp_path / "own", row_files=tmp_path)
     (overview,) = client.get("/api/overview").json()
     before = marks(client)
     assert overview["marks"] == before and list(before) == ["a", "b"]
     stores["a"].put("y", 2.0, timestamp=2)
     stores["a"].commit()
     with monkeypatch.context() as patched:  # a look at the marks reads no more of the states
-        patched.setattr(places, "summary_of", lambda *_: pytest.fail("a summary"))
+        patched.setattr(opened_paths, "summary_of", lambda *_: pytest.fail("a summary"))
         after = marks(client)
     assert after["b"] == before["b"] and after["a"] != before["a"]
     found = client.get("/api/tables", params={"names": '["a", "gone"]'}).json()
@@ -69,7 +69,7 @@ def test_only_what_has_a_new_version_has_a_new_mark(tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize("names", ["nonsense", '{"a": 1}', "[1]"])
 def test_names_that_are_none_are_refused(tmp_path: Path, names: str) -> None:
     statestore.connect(tmp_path / "own").create_store("a", key=KEY, value={"price": "double"}).close()
-    response = client_of(tmp_path / "own", spools=tmp_path).get("/api/tables", params={"names": names})
+    response = client_of(tmp_path / "own", row_files=tmp_path).get("/api/tables", params={"names": names})
     assert response.status_code == 400 and "expected a JSON array of texts" in response.json()["error"]
 
 
@@ -80,7 +80,7 @@ def test_a_batch_changes_the_marks_of_all_its_states(tmp_path: Path) -> None:
     checkpoint = tmp_path / "checkpoints" / name
     last = max(int(each.name) for each in (checkpoint / "commits").iterdir() if each.name.isdigit())
     (checkpoint / "commits" / str(last)).rename(tmp_path / "later")
-    client = client_of(checkpoint, spools=tmp_path)
+    client = client_of(checkpoint, row_files=tmp_path)
     before = marks(client)
     (tmp_path / "later").rename(checkpoint / "commits" / str(last))
     after = marks(client)
@@ -97,7 +97,7 @@ def test_a_batch_changes_the_marks_of_all_its_states(tmp_path: Path) -> None:
 def test_snapshots_of_flink_have_marks(tmp_path: Path) -> None:
     with tarfile.open(DATA / "flink" / "snapshots.tar.xz") as archive:
         archive.extractall(tmp_path, [each for each in archive if "rocksdb/" in each.name], filter="data")
-    client = client_of(tmp_path / "rocksdb", spools=tmp_path)
+    client = client_of(tmp_path / "rocksdb", row_files=tmp_path)
     newest = {each["store"]: each["last"] for each in client.get("/api/overview").json()[0]["tables"]}
     assert {name: int(mark.split(" ")[0]) for name, mark in marks(client).items()} == newest and len(newest) > 20
 
@@ -109,7 +109,7 @@ def test_few_followed_tables_are_kept_open_for_many_pages(tmp_path: Path) -> Non
         with catalog.create_store(name, key=KEY, value={"price": "double"}) as store:
             store.put("x", 1.0, timestamp=1)
             store.commit()
-    found = Places([str(tmp_path / "own")], {})
+    found = OpenedPaths([str(tmp_path / "own")], {})
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda name: found.news(0, name), names * 5))
     assert {each["last"] for each in answers} == {1}

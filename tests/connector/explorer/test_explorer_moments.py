@@ -10,8 +10,8 @@ import pytest
 
 import statestore
 from statestore.catalog.warehouse import open_warehouse
+from statestore.connector.explorer.app import moment_of
 from statestore.connector.explorer.limits import ASKED, Limits
-from statestore.connector.explorer.moments import moment_of
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.state_table import StateTable
 from statestore.formats.values.times import format_time

@@ -15,9 +15,9 @@ from support.command_line import run
 
 import statestore
 from statestore.catalog.engines import places_below
-from statestore.connector.explorer.places import Places
-from statestore.connector.explorer.server import serve
-from statestore.connector.explorer.server.serve import opened_paths
+from statestore.connector.explorer import server
+from statestore.connector.explorer.opened_paths import OpenedPaths
+from statestore.connector.explorer.server import opened_paths
 from statestore.formats.notices import StateStoreWarning, notices_to
 
 CHECKPOINTS = Path(__file__).parents[2] / "data" / "spark" / "checkpoints.tar.xz"
@@ -81,7 +81,7 @@ def test_places_are_found_several_folders_down_and_named_if_they_cannot_be_read(
         assert opened_paths([str(troubled)], {}) == places
     with pytest.raises(statestore.NotFoundError, match=r"NOTHING_HERE.*: bad, first, stateless and 1 more$"):
         statestore.inspect(troubled)
-    told = Places(places, {}).overview()
+    told = OpenedPaths(places, {}).overview()
     assert [place["error"] is None for place in told] == [False, False, False, True]
     assert "first batch is not committed" in told[1]["error"] and "keeps no state" in told[2]["error"]
     served: list[list[str]] = []
@@ -95,7 +95,7 @@ def test_places_are_found_several_folders_down_and_named_if_they_cannot_be_read(
         served.append(paths)
         return Served()
 
-    monkeypatch.setattr(serve, "explorer", explorer)
+    monkeypatch.setattr(server, "explorer", explorer)
     answer = run("explore", troubled, "--no-browser")
     assert (answer.code, served) == (0, [places])
     assert "bad is shown with its error: [SPARK_STATE_NOT_FOUND]" in answer.err

@@ -12,11 +12,11 @@ import pytest
 from starlette.testclient import TestClient
 
 import statestore
+from statestore.connector.explorer.app import application
 from statestore.connector.explorer.limits import ASKED, Limits, NobodyWaits
+from statestore.connector.explorer.opened_paths import OpenedPaths
 from statestore.connector.explorer.pages import count_of
-from statestore.connector.explorer.places import Places
-from statestore.connector.explorer.server.app import application
-from statestore.connector.explorer.spools import Spools
+from statestore.connector.explorer.row_files import RowFiles
 from statestore.formats.state_table import Query
 from statestore.formats.values.filters import parse_filters
 
@@ -81,7 +81,7 @@ def test_a_store_knows_its_share_and_a_cancelled_read_ends(tmp_path: Path) -> No
 
 
 def test_the_page_asks_for_progress_by_the_name_of_its_question(tmp_path: Path) -> None:
-    client = TestClient(application(Places([str(tmp_path)], {}), Spools(tmp_path)))
+    client = TestClient(application(OpenedPaths([str(tmp_path)], {}), RowFiles(tmp_path)))
     limits = Limits()
     ASKED["mine"] = limits
     limits.rows, limits.looked, limits.of = 3, 40, 100

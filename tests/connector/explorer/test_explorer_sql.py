@@ -17,11 +17,11 @@ import pytest
 from starlette.testclient import TestClient
 
 import statestore
-from statestore.connector.explorer import limits, sql_answers, sql_points
+from statestore.connector.explorer import limits, sql_answers
+from statestore.connector.explorer.app import application
 from statestore.connector.explorer.limits import Limits, NobodyWaits
-from statestore.connector.explorer.places import Places
-from statestore.connector.explorer.server.app import application
-from statestore.connector.explorer.spools import Spools
+from statestore.connector.explorer.opened_paths import OpenedPaths
+from statestore.connector.explorer.row_files import RowFiles
 from statestore.connector.sql import limited_statement
 from statestore.connector.sql.sql_duckdb import read_on_duckdb
 from statestore.formats.errors import StateStoreError
@@ -43,7 +43,7 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def client(warehouse: str, tmp_path: Path) -> Iterator[TestClient]:
-    with TestClient(application(Places([warehouse, str(tmp_path / "none")], {}), Spools(tmp_path))) as found:
+    with TestClient(application(OpenedPaths([warehouse, str(tmp_path / "none")], {}), RowFiles(tmp_path))) as found:
         yield found
 
 
@@ -257,7 +257,7 @@ def test_cancel_cancels(warehouse: str, tmp_path: Path, sql: str) -> None:
 
     def run() -> None:
         try:
-            kept.of((0, sql, ""), Places([warehouse], {}).warehouse(0), asked)
+            kept.of((0, sql, ""), OpenedPaths([warehouse], {}).warehouse(0), asked)
         except BaseException as error:
             found.append(error)
 
@@ -274,7 +274,7 @@ def test_cancel_cancels(warehouse: str, tmp_path: Path, sql: str) -> None:
 def test_who_waits_for_another_statement_can_leave_and_kept_answers_wait_for_nobody(
     warehouse: str, tmp_path: Path
 ) -> None:
-    kept, places = sql_answers.Answers(tmp_path), Places([warehouse], {})
+    kept, places = sql_answers.Answers(tmp_path), OpenedPaths([warehouse], {})
     first = kept.of((0, "SELECT 1", ""), places.warehouse(0), Limits())
     long = Limits(3600.0)
 
@@ -338,7 +338,7 @@ def test_points_of_a_chart(client: TestClient, monkeypatch: pytest.MonkeyPatch) 
     assert rows(client, sql, "points", x="s", y="n")["x"].to_pylist() == ["a", "b", "b"]
     infinite = rows(client, "SELECT 'inf'::DOUBLE AS y, DATE '1970-01-02' AS d", "points", x="d", y="y")
     assert infinite.num_rows == 0 and infinite.schema.metadata[b"left_out"] == b"1"
-    monkeypatch.setattr(sql_points, "MAX_POINTS", 100)
+    monkeypatch.setattr(sql_answers, "MAX_POINTS", 100)
     many = rows(client, "SELECT range AS x, -range AS y FROM range(1000)", "points", x="x", y="y")
     assert many["y"].to_pylist() == [-float(n) for n in range(100)]
     assert (many.schema.metadata[b"seen"], many.schema.metadata[b"rows"]) == (b"100", b"1000")
@@ -366,11 +366,11 @@ def test_a_table_that_was_made_anew_is_read_anew(tmp_path: Path) -> None:
             store.put("a", price, timestamp=START)
             store.commit()
         if price == 1.0:
-            places = Places([str(tmp_path / "own")], {})
+            places = OpenedPaths([str(tmp_path / "own")], {})
             places.warehouse(0)
             catalog.drop_store("prices")
-    (tmp_path / "spools").mkdir()
-    with TestClient(application(places, Spools(tmp_path / "spools"))) as client:
+    (tmp_path / "row_files").mkdir()
+    with TestClient(application(places, RowFiles(tmp_path / "row_files"))) as client:
         assert rows(client, "SELECT price FROM prices")["price"].to_pylist() == ["2.0"]
 
 
@@ -379,4 +379,4 @@ def test_only_statements_that_read_pass_the_door(warehouse: str) -> None:
         limited_statement.sandbox() as connection,
         pytest.raises(StateStoreError, match=r"READ_ONLY.*CREATE is not allowed here"),
     ):
-        read_on_duckdb(Places([warehouse], {}).warehouse(0), connection, "CREATE TABLE t AS SELECT 1", None)  # type: ignore[arg-type]
+        read_on_duckdb(OpenedPaths([warehouse], {}).warehouse(0), connection, "CREATE TABLE t AS SELECT 1", None)  # type: ignore[arg-type]

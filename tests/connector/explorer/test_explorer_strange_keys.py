@@ -14,9 +14,9 @@ from support.command_line import run
 from support.flink.fixtures import SQL_KEYS, fixture
 
 import statestore
-from statestore.connector.explorer.places import Places
-from statestore.connector.explorer.server.app import application
-from statestore.connector.explorer.spools import Spools
+from statestore.connector.explorer.app import application
+from statestore.connector.explorer.opened_paths import OpenedPaths
+from statestore.connector.explorer.row_files import RowFiles
 
 TEXTS = [
     "", " ", " a ", "\x00", "a\x00b", "\x07", "\x1b[31m", "\x7f", "\x80", "\t", "a\tb", "\n", "a\nb", "\r\n", "\x85",
@@ -42,8 +42,8 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
             for number, value in enumerate(values):
                 store.put(value, number, timestamp=1_000)
             store.commit()
-    places = Places([str(folder / "own"), str(fixture(SQL_KEYS))], {})
-    with TestClient(application(places, Spools(folder))) as found:
+    places = OpenedPaths([str(folder / "own"), str(fixture(SQL_KEYS))], {})
+    with TestClient(application(places, RowFiles(folder))) as found:
         yield found
 
 

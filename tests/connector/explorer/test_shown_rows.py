@@ -11,7 +11,7 @@ import pytest
 
 from statestore.connector.explorer import pages
 from statestore.connector.explorer.limits import Limits
-from statestore.connector.explorer.shown_rows import CELL, cell_text, cut_rows, shown_rows
+from statestore.connector.explorer.pages import CELL, cell_text, cut_rows, shown_rows
 from statestore.formats.engine import WholePart
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.python_times import python_values
@@ -61,11 +61,11 @@ class Wide:
 
 
 def test_a_page_of_large_values_does_not_keep_them() -> None:
-    def no_spool() -> Any:
+    def no_file() -> Any:
         raise AssertionError
 
     before = pa.total_allocated_bytes()
     table = cast("StateTable", Wide())
-    found = pages.page_of(table, Query(), None, 0, 30, no_spool, Limits())
+    found = pages.page_of(table, Query(), None, 0, 30, no_file, Limits())
     assert found.rows.num_rows == 30
     assert pa.total_allocated_bytes() - before < 8 << 20

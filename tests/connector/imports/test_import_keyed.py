@@ -23,7 +23,7 @@ from support.places import DIRECTORY, MEMORY, below
 
 import statestore
 from statestore.catalog.keyed.keyed_store import KeyedStore
-from statestore.connector.imports import grouped_rows
+from statestore.connector.imports import imported_rows
 from statestore.formats.values.key_groups import key_groups
 
 pytest_plugins = ["support.keyed.keyed_place_fixtures"]
@@ -79,7 +79,7 @@ def same(found: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> bool:
 
 @pytest.mark.parametrize("run_bytes", [1 << 26, 500], ids=["in memory", "in many runs"])
 def test_every_state_has_its_rows(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_bytes: int) -> None:
-    monkeypatch.setattr(grouped_rows.GroupedRows, "__init__", _with_runs_of(run_bytes))
+    monkeypatch.setattr(imported_rows.GroupedRows, "__init__", _with_runs_of(run_bytes))
     states = every_kind()
     store = imported(tmp_path, *states, place=place)
     assert store.states() == sorted(NAMES.get(state.name, state.name) for state in states)
@@ -92,7 +92,7 @@ def test_every_state_has_its_rows(place: str, tmp_path: Path, monkeypatch: pytes
 
 
 def _with_runs_of(size: int) -> Any:
-    made_as_before: Any = grouped_rows.GroupedRows.__init__
+    made_as_before: Any = imported_rows.GroupedRows.__init__
 
     def init(self: Any, *arguments: Any) -> None:
         made_as_before(self, *arguments, size)
@@ -101,7 +101,7 @@ def _with_runs_of(size: int) -> Any:
 
 
 def test_segments_are_sorted_as_a_snapshot_sorts_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grouped_rows.GroupedRows, "__init__", _with_runs_of(700))
+    monkeypatch.setattr(imported_rows.GroupedRows, "__init__", _with_runs_of(700))
     store = imported(tmp_path, *every_kind(), tasks=1)
     with store.backend(directory=local(tmp_path)) as backend:
         store.commit(backend.snapshot("full").result())

@@ -14,7 +14,7 @@ from support.engines.toys import write_toys
 from support.keyed.keyed_backends import refused
 
 import statestore
-from statestore.connector.imports import grouped_rows
+from statestore.connector.imports import imported_rows
 from statestore.formats import engines
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError
@@ -170,6 +170,6 @@ def test_the_remains_of_a_killed_import_are_removed(tmp_path: Path) -> None:
 
 
 def test_a_key_group_that_does_not_fit_in_memory(tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grouped_rows, "MOST_BYTES", 100)
+    monkeypatch.setattr(imported_rows, "MOST_BYTES", 100)
     with refused("BATCH_TOO_LARGE", "bytes of rows of one state"):
         statestore.import_keyed(one_operator(tmp_path, counts(["a", "b" * 200])), store)

@@ -15,14 +15,11 @@ import pytest
 import statestore
 from statestore.catalog.keyed.backend import KeyedBackend
 from statestore.catalog.keyed.keyed_store import KeyedStore
-from statestore.connector.keyed import backend_cache as kept_backends
+from statestore.connector.keyed import task as kept_backends
 from statestore.connector.keyed.batch import _committed
-from statestore.connector.keyed.emitted_records import read_emitted
-from statestore.connector.keyed.key_function import key_function
+from statestore.connector.keyed.key_function import key_function, rows_by_key
 from statestore.connector.keyed.keyed_job import KeyedBatch, KeyedJob, make_job, part_id
-from statestore.connector.keyed.rows_by_key import rows_by_key
-from statestore.connector.keyed.task import answers_of
-from statestore.connector.keyed.task_results import Answer, Done, Failed, from_json, to_json
+from statestore.connector.keyed.task import Answer, Done, Failed, answers_of, from_json, read_emitted, to_json
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CommitUnknownError, InvalidInputError, UnsupportedError
 from statestore.formats.places.locations import parse_location

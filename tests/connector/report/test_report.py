@@ -24,8 +24,7 @@ import statestore
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.key_text import key_filters
 from statestore.connector.report import figures, key_counts
-from statestore.connector.report.axes import byte_axis, count_axis, time_axis, time_title
-from statestore.connector.report.charts import lifelines_of
+from statestore.connector.report.charts import byte_axis, count_axis, lifelines_of, time_axis, time_title
 from statestore.connector.report.figures import PARTS, figures_of
 from statestore.connector.report.history import history_of
 from statestore.connector.report.key_counts import greatest, key_texts, row_bytes

@@ -12,7 +12,7 @@ from support.checkpoints.spark_state_fixtures import checkpoint_path, index, mul
 from support.object_store import BUCKET, object_store
 
 import statestore
-from statestore.connector.spark.s3a import with_settings
+from statestore.connector.spark.location import with_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

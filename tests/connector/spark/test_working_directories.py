@@ -22,7 +22,7 @@ import statestore
 from statestore.catalog.warehouse import open_table
 from statestore.connector.asof.join_request import make_request
 from statestore.connector.spark.location import client_path, no_catalog_table
-from statestore.connector.spark.session.connect_server import check_workers
+from statestore.connector.spark.session.register import check_workers
 from statestore.formats.state_table import Query, StateTable
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from support.keyed.tracked_cases import count_and_pair
 from support.keyed.tracked_tasks import Tracking
 from support.places import DIRECTORY, MEMORY, in_places
 
-from statestore.connector.tracked.record_stream import EmittedReader, Offset
+from statestore.connector.tracked.kept_batches import EmittedReader, Offset
 from statestore.tracked import StateSpec
 
 pytest_plugins = ["support.keyed.keyed_place_fixtures"]

@@ -11,7 +11,7 @@ import pytest
 from support.keyed.keyed_backends import refused
 from support.keyed.tracked_cases import STATE_RULES, count, count_only
 
-from statestore.connector.tracked.state import State
+from statestore.connector.tracked.spec import State
 from statestore.tracked import StateSpec
 
 CODES = {"no state": "NO_STATE", "already removed": "STATE_REMOVED", "timing out": "STATE_TIMING_OUT"}

@@ -21,7 +21,7 @@ from support.keyed.tracked_cases import CASES, Case, count, count_and_pair, unti
 from support.places import DIRECTORY, S3, below, warehouse_in
 
 import statestore
-from statestore.connector.tracked.state import State
+from statestore.connector.tracked.spec import State
 from statestore.connector.tracked.tracked import Tracked
 from statestore.tracked import StateSpec
 

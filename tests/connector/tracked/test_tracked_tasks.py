@@ -20,7 +20,7 @@ from support.parameters import mostly_slow
 from support.places import DIRECTORY, MEMORY
 
 from statestore.catalog.keyed.rows.database import LocalDatabase
-from statestore.connector.tracked.state import State
+from statestore.connector.tracked.spec import State
 from statestore.connector.tracked.tracked_states import IDLE, STATE, UPDATED
 from statestore.tracked import StateSpec
 

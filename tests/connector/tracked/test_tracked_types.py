@@ -16,7 +16,7 @@ from support.keyed.tracked_cases import count
 from support.keyed.tracked_scripts import LOOK, SEEN, scripted
 from support.keyed.tracked_tasks import Tracking
 
-from statestore.connector.tracked.state import State
+from statestore.connector.tracked.spec import State
 from statestore.tracked import StateSpec
 
 pytest_plugins = ["support.keyed.tracked_fixtures"]

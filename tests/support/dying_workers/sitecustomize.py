@@ -17,10 +17,10 @@ def install() -> None:
     from statestore.catalog.reads.versioned_table import VersionedTable
     from statestore.catalog.stores.versioned import task_writes
     from statestore.connector.asof import join_on_arrow
-    from statestore.connector.keyed import emitted_records, task
+    from statestore.connector.keyed import task
     from statestore.connector.spark import frame_writer, stream_writer, writer
     from statestore.connector.spark.stream_reader import StateStoreStreamReader
-    from statestore.connector.tracked import record_stream
+    from statestore.connector.tracked import kept_batches
     from support.dying_workers.deaths import dying_call, dying_reader, dying_stage
 
     def change(place: Any, name: str, made: Any) -> None:
@@ -29,7 +29,7 @@ def install() -> None:
     task_writes.MIN_ROWS = LEAST_ROWS
     for table in (VersionedTable, EngineTable):
         change(table, "read", dying_reader(table.read, "read"))
-    for module in (emitted_records, record_stream):
+    for module in (task, kept_batches):
         change(module, "read_emitted", dying_reader(module.read_emitted, "emitted"))
     for module in (frame_writer, stream_writer, writer):
         change(module, "stage", dying_stage(module.stage))

@@ -15,8 +15,7 @@ from typing import Any
 
 from pyspark import cloudpickle
 
-from statestore.connector.tracked.spec import StateSpec
-from statestore.connector.tracked.state import State
+from statestore.connector.tracked.spec import State, StateSpec
 from support.paths import DATA
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]  # workers lack this file

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from statestore.connector.keyed import backend_cache as kept_backends
+from statestore.connector.keyed import task as kept_backends
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from statestore.connector.tracked.state import State
+from statestore.connector.tracked.spec import State
 
 Seen = tuple[str, int | None, int | None, bool]
 """Key, value, state before, and whether it was timing out."""

@@ -13,14 +13,11 @@ import statestore
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots.snapshot_log import shared_log
 from statestore.connector.keyed.batch import _begun, _committed
-from statestore.connector.keyed.emitted_records import read_emitted
 from statestore.connector.keyed.keyed_job import KeyedJob, Work, make_job
-from statestore.connector.keyed.task import run_partition
-from statestore.connector.keyed.task_results import Answer, from_json
-from statestore.connector.tracked.initial_state import InitialStates
-from statestore.connector.tracked.track import _work
+from statestore.connector.keyed.task import Answer, from_json, read_emitted, run_partition
+from statestore.connector.tracked.track import _work, parsed_state_type
 from statestore.connector.tracked.tracked_states import STATE
-from statestore.connector.tracked.types import state_type
+from statestore.connector.tracked.work import InitialStates
 from statestore.formats.places.locations import parse_location
 from statestore.formats.values.key_groups import key_groups
 from statestore.formats.values.types import make_schema
@@ -46,7 +43,7 @@ class Tracking:
         output: Kinds = "bigint",
     ) -> None:
         key, values = key or {"word": "string"}, {"n": "bigint"} if values is None else values
-        self.place, self.spec, self.state = parse_location(root).at("t"), spec, state_type(columns(state))
+        self.place, self.spec, self.state = parse_location(root).at("t"), spec, parsed_state_type(columns(state))
         self.store: KeyedStore = statestore.connect(root).create_store("t", "keyed", key=key, key_groups=GROUPS)
         self.key = make_schema(key, "key")
         self.rows = pa.schema([*self.key, *(make_schema(values, "value") if values else ())])
@@ -101,7 +98,7 @@ class Tracking:
 
 
 def columns(told: Kinds) -> pa.Schema:
-    """Columns in the form of `state_type` and `output_type`; Spark itself would parse them only in its JVM."""
+    """Columns in the form of `parsed_state_type` and `output_type`; Spark itself would parse them only in its JVM."""
     return make_schema({"value": told} if isinstance(told, str) else told, "value")
 
 

@@ -6,7 +6,7 @@ import { askRows } from "./asking";
 import { parsedExactly, shownExactly } from "./exact";
 import { Filters } from "./filters";
 import { type Cells, type Column, Grid, type Shape, cellsOf, columnsOf } from "./grid";
-import { Waiting } from "./leave/waiting";
+import { Waiting } from "./exports/waiting";
 import { count } from "./texts";
 import type { View } from "./view";
 

@@ -2,7 +2,7 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { askJson } from "./asking";
-import type { PlaceFacts, TableFacts } from "./overview";
+import type { PlaceFacts, TableFacts } from "./facts";
 import { count } from "./texts";
 
 const LARGE = 16 << 20; // bytes of a table whose rows are counted only when somebody asks

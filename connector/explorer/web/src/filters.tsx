@@ -1,7 +1,7 @@
 // The conditions that rows must meet, one line each.
 
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { Reach } from "./leave/reach";
+import { Reach } from "./exports/reach";
 
 type Condition = [string, string, string];
 

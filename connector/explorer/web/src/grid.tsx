@@ -3,7 +3,7 @@
 import type { Table } from "apache-arrow";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { Refused, askJson, askRows } from "./asking";
-import { Waiting } from "./leave/waiting";
+import { Waiting } from "./exports/waiting";
 import { count } from "./texts";
 
 const ROW = 28;

@@ -3,36 +3,11 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { askJson } from "./asking";
 import { Counted, type Counts, useCounts } from "./counted";
+import type { PlaceFacts } from "./facts";
 import { type FollowedPlaces, useMarks } from "./follow/marks";
 import { Notices } from "./notices";
 import { Operators } from "./operators/operators";
 import { bytes, count } from "./texts";
-
-export interface TableFacts {
-  store: string;
-  kind: string | null;
-  key: Record<string, string> | null;
-  value: Record<string, string> | null;
-  keys: number | null;
-  bytes: number | null;
-  version: number | null;
-  last_commit: string | null;
-  health: string[];
-  status: string;
-  first: number | null;
-  last: number | null;
-  columns: string[];
-  fields: string[]; // the columns, each before the fields of its struct
-  operator: string | null;
-}
-
-export interface PlaceFacts {
-  place: number;
-  path: string;
-  tables: TableFacts[];
-  error: string | null;
-  marks: Record<string, string> | null; // of each table, another one when it has a newer version; null if the place is closed
-}
 
 export function usePlaces(isShown: boolean, isNeeded: boolean): { places: PlaceFacts[] | null; error: string; look: () => void; following: FollowedPlaces } {
   const [places, setPlaces] = useState<PlaceFacts[] | null>(null);

@@ -21,9 +21,8 @@ from support.explorer.browsers import opened, violations
 
 import statestore
 from statestore.catalog.warehouse import Warehouse
-from statestore.connector.explorer import bounded, limits, spools
-from statestore.connector.explorer.leaving import exports
-from statestore.connector.explorer.server.serve import Explorer
+from statestore.connector.explorer import differences, exports, limits, row_files
+from statestore.connector.explorer.server import Explorer
 from statestore.formats.state_table import Query
 
 pytestmark = pytest.mark.slow
@@ -54,7 +53,7 @@ ALERTS = {
 SERVER = """
 import sys, threading
 from statestore.connector.explorer.limits import Limits
-from statestore.connector.explorer.server.serve import explore
+from statestore.connector.explorer.server import explore
 
 watched, hold = Limits.watched, threading.Event()
 
@@ -218,8 +217,8 @@ def endless(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Explo
     )
     monkeypatch.setattr(limits, "SECONDS", 1.0)
     monkeypatch.setattr(exports, "MAX_BYTES", 1 << 20)
-    monkeypatch.setattr(bounded, "MAX_BYTES", 1 << 20)
-    monkeypatch.setattr(spools, "MAX_BYTES", 1)  # passed by the first rows, before a second is over on any machine
+    monkeypatch.setattr(differences, "MAX_BYTES", 1 << 20)
+    monkeypatch.setattr(row_files, "MAX_BYTES", 1)  # passed by the first rows, before a second is over on any machine
     made = statestore.explore(checkpoint)
     yield made
     made.stop()

@@ -13,7 +13,7 @@ from support.explorer.browsers import opened
 from support.paths import DATA
 
 import statestore
-from statestore.connector.explorer.server.serve import Explorer
+from statestore.connector.explorer.server import Explorer
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from support.checkpoints.spark_state_fixtures import checkpoint_path
 from support.explorer.browsers import opened, violations
 
 import statestore
-from statestore.connector.explorer.server.serve import Explorer
+from statestore.connector.explorer.server import Explorer
 
 pytestmark = pytest.mark.slow
 HOSTILE = '<img src=x onerror="document.title=1">'

@@ -16,7 +16,7 @@ from support.explorer.keyboard import Keyboard
 
 import statestore
 from statestore.connector.explorer.limits import Limits
-from statestore.connector.explorer.server.serve import Explorer
+from statestore.connector.explorer.server import Explorer
 
 pytestmark = pytest.mark.slow
 CHECKPOINTS = Path(__file__).parents[3] / "data" / "spark" / "checkpoints.tar.xz"

@@ -14,7 +14,7 @@ from support.explorer.browsers import opened, violations
 from support.explorer.keyboard import Keyboard, TabOrder, tab_order
 
 import statestore
-from statestore.connector.explorer.server.serve import Explorer
+from statestore.connector.explorer.server import Explorer
 
 pytestmark = pytest.mark.slow
 CHECKPOINTS = Path(__file__).parents[3] / "data" / "spark" / "checkpoints.tar.xz"

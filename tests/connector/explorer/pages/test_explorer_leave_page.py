@@ -16,7 +16,7 @@ from support.explorer.browsers import violations
 
 import statestore
 from statestore.connector.explorer.limits import Limits
-from statestore.connector.explorer.server.serve import Explorer
+from statestore.connector.explorer.server import Explorer
 
 pytestmark = pytest.mark.slow
 HOSTILE = '<img src=x onerror="document.title=1">'

@@ -13,7 +13,7 @@ from support.explorer.browsers import opened, violations
 
 import statestore
 from statestore.catalog.summaries import summary_of
-from statestore.connector.explorer.server.serve import Explorer
+from statestore.connector.explorer.server import Explorer
 
 pytestmark = pytest.mark.slow
 CHECKPOINTS = Path(__file__).parents[3] / "data" / "spark" / "checkpoints.tar.xz"
@@ -50,7 +50,7 @@ def test_rows_that_take_long_are_counted_when_somebody_asks(
 ) -> None:
     """Tables of unknown size are counted unasked, and large ones are not."""
     monkeypatch.setattr(
-        "statestore.connector.explorer.places.summary_of", lambda *given: {**summary_of(*given), "bytes": 1 << 40}
+        "statestore.connector.explorer.opened_paths.summary_of", lambda *given: {**summary_of(*given), "bytes": 1 << 40}
     )
     with opened(browser, explorer.url) as page:
         button = page.get_by_role("button", name="Count the rows of left")

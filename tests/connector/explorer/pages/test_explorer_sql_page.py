@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 from support.explorer.browsers import violations
 
 import statestore
-from statestore.connector.explorer.server.serve import Explorer
+from statestore.connector.explorer.server import Explorer
 
 pytestmark = pytest.mark.slow
 HOSTILE = '<img src=x onerror="document.title=1">'

@@ -38,7 +38,7 @@ from statestore.connector.spark.planner.aggregation import (
     partial_rows,
     result_schema,
 )
-from statestore.connector.spark.planner.first_rows import Order, limited, top_rows
+from statestore.connector.spark.planner.read_plan import Order, limited, top_rows
 from statestore.connector.spark.schema import arrow_schema
 
 LEAST, MOST = -(1 << 63), (1 << 63) - 1

@@ -21,7 +21,7 @@ from statestore.catalog.checks.verify_files import FilesPlan
 from statestore.catalog.commits.parts.staging_folder import StagingFolder
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.stores.versioned.task_writes import task_write
-from statestore.connector.spark.staging import checked_target
+from statestore.connector.spark.writer import checked_target
 from statestore.formats.places.locations import parse_location
 from statestore.formats.state_table import Query
 

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 import statestore
 from statestore.catalog.stores.versioned import task_writes
 from statestore.connector.spark.frame_writer import write_frame
-from statestore.connector.spark.session import register
+from statestore.connector.spark.session import readers_and_writers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -76,7 +76,7 @@ def both(spark: SparkSession, rows: DataFrame, warehouse: Path, value: dict[str,
     """Append the rows both ways, and return the history, which is the same."""
     source, frame = made(warehouse, "source", value), made(warehouse, "frame", value)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(register, "_is_written_whole", lambda *given: False)
+        patch.setattr(readers_and_writers, "_is_written_whole", lambda *given: False)
         rows.write.format("statestore").mode("append").save(source)
     write_frame(rows, frame, {})
     assert history(frame) == history(source)

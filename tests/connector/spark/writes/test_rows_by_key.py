@@ -16,7 +16,7 @@ import statestore
 from statestore.catalog.commits.parts.publish_parts import commit_parts
 from statestore.catalog.commits.parts.staged_parts import StagedPart
 from statestore.catalog.stores.versioned import task_writes
-from statestore.connector.spark import rows_by_key
+from statestore.connector.spark import frame_writer
 from statestore.formats.values.key_hash import hash_keys, key_groups_of
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def test_each_task_has_a_range_of_key_groups() -> None:
     texts, numbers = [f"k{n}" for n in range(2_000)], list(range(2_000))
     batch = pa.record_batch({"N": pa.array(numbers, pa.int32()), "K": pa.array(texts, pa.large_string())})
     key = pa.schema([pa.field("k", pa.string()), pa.field("n", pa.int32())])
-    tasks = rows_by_key.task_numbers(batch, key, 128, 5)
+    tasks = frame_writer.task_numbers(batch, key, 128, 5)
     groups = key_groups_of(hash_keys([pa.array(texts), pa.array(numbers, pa.int32())]), 128)
     order = np.argsort(groups, kind="stable")
     assert (np.diff(tasks[order]) >= 0).all() and set(tasks.tolist()) == set(range(5))

@@ -14,10 +14,9 @@ from support.places import PLACES, below, files_below, opened, unnamed, warehous
 
 import statestore
 from statestore.catalog.stores.versioned import task_writes
-from statestore.connector.spark import staging
-from statestore.connector.spark.staging import Staged
+from statestore.connector.spark import writer as staging
 from statestore.connector.spark.stream_writer import StateStoreStreamWriter
-from statestore.connector.spark.writer import StateStoreWriter
+from statestore.connector.spark.writer import Staged, StateStoreWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -3,7 +3,7 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { askJson } from "../asking";
-import type { PlaceFacts, TableFacts } from "../overview";
+import type { PlaceFacts, TableFacts } from "../facts";
 
 const EVERY_MS = 2_000;
 const AFTER_ERROR_MS = 5_000;

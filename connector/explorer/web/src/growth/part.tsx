@@ -3,7 +3,7 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { Waiting } from "../leave/waiting";
+import { Waiting } from "../exports/waiting";
 
 interface Props<Found> {
   label: string; // of the button

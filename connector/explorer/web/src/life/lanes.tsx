@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { askRows } from "../asking";
-import type { TableFacts } from "../overview";
+import type { TableFacts } from "../facts";
 import { count, moment } from "../texts";
 import type { View } from "../view";
 import { type Life, type Line, dueColumn, endText, lifeOf, siblingsOf } from "./lives";

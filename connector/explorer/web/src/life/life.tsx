@@ -5,7 +5,7 @@ import "./life.css";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { askJson, askRows } from "../asking";
 import { Cell } from "../grid";
-import type { TableFacts } from "../overview";
+import type { TableFacts } from "../facts";
 import { count } from "../texts";
 import type { View } from "../view";
 import { Commits } from "./commits";

@@ -2,7 +2,7 @@
 
 import type { Table } from "apache-arrow";
 import { type Column, cellsOf, columnsOf } from "../grid";
-import type { TableFacts } from "../overview";
+import type { TableFacts } from "../facts";
 import { count, moment } from "../texts";
 
 const HELPERS = ["__from", "__to", "__version", "__belief"];

@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { askRows } from "../asking";
 import { conditionsOfKey } from "../conditions";
-import { Waiting } from "../leave/waiting";
+import { Waiting } from "../exports/waiting";
 import { count } from "../texts";
 import type { View } from "../view";
 import { type Life, type Line, endText, lifeOf, valuesOf } from "./lives";

@@ -4,7 +4,7 @@ import "./operators.css";
 
 import { useEffect, useState } from "preact/hooks";
 import { askJson } from "../asking";
-import type { TableFacts } from "../overview";
+import type { TableFacts } from "../facts";
 import { bytes, count } from "../texts";
 import { type Edge, Lines } from "./lines";
 

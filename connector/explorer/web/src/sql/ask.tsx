@@ -6,7 +6,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { askJson } from "../asking";
 import { Grid } from "../grid";
 import { Notices } from "../notices";
-import type { PlaceFacts, TableFacts } from "../overview";
+import type { PlaceFacts, TableFacts } from "../facts";
 import { count } from "../texts";
 import type { View } from "../view";
 import { type AnswerFacts, AnswerChart, defaultChoice } from "./answer-chart";

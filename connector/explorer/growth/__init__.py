@@ -1,1 +1,0 @@
-"""Why the state of a table grows: its size over versions, its keys, its places and its ages."""

@@ -1,1 +1,0 @@
-"""The server of the explorer: who may ask it, its routes, and its start."""
