@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.kafka.changelog_at import replayed
 from statestore.formats.kafka.changelogs.record_history import changes, history
 from statestore.formats.kafka.changelogs.record_log import LogMoment
-from statestore.formats.kafka.changelogs.replay import replayed
 from statestore.formats.kafka.changelogs.version_history import VersionedRules, versions
 from statestore.formats.kafka.logs.log_directory import LogPartition, log_partitions
 from statestore.formats.kafka.logs.log_reading import log_records, open_log

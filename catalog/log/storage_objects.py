@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -59,7 +59,6 @@ from statestore.formats.places.object_clients import (
     said,
 )
 from statestore.formats.places.regular_files import MAX_METADATA_BYTES, too_large
-from statestore.formats.places.uploaded_pieces import UploadedPieces
 from statestore.formats.segments.regions import missing_parts
 from statestore.formats.segments.segment_meta import FileRef
 
@@ -441,3 +440,29 @@ class ObjectStorage:
         sent = memoryview(data).cast("B")
         if name.startswith(DATA_FILES) and len(sent):
             self._cached(name, len(sent)).keep(sent)
+
+
+# Pieces of a large object on their way to an object store, which takes it in parts
+
+
+class UploadedPieces:
+    """Pieces to iterate over once; ``sent`` is the number of their bytes so far.
+
+    They end where making one raises, and ``failed`` is the error. So the upload is completed, to an object that nobody
+    asked for: if it were aborted, parts that are under way could arrive later, and would stay in the bucket.
+    """
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces = pieces
+        self.sent = 0
+        self.failed: BaseException | None = None
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            for piece in self._pieces:
+                self.sent += len(piece)
+                yield piece
+        except GeneratorExit:  # the upload failed
+            raise
+        except BaseException as error:
+            self.failed = error

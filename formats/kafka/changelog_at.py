@@ -7,7 +7,7 @@ versioned stores are valid by their own timestamps (KIP-889).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -15,26 +15,29 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from statestore.formats.bytes.hash_passes import Rereader
+from statestore.formats.bytes.newest_of_keys import MOST_KEYS, newest_passes
 from statestore.formats.engine import HoldsPast
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.kafka.changelogs.key_ranges import KeyRange, in_key_ranges
 from statestore.formats.kafka.changelogs.record_history import BATCH_ROWS, neighbours
 from statestore.formats.kafka.changelogs.record_log import END, LogMoment, RecordLog, keyed
-from statestore.formats.kafka.changelogs.replay import replayed
+from statestore.formats.kafka.changelogs.records import COLUMNS, Records
 from statestore.formats.kafka.changelogs.version_history import VersionedRules, versions
 from statestore.formats.kafka.columns.header_columns import HEADERS
 from statestore.formats.kafka.columns.store_form import StoreForm, StoreKind
 from statestore.formats.kafka.columns.store_kinds import KINDS, logged_rows, logged_schema
-from statestore.formats.kafka.expired_rows import (
+from statestore.formats.kafka.key_filters import PARTITION, encoded_keys, partitions_asked
+from statestore.formats.kafka.log_wholeness import NEVER, Wholeness, length_of, wholeness
+from statestore.formats.kafka.stores.visibility import (
     EXPIRED,
     expired_column,
     marks_expired,
     segment_times_of,
     without_expired,
 )
-from statestore.formats.kafka.key_filters import PARTITION, encoded_keys, partitions_asked
-from statestore.formats.kafka.log_wholeness import NEVER, Wholeness, length_of, wholeness
+from statestore.formats.places.reading_threads import in_order, reading_threads
 from statestore.formats.values.filters import Filter
 from statestore.formats.values.times import format_time
 
@@ -239,3 +242,59 @@ def _known_headers(batch: pa.RecordBatch) -> pa.ListArray:
 
 def _times(milliseconds: pa.Array) -> pa.Array:
     return milliseconds.cast(pa.timestamp("ms", tz="UTC")).cast(TIME)
+
+
+# Replay: the rows that a store held at a moment, as a restore from its changelog gives them.
+#
+# Of each raw changelog key the newest record of the prefix is the row, and a null value is no row: so restore all
+# kinds but versioned stores (``StateRestoreCallback``); in buffers of suppression and joins a null removes the entry.
+# The raw key of a window is ``key | start | seqnum``, that of a session ``key | end | start``. Rows that have expired
+# by stream time are still among them: retention is a matter of the store's kind. Records without a key are skipped, as
+# ``StoreChangelogReader`` does. Versioned stores: see ``version_history``.
+#
+# A prefix is read twice: once for the newest records, holding hashes of keys only, and once for their rows. What fits
+# in 64 MiB stays in memory between.
+
+
+HELD_BYTES = 64 << 20
+_POSITIONS = 120  # bytes that a record takes besides the bytes of its batch
+
+
+def replayed(
+    logs: Iterable[RecordLog],
+    moment: LogMoment = END,
+    *,
+    columns: tuple[str, ...] = COLUMNS,
+    most_keys: int = MOST_KEYS,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of an unversioned store at a moment: columns of RECORDS, each row the record that wrote it.
+
+    Rows come in the order of partitions and offsets, or, over ``most_keys`` keys in a partition, in several such runs.
+    Raises as the logs do.
+    """
+    for log in logs:
+        yield from in_order(partial(_batch, columns), newest_of(log, moment, most_keys), reading_threads())
+
+
+def _batch(columns: tuple[str, ...], records: Records) -> pa.RecordBatch:
+    return records.batch(columns)
+
+
+def newest_of(log: RecordLog, moment: LogMoment = END, most_keys: int = MOST_KEYS) -> Iterator[Records]:
+    """Yield the newest record of each key of one partition, without deletes."""
+    reader = Rereader(partial(keyed, log, moment), _held_bytes, HELD_BYTES)
+    for noted in newest_passes(most_keys):
+        for records in reader.read():
+            noted.note(records.key)
+        first = 0
+        for records in reader.read():
+            kept = noted.newest(first, len(records)) & ~records.value.nulls
+            first += len(records)
+            if kept.all():
+                yield records
+            elif kept.any():
+                yield records.select(np.flatnonzero(kept))
+
+
+def _held_bytes(records: Records) -> int:
+    return records.key.data.nbytes + _POSITIONS * len(records)

@@ -23,7 +23,6 @@ from statestore.formats.kafka.directory.applications import Application, Databas
 from statestore.formats.kafka.directory.database_copies import opened_copy
 from statestore.formats.kafka.directory.listings import entries_of
 from statestore.formats.kafka.directory.store_facts import store_facts
-from statestore.formats.kafka.expired_rows import EXPIRED, expired_column, marks_expired, without_expired
 from statestore.formats.kafka.key_filters import PARTITION, encoded_keys, partitions_asked, time_bounds
 from statestore.formats.kafka.known_store import KnownStore
 from statestore.formats.kafka.stores.key_bounds import key_range, rows_of_keys, time_range
@@ -35,9 +34,9 @@ from statestore.formats.kafka.stores.store_times import (
     stream_time_of_versions,
 )
 from statestore.formats.kafka.stores.versioned_streams import read_versioned
+from statestore.formats.kafka.stores.visibility import EXPIRED, expired_column, marks_expired, without_expired
 from statestore.formats.places.folder import Folder
-from statestore.formats.places.ordered_threads import in_order
-from statestore.formats.places.reading_threads import reading_threads
+from statestore.formats.places.reading_threads import in_order, reading_threads
 from statestore.formats.values.filters import Filter
 
 VERSION = 1

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TypeVar
 
 MOST = 8
 _limit: ContextVar[int | None] = ContextVar("reading_threads", default=None)
@@ -35,3 +38,34 @@ def reading_in_tasks() -> Iterator[None]:
 def limit_reading_threads(count: int) -> None:
     """Limit reads that begin later in this thread to ``count`` threads."""
     _limit.set(count)
+
+
+# Work in several threads with results in the order of the pieces
+
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+
+def in_order(work: Callable[[P], R], pieces: Iterable[P], threads: int) -> Iterator[R]:
+    """Yield ``work(piece)`` for each piece in order.
+
+    With several threads, work runs ahead of the consumer by at most two pieces a thread. A generator that is closed
+    early waits for the work under way. An error is raised where its result would have been yielded.
+    """
+    if threads <= 1:
+        for piece in pieces:
+            yield work(piece)
+        return
+    waiting: deque[Future[R]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            for piece in pieces:
+                waiting.append(pool.submit(work, piece))
+                if len(waiting) > 2 * threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()

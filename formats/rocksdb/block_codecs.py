@@ -10,7 +10,7 @@ from statestore.formats.kernels import block_kernels as blocks
 from statestore.formats.kernels.arrays import Bytes, Ints
 from statestore.formats.kernels.checksum_kernels import NONE, block_checksums
 from statestore.formats.rocksdb.fields import Malformed
-from statestore.formats.rocksdb.reader_errors import Unreadable, corrupt
+from statestore.formats.rocksdb.rocksdb_errors import Unreadable, corrupt
 from statestore.formats.rocksdb.stored_blocks import decompressed
 
 _GAP = 16  # a copy in words may write so many bytes behind a block

@@ -21,7 +21,7 @@ from statestore.formats.places.regular_files import open_regular
 from statestore.formats.rocksdb.fields import Malformed, varint
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.manifest import FamilyFiles, read_families
-from statestore.formats.rocksdb.reader_errors import Unreadable, corrupt
+from statestore.formats.rocksdb.rocksdb_errors import Unreadable, corrupt
 from statestore.formats.rocksdb.stored_blocks import TRAILER, BlockHandle, read_block
 from statestore.formats.rocksdb.table_head import TWO_LEVEL_INDEX, TableHead, check_readable, read_head
 

@@ -25,7 +25,7 @@ from statestore.formats.kernels.compiled import SLACK, Words
 from statestore.formats.places.regular_files import open_regular
 from statestore.formats.rocksdb.block_codecs import CheckedBlocks, check_blocks, expand
 from statestore.formats.rocksdb.key_ranges import KeyRange, blocks_of
-from statestore.formats.rocksdb.reader_errors import Unreadable, corrupt
+from statestore.formats.rocksdb.rocksdb_errors import Unreadable, corrupt
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.rocksdb.table_file import TableFile, read_at
 

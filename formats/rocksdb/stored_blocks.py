@@ -16,7 +16,7 @@ import pyarrow as pa
 import xxhash
 
 from statestore.formats.rocksdb.fields import Fields, Malformed
-from statestore.formats.rocksdb.reader_errors import Unreadable, corrupt
+from statestore.formats.rocksdb.rocksdb_errors import Unreadable, corrupt
 from statestore.formats.values.crc32c import crc32c
 
 TRAILER = 5

@@ -18,7 +18,7 @@ from statestore.formats.kernels.compiled import SLACK
 from statestore.formats.places.regular_files import open_regular
 from statestore.formats.rocksdb.block_codecs import check_blocks, expand
 from statestore.formats.rocksdb.fields import Malformed
-from statestore.formats.rocksdb.reader_errors import Unreadable, corrupt
+from statestore.formats.rocksdb.rocksdb_errors import Unreadable, corrupt
 from statestore.formats.rocksdb.stored_blocks import LENGTHS_SINCE, BlockHandle, Checksums
 from statestore.formats.rocksdb.table_head import TWO_LEVEL_INDEX, TableHead, check_readable, read_head
 

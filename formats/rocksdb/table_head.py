@@ -18,7 +18,7 @@ from pathlib import Path
 
 from statestore.formats.places.regular_files import open_regular
 from statestore.formats.rocksdb.fields import Fields, Malformed, block_entries
-from statestore.formats.rocksdb.reader_errors import Unreadable, corrupt
+from statestore.formats.rocksdb.rocksdb_errors import Unreadable, corrupt
 from statestore.formats.rocksdb.stored_blocks import TRAILER, BlockHandle, Checksums, read_block
 
 BINARY_INDEX, HASH_INDEX, TWO_LEVEL_INDEX = 0, 1, 2

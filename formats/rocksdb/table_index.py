@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from statestore.formats.rocksdb.fields import Fields, Malformed, block_entries
-from statestore.formats.rocksdb.reader_errors import Unreadable
+from statestore.formats.rocksdb.rocksdb_errors import Unreadable
 from statestore.formats.rocksdb.stored_blocks import TRAILER, decompressed
 
 _TAIL = 53

@@ -11,11 +11,11 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from statestore.formats.places.ordered_threads import in_order
+from statestore.formats.places.reading_threads import in_order
 from statestore.formats.rocksdb.key_ranges import KeyRange, cut_ranges
 from statestore.formats.rocksdb.manifest import read_families
 from statestore.formats.rocksdb.range_read import Buffers, Run, read_range
-from statestore.formats.rocksdb.reader_errors import Unreadable, corrupt
+from statestore.formats.rocksdb.rocksdb_errors import Unreadable, corrupt
 from statestore.formats.rocksdb.table_file import TableFile, open_table
 
 RANGE_BYTES, RANGE_PLAIN, RANGE_ENTRIES = 2 << 20, 16 << 20, 60_000

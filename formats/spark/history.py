@@ -28,10 +28,8 @@ from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
 from statestore.formats.spark.checkpoint.load_plan import CHANGES
 from statestore.formats.spark.checkpoint.query_metadata import Batch, moves_rows
 from statestore.formats.spark.checkpoint.state_views import StateView
-from statestore.formats.spark.providers.family_ids import changes_of_family, rows_of_family
+from statestore.formats.spark.providers.bulk_replay import changes_kept, fitted, parts_kept, rows_kept, stored_passes
 from statestore.formats.spark.providers.file_records import Changes
-from statestore.formats.spark.providers.key_bounds import KeyBounds, changes_within, rows_within
-from statestore.formats.spark.providers.key_hashes import changes_kept, fitted, parts_kept, rows_kept, stored_passes
 from statestore.formats.spark.providers.partition_load import (
     FAMILY_BYTES,
     Partition,
@@ -45,7 +43,8 @@ from statestore.formats.spark.providers.partition_load import (
     version_changes,
 )
 from statestore.formats.spark.providers.replay import Overlay, Parts, changed_rows, parts_of, weight_of
-from statestore.formats.spark.providers.stored_rows import StoredRows
+from statestore.formats.spark.providers.rocksdb_provider import changes_of_family, rows_of_family
+from statestore.formats.spark.providers.stored_rows import KeyBounds, StoredRows, changes_within, rows_within
 from statestore.formats.spark.rows.row_lifetimes import OPEN, intervals, net_changes
 from statestore.formats.spark.rows.unsafe_row import decode_fields, slot_of
 from statestore.formats.spark.state_columns import Decoder, decode_columns, decoder_of

@@ -13,7 +13,7 @@ from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
 from statestore.formats.spark.checkpoint.schema_files import KeyEncoder
 from statestore.formats.spark.checkpoint.spark_schema import SparkType, StructOf
 from statestore.formats.spark.checkpoint.state_views import StateView
-from statestore.formats.spark.providers.key_bounds import KeyBounds
+from statestore.formats.spark.providers.stored_rows import KeyBounds
 from statestore.formats.spark.rows.key_encoding import RowStart, is_whole, pinned, ranges_of, row_starts
 from statestore.formats.spark.rows.key_placement import hash_of
 from statestore.formats.spark.rows.row_encoding import VERSION

@@ -7,6 +7,7 @@ later ones get a number.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,15 +19,13 @@ import pyarrow as pa
 from statestore.formats.engine import Part, Source, StateAt, StateFile, StateInfo, StateSize, Version
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError, UnsupportedError
-from statestore.formats.jobs import Job
+from statestore.formats.jobs import Job, JobInput
 from statestore.formats.places.locations import Location
 from statestore.formats.places.reading_threads import processors, reading_threads
-from statestore.formats.spark.batch_parts import BatchesPart, batches_parts
 from statestore.formats.spark.checkpoint.checkpoint import DEFAULT_STORE, Checkpoint, Operator, Store
 from statestore.formats.spark.checkpoint.checkpoint_files import LOGS, PURGED, data_files
 from statestore.formats.spark.checkpoint.crc_files import side_difference
 from statestore.formats.spark.checkpoint.opened_checkpoints import open_now
-from statestore.formats.spark.checkpoint.query_job import operator_words, query_job
 from statestore.formats.spark.checkpoint.query_metadata import Batch
 from statestore.formats.spark.checkpoint.state_errors import missing
 from statestore.formats.spark.checkpoint.state_views import (
@@ -39,14 +38,14 @@ from statestore.formats.spark.checkpoint.state_views import (
 )
 from statestore.formats.spark.checkpoint.unique_names import renamed, unique_fields
 from statestore.formats.spark.key_lookup import placement_hashes
-from statestore.formats.spark.lookup_parts import LookupPart, lookup_parts, read_lookup
-from statestore.formats.spark.providers.key_bounds import KeyBounds
 from statestore.formats.spark.providers.partition_load import (
     Partition,
     files_of_batch,
     open_partition,
     split_partition,
 )
+from statestore.formats.spark.providers.stored_rows import KeyBounds
+from statestore.formats.spark.read_parts import BatchesPart, LookupPart, batches_parts, lookup_parts, read_lookup
 from statestore.formats.spark.readable_batches import (
     batches_left,
     explained,
@@ -473,3 +472,33 @@ def _us(ms: int | None) -> int | None:
 def _folder(partition: Partition) -> str:
     root = partition.checkpoint.root.path.rstrip("/")
     return partition.folder.path.removeprefix(f"{root}/")
+
+
+# The query of a checkpoint as a job: its sources, from the log of offsets, and its stateful operators
+
+
+_MOST = 200  # characters of a position
+_NOTHING = "-"
+_NUMBERED = re.compile(r"(\w+):([\[{\"\d-].*)")  # format 2 of the log; a position is JSON, which begins otherwise
+
+
+def query_job(checkpoint: Checkpoint) -> Job:
+    """Return the query as of the checkpoint's batch."""
+    unrecorded = "Which operator feeds which is not recorded in the checkpoint; their numbers count from the sink."
+    name = f"query {checkpoint.query_id}" if checkpoint.query_id else "query"
+    offsets = checkpoint.batch.offsets
+    inputs = None if offsets is None else tuple(_source(number, line) for number, line in enumerate(offsets))
+    return Job(name, unrecorded, inputs=inputs)
+
+
+def operator_words(kind: str, number: int) -> str:
+    """Return a stateful operator as users see it."""
+    return f"{kind} [{number}]"
+
+
+def _source(number: int, line: str) -> JobInput:
+    numbered = _NUMBERED.fullmatch(line)
+    name, position = numbered.groups() if numbered else (str(number), line)
+    if position == _NOTHING:
+        return JobInput(f"source {name}", "nothing read yet")
+    return JobInput(f"source {name}", f"read up to {position if len(position) <= _MOST else position[:_MOST] + '…'}")

@@ -21,9 +21,9 @@ from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.checkpoint.load_plan import LoadPlan
 from statestore.formats.spark.providers.file_records import DELETE, PUT, Changes
-from statestore.formats.spark.providers.key_bounds import KeyBounds
 from statestore.formats.spark.providers.partition_load import Partition, plan_version, stored_rows, uid_of
 from statestore.formats.spark.providers.rocksdb_provider import read_zip
+from statestore.formats.spark.providers.stored_rows import KeyBounds
 
 _NOTHING = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in ROW_SCHEMA], schema=ROW_SCHEMA)
 

@@ -20,9 +20,8 @@ from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, value_schemas
 from statestore.formats.spark.checkpoint.state_errors import corrupt_row, unsupported
 from statestore.formats.spark.checkpoint.state_views import StateView
-from statestore.formats.spark.providers.key_bounds import KeyBounds
 from statestore.formats.spark.providers.partition_load import FAMILY_BYTES, open_partition, stored_rows
-from statestore.formats.spark.providers.stored_rows import StoredRows
+from statestore.formats.spark.providers.stored_rows import KeyBounds, StoredRows
 from statestore.formats.spark.rows.avro_row import decode_key_rows, decode_ordering, decode_record, value_decoder
 from statestore.formats.spark.rows.row_encoding import RowForm, first_parts
 from statestore.formats.spark.state_columns import Decoder, decode_columns, decoder_of

@@ -14,9 +14,8 @@ from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
 from statestore.formats.spark.checkpoint.state_views import StateView, state_fields
 from statestore.formats.spark.checkpoint.unique_names import renamed
-from statestore.formats.spark.providers.key_bounds import KeyBounds
 from statestore.formats.spark.providers.partition_load import open_partition, stored_rows
-from statestore.formats.spark.providers.stored_rows import StoredRows
+from statestore.formats.spark.providers.stored_rows import KeyBounds, StoredRows
 from statestore.formats.spark.rows.unsafe_cells import is_checkable
 from statestore.formats.spark.state_columns import decode_columns, decoder_of, holds_whole_keys, may_lack_values
 from statestore.formats.spark.state_rows import record_batch, row_form

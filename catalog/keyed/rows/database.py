@@ -31,7 +31,7 @@ from statestore.formats.errors import CorruptError, InvalidInputError, StateStor
 from statestore.formats.places.disk_errors import storage_error
 from statestore.formats.places.rocksdb_forks import forked_error, keep_for_ever, leave_in_forks, writing_rocksdb
 from statestore.formats.rocksdb.key_ranges import successor
-from statestore.formats.rocksdb.native_errors import system_error
+from statestore.formats.rocksdb.rocksdb_errors import system_error
 
 RANGE_ROWS = 1000
 """Rows that are deleted as one range; fewer rows are deleted one by one."""

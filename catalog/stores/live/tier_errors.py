@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statestore.formats.errors import StorageError
 from statestore.formats.places.disk_errors import storage_error
-from statestore.formats.rocksdb.native_errors import system_error
+from statestore.formats.rocksdb.rocksdb_errors import system_error
 
 
 class TierBrokenError(Exception):

@@ -11,8 +11,8 @@ import pyarrow as pa
 from statestore.formats.bytes.byte_columns import Cells, ends_of, gather
 from statestore.formats.flink.columns.binary_rows import binary_column
 from statestore.formats.flink.columns.faults import Beyond
+from statestore.formats.flink.columns.java_texts import number_texts
 from statestore.formats.flink.columns.leaf_columns import fixed_column, sized_column
-from statestore.formats.flink.columns.number_texts import number_texts
 from statestore.formats.flink.columns.programs import Place
 from statestore.formats.flink.columns.text_columns import text_column
 from statestore.formats.flink.layouts.shapes import (

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 
 from statestore.formats.bytes.byte_columns import Cells, ends_of, gather
 from statestore.formats.flink.columns.faults import Beyond, refuse
+from statestore.formats.flink.columns.java_texts import TEXTS
 from statestore.formats.flink.columns.text_columns import characters, modified_text_column, text_of_units, utf8
 from statestore.formats.flink.columns.time_columns import TIMES
-from statestore.formats.flink.columns.time_texts import TEXTS
 from statestore.formats.flink.layouts.shapes import Fixed, Sized
 from statestore.formats.kernels.arrays import Bytes, Ints
 

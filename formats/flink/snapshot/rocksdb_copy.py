@@ -30,9 +30,9 @@ from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.folder import PARALLEL_REQUESTS
 from statestore.formats.places.local_directory import temporary_directory
-from statestore.formats.rocksdb.manifest_frames import broken_frame
+from statestore.formats.rocksdb.manifest import broken_frame
 from statestore.formats.rocksdb.opened_families import family_names
-from statestore.formats.rocksdb.reader_errors import corrupt, naming
+from statestore.formats.rocksdb.rocksdb_errors import corrupt, naming
 
 DELIMITER = b","
 """The byte between the elements of a list state in a stored value (``ListDelimitedSerializer``)."""

@@ -38,8 +38,7 @@ from statestore.formats.flink.streams.state_form import (
 )
 from statestore.formats.flink.streams.stored_states import StoredKeyed, StoredTimers
 from statestore.formats.kernels import compiled_use
-from statestore.formats.places.ordered_threads import in_order
-from statestore.formats.places.reading_threads import reading_threads
+from statestore.formats.places.reading_threads import in_order, reading_threads
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.opened_families import family_names
 from statestore.formats.rocksdb.scan import scan_rocksdb

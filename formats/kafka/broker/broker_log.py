@@ -9,7 +9,7 @@ one, by the offsets of its records.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -21,7 +21,7 @@ import xxhash
 from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.kafka.broker.connection import BrokerAddress, Connection, changed, connected
+from statestore.formats.kafka.broker.connection import ANSWER_S, BrokerAddress, Connection, changed, connected
 from statestore.formats.kafka.changelogs.record_log import LogFindings
 from statestore.formats.kafka.changelogs.records import ListedHeaders, Records
 from statestore.formats.kafka.columns.header_columns import HEADER, HEADERS, empty_headers
@@ -160,3 +160,53 @@ def _headers(found: list[list[tuple[str, bytes | None]] | None]) -> pa.ListArray
     values = pa.array([value for _, value in flat], pa.binary())
     entries = pa.StructArray.from_arrays([names, values], fields=list(HEADER))
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), entries, type=HEADERS)
+
+
+# The topics of a cluster, as a broker lists them
+
+
+@dataclass(frozen=True)
+class BrokerTopics:
+    """Topics and their partitions; ``identity`` is the cluster's id."""
+
+    address: BrokerAddress
+    identity: str
+    partitions: Mapping[str, tuple[int, ...]]
+    suffix: str
+
+    @property
+    def listed(self) -> tuple[str, ...]:
+        """The topics with the suffix; others are read by their names."""
+        return tuple(sorted(name for name in self.partitions if name.endswith(self.suffix)))
+
+    def has(self, topic: str) -> bool:
+        return topic in self.partitions
+
+    def logs(self, topic: str) -> tuple[BrokerLog, ...]:
+        """The logs of a topic up to the ends that they have now. Raises as `connected`."""
+        with connected(self.address) as connection:
+            found = []
+            for partition in self.partitions[topic]:
+                place = connection.client.TopicPartition(topic, partition)
+                ask = partial(connection.consumer.get_watermark_offsets, place, timeout=ANSWER_S)
+                ends = connection.ask(ask)
+                if ends is None:
+                    raise InvalidInputError(
+                        ErrorCode.NO_ACCESS,
+                        f"{self.address}: no answer about partition {partition} of {topic} in {ANSWER_S:.0f} s; check "
+                        "that the addresses which brokers advertise (advertised.listeners) are reached from here",
+                    )
+                found.append(BrokerLog(self.address, topic, partition, *ends))
+            return tuple(found)
+
+    def size(self, topic: str) -> tuple[int | None, int | None]:
+        """A broker does not say how many bytes and files a topic has."""
+        return None, None
+
+
+def broker_topics(address: BrokerAddress, suffix: str) -> BrokerTopics:
+    """Ask for the topics of a cluster. Raises as `connected`."""
+    with connected(address) as connection:
+        found = connection.ask(partial(connection.consumer.list_topics, timeout=ANSWER_S))
+    partitions = {name: tuple(sorted(topic.partitions)) for name, topic in found.topics.items() if topic.partitions}
+    return BrokerTopics(address, found.cluster_id or address.servers, partitions, suffix)

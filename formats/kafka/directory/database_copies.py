@@ -18,19 +18,20 @@ the attempt is repeated, unless the MANIFEST is still the same.
 from __future__ import annotations
 
 import errno
+import hashlib
+import json
 import os
 import re
 import shutil
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError, CorruptError, NotFoundError, StateStoreError
-from statestore.formats.kafka.directory.database_files import CHANGING, CURRENT, FIXED
 from statestore.formats.kafka.directory.listings import (
     Entry,
     entries_of,
@@ -44,7 +45,35 @@ from statestore.formats.places.folder import Folder
 from statestore.formats.places.local_directory import temporary_directory
 from statestore.formats.places.regular_files import MAX_METADATA_BYTES, too_large
 from statestore.formats.rocksdb.manifest import read_families
-from statestore.formats.rocksdb.reader_errors import Unreadable, naming
+from statestore.formats.rocksdb.rocksdb_errors import Unreadable, naming
+
+# Names of the files of a RocksDB directory, and the generation of their content
+
+
+CURRENT = "CURRENT"
+FIXED = re.compile(r"[0-9]{1,20}\.(sst|ldb|blob)")
+"""Names of files that never change once RocksDB's MANIFEST refers to them."""
+CHANGING = re.compile(r"CURRENT|MANIFEST-[0-9]{1,20}|OPTIONS-[0-9]{1,20}|[0-9]{1,20}\.log")
+"""Names of other files that RocksDB needs to open a directory."""
+MANIFEST = re.compile(r"MANIFEST-[0-9]{1,20}")
+
+
+def generation_of_files(entries: Iterable[Entry]) -> str:
+    """A text that changes with the files of a database that hold rows: their names, sizes and times of change."""
+    return digest(
+        {
+            entry.name: [entry.size, entry.modified]
+            for entry in entries
+            if entry.kind == "file"
+            and (entry.name == CURRENT or MANIFEST.fullmatch(entry.name) or FIXED.fullmatch(entry.name))
+        }
+    )
+
+
+def digest(parts: Mapping[str, object]) -> str:
+    """32 hexadecimal digits that differ where the parts differ."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+
 
 ATTEMPTS = 20
 MAX_LOG_BYTES = 4 << 30

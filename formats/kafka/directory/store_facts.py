@@ -13,8 +13,7 @@ from pathlib import Path
 
 from statestore.formats.errors import StateStoreError, UnsupportedError
 from statestore.formats.kafka.directory.applications import Application, Database, StorePartition
-from statestore.formats.kafka.directory.database_copies import opened_copy
-from statestore.formats.kafka.directory.database_files import CURRENT, FIXED, digest, generation_of_files
+from statestore.formats.kafka.directory.database_copies import CURRENT, FIXED, digest, generation_of_files, opened_copy
 from statestore.formats.kafka.directory.listings import Entry, entries_of, is_link, not_a_file
 from statestore.formats.kafka.directory.stored_offsets import FAMILY, StoredOffsets, decode_offsets_family
 from statestore.formats.kafka.directory.task_offsets import (
@@ -26,13 +25,12 @@ from statestore.formats.kafka.directory.task_offsets import (
     store_offsets,
 )
 from statestore.formats.places.folder import Folder
-from statestore.formats.places.ordered_threads import in_order
-from statestore.formats.places.reading_threads import reading_threads
+from statestore.formats.places.reading_threads import in_order, reading_threads
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.manifest import next_file_number, read_families
 from statestore.formats.rocksdb.opened_families import Family, family_names, opened_families
 from statestore.formats.rocksdb.plain_tables import opened_plain
-from statestore.formats.rocksdb.reader_errors import Unreadable, in_terms_of
+from statestore.formats.rocksdb.rocksdb_errors import Unreadable, in_terms_of
 from statestore.formats.rocksdb.table_head import newest_table_time
 
 NO_TABLE_FILE = (

@@ -22,10 +22,9 @@ from statestore.formats.kafka.directory.stored_offsets import FAMILY as OFFSETS
 from statestore.formats.kafka.stores.family_merge import merged_families
 from statestore.formats.kafka.stores.key_bounds import disjoint_ranges
 from statestore.formats.places.folder import Folder
-from statestore.formats.places.ordered_threads import in_order
-from statestore.formats.places.reading_threads import reading_threads
+from statestore.formats.places.reading_threads import in_order, reading_threads
 from statestore.formats.rocksdb.key_ranges import KeyRange
-from statestore.formats.rocksdb.reader_errors import corrupt
+from statestore.formats.rocksdb.rocksdb_errors import corrupt
 from statestore.formats.rocksdb.rows import BATCH_ROWS, DEFAULT_FAMILY
 from statestore.formats.rocksdb.scan import scan_rocksdb
 

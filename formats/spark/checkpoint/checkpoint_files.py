@@ -11,7 +11,7 @@ from typing import IO, Any, cast
 import pyarrow.fs as pafs
 
 from statestore.formats.places.folder import PARALLEL_REQUESTS, FileRules, Folder, Seen
-from statestore.formats.places.ordered_threads import in_order
+from statestore.formats.places.reading_threads import in_order
 from statestore.formats.spark.checkpoint.crc_files import VerifiedStream, side_checksums
 from statestore.formats.spark.checkpoint.state_errors import corrupt_file, missing
 from statestore.formats.values import expansion

@@ -107,8 +107,8 @@ def _lz4(source: _Source) -> Iterator[bytes]:
 
 def _lz4_frames(source: _Source) -> Generator[bytes, None, bytes]:
     """Yield the bytes of frames up to one that is not ordinary, and return the bytes from there on that were read."""
+    from statestore.formats.kernels.codec_kernels import lz4_frames
     from statestore.formats.kernels.compiled import SLACK
-    from statestore.formats.kernels.frame_kernels import lz4_frames
 
     ends, left = np.zeros(2, np.int64), b""
     target = np.empty(_TARGET + SLACK, np.uint8)

@@ -20,20 +20,29 @@ from statestore.formats.bytes.hash_passes import HashPass, HashRange
 from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.kernels.compiled_use import is_loaded, load_if_it_pays
 from statestore.formats.places.folder import Folder
-from statestore.formats.places.ordered_threads import in_order
-from statestore.formats.places.reading_threads import reading_threads
+from statestore.formats.places.reading_threads import in_order, reading_threads
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store, partition_files
 from statestore.formats.spark.checkpoint.checkpoint_files import DataFile, read_ahead
 from statestore.formats.spark.checkpoint.load_plan import CHANGES, LoadPlan, plan_lineage, plan_load, readable_versions
 from statestore.formats.spark.checkpoint.state_errors import corrupt_file, corrupt_row, missing
-from statestore.formats.spark.providers.bulk_replay import FoundMerges, bulk_rows
+from statestore.formats.spark.providers.bulk_replay import (
+    FoundMerges,
+    KeyHashes,
+    bulk_rows,
+    changes_kept,
+    fitted,
+    rows_kept,
+    stored_passes,
+)
+from statestore.formats.spark.providers.change_files import (
+    base_rows,
+    changelog_changes,
+    changelog_lineage,
+    delta_changes,
+)
 from statestore.formats.spark.providers.file_records import DELETE, Changes
-from statestore.formats.spark.providers.hdfs_provider import base_rows, delta_changes
-from statestore.formats.spark.providers.key_bounds import KeyBounds, changes_within, rows_within
-from statestore.formats.spark.providers.key_hashes import KeyHashes, changes_kept, fitted, rows_kept, stored_passes
 from statestore.formats.spark.providers.replay import Overlay, Replay, overlay_of
-from statestore.formats.spark.providers.rocksdb_changelog import changelog_changes, changelog_lineage
 from statestore.formats.spark.providers.rocksdb_provider import (
     family_prefix,
     family_range,
@@ -47,7 +56,7 @@ from statestore.formats.spark.providers.snapshot_repair import (
     rows_of_whole_base,
     with_whole_base,
 )
-from statestore.formats.spark.providers.stored_rows import StoredRows, rows_in
+from statestore.formats.spark.providers.stored_rows import KeyBounds, StoredRows, changes_within, rows_in, rows_within
 from statestore.formats.spark.rows.row_checksum import CHECKSUM_BYTES, verify_checksums
 
 FAMILY_BYTES = 2

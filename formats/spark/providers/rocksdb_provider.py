@@ -11,27 +11,144 @@ import itertools
 import re
 import struct
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 
+from statestore.formats.bytes.byte_columns import Cells, cells_of, gather
 from statestore.formats.errors import CorruptError, StateStoreError
+from statestore.formats.kernels.arrays import Ints
 from statestore.formats.places.fetched_parts import forget_parts
-from statestore.formats.places.folder import MAX_SMALL_BYTES, Folder
+from statestore.formats.places.folder import MAX_SMALL_BYTES, PARALLEL_REQUESTS, Folder, RandomAccess
 from statestore.formats.places.local_directory import temporary_directory
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.key_samples import split_points
-from statestore.formats.rocksdb.reader_errors import naming
+from statestore.formats.rocksdb.rocksdb_errors import naming
+from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.rocksdb.scan import scan_rocksdb
+from statestore.formats.rocksdb.table_index import ReadAt, read_index, spans_of
 from statestore.formats.spark.checkpoint.checkpoint_files import PURGED, DataFile, parse_json
-from statestore.formats.spark.checkpoint.state_errors import corrupt_file, unsupported
-from statestore.formats.spark.providers.key_bounds import KeyBounds
-from statestore.formats.spark.providers.table_copies import copy_tables, opened_tables
+from statestore.formats.spark.checkpoint.state_errors import corrupt_file, corrupt_row, missing, unsupported
+from statestore.formats.spark.providers.file_records import Changes
+from statestore.formats.spark.providers.stored_rows import KeyBounds
+from statestore.formats.spark.rows.row_checksum import CHECKSUM_BYTES, crc32c, verify_checksums
+from statestore.formats.spark.rows.row_encoding import split_values
+
+# Table files on the local disk: links to local files, copies of others.
+#
+# A copy has the parts of the file that a read needs, and holes for the rest: a lookup in a file of 64 MiB fetches its
+# index and a few blocks. Readers of a copy verify every block, so a hole cannot pass for data. Copies live in the
+# caller's folder and are removed with it.
+
+
+_PIECE = 8 << 20
+_WHOLE_BYTES = 1 << 20
+"""Smaller files are fetched whole: one request takes as long as the transfer of so many bytes."""
+_NO_TABLE = "no such table file: it was purged or not copied; restore it"
+_TAIL_SHARE, _LEAST_TAIL = 32, 128 << 10
+"""Bytes at the end that are fetched first; often they include everything but data blocks."""
+
+
+def copy_tables(
+    folder: Folder, tables: Mapping[str, tuple[str, int]], directory: Path, ranges: Sequence[KeyBounds]
+) -> None:
+    """Put table files (local name to name in ``SSTs``, size) from ``folder`` into ``directory``.
+
+    Copies hold the parts that reads of ``ranges`` need. Raises NotFoundError SPARK_STATE_NOT_FOUND, CorruptError
+    SPARK_STATE_FILE for another size, InvalidInputError NO_ACCESS.
+    """
+    shared = folder.at("SSTs")
+    if folder.is_local:
+        _link(shared, tables, directory)
+        return
+    with ThreadPoolExecutor(PARALLEL_REQUESTS) as pool:
+        copies = [
+            pool.submit(_copy, shared, name, size, directory / local, ranges) for local, (name, size) in tables.items()
+        ]
+        try:
+            for copy in copies:
+                copy.result()
+        finally:
+            for copy in copies:
+                copy.cancel()
+
+
+def _link(shared: Folder, tables: Mapping[str, tuple[str, int]], directory: Path) -> None:
+    sizes = shared.files() if tables else {}
+    for local, (name, size) in tables.items():
+        path = shared.at(name).path
+        if name not in sizes:
+            raise missing(path, _NO_TABLE)
+        if sizes[name] != size:
+            raise corrupt_file(path, f"found {sizes[name]} bytes, expected {size}")
+        (directory / local).symlink_to(Path(path).absolute())
+
+
+@contextmanager
+def opened_tables(folder: Folder, tables: Iterable[tuple[str, int]]) -> Iterator[list[tuple[int, ReadAt]]]:
+    """Size and reader of each table file (name in ``SSTs``, size), to read its metadata. Raises as `copy_tables`."""
+    shared = folder.at("SSTs")
+    with ExitStack() as opened:
+        if folder.is_local:
+            files = [opened.enter_context(shared.random_access(name, size)) for name, size in tables]
+            yield [(file.size, file.read_at) for file in files]
+            return
+        with ThreadPoolExecutor(PARALLEL_REQUESTS) as pool:
+            readers = list(pool.map(lambda table: _with_tail(shared, *table), tables))
+        for reader in readers:
+            opened.callback(reader.close)
+        yield [(reader.size, reader) for reader in readers]
+
+
+def _with_tail(folder: Folder, name: str, size: int) -> TailReader:
+    reader = TailReader(folder.random_access(name, size, unique=True))
+    reader(reader.size - 1, 1)
+    return reader
+
+
+class TailReader:
+    """Function from (offset, size) to bytes. The end of the file is fetched once, when a part of it is first read."""
+
+    def __init__(self, file: RandomAccess) -> None:
+        self.size, self._file, self.close = file.size, file, file.close
+        self._begin = max(0, file.size - max(file.size // _TAIL_SHARE, _LEAST_TAIL))
+        self._tail: bytes | None = None
+
+    def __call__(self, offset: int, size: int) -> bytes:
+        if offset < self._begin:
+            return self._file.read_at(max(offset, 0), size)
+        if self._tail is None:
+            self._tail = self._file.read_at(self._begin, self.size - self._begin)
+        return self._tail[offset - self._begin :][:size]
+
+
+def _copy(folder: Folder, name: str, size: int, target: Path, ranges: Sequence[KeyBounds]) -> None:
+    with folder.random_access(name, size, unique=True) as file, target.open("wb") as copy:
+        read = TailReader(file)
+        copy.truncate(size)
+        for begin, end in _spans(read, size, ranges):
+            for at in range(begin, end, _PIECE):
+                data = read(at, min(end - at, _PIECE))
+                if len(data) != min(end - at, _PIECE):
+                    raise corrupt_file(file.path, f"found {len(data)} bytes at {at}, expected {min(end - at, _PIECE)}")
+                copy.seek(at)
+                copy.write(data)
+
+
+def _spans(read: TailReader, size: int, ranges: Sequence[KeyBounds]) -> list[tuple[int, int]]:
+    whole = [(0, size)]
+    if size <= _WHOLE_BYTES or (None, None) in ranges:
+        return whole
+    index = read_index(size, read)
+    return whole if index is None else spans_of(index, size, ranges)
+
 
 _MEMBER = re.compile(r"MANIFEST-\d{1,20}|CURRENT|OPTIONS-\d{1,20}|\d{1,20}\.log|metadata")
 _LOCAL_TABLE = re.compile(r"\d{1,20}\.sst")
@@ -197,3 +314,49 @@ def _unpack(members: zipfile.ZipFile, directory: Path, delimiter: bytes, path: s
 def _with_delimiter(options: bytes, delimiter: bytes) -> bytes:
     """OPTIONS with the delimiter that Spark uses for merges; Spark writes the operator's name without it."""
     return _MERGE_OPERATOR.sub(rb"\1={id=StringAppendOperator;delimiter=" + delimiter + rb";}", options)
+
+
+# Conversion of stored rows to another id of their column family.
+#
+# Keys of a family begin with its id, and checksums of rows cover it, too. When Spark repartitions a state, families
+# get new ids. Rows from before and after can be compared once those of one side have the ids of the other.
+
+
+_SIZE_BYTES = 4
+
+
+def rows_of_family(rows: pa.RecordBatch, family_id: int, delimiter: bytes | None) -> pa.RecordBatch:
+    """Replace the id in front of the keys of rows (key, value).
+
+    ``delimiter`` is that of merged values if rows have checksums, else None. Raises CorruptError SPARK_STATE_ROW.
+    """
+    keys, values = _renamed(cells_of(rows.column(0)), cells_of(rows.column(1)), family_id, delimiter)
+    return pa.RecordBatch.from_arrays([keys.copied(corrupt_row), values.copied(corrupt_row)], schema=ROW_SCHEMA)
+
+
+def changes_of_family(changes: Changes, family_id: int, delimiter: bytes | None) -> Changes:
+    """Replace the id in front of the keys of changes.
+
+    Deletions have no values, and their checksums are already removed.
+    """
+    return Changes(changes.kind, *_renamed(changes.keys, changes.values, family_id, delimiter))
+
+
+def _renamed(keys: Cells, values: Cells, family_id: int, delimiter: bytes | None) -> tuple[Cells, Cells]:
+    data = keys.data.copy()
+    for index, byte in enumerate(family_prefix(family_id)):
+        data[keys.start + index] = byte
+    renamed = Cells(data, keys.start, keys.size)
+    return renamed, values if delimiter is None else _checked_again(keys, renamed, values, delimiter)
+
+
+def _checked_again(keys: Cells, renamed: Cells, values: Cells, delimiter: bytes) -> Cells:
+    """Values with their checksums recomputed for other keys."""
+    counts, rows = split_values(values, delimiter, front=CHECKSUM_BYTES)
+    owners = np.repeat(np.arange(len(values)), counts)
+    positions: Ints = rows.start - (_SIZE_BYTES + CHECKSUM_BYTES)
+    verify_checksums(gather(rows.data, positions, "<u4"), keys.select(owners), rows)
+    found = crc32c(rows, crc32c(renamed.select(owners))).astype("<u4")
+    data = values.data.copy()
+    data[positions[:, None] + np.arange(CHECKSUM_BYTES)] = found.view(np.uint8).reshape(-1, CHECKSUM_BYTES)
+    return Cells(data, values.start, values.size)

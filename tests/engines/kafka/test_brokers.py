@@ -16,8 +16,7 @@ from support.kafka.running.random_input import random_records
 
 import statestore
 from statestore import kafka
-from statestore.formats.kafka.broker.broker_log import LOT, BrokerLog
-from statestore.formats.kafka.broker.broker_topics import broker_topics
+from statestore.formats.kafka.broker.broker_log import LOT, BrokerLog, broker_topics
 from statestore.formats.kafka.broker.connection import BrokerAddress
 from statestore.formats.kafka.changelogs.record_log import RecordLog
 from statestore.formats.kafka.logs.log_directory import log_partitions

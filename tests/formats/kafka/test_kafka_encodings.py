@@ -13,7 +13,7 @@ from support.stores.kafka_vectors import cases
 from statestore.formats.errors import CorruptError
 from statestore.formats.kafka.columns.store_form import StoreForm
 from statestore.formats.kafka.columns.store_kinds import KINDS
-from statestore.formats.kafka.directory import offset_files, state_directory, stored_offsets
+from statestore.formats.kafka.directory import state_directory, stored_offsets, task_offsets
 from statestore.formats.kafka.key_filters import encoded_keys
 from statestore.formats.kafka_rows import headers, session_keys, timestamped, versioned_store, window_keys
 from statestore.formats.kafka_rows import time_segments as segments
@@ -290,11 +290,11 @@ def test_insert_after_an_interrupted_write(case: dict[str, Any]) -> None:
 def test_offset_files(case: dict[str, Any]) -> None:
     if case.get("error"):
         with pytest.raises(CorruptError, match="KAFKA_FILE"):
-            offset_files.decode_offsets(case["text"])
+            task_offsets.decode_offsets(case["text"])
     else:
         expected = int_partitions(case["decoded"])
-        assert offset_files.decode_offsets(case["text"].encode()) == expected
-        assert offset_files.encode_offsets(expected) == case["text"]
+        assert task_offsets.decode_offsets(case["text"].encode()) == expected
+        assert task_offsets.encode_offsets(expected) == case["text"]
 
 
 @pytest.mark.parametrize("case", of_kinds("file:process-metadata"))

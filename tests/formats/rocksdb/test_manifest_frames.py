@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from statestore.formats.rocksdb.manifest_frames import broken_frame
+from statestore.formats.rocksdb.manifest import broken_frame
 
 PAGE = 32768
 

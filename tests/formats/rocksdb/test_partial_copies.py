@@ -20,8 +20,8 @@ from statestore.formats.rocksdb.key_samples import split_points
 from statestore.formats.rocksdb.scan import READER, scan_rocksdb
 from statestore.formats.rocksdb.table_index import read_index, spans_of
 from statestore.formats.spark.checkpoint.checkpoint_files import spark_folder
-from statestore.formats.spark.providers.key_bounds import KeyBounds
-from statestore.formats.spark.providers.table_copies import copy_tables, opened_tables
+from statestore.formats.spark.providers.rocksdb_provider import copy_tables, opened_tables
+from statestore.formats.spark.providers.stored_rows import KeyBounds
 
 ROWS, FILES = 30_000, 2
 FEW = 0.15

@@ -24,9 +24,9 @@ from support.rocksdb.rocksdb_tables import MERGE, PUT, Entry, Form, table, u32, 
 
 from statestore.formats.errors import CorruptError
 from statestore.formats.rocksdb import opened_families, range_read, scan, table_scan
-from statestore.formats.rocksdb.family_scan import scan_family
 from statestore.formats.rocksdb.key_ranges import KeyRange
-from statestore.formats.rocksdb.reader_errors import Unreadable
+from statestore.formats.rocksdb.rocksdb_errors import Unreadable
+from statestore.formats.rocksdb.scan import scan_family
 
 ROWS = {b"key-%04d" % number: b"value %d" % number * 5 for number in range(400)}
 

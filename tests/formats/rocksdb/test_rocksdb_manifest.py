@@ -22,7 +22,7 @@ from support.rocksdb.rocksdb_tables import (
 
 from statestore.formats.errors import CorruptError
 from statestore.formats.rocksdb.manifest import next_file_number, read_families
-from statestore.formats.rocksdb.reader_errors import Unreadable
+from statestore.formats.rocksdb.rocksdb_errors import Unreadable
 
 
 def test_manifests_that_break_off(tmp_path: Path) -> None:

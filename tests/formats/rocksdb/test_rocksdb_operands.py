@@ -32,8 +32,8 @@ from support.rocksdb.rocksdb_tables import (
     write_directory,
 )
 
-from statestore.formats.rocksdb.family_scan import scan_family
 from statestore.formats.rocksdb.key_ranges import KeyRange
+from statestore.formats.rocksdb.scan import scan_family
 
 FORMS = [
     Form(),

@@ -18,7 +18,7 @@ from support.rocksdb.rocksdb_tables import PUT, ZSTD, Entry, Form, expected, sto
 
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.kernels import compiled
-from statestore.formats.places.ordered_threads import in_order
+from statestore.formats.places.reading_threads import in_order
 from statestore.formats.rocksdb import scan, table_scan
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.scan import scan_rocksdb

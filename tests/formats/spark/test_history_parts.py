@@ -19,11 +19,11 @@ from support.checkpoints.spark_state_fixtures import checkpoint_path
 from support.parameters import mostly_slow
 
 from statestore.catalog.engines.engine_table import EngineTable
-from statestore.formats.spark import batch_parts
+from statestore.formats.spark import read_parts
 from statestore.formats.spark.providers import partition_load
-from statestore.formats.spark.providers.key_bounds import KeyBounds
 from statestore.formats.spark.providers.partition_load import Partition, split_history, stored_rows
 from statestore.formats.spark.providers.rocksdb_provider import family_range
+from statestore.formats.spark.providers.stored_rows import KeyBounds
 from statestore.formats.spark.source import CheckpointSource
 from statestore.formats.state_table import Query
 
@@ -55,7 +55,7 @@ def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
         first, stop = family_range(given[2])
         return list(itertools.pairwise([first, *points, stop]))
 
-    monkeypatch.setattr(batch_parts, "split_history", remembered)
+    monkeypatch.setattr(read_parts, "split_history", remembered)
     monkeypatch.setattr(partition_load, "split_keys", at_some_keys)
 
 

@@ -16,8 +16,8 @@ from statestore.formats.bytes import hash_passes
 from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.bytes.hash_passes import HashPass, HashRange
 from statestore.formats.spark.history import PartitionBatches, read_history, read_row_changes, tells_rows_apart
-from statestore.formats.spark.providers import key_hashes, replay
-from statestore.formats.spark.providers.key_hashes import KeyHashes, fitted, parts_kept, stored_passes
+from statestore.formats.spark.providers import bulk_replay, replay
+from statestore.formats.spark.providers.bulk_replay import KeyHashes, fitted, parts_kept, stored_passes
 from statestore.formats.spark.providers.replay import Parts
 from statestore.formats.spark.readable_batches import kept_batches, read_batches
 from statestore.formats.spark.state_rows import read_state
@@ -56,7 +56,7 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[HashRange]:
             found.append(kept)
 
     monkeypatch.setattr(hash_passes, "HashPass", Noted)
-    monkeypatch.setattr(key_hashes, "HELD_BYTES", A_FEW_ROWS)
+    monkeypatch.setattr(bulk_replay, "HELD_BYTES", A_FEW_ROWS)
     monkeypatch.setattr(replay, "_FOLD_BYTES", 1)
     return found
 
@@ -68,7 +68,7 @@ def test_rows_history_and_changes_are_those_of_one_pass(
     checkpoint = opened(name)
     for state_view in list(shown(name))[shown_views]:
         with monkeypatch.context() as whole:
-            whole.setattr(key_hashes, "HELD_BYTES", 1 << 30)
+            whole.setattr(bulk_replay, "HELD_BYTES", 1 << 30)
             states = states_of(checkpoint, state_view)
         passes.clear()
         parts = [

@@ -40,7 +40,7 @@ from statestore.formats.spark.checkpoint.checkpoint import open_checkpoint
 from statestore.formats.spark.checkpoint.spark_schema import StructOf, parse_schema
 from statestore.formats.spark.checkpoint.state_views import StateView, state_views
 from statestore.formats.spark.key_lookup import key_lookup, placement_hashes
-from statestore.formats.spark.lookup_parts import LookupPart
+from statestore.formats.spark.read_parts import LookupPart
 from statestore.formats.spark.rows.key_encoding import UNKNOWN, pinned, ranges_of, row_starts
 from statestore.formats.spark.rows.key_placement import partition_of
 from statestore.formats.spark.source import open_source

@@ -20,10 +20,10 @@ from support.checkpoints.spark_state_fixtures import LOCAL, MORE, checkpoint_pat
 
 import statestore
 from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError, StateStoreError, UnsupportedError
-from statestore.formats.spark.change_feed import read_changes
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from statestore.formats.spark.checkpoint.schema_files import read_schema_file
 from statestore.formats.spark.checkpoint.state_views import find_state_view, state_views
+from statestore.formats.spark.feed_source import read_changes
 from statestore.formats.spark.providers.partition_load import open_partition, readable_batches
 from statestore.formats.spark.providers.rocksdb_provider import Zip, read_zip
 from statestore.formats.spark.state_rows import read_state

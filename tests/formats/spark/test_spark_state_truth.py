@@ -23,8 +23,8 @@ from support.checkpoints.spark_state_fixtures import (
 from support.parameters import mostly_slow
 
 from statestore.formats.errors import NotFoundError
-from statestore.formats.spark.change_feed import feed_schema
 from statestore.formats.spark.checkpoint.spark_schema import arrow_type, parse_schema
+from statestore.formats.spark.feed_source import feed_schema
 
 NAMES = sorted(index())
 SPARK_READS_WRONG = "join__rkj4"  # with joinSide: the last field of the key holds bytes of another one

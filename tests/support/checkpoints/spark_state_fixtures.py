@@ -22,9 +22,9 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from statestore.formats.spark.change_feed import read_changes
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from statestore.formats.spark.checkpoint.state_views import StateView, find_state_view
+from statestore.formats.spark.feed_source import read_changes
 from statestore.formats.spark.state_rows import read_state
 from support.paths import DATA
 

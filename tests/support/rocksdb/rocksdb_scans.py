@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from statestore.formats.errors import CorruptError
 from statestore.formats.rocksdb.key_ranges import KeyRange
-from statestore.formats.rocksdb.reader_errors import Unreadable
+from statestore.formats.rocksdb.rocksdb_errors import Unreadable
 from statestore.formats.rocksdb.table_scan import plan_scan, scan_ranges
 
 REFUSALS = (CorruptError, Unreadable)

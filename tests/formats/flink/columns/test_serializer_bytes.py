@@ -23,8 +23,8 @@ from support.paths import DATA
 from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.errors import CorruptError, StateStoreError, UnsupportedError
 from statestore.formats.flink.columns.decoding import decode_cells
-from statestore.formats.flink.columns.row_bytes import row_bytes
-from statestore.formats.flink.columns.time_texts import instant_text
+from statestore.formats.flink.columns.java_texts import instant_text
+from statestore.formats.flink.columns.key_bytes import row_bytes
 from statestore.formats.flink.serializers.flink_types import (
     Basic,
     FlinkType,

@@ -16,9 +16,9 @@ from support.kafka.real_applications import APPLICATIONS, Row, application, form
 from support.parameters import mostly_slow
 
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.kafka.changelogs import replay
+from statestore.formats.kafka import changelog_at
+from statestore.formats.kafka.changelog_at import replayed
 from statestore.formats.kafka.changelogs.record_log import LogMoment
-from statestore.formats.kafka.changelogs.replay import replayed
 from statestore.formats.kafka.columns.store_kinds import logged_rows
 from statestore.formats.kafka.logs.log_directory import log_partitions
 from statestore.formats.kafka.logs.log_reading import open_log
@@ -71,7 +71,7 @@ def test_more_keys_than_a_pass_holds(most: int, monkeypatch: pytest.MonkeyPatch)
     for module in (hash_passes, newest_of_keys):
         monkeypatch.setattr(module, "is_loaded", lambda: True)
     monkeypatch.setattr(newest_of_keys, "FIRST_SLOTS", 16)
-    monkeypatch.setattr(replay, "HELD_BYTES", 0)
+    monkeypatch.setattr(changelog_at, "HELD_BYTES", 0)
     records = [Logged(n, 1000 + n, b"key-%d" % (n % 700), b"%d" % n if n % 9 else None) for n in range(2000)]
     found = rows_of(MadeLog(records, piece=64), LogMoment(), most_keys=most)
     assert sorted(found, key=lambda row: int(row["offset"])) == model(records, LogMoment())

@@ -22,8 +22,8 @@ from statestore.formats.kafka.directory.applications import find_applications
 from statestore.formats.kafka.directory.database_copies import opened_copy
 from statestore.formats.kafka.directory.store_facts import application_facts
 from statestore.formats.places.folder import Folder
-from statestore.formats.rocksdb.family_scan import scan_family
 from statestore.formats.rocksdb.key_ranges import KeyRange
+from statestore.formats.rocksdb.scan import scan_family
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from support.properties import few_or_many
 
 from statestore.formats.errors import CorruptError, InvalidInputError
-from statestore.formats.kafka.directory.offset_files import decode_offsets, encode_offsets
 from statestore.formats.kafka.directory.state_directory import (
     StorePath,
     changelog_topic,
@@ -21,6 +20,7 @@ from statestore.formats.kafka.directory.state_directory import (
     encode_process_metadata,
     encode_store_path,
 )
+from statestore.formats.kafka.directory.task_offsets import decode_offsets, encode_offsets
 from statestore.formats.kafka_rows import time_segments as segments
 
 NAMES = st.from_regex(r"[a-zA-Z0-9._-]{1,8}", fullmatch=True)

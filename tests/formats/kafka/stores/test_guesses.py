@@ -12,7 +12,7 @@ from support.kafka.made_logs import MadeLog
 from support.kafka.real_applications import form_of
 from support.parameters import mostly_slow
 
-from statestore.formats.kafka.changelog_guess import SAMPLED, guess_logged
+from statestore.formats.kafka.changelog_source import SAMPLED, guess_logged
 from statestore.formats.kafka.stores.kind_detection import KindGuess, detect_kind
 from statestore.formats.kafka.stores.samples import Sample, StoreSamples, sample_store
 from statestore.formats.kafka.stores.serde_guesses import guess_serde
