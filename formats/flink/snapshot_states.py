@@ -1,8 +1,8 @@
-"""One snapshot of a job, opened: its operators by their names, and their states by the names that users see.
+r"""One snapshot of a job, opened: its operators by their names, and their states by the names that users see.
 
 A state is shown as ``operator.state``. An operator's name is its uid; else one that the user gave, its name in the
 snapshot, or its id. Timers are shown without the prefix ``_timer_state/`` of their stored names. Characters that have a
-meaning in paths and table names (``/``, ``\\``, ``$``) are shown as ``_``.
+meaning in paths and table names (``/``, ``\``, ``$``) are shown as ``_``.
 """
 
 from __future__ import annotations
@@ -14,19 +14,26 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from statestore.formats.engine import StateInfo
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import StateStoreError, UnsupportedError
 from statestore.formats.flink.flink_options import FlinkSettings
 from statestore.formats.flink.needed_files import handles_of
 from statestore.formats.flink.serializers.backend_header import KeyedStateHeader
 from statestore.formats.flink.serializers.flink_types import FlinkType
+from statestore.formats.flink.serializers.type_names import shown
 from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot, SnapshotMetadata
 from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles
+from statestore.formats.flink.state_at import UNREADABLE
 from statestore.formats.flink.streams.operator_rows import OperatorForm
+from statestore.formats.flink.streams.raw_timers import EVENT, PROCESSING
 from statestore.formats.flink.streams.state_form import (
+    LAST_ACCESS,
     MAP_KEY,
     MAP_VALUE,
+    PLACEMENT,
+    STORED_BYTES,
     VALUE,
     KeyedForm,
     Typed,
@@ -43,6 +50,7 @@ from statestore.formats.flink.streams.stored_states import (
     merged,
     stored_states,
 )
+from statestore.formats.jobs import KeyedKind
 from statestore.formats.values.wider_types import widest_type
 
 TIMER_STATE = "_timer_state/"
@@ -293,3 +301,55 @@ def _uniquely_named(states: list[ShownState]) -> list[ShownState]:
         taken.add(name.lower())
         names[each.identity] = name
     return [replace(each, name=names[each.identity]) for each in states]
+
+
+# Facts of a state for users: its kind, columns, keys and types, and the operator that has it
+
+
+def state_info(state: str, found: ShownState, operator: OperatorSnapshot) -> StateInfo:
+    """Facts for the seam about a state that is listed as ``state``."""
+    words = operator_words(operator, found.operator)
+    facts = {"operator": words, "parallelism": str(operator.parallelism)}
+    form = found.form
+    if form is None:
+        facts["error"] = str(found.error)
+        return StateInfo(state, "unreadable state", UNREADABLE, (), (), facts=facts, operator=words)
+    if isinstance(form, OperatorForm):
+        kind = "broadcast state" if form.mode == "broadcast" else f"operator {form.mode} list"
+        facts["value_type"] = shown(form.value)
+        placement = tuple(name for name in (STORED_BYTES,) if name in form.schema.names)
+        columns, rows = form.schema, form.row_key
+        return StateInfo(state, kind, columns, rows, rows, placement=placement, facts=facts, operator=words)
+    facts |= {"max_parallelism": str(operator.max_parallelism), "key_type": shown(form.key)}
+    if form.has_namespace:
+        facts["namespace_type"] = shown(form.namespace)
+    if form.map_key is not None:
+        facts["map_key_type"] = shown(form.map_key)
+    if form.kind != "timers":
+        facts["value_type"] = " or ".join(dict.fromkeys(shown(each.element) for each in (form, *found.other_forms)))
+    if LAST_ACCESS in found.schema.names:
+        facts["time_to_live"] = "rows that have expired are included"
+    key = ("key", "namespace") if form.has_namespace else ("key",)
+    kind = _shown_kind(form)
+    lookups = tuple(dict.fromkeys((("key",), key, form.row_key)))
+    return StateInfo(state, kind, found.schema, key, form.row_key, lookups, PLACEMENT, facts=facts, operator=words)
+
+
+def operator_words(operator: OperatorSnapshot, label: str) -> str:
+    """Return an operator as users see it: its label, and its other names."""
+    more = [each for each in (operator.name, operator.id) if each and each != label]
+    return f"{label} ({', '.join(more)})" if more else label
+
+
+def _shown_kind(form: KeyedForm) -> str:
+    if form.kind == "timers":
+        if form.name.startswith(EVENT):
+            return "event timers"
+        return "processing timers" if form.name.startswith(PROCESSING) else "timers"
+    return f"{'value' if form.kind == 'unknown' else form.kind} state"
+
+
+def keyed_kind(form: KeyedForm) -> KeyedKind:
+    if form.kind == "timers":
+        return "processing timers" if form.name.startswith(PROCESSING) else "event timers"
+    return "value" if form.kind == "unknown" or form.whole else form.kind

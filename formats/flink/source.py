@@ -37,9 +37,17 @@ from statestore.formats.flink.snapshot.file_places import CHECKPOINT
 from statestore.formats.flink.snapshot.handles import RocksHandle
 from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef, is_copy, is_there, newer_checkpoints
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot
-from statestore.formats.flink.snapshot_states import OpenedSnapshot, ShownState, open_snapshot, shown_name, wider_schema
+from statestore.formats.flink.snapshot_states import (
+    OpenedSnapshot,
+    ShownState,
+    keyed_kind,
+    open_snapshot,
+    operator_words,
+    shown_name,
+    state_info,
+    wider_schema,
+)
 from statestore.formats.flink.state_at import UNREADABLE, ElementsAt, KeyedAt, Origin, UnreadableAt
-from statestore.formats.flink.state_facts import keyed_kind, operator_words, state_info
 from statestore.formats.flink.stored_parts import asked_groups, parts_of
 from statestore.formats.flink.streams.operator_rows import OperatorForm
 from statestore.formats.flink.streams.state_form import MAP_VALUE, VALUE, KeyedForm

@@ -18,9 +18,9 @@ from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.places.locations import Location
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
 from statestore.formats.spark.checkpoint.query_metadata import Batch, moves_rows
+from statestore.formats.spark.checkpoint.spark_schema import renamed, unique_fields
 from statestore.formats.spark.checkpoint.state_errors import unsupported
 from statestore.formats.spark.checkpoint.state_views import StateView
-from statestore.formats.spark.checkpoint.unique_names import renamed, unique_fields
 from statestore.formats.spark.providers.file_records import DELETE, MERGE, PUT, Changes
 from statestore.formats.spark.providers.partition_load import (
     Partition,

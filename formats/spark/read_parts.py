@@ -20,8 +20,8 @@ from statestore.formats.places.reading_threads import reading_threads
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, Store
 from statestore.formats.spark.checkpoint.query_metadata import Batch
+from statestore.formats.spark.checkpoint.spark_schema import renamed, unique_fields
 from statestore.formats.spark.checkpoint.state_views import StateView
-from statestore.formats.spark.checkpoint.unique_names import renamed, unique_fields
 from statestore.formats.spark.history import PartitionBatches, is_parted_anywhere, read_history, read_row_changes
 from statestore.formats.spark.key_lookup import KeyLookup, key_lookup, placement_hashes
 from statestore.formats.spark.providers.partition_load import open_partition, replayed_bytes, split_history

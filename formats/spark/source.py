@@ -27,6 +27,7 @@ from statestore.formats.spark.checkpoint.checkpoint_files import LOGS, PURGED, d
 from statestore.formats.spark.checkpoint.crc_files import side_difference
 from statestore.formats.spark.checkpoint.opened_checkpoints import open_now
 from statestore.formats.spark.checkpoint.query_metadata import Batch
+from statestore.formats.spark.checkpoint.spark_schema import renamed, unique_fields
 from statestore.formats.spark.checkpoint.state_errors import missing
 from statestore.formats.spark.checkpoint.state_views import (
     PARTITION,
@@ -36,7 +37,6 @@ from statestore.formats.spark.checkpoint.state_views import (
     row_key,
     state_views,
 )
-from statestore.formats.spark.checkpoint.unique_names import renamed, unique_fields
 from statestore.formats.spark.key_lookup import placement_hashes
 from statestore.formats.spark.providers.partition_load import (
     Partition,

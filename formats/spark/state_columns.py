@@ -13,10 +13,9 @@ from statestore.formats.bytes.byte_columns import Cells, ends_of, gather
 from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
 from statestore.formats.spark.checkpoint.schema_files import KeyEncoder
-from statestore.formats.spark.checkpoint.spark_schema import arrow_type
+from statestore.formats.spark.checkpoint.spark_schema import arrow_type, unique_fields
 from statestore.formats.spark.checkpoint.state_errors import corrupt_row
 from statestore.formats.spark.checkpoint.state_views import StateView, state_fields
-from statestore.formats.spark.checkpoint.unique_names import unique_fields
 from statestore.formats.spark.providers.partition_load import FAMILY_BYTES
 from statestore.formats.spark.rows.row_checksum import CHECKSUM_BYTES, verify_checksums
 from statestore.formats.spark.rows.row_encoding import (

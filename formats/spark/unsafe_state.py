@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
+from statestore.formats.spark.checkpoint.spark_schema import renamed
 from statestore.formats.spark.checkpoint.state_views import StateView, state_fields
-from statestore.formats.spark.checkpoint.unique_names import renamed
 from statestore.formats.spark.providers.partition_load import open_partition, stored_rows
 from statestore.formats.spark.providers.stored_rows import KeyBounds, StoredRows
 from statestore.formats.spark.rows.unsafe_cells import is_checkable

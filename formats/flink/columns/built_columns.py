@@ -13,7 +13,7 @@ from statestore.formats.flink.columns.binary_rows import binary_column
 from statestore.formats.flink.columns.faults import Beyond
 from statestore.formats.flink.columns.java_texts import number_texts
 from statestore.formats.flink.columns.leaf_columns import fixed_column, sized_column
-from statestore.formats.flink.columns.programs import Place
+from statestore.formats.flink.columns.program_writer import Place
 from statestore.formats.flink.columns.text_columns import text_column
 from statestore.formats.flink.layouts.shapes import (
     Again,

@@ -20,8 +20,7 @@ from statestore.formats.errors import CorruptError, StateStoreError, Unsupported
 from statestore.formats.flink.columns.built_columns import Places, build, spread
 from statestore.formats.flink.columns.faults import Beyond, Opacity, Short, Wrong
 from statestore.formats.flink.columns.plain_walk import PlainWalk
-from statestore.formats.flink.columns.program_writer import program_of
-from statestore.formats.flink.columns.programs import Program
+from statestore.formats.flink.columns.program_writer import Program, program_of
 from statestore.formats.flink.serializers.flink_types import FlinkType
 from statestore.formats.kernels import compiled_use
 from statestore.formats.kernels.arrays import Bytes, Ints

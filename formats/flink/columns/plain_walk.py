@@ -9,7 +9,7 @@ from itertools import pairwise
 from struct import Struct
 
 from statestore.formats.flink.columns.faults import Opacity, Short, Wrong
-from statestore.formats.flink.columns.programs import Program
+from statestore.formats.flink.columns.program_writer import Program
 from statestore.formats.flink.layouts.shapes import MOST_EMPTY
 from statestore.formats.kernels import flink_steps as steps
 

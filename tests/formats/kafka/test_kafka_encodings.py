@@ -15,7 +15,7 @@ from statestore.formats.kafka.columns.store_form import StoreForm
 from statestore.formats.kafka.columns.store_kinds import KINDS
 from statestore.formats.kafka.directory import state_directory, stored_offsets, task_offsets
 from statestore.formats.kafka.key_filters import encoded_keys
-from statestore.formats.kafka_rows import headers, session_keys, timestamped, versioned_store, window_keys
+from statestore.formats.kafka_rows import session_keys, timestamped, versioned_store, window_keys
 from statestore.formats.kafka_rows import time_segments as segments
 from statestore.formats.kafka_rows.list_serde import any_deserializer, any_serializer
 from statestore.formats.values.filters import Filter
@@ -183,10 +183,10 @@ def int_partitions(case: dict[str, dict[str, Any]]) -> dict[str, dict[int, Any]]
 
 
 BINARY: dict[str, tuple[Callable[[bytes, Params], Any], Callable[[Any, Params], bytes]]] = {
-    "varint": (lambda data, _: headers.decode_varint(data), lambda case, _: headers.encode_varint(case)),
+    "varint": (lambda data, _: timestamped.decode_varint(data), lambda case, _: timestamped.encode_varint(case)),
     "headers": (
-        lambda data, _: hex_headers(headers.decode_headers(data)),
-        lambda case, _: headers.encode_headers(header_list(case)),
+        lambda data, _: hex_headers(timestamped.decode_headers(data)),
+        lambda case, _: timestamped.encode_headers(header_list(case)),
     ),
     "position": (
         lambda data, _: stored_offsets.decode_position(data),

@@ -15,8 +15,8 @@ from support.properties import few_or_many
 
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
 from statestore.formats.kafka.directory import stored_offsets
-from statestore.formats.kafka_rows import headers, session_keys, timestamped, window_keys
-from statestore.formats.kafka_rows.headers import Header
+from statestore.formats.kafka_rows import session_keys, timestamped, window_keys
+from statestore.formats.kafka_rows.timestamped import Header
 
 KEYS = st.binary(max_size=5)
 TIMES = st.integers(-(2**63), 2**63 - 1)
@@ -62,7 +62,7 @@ def test_windows_end_at_the_last_moment() -> None:
 
 @given(value=KEYS, timestamp=TIMES, found=HEADERS)
 def test_values_come_back(value: bytes, timestamp: int, found: list[Header]) -> None:
-    assert headers.decode_headers(headers.encode_headers(found)) == found
+    assert timestamped.decode_headers(timestamped.encode_headers(found)) == found
     data = timestamped.encode_timestamped_headers(value, timestamp, found)
     assert timestamped.decode_timestamped_headers(data) == (found, timestamp, value)
     assert timestamped.decode_with_headers(timestamped.encode_with_headers(value, found)) == (found, value)
@@ -79,7 +79,7 @@ def test_rows_of_older_column_families_are_upgraded() -> None:
 
 @given(number=st.integers(-(2**31), 2**31 - 1))
 def test_varints_come_back(number: int) -> None:
-    assert headers.decode_varint(headers.encode_varint(number)) == number
+    assert timestamped.decode_varint(timestamped.encode_varint(number)) == number
 
 
 @given(value=OPTIONAL, timestamp=TIMES, found=HEADERS)
@@ -249,8 +249,8 @@ FORMS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     ),
 }
 WHOLE_FORMS: dict[str, tuple[Callable[[bytes], object], bytes]] = {  # forms that mark their own end
-    "headers": (headers.decode_headers, headers.encode_headers(FULL_HEADERS)),
-    "varint": (headers.decode_varint, headers.encode_varint(2**31 - 1)),
+    "headers": (timestamped.decode_headers, timestamped.encode_headers(FULL_HEADERS)),
+    "varint": (timestamped.decode_varint, timestamped.encode_varint(2**31 - 1)),
     "buffer 3": (buffers.decode_buffered, buffers.encode_buffered(CHANGE)),
     "buffer 2": (lambda data: buffers.decode_buffered(data, 2), buffers.encode_buffered(CHANGE, 2)),
     "buffer 1": (lambda data: buffers.decode_buffered(data, 1), buffers.encode_buffered(CHANGE, 1)),

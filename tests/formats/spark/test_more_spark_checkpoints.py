@@ -18,7 +18,7 @@ from support.parameters import mostly_slow
 
 from statestore.catalog.warehouse import open_table
 from statestore.connector.options import query_of
-from statestore.formats.spark.checkpoint.unique_names import renamed
+from statestore.formats.spark.checkpoint.spark_schema import renamed
 
 NAMES = sorted(index(MORE))
 QUICK = ("spark3.5.9-join1__hdfs", "spark4.0.5-tws__rkav", "spark4.1.4-scala__rkcl", "spark4.3.0-evolved__rkav")

@@ -21,7 +21,7 @@ from statestore.formats.bytes.field_reader import NULL
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
 from statestore.formats.kafka_rows.byte_reader import INT64, Reader, int32, int64, sized
-from statestore.formats.kafka_rows.headers import Header
+from statestore.formats.kafka_rows.timestamped import Header
 
 SAME_AS_PRIOR = -2
 CURRENT_VERSION = 3

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from statestore.formats.kafka_rows.headers import Header
 from statestore.formats.kafka_rows.timestamped import (
+    Header,
     decode_timestamped,
     decode_timestamped_headers,
     decode_with_headers,

@@ -18,8 +18,8 @@ from statestore.formats.kafka.columns.header_columns import HEADERS
 from statestore.formats.kafka.columns.store_kinds import KINDS, StoreForm, logged_rows, stored_rows
 from statestore.formats.kafka.columns.time_columns import MOST_MS
 from statestore.formats.kafka_rows import session_keys, timestamped, window_keys
-from statestore.formats.kafka_rows.headers import Header
 from statestore.formats.kafka_rows.list_serde import encode_list
+from statestore.formats.kafka_rows.timestamped import Header
 
 KEYS = st.binary(max_size=5)
 VALUES = st.binary(max_size=9)
