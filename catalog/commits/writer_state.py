@@ -1,4 +1,4 @@
-"""What the writers of a store in this process share between commits: their turns, the index of open rows, and more.
+"""State that the writers of a store in this process share between commits: their turns, and the index of open rows.
 
 Readers need none of it, so it is not part of `SegmentFiles`, with which it lives and ends.
 """

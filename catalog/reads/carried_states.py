@@ -1,4 +1,4 @@
-"""What a process carries from one log state of a store to the next: closures that are not folded, and block statistics.
+"""Carry from one log state of a store to the next: closures that are not folded, marks of open rows, block statistics.
 
 The closures of a segment only grow while the segment exists: those of an older log state are the first of those of a
 newer one. So a state for many closures also answers for fewer of them, and its first closures are recognized by their

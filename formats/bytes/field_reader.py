@@ -7,6 +7,7 @@ Columns of many structures are read by ``column_cursor``.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from struct import Struct
 from typing import Protocol
@@ -20,7 +21,7 @@ _MOST_VARINT_BYTES = 5
 _MOST_VARLONG_BYTES = 10
 
 
-class FieldReader:
+class FieldReader(ABC):
     """A position ``at`` in ``data``, of which the bytes up to ``stop`` (default: all) may be read.
 
     Each method reads one field and moves the position behind it; numbers are big-endian. ``field`` names the value that
@@ -37,9 +38,9 @@ class FieldReader:
         if not 0 <= at <= self.stop:
             raise self.error(f"found an offset outside of the {self.stop} bytes")
 
+    @abstractmethod
     def error(self, problem: str, at: int | None = None) -> Exception:
         """The error for bytes ``at`` an offset, by default the position."""
-        raise NotImplementedError
 
     @property
     def left(self) -> int:

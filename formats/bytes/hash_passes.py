@@ -123,7 +123,7 @@ def in_passes(whole: HashRange, most: int, read: Callable[[HashPass], T]) -> Ite
 
 
 class Rereader(Generic[T]):
-    """What every pass reads: it is read again, or stays in memory once it is found to weigh at most ``held_bytes``."""
+    """Reads the same for every pass: again, or from memory once it is found to weigh at most ``held_bytes``."""
 
     def __init__(self, read: Callable[[], Iterator[T]], weight: Callable[[T], int], held_bytes: int) -> None:
         self._read, self._weight, self._most = read, weight, held_bytes

@@ -1,4 +1,4 @@
-"""What `register` replaces in the classes of readers and writers of Spark, classic and Connect.
+"""Replacement of methods by `register` in the classes of readers and writers of Spark, classic and Connect.
 
 The methods that name a source, ``format`` among them, lead the name "statestore" to this package's source. A read that
 Spark's planner does not shape goes through Spark's Python source, whose name is all that it shows in a plan. The source
