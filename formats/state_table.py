@@ -285,9 +285,6 @@ class StateTable(ABC):
         """Whether batches of a split are views of mapped files, which take no memory and can be kept."""
         return False
 
-    def check_files(self, split: Any) -> None:  # noqa: B027
-        """Raise CorruptError if a mapped file of a split was shortened, because touching it would end the process."""
-
     # Files, which splits keep from being removed as long as they exist in the process that made them; by default none
 
     def released(self, splits: Sequence[Any]) -> Sequence[Any]:

@@ -241,13 +241,6 @@ class VersionedTable(StateTable):
         files = self.files()
         return not any(piece.cut or files.open_segment(piece.segment.meta).is_compressed for piece in split.pieces)
 
-    def check_files(self, split: StoreSplit | ChangeSplit) -> None:
-        """Raise CorruptError SEGMENT_TRUNCATED if a segment of a split was shortened since it was mapped."""
-        if isinstance(split, StoreSplit):
-            files = self.files()
-            for ref in {piece.segment.meta.name: piece.segment.meta.file for piece in split.pieces}.values():
-                files.check_length(ref)
-
     def hashed_splits(self, query: Query, ranges: int) -> Sequence[tuple[int, StoreSplit]] | None:
         """Return splits by ranges of key hashes; None for changes, whose rows are not placed by key."""
         if query.mode == "changes":

@@ -1,14 +1,12 @@
-"""What is kept of the rows of one version for the next query: marks of dead rows, views of files, and copies.
+"""What is kept of the rows of one version for the next query: marks of dead rows, and copies of columns without them.
 
-Batches of mapped files are kept as they are, with their dead rows. `LiveColumns` are copies without them: of columns
-that are compressed, or made for a read, when they are first read; of others when they are asked for again and again.
+Columns that are compressed, or made for a read, are copied when they are first read; numbers in mapped files when they
+are read for the second time. Other columns of mapped files are read as views of the files each time.
 """
 
 from __future__ import annotations
 
-import math
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,35 +16,20 @@ import pyarrow as pa
 from statestore.formats.state_table import MaskedSplit, Split, StateTable
 
 MARKS = "__live"
-KEPT_ROWS = 1 << 16  # rows that take memory and are kept beside views of files
-KEPT_READS = 16  # sets of columns whose batches are kept
-READS_BEFORE_COPY = 3  # of one version and set of columns, after which live rows are copied
+MADE_ROWS = 1 << 16  # rows that are made for each read beside views of files
 COPIED_BYTES = 32 << 20  # for all copies of one view
-CHECK_SECONDS = 0.05
-
-
-@dataclass
-class KeptBatches:
-    """The batches of some columns that a query has read, which are views of files for the most part."""
-
-    batches: list[pa.RecordBatch]  # not empty
-    reads: int = 1
-
-    @property
-    def rows(self) -> int:
-        return sum(batch.num_rows for batch in self.batches)
 
 
 @dataclass
 class MarkedRows:
-    """The rows of one version with their marks, and the batches of columns that were read before."""
+    """The rows of one version with their marks, and the columns that earlier queries left in memory."""
 
     plan: Sequence[Split]
     table: StateTable
     parts: Sequence[MaskedSplit]
-    kept: OrderedDict[tuple[str, ...], KeptBatches] = field(default_factory=OrderedDict)
     live_columns: LiveColumns = field(default_factory=lambda: LiveColumns(COPIED_BYTES))
-    _keeps: dict[tuple[str, ...], bool] = field(default_factory=dict)
+    _mapped: dict[tuple[str, ...], bool] = field(default_factory=dict)
+    _read_before: set[str] = field(default_factory=set)
 
     @property
     def is_uncut(self) -> bool:
@@ -58,41 +41,27 @@ class MarkedRows:
         counts = [part.live for part in self.parts]
         return None if None in counts else sum(count or 0 for count in counts)
 
-    def can_keep(self, columns: tuple[str, ...]) -> bool:
-        """Whether batches of these columns take next to no memory: views of files, and few others."""
-        if columns not in self._keeps:
-            made = [part.live for part in self.parts if not self.table.is_mapped(part.split, columns)]
-            self._keeps[columns] = None not in made and sum(live or 0 for live in made) <= KEPT_ROWS
-        return self._keeps[columns]
+    def is_mapped(self, names: tuple[str, ...]) -> bool:
+        """Whether these columns are read as views of mapped files, but for few rows."""
+        if names not in self._mapped:
+            made = [part.live for part in self.parts if not self.table.is_mapped(part.split, names)]
+            self._mapped[names] = None not in made and sum(live or 0 for live in made) <= MADE_ROWS
+        return self._mapped[names]
 
-    def copies(self, asked: tuple[str, ...], columns: Sequence[pa.Field]) -> bool:
-        """Whether live rows are copied out of batches that are kept: they are numbers, few enough, and asked for
-        again."""
-        kept = self.kept.get(asked)
-        if kept is None or kept.reads + 1 < READS_BEFORE_COPY or self.is_uncut:
+    def copies(self, columns: Sequence[pa.Field]) -> bool:
+        """Whether this read of columns copies their live rows for the queries to come."""
+        if not columns or self.live is None:
             return False
-        new = [column for column in columns if column.name not in self.live_columns.kept([column.name])]
-        if not all(pa.types.is_primitive(column.type) for column in new):
+        names = tuple(column.name for column in columns)
+        if not self.is_mapped(names):
+            return True
+        again = self._read_before.issuperset(names)
+        self._read_before.update(names)
+        if not again or not all(pa.types.is_primitive(column.type) for column in columns):
             return False
-        size = sum(column.type.bit_width for column in new) * (self.live or 0) // 8
+        missing = set(names) - self.live_columns.kept(names).keys()
+        size = sum(column.type.bit_width for column in columns if column.name in missing) * self.live // 8
         return bool(size + self.live_columns.nbytes <= COPIED_BYTES)
-
-    def keep(self, asked: tuple[str, ...], batches: list[pa.RecordBatch]) -> None:
-        """Keep batches for the next query that asks for these columns."""
-        self.kept[asked] = KeptBatches(batches)
-        while len(self.kept) > KEPT_READS:
-            self.kept.popitem(last=False)
-
-    def again(self, kept: KeptBatches) -> Iterator[pa.RecordBatch]:
-        """Batches that were kept. The lengths of their files are checked first, and then again and again."""
-        kept.reads += 1
-        checked = -math.inf
-        for batch in kept.batches:
-            if time.monotonic() - checked > CHECK_SECONDS:
-                for part in self.parts:
-                    self.table.check_files(part.split)
-                checked = time.monotonic()
-            yield batch
 
 
 # Columns of the live rows of one version, copied into memory when they are first read, up to a number of bytes.
@@ -131,8 +100,11 @@ class LiveColumns:
         self, names: Sequence[str], kept: dict[str, pa.Array], read: _ReadLive
     ) -> Iterator[tuple[int, dict[str, pa.Array]]]:
         """Batches of live rows as (number of rows, columns): those of ``kept``, and the others from ``read``, which are
-        then kept. ``names`` has one that is not in ``kept``."""
+        then kept. ``names`` is not empty."""
         missing = tuple(name for name in names if name not in kept)
+        if not missing:  # another thread has read the last of them since it was looked for
+            yield len(kept[names[0]]), kept
+            return
         made: list[Sequence[pa.Array]] | None = []
         size = row = 0
         for arrays in read(missing):

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from statestore.connector.duckdb.kept_rows import BATCH_ROWS, MARKS, KeptBatches, MarkedRows
+from statestore.connector.duckdb.kept_rows import BATCH_ROWS, MARKS, MarkedRows
 from statestore.connector.duckdb.transactions import KEPT_PINS, PinnedTable, Transactions, check_remembered
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError, StateStoreError, UnsupportedError
@@ -41,7 +41,6 @@ SMALL_ROWS = 2048  # batches up to this size, a vector of DuckDB, are joined
 KEPT_PLANS = 64  # of one version
 HELD_PLANS = 8  # versions whose plans of changes hold their files, which cannot be planned again for a version
 JOINED_ROWS = 1 << 16  # of small batches, at most
-ONE_BATCH_ROWS = 1 << 20  # kept rows that are handed over at once, after one look at the lengths of their files
 
 _Read = Callable[[Any, Query], Iterator[pa.RecordBatch]]
 
@@ -170,12 +169,8 @@ class Reading:
                 return found
             splits, plan = state.planned(named)
             marked = self._marks(state, splits, plan) if self._marks_dead and not named else None
-        live = marked is not None and self._copies_live(marked, columns, wanted)
+        live = marked is not None and marked.copies([self.schema.field(name) for name in wanted])
         usable = marked is not None and not live and (marked.is_uncut or (dead_allowed and MARKS in columns))
-        kept = marked.kept.get(columns) if marked is not None and usable else None
-        if marked is not None and kept is not None and kept.rows <= ONE_BATCH_ROWS:
-            # Threads of DuckDB need not call Python for these.
-            return pa.Table.from_batches(marked.again(kept)).to_reader()
         # A batch without any column would lose its number of rows.
         query = replace(state.query, filters=named, columns=wanted or (_cheapest(self.schema),))
         if marked is not None and not wanted and marked.live is not None:
@@ -183,7 +178,7 @@ class Reading:
         elif marked is not None and live:
             batches = self._live_batches(marked, marked.live_columns.kept(wanted), query, schema, pin)
         elif marked is not None and usable:
-            batches = self._kept_batches(marked, kept, columns, query, schema, pin)
+            batches = _joined(self._batches(marked.table.read_marked, marked.parts, query, schema, pin))
         else:
             parts = [MaskedSplit(split, None, None) for split in splits]
             batches = self._batches(state.table.read, parts, query, schema, pin)
@@ -225,37 +220,8 @@ class Reading:
                 released = table.released([part.split for part in parts])
                 parts = [replace(part, split=split) for part, split in zip(parts, released, strict=True)]
             last = self._last_marked = MarkedRows(plan, table, parts)
-        self.passes_uncut = last.is_uncut or not last.can_keep(())
+        self.passes_uncut = last.is_uncut or not last.is_mapped(())
         return last
-
-    def _kept_batches(
-        self,
-        marked: MarkedRows,
-        kept: KeptBatches | None,
-        asked: tuple[str, ...],
-        query: Query,
-        schema: pa.Schema,
-        pin: int,
-    ) -> Iterator[pa.RecordBatch]:
-        if kept is not None:
-            yield from marked.again(kept)
-            return
-        batches = _joined(self._batches(marked.table.read_marked, marked.parts, query, schema, pin))
-        if PIN_COLUMN in asked or not marked.can_keep(query.columns or ()):
-            yield from batches
-            return
-        read = []
-        for batch in batches:
-            read.append(batch)
-            yield batch
-        if read:
-            marked.keep(asked, read)
-
-    def _copies_live(self, marked: MarkedRows, asked: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
-        """Whether live rows are copied when they are read, for the queries to come."""
-        if not wanted or marked.live is None:
-            return False
-        return not marked.can_keep(wanted) or marked.copies(asked, [self.schema.field(name) for name in wanted])
 
     def _in_memory(
         self, state: _Pinned, wanted: tuple[str, ...], schema: pa.Schema, pin: int

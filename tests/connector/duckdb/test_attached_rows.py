@@ -70,11 +70,11 @@ MOMENTS: list[dict[str, int]] = [
 ]
 
 
-@pytest.fixture(params=["batches", "columns", "few columns"])
+@pytest.fixture(params=["files", "columns", "few columns"])
 def kept(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is kept of rows that a query read: batches, or columns of live rows, as of compressed segments."""
-    if request.param != "batches":
-        monkeypatch.setattr(kept_rows, "KEPT_ROWS", -1)
+    """Where rows are read again: in mapped files at first, or in columns of live rows, as of compressed segments."""
+    if request.param != "files":
+        monkeypatch.setattr(kept_rows, "MADE_ROWS", -1)
         monkeypatch.setattr(VersionedTable, "is_mapped", lambda *_: False)
         monkeypatch.setattr(reading, "BATCH_ROWS", 16)
     if request.param == "few columns":
@@ -94,7 +94,7 @@ def test_every_query_has_the_rows_of_the_model(
     def ask(question: str) -> list[tuple[Any, ...]]:
         return connection.execute(question).fetchall()
 
-    for _ in range(5):  # first from files, then from kept batches, then from copies
+    for _ in range(5):  # first from files, then from copies
         rows = ask("SELECT k, v, epoch_ms(valid_from), epoch_ms(valid_to) FROM s")
         assert (len(rows), set(rows)) == (len(true), true)
         assert ask("SELECT count(*) FROM s") == [(len(true),)]

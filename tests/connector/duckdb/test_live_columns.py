@@ -35,8 +35,6 @@ class Source:
 def ask(columns: LiveColumns, source: Source, *names: str) -> dict[str, list[object]]:
     kept = columns.kept(names)
     found: dict[str, list[object]] = {name: [] for name in names}
-    if len(kept) == len(names):
-        return {name: kept[name].to_pylist() for name in names}
     for rows, arrays in columns.read(names, kept, source):
         assert list(arrays) and all(len(array) == rows > 0 for array in arrays.values())
         for name in names:
