@@ -61,7 +61,7 @@ def opening(folder: Path) -> None:
     with statestore.connect(folder).open_store("s") as store:
         files = store._files
         files.forget()
-        log_state = files.log_state()
+        log_state = files.log.newest()
         plan(files, log_state, TimeRange(OPEN - 1, OPEN - 1, log_state.version, newest=True), ())
 
 
@@ -147,7 +147,7 @@ def threads(folder: Path, kind: str, count: int) -> None:
 def grow(folder: Path, to: int, first: dict[str, float]) -> None:
     """Add commits without rows until the store has ``to``, measuring at the marks."""
     with statestore.connect(folder).open_store("s") as store:
-        storage, log_state = store._storage, store._files.log_state()
+        storage, log_state = store._storage, store._files.log.newest()
         while log_state.version < to:
             transaction = "benchmark", log_state.version
             entry = new_entry(log_state, "write", NewFiles(), transaction=transaction)

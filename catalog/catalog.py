@@ -316,7 +316,7 @@ class Catalog(NamedItems):
                         replay_in_tasks(runs, old.table, new)
 
                 store_objects.replace_store(self.object_storage(name), old._files, old.commit(), make)
-                old._files.look_at = 0
+                old._files.log.look_at = 0
             return self.open_store(name)
         with rebuilt_folder(self.root, name) as folder:
             with self.open_store(name) as old:
@@ -327,7 +327,7 @@ class Catalog(NamedItems):
                 with self._create(folder, rebuilt) as new:
                     replay_in_tasks(runs, old.table, new)
             replace_store(self.root, name, folder, spec.store_id, version)
-            old._files.look_at = 0  # other handles of this process look at once
+            old._files.log.look_at = 0  # other handles of this process look at once
         return self.open_store(name)
 
     def _names(self) -> list[str]:
@@ -462,7 +462,7 @@ class Catalog(NamedItems):
             from statestore.catalog.upkeep import store_objects
 
             store_objects.remove_store(self.object_storage(name), cast("ObjectStorage", storage), spec)
-        shared_files(storage, spec).look_at = 0  # handles of this process look at once
+        shared_files(storage, spec).log.look_at = 0  # handles of this process look at once
 
     def verify(self, name: str, *, spark: Any = None) -> Verification:
         """Check every checksum, log entry and invariant of a store. Damage is returned, not raised.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from statestore.catalog.reads.segment_files import PinnedLog
+from statestore.catalog.log.store_log import PinnedLog
 from statestore.formats.engine import Opening, Source
 
 

@@ -128,8 +128,8 @@ class StoreTables:
             return summarize(storage, spec)
         # Of the newest version, because it describes the files that are there; the first look binds the tables.
         files = SegmentFiles(storage, spec)
-        seen = files.leased()
-        self.pinned.log(name).log_state(files, seen)
+        seen = files.log.leased()
+        self.pinned.log(name).log_state(files.log, seen)
         return summarize(storage, spec, seen)
 
     def path_of(self, name: str) -> str:

@@ -40,7 +40,7 @@ class StoreUpkeep:
 
     def vacuum(self, older_than_us: int | None, dry_run: bool) -> list[Unneeded]:
         files = self.files()
-        return run_vacuum(files, files.log_state(), older_than_us, dry_run)
+        return run_vacuum(files, files.log.newest(), older_than_us, dry_run)
 
 
 @dataclass(frozen=True)

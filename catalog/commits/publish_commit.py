@@ -88,14 +88,14 @@ def commit_change(files: SegmentFiles, base: LogState, change: Callable[[LogStat
     """
     log_state = base
     if files.is_local:  # the guard of an entry in an object store looks again
-        files.check_identity()
-    files.settle()
+        files.log.check_identity()
+    files.log.settle()
     # The claim is taken before the log is read, so that trimming of the log cannot overtake the commit, however long
     # the process stops in between.
     writer = writer_of(files)
-    with files.or_replaced(), writer.publishing, claim(files.storage) as claimed:
+    with files.log.or_replaced(), writer.publishing, claim(files.storage) as claimed:
         for _ in range(MAX_ATTEMPTS):
-            log_state, _lease = files.leased(log_state, commits=True, alone=writer.is_alone)
+            log_state, _lease = files.log.leased(log_state, commits=True, alone=writer.is_alone)
             attempted = change(log_state)
             if attempted is None or is_committed(log_state, attempted.transaction):
                 return log_state

@@ -161,7 +161,7 @@ def fence(files: SegmentFiles, number: int | None) -> LogState:
     transaction = None if number is None else (APPLICATION, number)
     with writer_of(files).publishing, claim(files.storage) as claimed:
         for _ in range(MAX_ATTEMPTS):
-            log_state, _lease = files.leased(log_state)
+            log_state, _lease = files.log.leased(log_state)
             entry = new_entry(log_state, "compact", NewFiles(claimed), transaction=transaction)
             try:
                 write_entry(files.storage, entry)
@@ -300,7 +300,7 @@ class MachineOwner:
             return
         machine = _machine_of(self._root)
         for _ in range(ATTEMPTS):
-            log_state = self._files.log_state()
+            log_state = self._files.log.newest()
             record = newest_record(self._storage)
             if record is not None and record.machine != machine:
                 if record.event != CLOSED and not takeover:

@@ -105,12 +105,12 @@ class StoreMetadata:
             if held is not None and version is not None and not 0 <= version - held.version <= CHUNK_VERSIONS:
                 held = None  # a checkpoint of the log is nearer
             if held is not None:
-                shared_files(self.storage, self.spec).check_identity()
+                shared_files(self.storage, self.spec).log.check_identity()
             loaded = load_log_state(self.storage, version=version, base=held, store=self.spec.store_id)
             self._held[newest] = loaded
             return loaded
         except (CorruptError, NotFoundError):
-            shared_files(self.storage, self.spec).check_identity()  # the log of a dropped store looks damaged
+            shared_files(self.storage, self.spec).log.check_identity()  # the log of a dropped store looks damaged
             raise
 
     def table(self, suffix: str, version: int) -> pa.Table:

@@ -42,7 +42,7 @@ def summarize(storage: Storage, spec: StoreSpec, seen: tuple[LogState, Lease | N
     """
     files = SegmentFiles(storage, spec)
     # Without a lease a file that vacuum removes meanwhile would be taken for damage.
-    log_state, _lease = files.leased() if seen is None else seen
+    log_state, _lease = files.log.leased() if seen is None else seen
     listed = storage.list("")
     needed = file_names(log_state)
     spare = [item for item in listed if item.name not in needed and LEFT_BEHIND.fullmatch(item.name)]

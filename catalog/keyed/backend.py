@@ -160,8 +160,8 @@ class KeyedBackend(ShowsItself):
 
         Raises InvalidInputError NO_CURRENT_KEY or BACKEND_CLOSED, NotFoundError STORE_REPLACED for a dropped store.
         """
-        if perf_counter_ns() >= self._files.look_at:
-            self._files.look()
+        if perf_counter_ns() >= self._files.log.look_at:
+            self._files.log.look()
         if self._current is None:
             self.database.check()
             raise InvalidInputError(ErrorCode.NO_CURRENT_KEY, "no current key; call set_current_key first")

@@ -176,7 +176,7 @@ class KeyedStore(ShowsItself):
                 return before
             self._check_base(log, base)
             self._settle()
-            with self._files.or_replaced(), commit_lock(self._storage, alone=False):
+            with self._files.log.or_replaced(), commit_lock(self._storage, alone=False):
                 self._check_files(log, parts, outputs)
                 version = log.newest + 1
                 entry = SnapshotEntry(
@@ -310,7 +310,7 @@ class KeyedStore(ShowsItself):
         """
         self._check_writable()
         age_us = (duration_ms(older_than, "older_than") or 0) * 1000
-        with self._files.or_replaced():
+        with self._files.log.or_replaced():
             return remove_unneeded(self._storage, self.spec.store_id, age_us, dry_run)
 
     def close(self) -> None:

@@ -7,27 +7,21 @@ checked again at each use.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
-import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from time import perf_counter_ns
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.log.entries import entry_name
-from statestore.catalog.log.leases import HELD, Lease, take_lease
-from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.log_state import LogState, file_names
 from statestore.catalog.log.storage import Storage, local_root
-from statestore.catalog.log.store_spec import STORE_FILE, StoreSpec, replaced, stored_identity
+from statestore.catalog.log.store_log import StoreLog
+from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.carried_states import (
     BlockStatistics,
     BoundedCache,
@@ -37,7 +31,7 @@ from statestore.catalog.reads.carried_states import (
     begins_with,
 )
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError, StorageError
+from statestore.formats.errors import NotFoundError
 from statestore.formats.kernels.arrays import Ints, U32s
 from statestore.formats.places.object_cache import CachedObject
 from statestore.formats.places.rocksdb_forks import leave_in_forks
@@ -56,8 +50,6 @@ MAX_OPEN_FILES = 1024
 # are small and have a budget of their own, so that reads of the past do not displace them.
 CARRIED_BYTES = 128 << 20
 MARKS_BYTES = 32 << 20
-LOOK_NS = 1_000_000
-NEVER = 1 << 63
 COPIED_FILE_BYTES = 1 << 16  # a smaller closure file is copied to memory, a larger one stays mapped
 
 
@@ -73,14 +65,9 @@ class SegmentFiles:
         self._opened: OrderedDict[tuple[str, str], object] = OrderedDict()
         self._carried = BoundedCache(CARRIED_BYTES)
         self._marks = BoundedCache(MARKS_BYTES)
-        self._newest: LogState | None = None
         self._statistics = BlockStatistics()
-        self._leases: weakref.WeakValueDictionary[int, Lease] = weakref.WeakValueDictionary()
-        self._identity: Hashable = None  # state of the store's description at the last comparison of its identity
-        # When a call for one key has to look again whether the store is there, by `perf_counter_ns`: a look at each
-        # call would cost as much as the call. In an object store such calls look by their number.
-        self.look_at = 0 if self.is_local else NEVER
-        self._settled = False
+        self._swept: LogState | None = None
+        self.log = StoreLog(storage, spec)
         leave_in_forks(self._in_fork)
 
     @property
@@ -92,138 +79,12 @@ class SegmentFiles:
         self._lock = threading.RLock()
         leave_in_forks(self._in_fork)
 
-    def log_state(self) -> LogState:
-        """Return the log state of the newest commit. The log is checked once for further entries; none is read twice.
-
-        Raises NotFoundError STORE_REPLACED if the store was dropped, or if another store has taken its place.
-        """
-        if self._folder is not None:
-            newest = self._load()
-            self.check_identity()
-            return newest
-        with ThreadPoolExecutor(1) as other:  # both at the same time
-            checked = other.submit(self.check_identity)
-            newest = self._load()
-        checked.result()
-        return newest
-
-    def _load(self) -> LogState:
-        try:
-            newest = load_log_state(self.storage, base=self._newest, store=self.spec.store_id)
-        except (CorruptError, NotFoundError):
-            self.check_identity()  # the log of a store that is being dropped has gaps, which are no damage
-            raise
-        self._newest = newest
-        return newest
-
     def block_statistics(self, segments: tuple[SegmentMeta, ...]) -> BlockStatistics:
         """Return the statistics of the blocks of these segments of a log state; those of the last ones are kept."""
         known = self._statistics
         if known.segments is not segments:
             known = self._statistics = known.of(segments)
         return known
-
-    def leased(
-        self, base: LogState | None = None, *, commits: bool = False, alone: bool = False
-    ) -> tuple[LogState, Lease | None]:
-        """Return the newest log state with a lease, which keeps its files from vacuum as long as the object exists.
-
-        The lease is None where the storage has none (`statestore.catalog.log.leases`). ``base`` is a log state that the
-        caller knows. ``commits``: the caller goes on to write an entry, whose guard looks whether the store was
-        replaced, so in an object store that is not looked at here. ``alone``: it expects no other writer, so that in an
-        object store no newer version is looked for; its entry cannot take the place of one.
-        """
-        root, known = local_root(self.storage), self._newest
-        if base is not None and base.version >= 0 and (known is None or known.version < base.version):
-            self._newest = base
-        if root is None:
-            if alone and self._newest is not None:
-                return self._newest, None
-            return self._load() if commits else self.log_state(), None
-        log_state = self.log_state()
-        while True:
-            with self._lock:
-                lease = self._leases.get(log_state.version)
-            if lease is None:
-                lease = take_lease(root, log_state.version)
-                if lease is None:
-                    return log_state, None
-                if len(self._opened) > 4 * len(log_state.segments) + 16:  # two files a segment, and as many replaced
-                    self.close_replaced(log_state)
-                with self._lock:
-                    self._leases[log_state.version] = lease
-            if lease.is_sure:
-                return log_state, lease
-            # A version whose own entry is there is the newest if the next one is not (`load_log_state`).
-            exists, version = self.storage.exists, log_state.version
-            if not exists(entry_name(version + 1)) and exists(entry_name(version)):
-                lease.is_sure = True
-                return log_state, lease
-            again = self.log_state()
-            if again.version == version:
-                lease.is_sure = True
-                return again, lease
-            log_state = again
-
-    def hold(self) -> tuple[LogState, Lease | None]:
-        """Return the newest log state with a hold: all files of this version and later ones stay while it exists."""
-        root = local_root(self.storage)
-        hold = None if root is None else take_lease(root, self.log_state().version, HELD)
-        return self.log_state(), hold
-
-    def settle(self) -> None:
-        """Make the store's directories survive a power failure, once for each process that commits to the store.
-
-        The process that created them may have died before doing so.
-        """
-        if not self._settled:
-            self.storage.settle(entry_name(0))
-            self._settled = True
-
-    def check_identity(self) -> None:
-        """Raise NotFoundError STORE_REPLACED unless the opened store still exists, which costs one look at a file."""
-        if self._folder is None:
-            (data,) = self.storage.read_many([STORE_FILE])
-            if data is None or stored_identity(data) != self.spec.store_id:
-                raise replaced(f"store {self.spec.name!r}", self.spec.store_id)
-            return
-        state = self.storage.state(STORE_FILE)
-        if state is None:
-            raise replaced(f"store {self.spec.name!r}", self.spec.store_id)
-        if state != self._identity:
-            if stored_identity(self.storage.read(STORE_FILE)) != self.spec.store_id:
-                raise replaced(f"store {self.spec.name!r}", self.spec.store_id)
-            self._identity = state
-
-    def look(self) -> None:
-        """Check the identity as `check_identity` does, and put off the next such look of a call for one key."""
-        if self.is_local:
-            self.check_identity()
-            self.look_at = perf_counter_ns() + LOOK_NS
-        else:
-            self.log_state()  # a store that was rebuilt keeps its description, and its log says so
-            self.look_at = NEVER
-
-    def is_replaced(self) -> bool:
-        """Return whether the opened store no longer exists, as far as that can be known."""
-        try:
-            self.check_identity()
-        except NotFoundError as error:
-            return error.code == ErrorCode.STORE_REPLACED
-        except StateStoreError:
-            return False
-        return False
-
-    @contextlib.contextmanager
-    def or_replaced(self) -> Iterator[None]:
-        """Raise NotFoundError STORE_REPLACED in place of a StorageError of the block if the store is gone: its files
-        and folders are what the block has missed.
-        """
-        try:
-            yield
-        except StorageError:
-            self.check_identity()
-            raise
 
     def open_segment(self, meta: SegmentMeta) -> Segment:
         return self._once(("segment", meta.name), meta.file, lambda: self._map_segment(meta))
@@ -325,11 +186,11 @@ class SegmentFiles:
 
     def forget(self) -> None:
         """Drop every mapping and cached array."""
+        self.log.forget()
         with self._lock:
             self._opened.clear()
             self._carried.clear()
             self._marks.clear()
-            self._newest = None
             self._statistics = BlockStatistics()
 
     def close_replaced(self, log_state: LogState) -> None:
@@ -385,6 +246,7 @@ class SegmentFiles:
         with self._lock:
             opened = self._opened.get(key)
             if opened is None:
+                self._sweep()
                 opened = self._opened[key] = make()
                 while len(self._opened) > MAX_OPEN_FILES:
                     self._opened.popitem(last=False)
@@ -393,6 +255,15 @@ class SegmentFiles:
         if ref is not None:
             self.check_length(ref)
         return opened  # type: ignore[return-value]
+
+    def _sweep(self) -> None:
+        """Close what the newest version has replaced, once for each version: at first when many files are open."""
+        newest = self.log.known
+        if self._folder is None or newest is None or newest is self._swept:
+            return
+        if len(self._opened) > 4 * len(newest.segments) + 16:  # two files a segment, and as many replaced
+            self._swept = newest
+            self.close_replaced(newest)
 
     def check_length(self, ref: FileRef) -> None:
         """Raise CorruptError SEGMENT_TRUNCATED if a mapped file no longer has the length that the commit recorded.
@@ -411,7 +282,7 @@ class SegmentFiles:
 
 def _explained(storage: Storage, spec: StoreSpec, name: str, error: NotFoundError) -> NotFoundError:
     """Return the error for a data file that is gone: another one if the newest version does not need the file."""
-    if error.code != ErrorCode.FILE_NOT_FOUND or name in file_names(shared_files(storage, spec).log_state()):
+    if error.code != ErrorCode.FILE_NOT_FOUND or name in file_names(shared_files(storage, spec).log.newest()):
         return error
     return NotFoundError(
         ErrorCode.FILES_REPLACED,
@@ -444,39 +315,3 @@ def shared_files(storage: Storage, spec: StoreSpec) -> SegmentFiles:
                 _shared.popitem(last=False)
         _shared.move_to_end(spec.store_id)
         return files
-
-
-Seen = tuple[LogState, Lease | None]
-
-
-class PinnedLog:
-    """The newest state of a log at the first look.
-
-    ``keeps_files``: the state has a lease, so its files stay as long as this object exists, which therefore must not
-    outlive a statement. Without it nothing is kept, and reads are planned on the newest files.
-    """
-
-    def __init__(self, keeps_files: bool = False) -> None:
-        self.keeps_files = keeps_files
-        self._seen: Seen | None = None
-        self._lock = threading.Lock()
-
-    def log_state(self, files: SegmentFiles, known: Seen | None = None) -> LogState:
-        """Return the state. ``known`` is what the caller has just seen: nobody looks again for the first state.
-
-        Raises NotFoundError STORE_REPLACED.
-        """
-        with self._lock:
-            if self._seen is None:
-                if self.keeps_files:
-                    self._seen = files.leased()
-                else:
-                    self._seen = (files.log_state() if known is None else known[0]), None
-            return self._seen[0]
-
-    def leased(self, files: SegmentFiles) -> Seen:
-        """Return the state with its lease, which only a pin that keeps files has."""
-        assert self.keeps_files, "a pin without a lease"
-        self.log_state(files)
-        assert self._seen is not None
-        return self._seen

@@ -219,7 +219,7 @@ def _facts_of(table: StateTable, is_local: bool) -> Facts:
     """Return what is known of a table without a read of rows; where a look costs requests, nothing is looked at."""
     if isinstance(table, VersionedTable):
         known = columns_of(table.spec)
-        return [*known, *contents_of(table.files().log_state())] if table.files().is_local else known
+        return [*known, *contents_of(table.files().log.newest())] if table.files().is_local else known
     if not is_local:
         return []
     bound = table.pin()

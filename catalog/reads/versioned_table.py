@@ -12,6 +12,7 @@ import pyarrow as pa
 from statestore.catalog.log.leases import Lease, leave_lease
 from statestore.catalog.log.log_state import LogState, file_names
 from statestore.catalog.log.storage import Storage, local_root
+from statestore.catalog.log.store_log import PinnedLog
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.log.version_rows import versions_table
 from statestore.catalog.reads.belief import BEGINNING, NOW, TimeRange, live_rows
@@ -26,7 +27,7 @@ from statestore.catalog.reads.changes import (
 from statestore.catalog.reads.key_versions import key_writers, newest_first
 from statestore.catalog.reads.plan import VERSION_COLUMN, StoreSplit, extremes, hashed_splits, plan, splits_of
 from statestore.catalog.reads.scan import lookup_hashes, masked, read_split
-from statestore.catalog.reads.segment_files import PinnedLog, SegmentFiles, shared_files
+from statestore.catalog.reads.segment_files import SegmentFiles, shared_files
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError, shown
 from statestore.formats.state_table import MaskedSplit, NewestBatch, Query, StateTable
@@ -105,8 +106,8 @@ class VersionedTable(StateTable):
     def log_state(self) -> LogState:
         """Return the state of the log that has all answers: that of the pin or the plan, or else the newest one."""
         if self._pinned is not None:
-            return self._pinned.log_state(self.files(), self._seen)
-        return self.files().log_state() if self._seen is None else self._seen[0]
+            return self._pinned.log_state(self.files().log, self._seen)
+        return self.files().log.newest() if self._seen is None else self._seen[0]
 
     def for_plan(self) -> VersionedTable:
         """Return the table at its newest version, for the questions of one plan: the log is looked at here alone.
@@ -117,12 +118,12 @@ class VersionedTable(StateTable):
             return self
         files = self.files()
         try:
-            seen = files.leased()
-            if self._pinned is not None and self._pinned.log_state(files, seen).version > seen[0].version:
-                seen = files.leased()  # another thread has looked later
+            seen = files.log.leased()
+            if self._pinned is not None and self._pinned.log_state(files.log, seen).version > seen[0].version:
+                seen = files.log.leased()  # another thread has looked later
             return replace(self, _seen=seen)
         except CorruptError:
-            files.check_identity()  # the log of a store that is gone is gone, too
+            files.log.check_identity()  # the log of a store that is gone is gone, too
             raise
 
     def for_tasks(self) -> VersionedTable:
@@ -293,8 +294,8 @@ class VersionedTable(StateTable):
     def leased(self) -> tuple[LogState, Lease | None]:
         """Return the newest log state with a lease on its files, or what `for_plan` or the pin saw."""
         if self._pinned is not None and self._pinned.keeps_files:
-            return self._pinned.leased(self.files())
-        return self.files().leased() if self._seen is None else self._seen
+            return self._pinned.leased(self.files().log)
+        return self.files().log.leased() if self._seen is None else self._seen
 
     def _planned(self, query: Query) -> tuple[LogState, Lease | None, Query]:
         """Return the log state on which to plan a query, with a lease on its files, and the query as it is put to it.
@@ -304,9 +305,9 @@ class VersionedTable(StateTable):
         newest, lease = self.leased()
         if self._pinned is None:
             return newest, lease, query
-        pinned = self._pinned.log_state(self.files(), (newest, lease))
+        pinned = self._pinned.log_state(self.files().log, (newest, lease))
         if newest.version < pinned.version:  # another thread has looked later
-            newest, lease = self.files().leased()
+            newest, lease = self.files().log.leased()
         if newest is pinned or file_names(pinned) <= file_names(newest):
             return pinned, lease, query
         bound = _bound(self.name, pinned, query)

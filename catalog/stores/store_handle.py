@@ -71,7 +71,7 @@ class StoreHandle(Reads):
         self._storage = storage
         self._files = shared_files(storage, spec)
         _compaction_of(self._files, auto_compact)  # refuses what is no choice
-        self._log_state = self._files.log_state()
+        self._log_state = self._files.log.newest()
         self._dropped = 0  # refused since the last commit
         self._stream_time = NO_STREAM_TIME  # of this handle's own writes
         self._wrote = False
@@ -85,7 +85,7 @@ class StoreHandle(Reads):
         for a value that is not such an id, StorageError while the disk still fails.
         """
         self._check_open()
-        self._files.check_identity()
+        self._files.log.check_identity()
         return was_committed(self._storage, commit)
 
     # Upkeep
@@ -101,7 +101,7 @@ class StoreHandle(Reads):
         segments.
         """
         self._check_writable()
-        self._files.check_identity()
+        self._files.log.check_identity()
         if spark is not None:
             return self._compact_ranges(spark, everything if full else due)
         with compaction_lock(self._files):  # held or not: a thread or process that compacts too can only be overtaken
@@ -133,7 +133,7 @@ class StoreHandle(Reads):
             )
         else:
             horizon = self._observed_us - self.spec.history_retention * 1000
-        self._files.check_identity()
+        self._files.log.check_identity()
         version = self._advance(run_expiry(self._files, self._log_state, horizon))
         return version if spark is None else self._compact_ranges(spark, expired)
 
@@ -157,13 +157,13 @@ class StoreHandle(Reads):
         vacuum.
         """
         self._check_open()
-        log_state, _hold = self._files.hold()
+        log_state, _hold = self._files.log.hold()
         yield log_state.version
 
     def refresh(self) -> int:
         """Look for commits of other writers; return the newest version."""
         self._check_open()
-        return self._advance(self._files.log_state())
+        return self._advance(self._files.log.newest())
 
     def close(self) -> None:
         """Close the handle; safe to call twice. A handle that committed waits for the compaction that is due."""
@@ -266,9 +266,9 @@ class StoreHandle(Reads):
         facts = columns_of(self.spec)
         try:
             if self._files.is_local:
-                facts = [*facts, *contents_of(self._files.log_state())]
+                facts = [*facts, *contents_of(self._files.log.newest())]
             else:
-                self._files.check_identity()
+                self._files.log.check_identity()
                 facts = [*facts, *contents_of(self._log_state)]
         except StateStoreError as error:
             facts = [*facts, ("cannot be read", str(error))]

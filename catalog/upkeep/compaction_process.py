@@ -223,7 +223,7 @@ def _compact(folder: Path) -> None:
     storage = LocalStorage(folder)
     files = shared_files(storage, decode_spec(storage.read(STORE_FILE), str(folder / STORE_FILE)))
     background = Background(files, report=lambda: _say(failed=background.failed))
-    log_state = files.log_state()
+    log_state = files.log.newest()
     for rows, finishes in _messages():
         try:
             log_state = load_log_state(storage, base=log_state)

@@ -81,7 +81,7 @@ def trim_log(
     storage.settle(log_checkpoint_name(folded.version))
     if not _commits_ended(root):
         return []
-    files.check_identity()
+    files.log.check_identity()
     for number, item in enumerate(removable):
         storage.delete(item.name)
         if number % PORTION == 0:

@@ -81,7 +81,7 @@ def run_one_step(
     log_state = base
     for _ in range(MAX_ATTEMPTS):
         with claim(files.storage) as claimed:  # before the log is read, so that its trimming cannot overtake the step
-            log_state, _lease = files.leased(log_state, commits=True)
+            log_state, _lease = files.log.leased(log_state, commits=True)
             step = next_step(log_state, rules, mode, until)
             if step is None:
                 return log_state
@@ -146,7 +146,7 @@ def publish_rewrite(
                 return after_publish(storage, at, entry)
             except ConflictError:
                 remove_files(storage, carried)
-            at, _lease = files.leased(at, commits=True)  # its closures are read
+            at, _lease = files.log.leased(at, commits=True)  # its closures are read
             if not set(removed) <= {m.name for m in at.segments}:
                 remove_files(storage, new)
                 return None

@@ -93,7 +93,7 @@ def take_over(table: VersionedTable, target: Any, refused: int) -> None:
     ``refused`` is the number of writes that were not among them. The greatest time may be that of a value that was
     taken back, or that an expiry removed, which no row shows.
     """
-    source, files, spec, log_state = table.files().log_state(), target._files, target.spec, target._log_state
+    source, files, spec, log_state = table.files().log.newest(), target._files, target.spec, target._log_state
     if spec.kind == "key_value":
         return
     if refused or source.stream_time_us > log_state.stream_time_us:
@@ -131,7 +131,7 @@ def _retention(spec: StoreSpec) -> int | None:
 def _in_order_of_commits(table: VersionedTable, mine: _OfKeys | None) -> Iterator[pa.Table]:
     names = [n for n in (*table.spec.key_names, *table.spec.value_names) if n not in ADDED]
     files = table.files()
-    log_state, _lease = files.leased()
+    log_state, _lease = files.log.leased()
     first = 0
     if log_state.horizon is not None:
         first = log_state.horizon.version + 1
@@ -237,7 +237,7 @@ def _timeline_writes(table: VersionedTable, retention: int | None, mine: _OfKeys
     to some version. The entries at that time are those that this version believed.
     """
     files = table.files()
-    log_state, _lease = files.leased()
+    log_state, _lease = files.log.leased()
     belief = _Belief.of(files, log_state, retention)
     starts = [segment.meta.min_valid_from for segment in belief.segments if segment.meta.rows]
     if not starts:
@@ -257,7 +257,7 @@ def _refused_writes(table: VersionedTable, retention: int | None, mine: _OfKeys 
     their turn.
     """
     files = table.files()
-    log_state, _lease = files.leased()
+    log_state, _lease = files.log.leased()
     belief = _Belief.of(files, log_state, retention)
     return sum(belief.refused(segment, mine) for segment in belief.segments)
 

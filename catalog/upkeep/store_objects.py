@@ -283,7 +283,7 @@ def _publish(root: ObjectStorage, files: SegmentFiles, version: int, intent: str
     """Write the entry that replaces the store."""
     old = files.storage
     try:
-        log_state = files.log_state()
+        log_state = files.log.newest()
         if log_state.version != version:
             raise _overtaken(files.spec)
         write_entry(old, new_entry(log_state, REPLACE, NewFiles(), replacement=folder))
@@ -312,7 +312,7 @@ def _is_replaced(files: SegmentFiles) -> bool:
 def _check_waiting(files: SegmentFiles) -> None:
     """Raise ConflictError REBUILD_OVERTAKEN if writers of this machine have acknowledged writes meanwhile."""
     own = own_folder(files.storage)
-    if own is not None and waiting_changelogs(files.storage, files.spec, files.log_state(), own):
+    if own is not None and waiting_changelogs(files.storage, files.spec, files.log.newest(), own):
         raise _overtaken(files.spec)
 
 

@@ -166,7 +166,7 @@ def _unneeded(
     claims = {claim for item in listed if (claim := _claim_of(item.name)) is not None}
     claimed = set() if root is None else held_claims(root, claims)
     newest = load_log_state(files.storage, base=base)
-    files.check_identity()  # the listed files belong to this store, not to one that replaced it
+    files.log.check_identity()  # the listed files belong to this store, not to one that replaced it
     leased = None if root is None else leased_versions(root)
     at_once = at_once and leased is not None
     names = {item.name for item in listed if item.modified_us <= cutoff or (at_once and _claim_of(item.name))}
@@ -218,7 +218,7 @@ def _of_other_stores(files: SegmentFiles, root: Path, cutoff: int, dry_run: bool
             continue
         try:
             # Otherwise it may be the changelog of a store that replaced this one since the last look.
-            files.check_identity()
+            files.log.check_identity()
             with contextlib.suppress(FileNotFoundError):
                 about = path.stat()
                 if about.st_mtime_ns // 1000 <= cutoff:

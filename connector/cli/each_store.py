@@ -95,7 +95,7 @@ def compact(upkeep: Upkeep, full: bool, progress: Progress = lambda done, total:
     """
     files = upkeep.files()
     started = time.perf_counter()
-    before = files.log_state()
+    before = files.log.newest()
     after = run_compaction(files, before, full, progress=progress)
     row: Row = {"store": files.spec.name, "version": after.version, "compacted": after.version != before.version}
     for name, log_state in (("before", before), ("after", after)):
@@ -116,7 +116,7 @@ def expire(upkeep: Upkeep, before_us: int | None) -> list[Row]:
     """Expire by the store's retention, or before a moment, and report the dropped files. Does nothing without
     either."""
     files = upkeep.files()
-    before = files.log_state()
+    before = files.log.newest()
     retention = files.spec.history_retention
     horizon = before_us
     if horizon is None and retention is not None and before.stream_time is not None:
@@ -146,7 +146,7 @@ def all_ended_before(path: str | Path, store: str | None, horizon_us: int) -> li
     found = []
     for name in warehouse.stores(store):
         try:
-            log_state = warehouse.upkeep(name).files().log_state()
+            log_state = warehouse.upkeep(name).files().log.newest()
         except (StateStoreError, OSError):  # the expiry reports it
             continue
         check_horizon(log_state, name, horizon_us)
@@ -165,7 +165,7 @@ def hold(path: str | Path, command: Sequence[str]) -> int:
     for name in warehouse.stores(None):
         upkeep = warehouse.upkeep(name)
         with contextlib.suppress(UnsupportedError):  # a keyed store, whose vacuum waits for days
-            holds.append(upkeep.files().hold())
+            holds.append(upkeep.files().log.hold())
     try:
         return subprocess.run(command, check=False).returncode
     except OSError as error:

@@ -57,7 +57,7 @@ def made(location: Location) -> Any:
 
 
 def writes(store: Any) -> int:
-    operations = store.table.files().log_state().versions.operation
+    operations = store.table.files().log.newest().versions.operation
     return int(operations.count("write"))
 
 

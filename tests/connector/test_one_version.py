@@ -17,7 +17,7 @@ from support.engines.toys import write_package
 from support.moving_sources import Moving, moved_on_by_looks, moving_stores, moving_toys
 
 import statestore
-from statestore.catalog.reads import segment_files
+from statestore.catalog.log import store_log
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.cli import shell as shell_session
 from statestore.connector.cli.shell import Session
@@ -171,13 +171,13 @@ def test_the_tables_of_a_pinned_warehouse_stay(moving: Moving) -> None:
 def test_one_look_at_the_store_that_a_statement_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other stores of the warehouse are not looked at, nor is the one that is named looked at again."""
     moving = moving_stores(tmp_path)
-    load, looks = vars(segment_files)["load_log_state"], list[str]()
+    load, looks = vars(store_log)["load_log_state"], list[str]()
 
     def counted(storage: Any, *given: Any, **named: Any) -> Any:
         looks.append(str(storage))
         return load(storage, *given, **named)
 
-    monkeypatch.setattr(segment_files, "load_log_state", counted)
+    monkeypatch.setattr(store_log, "load_log_state", counted)
     parts = [part for part in parts_of(IN_SQL, False) if part[0] == "t"]
     check(moving, parts, by_sql(tmp_path)(statement(parts)), {})
     assert looks == [str(tmp_path / "t")]

@@ -17,7 +17,7 @@ import pytest
 import statestore
 from statestore.catalog.describe import store_metadata
 from statestore.catalog.keyed.tables import keyed_source
-from statestore.catalog.reads import segment_files
+from statestore.catalog.log import store_log
 from statestore.formats.engines import EngineOpening
 from support.engines.toys import write_toys, write_version
 
@@ -111,7 +111,7 @@ def moved_on_by_looks(moving: Moving) -> Iterator[None]:
         return looked
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (segment_files, store_metadata):
+        for module in (store_log, store_metadata):
             patch.setattr(module, "load_log_state", after_a_move(module.load_log_state))
         patch.setattr(keyed_source, "shared_log", after_a_move(vars(keyed_source)["shared_log"]))
         patch.setattr(EngineOpening, "open", after_a_move(EngineOpening.open))

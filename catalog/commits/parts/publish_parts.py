@@ -71,11 +71,11 @@ def commit_parts(
             raise replaced(f"store {files.spec.name!r}", part.store)
     parts = sorted(parts, key=lambda part: part.order)
     log_state = base
-    files.check_identity()
-    files.settle()
+    files.log.check_identity()
+    files.log.settle()
     with writer_of(files).publishing, claim(files.storage):  # before the log is read, see `commit_change`
         for _ in range(MAX_ATTEMPTS):
-            log_state, _lease = files.leased(log_state, commits=True)
+            log_state, _lease = files.log.leased(log_state, commits=True)
             if is_committed(log_state, transaction):
                 return _without_leftovers(files.storage, log_state, parts)
             judged = judge(log_state, parts)

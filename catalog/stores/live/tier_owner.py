@@ -80,7 +80,7 @@ class TierOwner(StoreHandle):
         self._machine = MachineOwner(self._files, root, partial(remove_position, root / TIER))
         self._unsettled = False  # a commit that raised may still appear in the object store
         self._look_again = 0.0  # by the monotonic clock
-        self._changelogs = Changelogs(root, ROW_SCHEMA, store=spec.store_id, check=self._files.check_identity)
+        self._changelogs = Changelogs(root, ROW_SCHEMA, store=spec.store_id, check=self._files.log.check_identity)
         self._tier: HotTier | None = None
         self._anew = False  # the existing tier must not be reopened
         self._remove_private: Callable[[], Any] | None = None  # removes the directory of a private tier
@@ -162,7 +162,7 @@ class TierOwner(StoreHandle):
                 return self._tier or self._open_tier()
             writing_rocksdb()
             self._machine.raise_if_lost()
-            with self._files.or_replaced():
+            with self._files.log.or_replaced():
                 lock = take_writer_lock(self._root, self.name)
             self._drop_tier()
             self._lock = lock
@@ -170,7 +170,7 @@ class TierOwner(StoreHandle):
                 self._machine.own(takeover)
                 self._unsettled = False
                 with disk_errors("open the changelog", self._root):
-                    log_state, _lease = self._files.leased()  # others may have committed while they held the lock
+                    log_state, _lease = self._files.log.leased()  # others may have committed while they held the lock
                     self._advance(log_state)
                     self._changelogs.version = self._log_state.version
                     self._changelogs.take_over(self._committed_changelogs)
@@ -236,7 +236,9 @@ class TierOwner(StoreHandle):
         for _ in range(ATTEMPTS):
             try:
                 with self._latencies.time("restore"), disk_errors("open the hot tier", self._root / TIER):
-                    log_state, _lease = self._files.leased()  # with a commit whose outcome was unknown, if it was made
+                    log_state, _lease = (
+                        self._files.log.leased()
+                    )  # with a commit whose outcome was unknown, if it was made
                     self._check_owner(log_state)
                     self._advance(log_state)
                     tier, state = catch_up(
@@ -291,7 +293,7 @@ class TierOwner(StoreHandle):
     def _follow_commits(self) -> HotTier:
         """Return a private tier with the newest committed state."""
         writing_rocksdb()
-        log_state, _lease = self._files.leased()
+        log_state, _lease = self._files.log.leased()
         if self._tier is not None and self._tier_version == log_state.version:
             return self._tier
         for _ in range(ATTEMPTS):
@@ -412,5 +414,5 @@ class TierOwner(StoreHandle):
         return log_state.version
 
     def _committed_changelogs(self, names: Collection[str]) -> Mapping[str, int]:
-        self._advance(self._files.log_state())
+        self._advance(self._files.log.newest())
         return consumed_ends(self._storage, self._log_state, names)

@@ -81,12 +81,12 @@ class NaturalVersionedStore(VersionedReads):
         The folder of a store in an object store is its own, and the next commit finds out.
         """
         if self._files.is_local:
-            self._files.check_identity()
+            self._files.log.check_identity()
 
     def _look(self) -> None:
         """Raise NotFoundError STORE_REPLACED for a store that is gone, in an object store if this process knows it."""
-        if self._files.is_local or not self._files.look_at:
-            self._files.look()
+        if self._files.is_local or not self._files.log.look_at:
+            self._files.log.look()
 
     def _leave(self) -> None:
         """Forget the parent's pending writes and changelog in a forked child.
@@ -115,8 +115,8 @@ class NaturalVersionedStore(VersionedReads):
         """
         if self._closed or self.read_only:
             self._check_writable()
-        if perf_counter_ns() >= self._files.look_at:
-            self._files.look()
+        if perf_counter_ns() >= self._files.log.look_at:
+            self._files.log.look()
         puts = self._puts
         puts.count = number = puts.count + 1
         begin = 0 if number & SAMPLE else perf_counter_ns()
@@ -179,7 +179,7 @@ class NaturalVersionedStore(VersionedReads):
         for batch in batches_of(data):
             records = record_batch(self.spec, batch)
             self._look()
-            with self._mutex, self._files.or_replaced():
+            with self._mutex, self._files.log.or_replaced():
                 kept, late = self._retention.without_late(records, self._observed_us)
                 self._changelogs.append(kept)
                 self._take_in(kept)
@@ -295,7 +295,7 @@ class NaturalVersionedStore(VersionedReads):
         """Make acknowledged writes survive the end of the machine, too."""
         self._check_open()
         self._look()
-        with self._mutex, self._latencies.time("flush"), self._files.or_replaced():
+        with self._mutex, self._latencies.time("flush"), self._files.log.or_replaced():
             self._changelogs.sync()
 
     def close(self) -> None:
@@ -308,7 +308,7 @@ class NaturalVersionedStore(VersionedReads):
                 with self._commits.turn:  # the commit of another thread is still on its way
                     self._changelogs.close()
         except StorageError:
-            if not self._files.is_replaced():
+            if not self._files.log.is_replaced():
                 raise
         finally:
             super().close()
@@ -370,7 +370,7 @@ class NaturalVersionedStore(VersionedReads):
         return log_state.version
 
     def _committed_changelogs(self, names: Collection[str]) -> Mapping[str, int]:
-        self._advance(self._files.log_state())
+        self._advance(self._files.log.newest())
         return consumed_ends(self._storage, self._log_state, names)
 
 

@@ -60,7 +60,7 @@ def replay_in_tasks(runs: TaskRuns | None, table: VersionedTable, target: Any) -
         replay(table, target)
         return
     assert isinstance(target, NaturalVersionedStore)
-    rows = sum(meta.rows for meta in table.files().log_state().segments)
+    rows = sum(meta.rows for meta in table.files().log.newest().segments)
     target.auto_compact = rows < MIN_RANGE_ROWS  # otherwise this process would write all segments of tasks again
     count = range_count(table, runs, write)
     folder = StagingFolder.of_new_write(target._storage)
@@ -91,7 +91,7 @@ def range_count(table: VersionedTable, runs: TaskRuns, write: TaskWrite) -> int:
 
     Parts of one range would share keys, which the process that commits had to resolve and write again.
     """
-    segments = table.files().log_state().segments
+    segments = table.files().log.newest().segments
     rows, size = sum(meta.rows for meta in segments), sum(meta.file.bytes for meta in segments)
     least = max(-(-rows * 9 // (write.part_rows * 8)), -(-size // PART_BYTES))  # ranges differ in size
     return max(1, least, min(runs.parallelism, rows // MIN_RANGE_ROWS))

@@ -75,7 +75,7 @@ class TaskWrite:
         self, folder: StagingFolder, order: tuple[int, ...], batches: Iterator[pa.RecordBatch]
     ) -> list[StagedPart]:
         files = shared_files(self.storage, self.spec)
-        log_state, _lease = files.leased()
+        log_state, _lease = files.log.leased()
         retention = current_retention(self.spec, log_state)
         stream_time = log_state.stream_time_us
         parts: list[StagedPart] = []

@@ -82,14 +82,14 @@ class VersionedReads(VersionedStore):
         """
         if self._closed:
             self._check_open()
-        if perf_counter_ns() >= self._files.look_at:
-            self._files.look()
+        if perf_counter_ns() >= self._files.log.look_at:
+            self._files.log.look()
         gets = self._gets
         gets.count = number = gets.count + 1
         if number & SAMPLE:
             return self._get(key, as_of)
         # Every scan checks both, but they are too expensive for each point read.
-        self._files.check_identity()
+        self._files.log.check_identity()
         if not self._storage.exists(entry_name(self._log_state.version)):  # vacuum has removed it, and later ones
             self._follow()
         self._live.lookup.count_reads(SAMPLE + 1)
@@ -270,7 +270,7 @@ class VersionedReads(VersionedStore):
 
     def _follow(self) -> None:
         """Take in commits of other handles, with one look for the next log entry."""
-        self._advance(self._files.log_state())
+        self._advance(self._files.log.newest())
 
 
 def _asked_moment(as_of: Time | None) -> int:

@@ -53,7 +53,7 @@ def compact_ranges(files: SegmentFiles, base: LogState, runs: TaskRuns, choose: 
     """
     log_state = base
     for _ in range(MAX_ATTEMPTS):
-        log_state, _lease = files.leased(log_state)  # what tasks read stays, whoever vacuums
+        log_state, _lease = files.log.leased(log_state)  # what tasks read stays, whoever vacuums
         inputs = choose(log_state, rules)
         if not inputs:
             return log_state

@@ -325,7 +325,7 @@ def _delete_rows(path: str, filters: tuple[Filter, ...]) -> int:
         columns = {name: keys[name] for name in keys.column_names}
         columns |= {field.name: pa.nulls(keys.num_rows, field.type) for field in spec.value}
         if spec.kind == "versioned":
-            moment = table.files().log_state().stream_time_us + _MILLISECOND
+            moment = table.files().log.newest().stream_time_us + _MILLISECOND
             columns["timestamp"] = pa.array(np.full(keys.num_rows, moment)).cast(TIME)
         columns["_change_type"] = pa.array(["delete"] * keys.num_rows)
         store.put_all(pa.table(columns))

@@ -123,7 +123,7 @@ def test_an_index_that_missed_a_compaction_does_not_follow_the_next_one(tmp_path
     with statestore.connect(tmp_path).create_store("s", key={"k": "string"}, value={"v": "bigint"}) as store:
         for time, keys in enumerate(groups):
             store.write(as_table([(key, time, time) for key in keys]))
-        first, second = (meta.name for meta in store._files.log_state().segments)
+        first, second = (meta.name for meta in store._files.log.newest().segments)
         (merged,) = rewritten(store, {first})
         index_module._noted[store._files].clear()  # forgotten, as where too many rows were moved
         rewritten(store, {merged, second})
@@ -134,7 +134,7 @@ def test_an_index_that_missed_a_compaction_does_not_follow_the_next_one(tmp_path
 
 def rewritten(store: Any, names: set[str]) -> set[str]:
     """Rewrite these segments in one step of a compaction, and return the names of the new ones."""
-    log_state = store._files.log_state()
+    log_state = store._files.log.newest()
     chosen = tuple(SegmentWithClosures(meta) for meta in log_state.segments if meta.name in names)
     with claim(store._storage) as claimed:
         step = Step((Rewriting(chosen),), len(names) * KEYS)

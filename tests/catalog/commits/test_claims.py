@@ -26,7 +26,7 @@ from statestore.catalog.log import storage
 from statestore.catalog.log.entries import CommitEntry, write_entry
 from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.storage import LocalStorage, Storage
-from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.catalog.log.store_log import StoreLog
 from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.catalog.upkeep import publish_compaction, vacuum
 from statestore.catalog.upkeep.vacuum import LEFT_BEHIND
@@ -360,13 +360,13 @@ def test_a_commit_has_its_claim_before_it_reads_the_log(
 ) -> None:
     """The log is not trimmed while a claim is held, so a commit that stops behind its look at the log loses nothing."""
     held: list[bool] = []
-    leased = SegmentFiles.leased
+    leased = StoreLog.leased
 
-    def reads(files: SegmentFiles, *arguments: Any, **options: Any) -> Any:
+    def reads(log: StoreLog, *arguments: Any, **options: Any) -> Any:
         held.append(any_claim_held(tmp_path / "s"))
-        return leased(files, *arguments, **options)
+        return leased(log, *arguments, **options)
 
-    monkeypatch.setattr(SegmentFiles, "leased", reads)
+    monkeypatch.setattr(StoreLog, "leased", reads)
     store.put("b", 2, timestamp=2000)
     store.commit()
     assert held == [True]

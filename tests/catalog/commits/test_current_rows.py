@@ -55,7 +55,7 @@ def listed(found: OpenRows) -> list[tuple[int, str, int]]:
 
 def open_rows(store: statestore.VersionedStore) -> list[tuple[int, str, int]]:
     """(key hash, segment, row) of every open row, by reading them all."""
-    files, log_state = store._files, store._files.log_state()
+    files, log_state = store._files, store._files.log.newest()
     found = []
     for segment in with_closures(log_state.segments, log_state.closures):
         if segment.meta.role != "belief":
@@ -86,7 +86,7 @@ def test_commits_with_the_index_are_those_of_the_model(steps: list[tuple[str, li
             for row in rows:
                 model.put(*row)
             found = writer_of(store._files).index
-            if isinstance(found, OpenRows) and found.version == store._files.log_state().version:
+            if isinstance(found, OpenRows) and found.version == store._files.log.newest().version:
                 assert listed(found) == open_rows(store)
         for key in KEYS:
             assert as_tuple(store.get(key)) == model.get(key)
@@ -239,7 +239,7 @@ def test_names_of_segments_that_are_gone_are_forgotten(store: statestore.Version
 def test_an_older_log_state_gets_no_index(store: statestore.VersionedStore) -> None:
     """A writer that lags behind searches the segments; the index stays for the others."""
     bulk(store, 1, 10)
-    old = store._files.log_state()
+    old = store._files.log.newest()
     bulk(store, 2, 20)
     kept = index_of(store)
     assert module.take_index(store._files, old, 100) is None
@@ -248,7 +248,7 @@ def test_an_older_log_state_gets_no_index(store: statestore.VersionedStore) -> N
 
 def test_whoever_takes_the_index_has_it_alone(store: statestore.VersionedStore) -> None:
     bulk(store, 1, 10)
-    log_state = store._files.log_state()
+    log_state = store._files.log.newest()
     taken = module.take_index(store._files, log_state, 100)
     assert taken is not None and writer_of(store._files).index is None
     bulk(store, 2, 20)

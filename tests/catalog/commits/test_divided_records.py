@@ -56,7 +56,7 @@ def test_the_rows_are_those_of_small_commits(tmp_path: Path, way: str) -> None:
         for first in range(0, 3_000, 500):
             many.write(data.slice(first, 500))
     assert one.version == 3
-    segments = one._files.log_state().segments
+    segments = one._files.log.newest().segments
     assert sum(not meta.tombstone and meta.min_added == 3 for meta in segments) > 3
     assert rows_of(one) == rows_of(many)
     one.close()

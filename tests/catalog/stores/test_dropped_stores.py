@@ -106,7 +106,7 @@ def test_calls_for_one_key_after_a_drop_by_another_process(tmp_path: Path, door:
     store = made(catalog)
     DOORS[door](store, None)
     store_folders.remove_store(tmp_path, "s")  # the other process cannot tell this one
-    while perf_counter_ns() < shared_files(store._storage, store.spec).look_at:
+    while perf_counter_ns() < shared_files(store._storage, store.spec).log.look_at:
         pass
     with pytest.raises(statestore.NotFoundError, match="STORE_REPLACED"):
         DOORS[door](store, None)

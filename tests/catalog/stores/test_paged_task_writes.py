@@ -48,7 +48,7 @@ def test_a_scan_of_the_past_fetches_pages_of_staged_files(tmp_path: Path, monkey
         assert plan is not None
         parts = plan.in_folder(folder).stage((0,), iter(rows.to_batches(50_000)))
         write_parts(store, parts)
-        segments = store.table.files().log_state().segments
+        segments = store.table.files().log.newest().segments
         refs = [ref for meta in segments for ref in (meta.file, meta.index) if ref is not None]
         assert verify_store(store._storage, "notes").ok
     large = [ref for ref in refs if ref.bytes > PAGED_FILE_BYTES]

@@ -92,7 +92,7 @@ def test_whole_blocks_come_with_those_that_a_moment_cuts(tmp_path: Path, monkeyp
             if commit <= COMMITS // 2:
                 expected.update(zip(keys.tolist(), numbers.tolist(), strict=True))
         store.compact(full=True)
-        (closed,) = [m for m in store.table.files().log_state().segments if m.role == "closed"]
+        (closed,) = [m for m in store.table.files().log.newest().segments if m.role == "closed"]
     assert closed.file.tail_checksum  # it has a page table
     ends = [block.min_valid_to for block in closed.blocks]
     assert ends != sorted(ends)  # there are slices of starts

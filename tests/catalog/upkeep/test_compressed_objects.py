@@ -68,7 +68,7 @@ def test_open_rows_are_compressed_in_objects_alone(tmp_path: Path) -> None:
                 )
                 for moment in (ROWS // 2, COMMITS * ROWS // 2, None)
             ]
-            segments = store.table.files().log_state().segments
+            segments = store.table.files().log.newest().segments
         roles = {m.role: m.file.bytes / m.rows for m in segments}
         found[name] = answers, roles
     assert found["objects"][0] == found["disk"][0]
@@ -102,7 +102,7 @@ def test_a_plan_fetches_only_closures_of_segments_that_it_need_not_search(
     segment_files._shared.clear()
     gc.collect()
     with Catalog(location).open_store("prices", read_only=True) as store, recorded() as record:
-        segments = {meta.file.name for meta in store.table.files().log_state().segments}
+        segments = {meta.file.name for meta in store.table.files().log.newest().segments}
         record.clear()
         store.scan(as_of=COMMITS * ROWS)  # only planned
         assert not [r for r in record.requests if any(name in r.key for name in segments)], str(record)

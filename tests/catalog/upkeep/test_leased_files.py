@@ -18,10 +18,10 @@ from support.stores.versioned_checks import Put, as_table, check_everything, cre
 from support.stores.versioned_model import Model
 
 import statestore
+from statestore.catalog.log import store_log
 from statestore.catalog.log.leases import FOLDER, leased_versions, take_lease
 from statestore.catalog.log.log_checkpoint import load_log_state
 from statestore.catalog.log.log_state import file_names
-from statestore.catalog.reads import segment_files
 from statestore.catalog.reads.segment_files import SegmentFiles, _shared
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.stores.versioned.versioned_store import VersionedStore
@@ -209,7 +209,7 @@ def test_files_that_go_while_a_read_takes_its_lease(
 
     _shared.clear()
     with statestore.connect(root(store).parent).open_store("s", read_only=True) as reader:
-        monkeypatch.setattr(segment_files, "take_lease", late)
+        monkeypatch.setattr(store_log, "take_lease", late)
         rows = set(rows_of(reader.scan(), "k", "v"))
     assert rounds == [3] and rows == {("a", 7), ("c", 6), ("d", 8)}
     rival.close()
@@ -310,7 +310,7 @@ def test_a_kill_at_any_step_does_no_harm(store: VersionedStore, model: Model, tm
         files = SegmentFiles(KillingStorage(copy, Plan(at=step)), store.spec)
         died = False
         try:
-            remove_replaced(files, files.log_state())
+            remove_replaced(files, files.log.newest())
         except Killed:
             died = True
         assert statestore.verify(copy)[0].problems == ()

@@ -94,7 +94,7 @@ def anew(store: statestore.VersionedStore) -> LogState:
 def expire(store: statestore.VersionedStore, version: int) -> None:
     """Make ``version`` the first that can be read."""
     store.expire(before=version * 1_000)
-    horizon = store._files.log_state().horizon
+    horizon = store._files.log.newest().horizon
     assert horizon is not None and horizon.version == version
 
 
@@ -387,7 +387,7 @@ def test_a_kill_at_any_step_does_no_harm(made: Made, tmp_path: Path, horizon: in
         files = SegmentFiles(KillingStorage(copy, plan), store.spec)
         died = False
         try:
-            run_vacuum(files, files.log_state(), 0, dry_run=False)
+            run_vacuum(files, files.log.newest(), 0, dry_run=False)
         except Killed:
             died = True
         left = sorted(int(item.name[4:24]) for item in LocalStorage(copy).list("log/") if ENTRY.fullmatch(item.name))
@@ -416,7 +416,7 @@ def test_the_log_grows_on_after_trimming(made: Made) -> None:
         expire(store, store.version - 2 * LENGTH)
         add(store, 4)  # a log checkpoint has to know the horizon
         store.vacuum(older_than=0)
-        state = store._files.log_state()
+        state = store._files.log.newest()
         entry = new_entry(state, "write", NewFiles())
         with claim(store._storage):
             write_entry(store._storage, entry)

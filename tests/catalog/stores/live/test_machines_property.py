@@ -85,7 +85,7 @@ class History:
             self.close(number, machine)
         assert not any(machine.waiting or machine.aside for machine in self.model.machines)
         assert self.seen() == self.model.committed
-        log_state = self.reader.table.files().log_state()
+        log_state = self.reader.table.files().log.newest()
         operations = [each for each in log_state.versions.operation if each not in ("compact", "create")]
         assert len(operations) == self.model.commits
         assert int(log_state.versions.rows.sum()) == self.values  # each acknowledged write was committed once
