@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from statestore.formats.bytes.crc32c import crc32c
 from statestore.formats.places.regular_files import MAX_METADATA_BYTES, read_regular
 from statestore.formats.rocksdb.fields import Fields, Malformed
 from statestore.formats.rocksdb.rocksdb_errors import Unreadable, corrupt
-from statestore.formats.values.crc32c import crc32c
 
 BYTEWISE = b"leveldb.BytewiseComparator"
 _NAME = re.compile(rb"MANIFEST-\d{1,20}\n?")

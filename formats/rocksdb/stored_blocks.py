@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import xxhash
 
+from statestore.formats.bytes.crc32c import crc32c
 from statestore.formats.rocksdb.fields import Fields, Malformed
 from statestore.formats.rocksdb.rocksdb_errors import Unreadable, corrupt
-from statestore.formats.values.crc32c import crc32c
 
 TRAILER = 5
 """Bytes of compression type and checksum behind each block."""

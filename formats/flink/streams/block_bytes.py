@@ -11,12 +11,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from statestore.formats.bytes.crc32c import crc32c
 from statestore.formats.bytes.snappy_blocks import snappy_length, unpacked
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError
 from statestore.formats.flink.snapshot.snapshot_files import Part
 from statestore.formats.kernels.arrays import Bytes
-from statestore.formats.values.crc32c import crc32c
 
 PIECE_BYTES = 4 << 20
 _IDENTIFIER, _PACKED, _PLAIN, _SKIPPED = 0xFF, 0x00, 0x01, 0x80

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
-from math import isqrt
 from struct import Struct
 
 import numpy as np
 
-from statestore.formats.kernels.arrays import Bytes, Ints, U32s
+from statestore.formats.bytes.crc32c import plain_crc32c
+from statestore.formats.kernels.arrays import Bytes, Ints
 from statestore.formats.kernels.batch_layout import (
     ATTRIBUTES,
     BAD_CHECKSUM,
@@ -27,8 +26,6 @@ from statestore.formats.kernels.batch_layout import (
 
 # base offset, size, leader epoch, magic, CRC, attributes, last offset delta, times, producer, epoch, sequence, records
 _HEADER = Struct(">qiibIhiqqqhii")
-_POLYNOMIAL, _ALL = 0x82F63B78, 0xFFFFFFFF
-_SHORT = 4096  # bytes from which columns of bytes are faster than single ones
 
 
 class BadRecord(Exception):
@@ -55,7 +52,7 @@ def walk_batches(data: Bytes, at: int, stop: int, check: bool, table: Ints, repo
             break
         if size > stop - at:
             break
-        found = crc32c(data[at + CRC_BEGIN : at + size]) if check else stored
+        found = plain_crc32c(data[at + CRC_BEGIN : at + size]) if check else stored
         if found != stored:
             report[0], report[2], report[3] = BAD_CHECKSUM, stored, found
             break
@@ -152,61 +149,3 @@ def _varint(content: bytes, at: int, stop: int) -> tuple[int, int]:
             return (number >> 1) ^ -(number & 1), at
         shift += 7
     raise BadRecord
-
-
-def crc32c(data: Bytes) -> int:
-    """The CRC32C of bytes. Long data is cut in rows, whose columns numpy takes at once."""
-    if len(data) < _SHORT:
-        return _continued(_ALL, data.tobytes()) ^ _ALL
-    width = isqrt(len(data))
-    rows = len(data) // width
-    cut = rows * width
-    state = np.zeros(rows, np.uint32)
-    state[0] = _ALL
-    table = _table()
-    columns = np.ascontiguousarray(data[:cut].reshape(rows, width).T)
-    for column in columns:
-        state = table[(state ^ column) & 0xFF] ^ (state >> np.uint32(8))
-    shift = _shifts(width)
-    crc = 0
-    for row in state.tolist():
-        crc = (
-            int(shift[0, crc & 0xFF])
-            ^ int(shift[1, crc >> 8 & 0xFF])
-            ^ int(shift[2, crc >> 16 & 0xFF])
-            ^ int(shift[3, crc >> 24])
-            ^ row
-        )
-    return _continued(crc, data[cut:].tobytes()) ^ _ALL
-
-
-def _continued(crc: int, content: bytes) -> int:
-    table = _numbers()
-    for byte in content:
-        crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
-    return crc
-
-
-@cache
-def _table() -> U32s:
-    crc = np.arange(256, dtype=np.uint32)
-    for _ in range(8):
-        crc = np.where(crc & 1, (crc >> 1) ^ np.uint32(_POLYNOMIAL), crc >> 1).astype(np.uint32)
-    return crc
-
-
-@cache
-def _numbers() -> list[int]:
-    found: list[int] = _table().tolist()
-    return found
-
-
-@lru_cache(64)
-def _shifts(width: int) -> U32s:
-    """The effect of ``width`` zero bytes on each byte of a state: CRCs are linear."""
-    table = _table()
-    bytes_of = np.arange(256, dtype=np.uint32)[None, :]
-    state: U32s = bytes_of << np.array([[0], [8], [16], [24]], np.uint32)
-    for _ in range(width):
-        state = table[state & 0xFF] ^ (state >> np.uint32(8))
-    return state

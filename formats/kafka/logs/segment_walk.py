@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from statestore.formats.bytes.crc32c import plain_crc32c
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError, CorruptError, NotFoundError, UnsupportedError
-from statestore.formats.kafka.logs.plain_batches import crc32c
 from statestore.formats.kafka.logs.record_batches import Batches, damaged, loops
 from statestore.formats.kernels.arrays import Bytes
 from statestore.formats.kernels.batch_layout import (
@@ -162,7 +162,7 @@ def judge_end(segment: SegmentFile, end: WalkEnd, *, first: bool, last: bool) ->
     if end.status == BAD_SIZE:
         raise damaged(segment.path, end.position, f"found a record batch of {end.expected} bytes, expected {HEADER}")
     stored = int.from_bytes(rest[17:CRC_BEGIN].tobytes())
-    if left >= HEADER and crc32c(rest[CRC_BEGIN:]) == stored:
+    if left >= HEADER and plain_crc32c(rest[CRC_BEGIN:]) == stored:
         raise damaged(
             segment.path,
             end.position,
@@ -201,6 +201,6 @@ def _later_batch(rest: Bytes) -> int | None:
         size = _size(rest[at:])
         if HEADER <= size <= len(rest) - at:
             stored = int.from_bytes(rest[at + 17 : at + CRC_BEGIN].tobytes())
-            if crc32c(rest[at + CRC_BEGIN : at + size]) == stored:
+            if plain_crc32c(rest[at + CRC_BEGIN : at + size]) == stored:
                 return int(at)
     return None

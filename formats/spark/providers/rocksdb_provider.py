@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.formats.bytes.byte_columns import Cells, cells_of, gather
+from statestore.formats.bytes.crc32c import crc32c_of_cells
 from statestore.formats.errors import CorruptError, StateStoreError
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.places.fetched_parts import forget_parts
@@ -38,7 +39,7 @@ from statestore.formats.spark.checkpoint.checkpoint_files import PURGED, DataFil
 from statestore.formats.spark.checkpoint.state_errors import corrupt_file, corrupt_row, missing, unsupported
 from statestore.formats.spark.providers.file_records import Changes
 from statestore.formats.spark.providers.stored_rows import KeyBounds
-from statestore.formats.spark.rows.row_checksum import CHECKSUM_BYTES, crc32c, verify_checksums
+from statestore.formats.spark.rows.row_checksum import CHECKSUM_BYTES, verify_checksums
 from statestore.formats.spark.rows.row_encoding import split_values
 
 # Table files on the local disk: links to local files, copies of others.
@@ -356,7 +357,7 @@ def _checked_again(keys: Cells, renamed: Cells, values: Cells, delimiter: bytes)
     owners = np.repeat(np.arange(len(values)), counts)
     positions: Ints = rows.start - (_SIZE_BYTES + CHECKSUM_BYTES)
     verify_checksums(gather(rows.data, positions, "<u4"), keys.select(owners), rows)
-    found = crc32c(rows, crc32c(renamed.select(owners))).astype("<u4")
+    found = crc32c_of_cells(rows, crc32c_of_cells(renamed.select(owners))).astype("<u4")
     data = values.data.copy()
     data[positions[:, None] + np.arange(CHECKSUM_BYTES)] = found.view(np.uint8).reshape(-1, CHECKSUM_BYTES)
     return Cells(data, values.start, values.size)

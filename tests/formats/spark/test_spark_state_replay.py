@@ -15,13 +15,14 @@ from support.rocksdb.compiled_loops import compiled_or_not  # noqa: F401
 from xxhash import xxh32_intdigest
 
 from statestore.formats.bytes.byte_columns import cells_of
+from statestore.formats.bytes.crc32c import crc32c_of_cells
 from statestore.formats.errors import CorruptError
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.spark.providers import compression, replay
 from statestore.formats.spark.providers.compression import decompressed
 from statestore.formats.spark.providers.file_records import DELETE, MERGE, PUT, Changes, read_records
 from statestore.formats.spark.providers.replay import Overlay, Replay, overlay_of
-from statestore.formats.spark.rows.row_checksum import crc32c, verify_checksums
+from statestore.formats.spark.rows.row_checksum import verify_checksums
 from statestore.formats.spark.rows.row_encoding import split_values
 
 KEYS = st.sampled_from([b"", b"a", b"b", b"ab", b"c" * 40])
@@ -158,17 +159,9 @@ def test_list_values_that_do_not_add_up_are_refused(value: bytes) -> None:
         split_values(cells_of(binary([b"\x01\0\0\0a", value])), b",")
 
 
-def test_crc32c_is_that_of_the_standard() -> None:
-    strings = [b"123456789", b"", bytes(32), b"\xff" * 32, bytes(range(32)), b"a" * 7]
-    found = crc32c(cells_of(binary(strings))).tolist()
-    assert found[:5] == [0xE3069283, 0, 0x8A9136AA, 0x62A8AB43, 0x46DD794E]  # RFC 3720, B.4
-    halves = crc32c(cells_of(binary([s[:5] for s in strings])))
-    assert crc32c(cells_of(binary([s[5:] for s in strings])), halves).tolist() == found
-
-
 def test_a_row_that_does_not_match_its_checksum_is_named() -> None:
     rows = cells_of(binary([b"a", b"b"]))
-    stored = crc32c(rows)
+    stored = crc32c_of_cells(rows)
     verify_checksums(stored, rows)
     with pytest.raises(CorruptError, match="row 1 has checksum"):
         verify_checksums(stored ^ np.array([0, 1], np.uint32), rows)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from statestore.formats.bytes.crc32c import crc32c
 from statestore.formats.errors import CorruptError
 from statestore.formats.flink.streams.block_bytes import BlockWindow, _unpacked
 from statestore.formats.flink.streams.savepoint_entries import savepoint_entries
-from statestore.formats.values.crc32c import crc32c
 
 Entries = Sequence[tuple[bytes, bytes]]
 KEYS = st.binary(min_size=1, max_size=40).map(lambda key: bytes([key[0] & 0x7F]) + key[1:])

@@ -15,7 +15,7 @@ from support.parameters import mostly_slow
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError, CorruptError, InvalidInputError, UnsupportedError
-from statestore.formats.kafka.logs import plain_batches, segment_walk
+from statestore.formats.kafka.logs import segment_walk
 from statestore.formats.kafka.logs.log_directory import log_partitions
 from statestore.formats.kafka.logs.log_reading import SegmentLog, log_records, open_log
 
@@ -293,12 +293,3 @@ def test_an_unknown_isolation_is_refused(tmp_path: Path) -> None:
     partition = log_partitions(simple(1).write(tmp_path / "t-0"))[0]
     with pytest.raises(InvalidInputError, match="read_committed"):
         open_log(partition, "all")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("size", [0, 1, 4095, 4096, 5000, 70_001])
-def test_the_plain_checksum_is_crc32c(size: int) -> None:
-    import numpy as np
-
-    data = random.Random(size).randbytes(size)
-    assert plain_batches.crc32c(np.frombuffer(data, np.uint8)) == crc32c(data)
-    assert crc32c(b"123456789") == 0xE3069283

@@ -1,4 +1,4 @@
-"""CRC-32C by Python and numpy, against known values, one byte after the other, and the compiled loop."""
+"""CRC32C by Python, numpy and the compiled loop, against known values and one byte after the other."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import random
 import sys
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from statestore.formats.bytes import crc32c as module
+from statestore.formats.bytes.byte_columns import cells_of
+from statestore.formats.bytes.crc32c import crc32c, crc32c_of_cells
 from statestore.formats.kernels import compiled_use
-from statestore.formats.values import crc32c as module
-from statestore.formats.values.crc32c import crc32c
 
 
 def byte_by_byte(data: bytes) -> int:
@@ -29,8 +31,16 @@ def test_checksums(monkeypatch: pytest.MonkeyPatch, is_loaded: bool) -> None:
     assert crc32c(b"") == 0
     assert crc32c(bytes(32)) == 0x8A9136AA
     rng = random.Random(1)
-    for size in (1, 255, 256, 4095, 4096, 4097, 10_000):
+    for size in (1, 255, 256, 4095, 4096, 4097, 10_000, 70_001):
         data = rng.randbytes(size)
         assert crc32c(data) == byte_by_byte(data)
     assert (compiled_use.COMPILED in sys.modules) or not is_loaded
     assert crc32c(np.arange(10, dtype=np.uint8).tobytes()) == byte_by_byte(bytes(range(10)))
+
+
+def test_checksums_of_many_strings_are_those_of_the_standard() -> None:
+    strings = [b"123456789", b"", bytes(32), b"\xff" * 32, bytes(range(32)), b"a" * 7]
+    found = crc32c_of_cells(cells_of(pa.array(strings))).tolist()
+    assert found[:5] == [0xE3069283, 0, 0x8A9136AA, 0x62A8AB43, 0x46DD794E]  # RFC 3720, B.4
+    halves = crc32c_of_cells(cells_of(pa.array([s[:5] for s in strings])))
+    assert crc32c_of_cells(cells_of(pa.array([s[5:] for s in strings])), halves).tolist() == found
