@@ -19,7 +19,7 @@ from statestore.catalog.reads.fetching import SMALL_FILE_BYTES, Ranges, batch_sp
 from statestore.catalog.reads.lookup.segment_probe import SegmentProbe, key_test, shown_reader
 from statestore.catalog.reads.lookup.value_readers import row_reader
 from statestore.catalog.reads.segment_files import SegmentFiles
-from statestore.formats.segments.near_index import NearIndex
+from statestore.formats.segments.remote_key_index import RemoteKeyIndex
 from statestore.formats.segments.row_cells import cell_ranges, cells, text_ranges
 from statestore.formats.segments.segment_meta import OPEN, FileRef, SegmentMeta
 from statestore.formats.values.key_codec import ValueCodec
@@ -67,7 +67,7 @@ class RemoteLookup:
         self._files = files
         self._log_state = log_state
         self._values = values
-        self._indexes: dict[str, NearIndex] = {}
+        self._indexes: dict[str, RemoteKeyIndex] = {}
         self.left = MOST_READS
 
     def following(self, log_state: LogState) -> RemoteLookup:
@@ -164,13 +164,13 @@ class RemoteLookup:
                 found.append((meta, rows))
         return found
 
-    def _near(self, meta: SegmentMeta) -> NearIndex | None:
+    def _near(self, meta: SegmentMeta) -> RemoteKeyIndex | None:
         """Return the index of a segment, None where it is made of the keys."""
         if meta.index is None or meta.file.bytes <= SMALL_FILE_BYTES // 4:
             return None
         index = self._indexes.get(meta.name)
         if index is None:
-            index = self._indexes[meta.name] = NearIndex(meta.index, self._files.opened(meta.index), meta.rows)
+            index = self._indexes[meta.name] = RemoteKeyIndex(meta.index, self._files.opened(meta.index), meta.rows)
         return index
 
     def _fetch_cells(

@@ -27,9 +27,9 @@ from statestore.formats.segments.ipc_file import (
     verify_stored_column,
 )
 from statestore.formats.segments.key_index import encode_index
-from statestore.formats.segments.near_index import NearIndex
 from statestore.formats.segments.page_table import check_pages
 from statestore.formats.segments.regions import REGION_BYTES, VerifiedBytes, checksum_regions, missing_parts
+from statestore.formats.segments.remote_key_index import RemoteKeyIndex
 from statestore.formats.segments.segment import Segment
 from statestore.formats.segments.segment_meta import FileRef, SegmentMeta
 from statestore.formats.values.types import TIME
@@ -263,7 +263,7 @@ def test_a_key_of_many_rows_does_not_mislead_a_look_up(grouped: bool) -> None:
     hashes = random.permutation(np.concatenate([hot, random.integers(0, 1 << 64, 200_000, np.uint64)]))
     data, ref = encode_index("a", hashes, grouped=grouped, paged=True)
     remote = Remote(data.to_pybytes())
-    index = NearIndex(ref, remote.object, len(hashes))
+    index = RemoteKeyIndex(ref, remote.object, len(hashes))
     absent = random.integers(0, 1 << 64, 3, np.uint64)
     for wanted in [*hashes[::20_000], *absent, np.uint64(0), np.uint64((1 << 64) - 1), hashes.min(), hashes.max()]:
         remote.object.fetch(missing_parts(ref, remote.object, index.near(int(wanted))))
@@ -284,7 +284,7 @@ def test_marks_that_are_wrong_give_no_wrong_rows(marks: str) -> None:
     forged = np.sort(hashes[:count]) if marks == "wrong" else stored[::-1]
     data[at : at + 8 * count] = forged.tobytes()
     ref = replace(ref, tail_checksum=xxhash.xxh3_64_hexdigest(bytes(data[end:])))
-    index = NearIndex(ref, Remote(bytes(data)).object, len(hashes))
+    index = RemoteKeyIndex(ref, Remote(bytes(data)).object, len(hashes))
     for wanted in hashes[:300]:
         assert index.find(int(wanted)) == np.flatnonzero(hashes == wanted).tolist()
 

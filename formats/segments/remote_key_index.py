@@ -21,7 +21,7 @@ from statestore.formats.segments.segment_meta import FileRef
 _WINDOW = 1 << 10  # entries that are compared at a time
 
 
-class NearIndex:
+class RemoteKeyIndex:
     """A key index over its file; bytes are verified, and fetched, as they are read.
 
     Raises CorruptError SEGMENT_CORRUPT for a file that is not a key index of so many ``rows``.
