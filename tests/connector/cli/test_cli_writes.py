@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.command_line import Answer, run
+from support.command_line import Answer, in_encoding, run
 
 import statestore
 from statestore.formats.state_table import Query, StateTable
@@ -159,9 +158,8 @@ def test_rows_go_to_stdout(tmp_path: Path) -> None:
         else:
             _, (key, value, number) = csv.reader(io.StringIO(answer.out), delimiter="," if form == "csv" else "\t")
             assert (key, json.loads(value), number) == ("ü", {"a": 'x"\n', "b": [1]}, "")
-    command = [sys.executable, "-m", "statestore", "export", str(tmp_path), "s", "-o", "-", "--format", "arrow"]
-    done = subprocess.run(command, capture_output=True, check=True, timeout=120)
-    assert pa.ipc.open_stream(done.stdout).read_all()["k"].to_pylist() == ["ü"]
+    code, out, _ = in_encoding("utf-8", "export", tmp_path, "s", "-o", "-", "--format", "arrow")
+    assert code == 0 and pa.ipc.open_stream(out).read_all()["k"].to_pylist() == ["ü"]
     for form, code in (("parquet", 1), ("arrow", 2)):  # the text in place of stdout takes no arrow
         assert run("export", tmp_path, "s", "-o", "-", "--format", form).code == code
     assert run("export", tmp_path, "s", "-o", "-").code == 2
