@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import shutil
-import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from starlette.testclient import TestClient
+from support.checkpoints.spark_state_fixtures import checkpoint_path
 
 import statestore
 from statestore.connector.explorer import limits
@@ -21,7 +21,6 @@ from statestore.connector.explorer.opened_paths import OpenedPaths
 from statestore.connector.explorer.row_files import RowFiles
 from statestore.formats.state_table import Query, StateTable
 
-DATA = Path(__file__).parents[2] / "data"
 ROWS = 1_000_000_000
 
 
@@ -69,9 +68,7 @@ def test_a_commit_is_news_and_is_shown_from_then_on(tmp_path: Path) -> None:
 
 def test_a_batch_is_news_when_it_is_committed(tmp_path: Path) -> None:
     name = "spark4.3.0-agg__rkcl"
-    with tarfile.open(DATA / "spark" / "checkpoints.tar.xz") as archive:
-        archive.extractall(tmp_path, [each for each in archive if name in each.name], filter="data")
-    checkpoint = tmp_path / "checkpoints" / name
+    checkpoint = shutil.copytree(checkpoint_path(name), tmp_path / name)
     later = tmp_path / "later"
     later.mkdir()
     batches = sorted(int(each.name) for each in (checkpoint / "commits").iterdir())
@@ -95,24 +92,14 @@ def test_a_batch_is_news_when_it_is_committed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("archive", "folder", "expected"),
+    ("name", "expected"),
     [
-        (
-            "spark/checkpoints.tar.xz",
-            "checkpoints/spark4.3.0-chain__rkcl",
-            {"state_0": "stateStoreSave [0]", "state_1": "stateStoreSave [1]"},
-        ),
-        (
-            "spark/checkpoints.tar.xz",
-            "checkpoints/spark4.3.0-join__rkcl",
-            {"left": "symmetricHashJoin [0]", "right": "symmetricHashJoin [0]"},
-        ),
+        ("spark4.3.0-chain__rkcl", {"state_0": "stateStoreSave [0]", "state_1": "stateStoreSave [1]"}),
+        ("spark4.3.0-join__rkcl", {"left": "symmetricHashJoin [0]", "right": "symmetricHashJoin [0]"}),
     ],
 )
-def test_states_have_their_operators(archive: str, folder: str, expected: dict[str, str], tmp_path: Path) -> None:
-    with tarfile.open(DATA / archive) as opened:
-        opened.extractall(tmp_path, [each for each in opened if folder in each.name], filter="data")
-    (place,) = client_of(tmp_path / folder, row_files=tmp_path).get("/api/overview").json()
+def test_states_have_their_operators(name: str, expected: dict[str, str], tmp_path: Path) -> None:
+    (place,) = client_of(checkpoint_path(name), row_files=tmp_path).get("/api/overview").json()
     assert {each["store"]: each["operator"] for each in place["tables"]} == expected
 
 

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import re
-import tarfile
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
+from support.checkpoints.spark_state_fixtures import checkpoint_path
+from support.flink.fixtures import fixture
+from support.kafka.unpacked import unpack
 
 import statestore
 from statestore.connector.explorer.app import application
 from statestore.connector.explorer.opened_paths import OpenedPaths
 from statestore.connector.explorer.row_files import RowFiles
 
-DATA = Path(__file__).parents[2] / "data"
 Asked = tuple[dict[str, Any], dict[str, str]]
-
-
-def unpacked(archive: str, wanted: str, folder: Path) -> Path:
-    with tarfile.open(DATA / archive) as packed:
-        packed.extractall(folder, [each for each in packed if wanted in each.name], filter="data")
-    return folder
 
 
 def job_of(path: Path, row_files: Path, options: Mapping[str, str] | None = None) -> Asked:
@@ -37,7 +33,7 @@ def job_of(path: Path, row_files: Path, options: Mapping[str, str] | None = None
 
 @pytest.mark.parametrize("name", ["spark4.3.0-join__rkcl", "spark4.3.0-chain__rkcl", "spark4.3.0-agg__offv2"])
 def test_sources_of_a_query_are_the_lines_of_its_log(tmp_path: Path, name: str) -> None:
-    checkpoint = unpacked("spark/checkpoints.tar.xz", name, tmp_path) / "checkpoints" / name
+    checkpoint = checkpoint_path(name)
     found, parts = job_of(checkpoint, tmp_path)
     newest = max((checkpoint / "commits").glob("[0-9]*"), key=lambda each: int(each.name)).name
     lines = (checkpoint / "offsets" / newest).read_text().rstrip("\n").split("\n")[2:]
@@ -55,7 +51,7 @@ def test_sources_of_a_query_are_the_lines_of_its_log(tmp_path: Path, name: str) 
 
 def test_a_source_without_a_position_and_a_log_that_is_gone(tmp_path: Path) -> None:
     name = "spark4.3.0-join__rkcl"
-    checkpoint = unpacked("spark/checkpoints.tar.xz", name, tmp_path) / "checkpoints" / name
+    checkpoint = shutil.copytree(checkpoint_path(name), tmp_path / name)
     log = checkpoint / "offsets" / "6"
     log.write_text(log.read_text().rstrip("\n").rpartition("\n")[0] + "\n-\n")
     for checksum in checkpoint.rglob(".6.crc"):
@@ -85,7 +81,7 @@ def described(topology: Path) -> tuple[dict[str, str], dict[str, set[str]]]:
 @pytest.mark.quick("True")
 @pytest.mark.parametrize("is_given", [False, True])
 def test_sub_topologies_and_their_topics_are_those_of_the_application(tmp_path: Path, is_given: bool) -> None:
-    orders = unpacked("kafka/orders.tar.xz", "orders/", tmp_path) / "orders"
+    orders = unpack("orders", tmp_path)
     topology = orders / "topology.txt"
     stores, topics = described(topology)
     found, parts = job_of(orders / "state" / "orders", tmp_path, {"topologyFile": str(topology)} if is_given else {})
@@ -101,8 +97,7 @@ def test_sub_topologies_and_their_topics_are_those_of_the_application(tmp_path: 
 
 
 def test_operators_without_a_state_are_told_from_those_that_keep_one(tmp_path: Path) -> None:
-    job = unpacked("flink/snapshots.tar.xz", "unaligned/", tmp_path) / "unaligned"
-    found, parts = job_of(job, tmp_path)
+    found, parts = job_of(fixture("unaligned"), tmp_path)
     assert {str(part).split(" ")[0] for part in parts.values()} == {"kv-long"} and len(parts) == 5
     assert found["stateless"] == [
         "Sink: Writer (6282612473ec1fbe07994fcb4ecdc9be)",

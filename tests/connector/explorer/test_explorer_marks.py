@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
-import tarfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
+from support.checkpoints.spark_state_fixtures import checkpoint_path
+from support.flink.fixtures import fixture
 
 import statestore
 from statestore.connector.explorer import opened_paths
@@ -18,7 +19,6 @@ from statestore.connector.explorer.app import application
 from statestore.connector.explorer.opened_paths import FOLLOWED, OpenedPaths
 from statestore.connector.explorer.row_files import RowFiles
 
-DATA = Path(__file__).parents[2] / "data"
 KEY: dict[str, Any] = {"item": "string"}
 
 
@@ -75,9 +75,7 @@ def test_names_that_are_none_are_refused(tmp_path: Path, names: str) -> None:
 
 def test_a_batch_changes_the_marks_of_all_its_states(tmp_path: Path) -> None:
     name = "spark4.3.0-chain__rkcl"
-    with tarfile.open(DATA / "spark" / "checkpoints.tar.xz") as archive:
-        archive.extractall(tmp_path, [each for each in archive if name in each.name], filter="data")
-    checkpoint = tmp_path / "checkpoints" / name
+    checkpoint = shutil.copytree(checkpoint_path(name), tmp_path / name)
     last = max(int(each.name) for each in (checkpoint / "commits").iterdir() if each.name.isdigit())
     (checkpoint / "commits" / str(last)).rename(tmp_path / "later")
     client = client_of(checkpoint, row_files=tmp_path)
@@ -95,9 +93,7 @@ def test_a_batch_changes_the_marks_of_all_its_states(tmp_path: Path) -> None:
 
 
 def test_snapshots_of_flink_have_marks(tmp_path: Path) -> None:
-    with tarfile.open(DATA / "flink" / "snapshots.tar.xz") as archive:
-        archive.extractall(tmp_path, [each for each in archive if "rocksdb/" in each.name], filter="data")
-    client = client_of(tmp_path / "rocksdb", row_files=tmp_path)
+    client = client_of(fixture("rocksdb"), row_files=tmp_path)
     newest = {each["store"]: each["last"] for each in client.get("/api/overview").json()[0]["tables"]}
     assert {name: int(mark.split(" ")[0]) for name, mark in marks(client).items()} == newest and len(newest) > 20
 

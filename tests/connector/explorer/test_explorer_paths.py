@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import tarfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.checkpoints.spark_state_fixtures import checkpoint_path
 from support.command_line import run
 
 import statestore
@@ -20,7 +20,6 @@ from statestore.connector.explorer.opened_paths import OpenedPaths
 from statestore.connector.explorer.server import opened_paths
 from statestore.formats.notices import StateStoreWarning, notices_to
 
-CHECKPOINTS = Path(__file__).parents[2] / "data" / "spark" / "checkpoints.tar.xz"
 CHECKPOINT = "spark4.3.0-join__rkcl"
 
 
@@ -33,9 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         store.commit()
     (found / "notes").mkdir()
     (found / "read.me").write_text("here")
-    with tarfile.open(CHECKPOINTS) as archive:
-        archive.extractall(found, [each for each in archive if CHECKPOINT in each.name], filter="data")
-    (found / "checkpoints" / CHECKPOINT).rename(found / "query")
+    shutil.copytree(checkpoint_path(CHECKPOINT), found / "query")
     return found
 
 
