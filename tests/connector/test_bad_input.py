@@ -170,7 +170,7 @@ def test_wrong_calls(warehouse: Warehouse) -> None:
     with warehouse.open() as store:
         for case, (kind, code, call, parts) in CALLS.items():
             try:
-                refused(kind, code, lambda call=call: call(store), *parts)
+                refused(kind, code, partial(call, store), *parts)
                 check_points(store, warehouse.model)
             except BaseException as error:
                 error.add_note(case)

@@ -52,7 +52,7 @@ def in_encoding(encoding: str, *arguments: str | Path, stdin: bytes = b"") -> tu
         code = exit_code(*arguments)
         out.flush()
         err.flush()
-        return code, out.buffer.getvalue(), err.buffer.getvalue()  # type: ignore[attr-defined]
+        return code, out.buffer.getvalue(), err.buffer.getvalue()
 
 
 def exit_code(*arguments: str | Path) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,7 +112,7 @@ def test_snapshots_in_one_statement(spark: SparkSession, warehouse: str) -> None
     for number, (clause, asked) in enumerate(SNAPSHOTS):
         alias = ALIASES[number % 3]
         selections.append(f"SELECT {'p' if alias else 'prices'}.item, price FROM prices {clause} {alias}")
-        expected.append(truth(warehouse, lambda store, asked=asked: store.scan(columns=COLUMNS, **asked)))
+        expected.append(truth(warehouse, methodcaller("scan", columns=COLUMNS, **asked)))
     assert both(spark, warehouse, in_one_statement(selections)) == [numbered(expected)] * 2
 
 
