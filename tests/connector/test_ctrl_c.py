@@ -184,6 +184,7 @@ IMPORTS = {
 }
 
 
+@pytest.mark.quick("sql", "inspect")
 @pytest.mark.parametrize("call", IMPORTS)
 def test_ctrl_c_while_a_library_is_imported(call: str, warehouse: Path) -> None:
     module, text = IMPORTS[call]
@@ -192,6 +193,7 @@ def test_ctrl_c_while_a_library_is_imported(call: str, warehouse: Path) -> None:
     assert (found.stdout, found.stderr) == ("KeyboardInterrupt\n", "")
 
 
+@pytest.mark.quick("statestore*")
 @pytest.mark.parametrize("module", ["statestore.connector.cli.main", "_duckdb"])
 def test_a_command_that_is_interrupted_while_it_starts(module: str, warehouse: Path) -> None:
     program = PRESSED_AT_IMPORT + "from statestore.__main__ import main\nmain()"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ OPTIONS = [(engine.name, option) for engine in engines() for option in engine.op
 NAMES = [option.name for name, option in OPTIONS if name == "spark"]
 
 
+@cache
 def expected(name: str) -> pa.Table:
     """The answer to the options of Spark, which other tests compare with Spark's own source for all its reads."""
     checkpoint, options, recorded = READS[name]

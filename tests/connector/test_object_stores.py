@@ -303,11 +303,25 @@ def test_refused_access_names_the_place(store: ObjectStore) -> None:
 def test_places_without_a_checkpoint(store: ObjectStore) -> None:
     uri = store.upload(checkpoint_path(DELTAS), "whole")
     inner = parse_location(uri).at("offsets").uri
-    for door in (statestore.inspect, open_table):
-        for text in (store.uri("nothing/here"), store.uri("nothing").replace(BUCKET, "no-such-bucket")):
-            refused(NotFoundError, "PATH_NOT_FOUND", partial(door, text), "nothing", "does not exist")
+    for call in (
+        partial(statestore.inspect, store.uri("nothing/here")),
+        partial(statestore.inspect, _without_bucket(store)),
+        partial(open_table, store.uri("nothing/here")),
+    ):
+        refused(NotFoundError, "PATH_NOT_FOUND", call, "nothing", "does not exist")
     refused(NotFoundError, "NOTHING_HERE", lambda: statestore.inspect(inner), f"s3://{BUCKET}/whole/offsets")
     refused(NotFoundError, "TABLE_NOT_FOUND", lambda: open_table(inner), "'offsets'")
+
+
+def _without_bucket(store: ObjectStore) -> str:
+    return store.uri("nothing").replace(BUCKET, "no-such-bucket")
+
+
+@pytest.mark.slow
+def test_a_table_where_no_bucket_is(store: ObjectStore) -> None:
+    """The client of S3 repeats the look for the bucket, and waits in between."""
+    call = partial(open_table, _without_bucket(store))
+    refused(NotFoundError, "PATH_NOT_FOUND", call, "nothing", "does not exist")
 
 
 def test_other_file_systems_through_fsspec() -> None:

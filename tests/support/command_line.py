@@ -39,19 +39,35 @@ def _refuse(constant: str) -> None:
 
 def run(*arguments: str | Path) -> Answer:
     out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = exit_code(*arguments)
+    return Answer(code, out.getvalue(), err.getvalue())
+
+
+def in_encoding(encoding: str, *arguments: str | Path, stdin: bytes = b"") -> tuple[int, bytes, bytes]:
+    """Run with the streams of a process, of bytes in an encoding that may lack characters. Return both outputs."""
+    given = io.TextIOWrapper(io.BytesIO(stdin), encoding)
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding, errors) for errors in ("strict", "backslashreplace"))
+    with patch.object(sys, "stdin", given), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = exit_code(*arguments)
+        out.flush()
+        err.flush()
+        return code, out.buffer.getvalue(), err.buffer.getvalue()
+
+
+def exit_code(*arguments: str | Path) -> int:
+    """Run with the streams of this process."""
     code: int | str | None = 0
     with (
         patch.object(sys, "argv", ["statestore", *map(str, arguments)]),
         patch("typer.main.get_command", _command),
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
     ):
         try:
             main()
         except SystemExit as exit_:
             code = exit_.code
     assert isinstance(code, int)
-    return Answer(code, out.getvalue(), err.getvalue())
+    return code
 
 
 def at_terminal(width: int, *arguments: str | Path) -> Answer:

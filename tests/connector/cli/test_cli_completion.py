@@ -66,7 +66,7 @@ def test_paths(warehouse: Path) -> None:
     assert f'"{warehouse}"' in zsh("inspect", f"{warehouse.parent}/ware")
 
 
-@pytest.mark.quick("bash")
+@pytest.mark.slow  # below, bash runs its script
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_scripts(shell: str) -> None:
     environment = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -18,7 +17,7 @@ import duckdb
 import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
-from support.command_line import Answer, run
+from support.command_line import Answer, exit_code, in_encoding, run
 
 import statestore
 from statestore.connector.cli.shell import Session, Typed, history_file, transaction_word
@@ -244,17 +243,27 @@ def test_the_history_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert history_file() is None
 
 
-@pytest.mark.quick("sql")
 @pytest.mark.parametrize("command", ["shell", "sql"])
-def test_closed_streams_and_texts_that_cannot_be_printed(warehouse: Path, command: str) -> None:
+def test_closed_streams_and_texts_that_cannot_be_printed(
+    warehouse: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        for name in ("stdin", "stdout"):
+            patch.setattr(sys, name, None)
+        assert exit_code(command, warehouse) == (0 if command == "shell" else 2)
+        sys.stdin.close()
+        sys.stdout.close()
+    code, out, _ = in_encoding("utf-8", command, warehouse, stdin="SELECT 'é' AS a".encode())
+    assert code == 0 and "é" in out.decode()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["shell", "sql"])
+def test_a_process_with_closed_streams(warehouse: Path, command: str) -> None:
+    """Files that it opens get the numbers of its streams."""
     statestore_ = [sys.executable, "-m", "statestore", command, str(warehouse)]
     closed = subprocess.run(["sh", "-c", '"$@" <&- >&-', "sh", *statestore_], capture_output=True, text=True)
     assert closed.returncode == (0 if command == "shell" else 2) and "Traceback" not in closed.stderr
-    found = subprocess.run(
-        statestore_, input="SELECT 'é' AS a", capture_output=True, encoding="utf-8",
-        env={**os.environ, "PYTHONIOENCODING": "utf-8:strict", "PYTHONUTF8": "1"},
-    )  # fmt: skip
-    assert found.returncode == 0 and "é" in found.stdout
 
 
 def test_completion_knows_tables_columns_and_commands(warehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,16 @@ import pytest
 from support.engines.imported import every_kind, made, moment, one_operator, operator_engine
 from support.engines.operator_engine import MadeState, OperatorStateAt, write_operators
 from support.engines.toys import write_toys
+from support.flink.metadata_bytes import Operator, i32, in_place, key_groups, metadata, subtask
+from support.flink.snapshot_bytes import LONG, header, mapped, snapshot, state
 from support.keyed.keyed_backends import refused
 
 import statestore
 from statestore.connector.imports import imported_rows
+from statestore.connector.imports.import_keyed import import_keyed
 from statestore.formats import engines
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import CorruptError
+from statestore.formats.errors import CorruptError, UnsupportedError
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -173,3 +177,34 @@ def test_a_key_group_that_does_not_fit_in_memory(tmp_path: Path, store: Path, mo
     monkeypatch.setattr(imported_rows, "MOST_BYTES", 100)
     with refused("BATCH_TOO_LARGE", "bytes of rows of one state"):
         statestore.import_keyed(one_operator(tmp_path, counts(["a", "b" * 200])), store)
+
+
+# Keys that only the classes of a Flink job decode: never bytes of a key and more as a key
+
+FIVE = struct.pack(">q", 5)
+OWN = snapshot("com.example.MoneySerializer$Snap", 1)
+
+
+def _savepoint(folder: Path, key: bytes, description: bytes, stored: bytes, value: bytes) -> Path:
+    """A canonical savepoint of one state with one entry, in key group 0."""
+    head = header(key, description)
+    entry = i32(len(stored) + 1) + b"\x80" + stored + i32(len(value)) + value
+    keyed = key_groups(7, 0, [len(head)], in_place(head + b"\0\0" + entry + b"\xff\xff"))
+    folder.mkdir()
+    (folder / "_metadata").write_bytes(metadata(Operator(uid="op", subtasks=[subtask(keyed=keyed)])))
+    return folder
+
+
+def test_keys_in_front_of_map_keys_are_refused_until_their_type_is_given(tmp_path: Path) -> None:
+    description = state("m", mapped(LONG, LONG), "MAP")
+    source = _savepoint(tmp_path / "source", OWN, description, FIVE + b"\0" + FIVE, b"\0" + FIVE)
+    with pytest.raises(UnsupportedError, match="m: its keys cannot be told from what follows them"):
+        import_keyed(source, tmp_path / "warehouse" / "store")
+    done = import_keyed(source, tmp_path / "warehouse" / "store", type="op.m.key=bigint")
+    assert [each.described for each in done.states] == ["map of bigint -> bigint"]
+
+
+def test_keys_in_front_of_namespaces_of_the_job_are_refused(tmp_path: Path) -> None:
+    source = _savepoint(tmp_path / "source", LONG, state("n", LONG, namespace=OWN), FIVE + b"abc", FIVE)
+    with pytest.raises(UnsupportedError, match="n: its keys cannot be told from what follows them"):
+        import_keyed(source, tmp_path / "warehouse" / "store")

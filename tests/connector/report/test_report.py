@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import html
 import json
+import os
 import re
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,18 +19,21 @@ from hypothesis import strategies as st
 from support import chromium
 from support.checkpoints.spark_state_fixtures import checkpoint_path
 from support.command_line import run
-from support.flink.fixtures import fixture
+from support.flink.fixtures import copied, fixture, manifest
+from support.kafka.unpacked import unpack
 from support.parameters import mostly_slow
 
 import statestore
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.key_text import key_filters
 from statestore.connector.report import figures, key_counts
-from statestore.connector.report.charts import byte_axis, count_axis, lifelines_of, time_axis, time_title
-from statestore.connector.report.figures import PARTS, figures_of
-from statestore.connector.report.history import history_of
+from statestore.connector.report.charts import byte_axis, charts_of, count_axis, lifelines_of, time_axis, time_title
+from statestore.connector.report.figures import PARTS, figures_now, figures_of
+from statestore.connector.report.history import history_of, read_rows
 from statestore.connector.report.key_counts import greatest, key_texts, row_bytes
 from statestore.connector.report.page import script_json
+from statestore.connector.report.write import write_page, write_report
+from statestore.formats.errors import UnsupportedError
 from statestore.formats.state_table import Query
 from statestore.formats.values.key_hash import hash_keys
 
@@ -386,3 +391,59 @@ def test_a_page_is_of_one_version_beside_writers(tmp_path: Path) -> None:
     assert commits > PARTS
     keyed.close()
     plain.close()
+
+
+# Snapshots whose times are not known, or of which there is only one
+
+RUN = "wide-rocksdb"
+
+
+def test_charts_of_a_copy_without_times_go_over_versions(tmp_path: Path) -> None:
+    """The files of the copy are as old as the copy, in no order of the checkpoints."""
+    folder = copied("rocksdb", tmp_path)
+    for metadata in folder.rglob("_metadata"):
+        os.utime(metadata, (1_700_000_000, 1_700_000_000))
+    page = write_page(folder, tmp_path / "report.html", {}, store="kv-long.balance", key="0").read_text()
+    assert "no history" not in page and "over versions; the colour" in page
+    assert all(f"<h3>{each}" in page for each in ("Rows", "Churn", "Key groups by version", "Busiest keys", "Lifeline"))
+    (specs,) = re.findall(r'<script type="application/json" id="figures">(.*?)</script>', page, re.DOTALL)
+    figures = json.loads(specs)
+    assert '"temporal"' not in specs
+    growth = figures["charts"]["c0-0"]["data"]["values"]
+    assert [(row["version"], row["time"], row["keys"]) for row in growth] == [(n, None, 20) for n in (2, 3, 4, 5)]
+
+
+def test_figures_of_the_newest_snapshot() -> None:
+    newest = manifest(RUN)["snapshots"][-1]
+    found = open_warehouse(fixture(RUN) / newest["path"]).pin()
+    for name in found.tables():
+        figures = figures_now(found.open(name))
+        read = sum(batch.num_rows for batch in read_rows(found.open(name), Query()))
+        assert figures.rows == read and figures.versions is None
+        assert {heading for heading, _, _ in charts_of(figures)} <= {"Biggest keys"}
+
+
+def test_a_state_that_cannot_be_read_is_said_beside_the_others(tmp_path: Path) -> None:
+    newest = fixture("void-rocksdb") / manifest("void-rocksdb")["snapshots"][-1]["path"]
+    page = write_report(newest, tmp_path / "report.html").read_text()
+    assert "no figures: " in page and "a list of values without bytes" in page and "sets.numbers" in page
+    with pytest.raises(UnsupportedError, match=r"FLINK_UNSUPPORTED.*a list of values without bytes"):
+        write_report(newest, tmp_path / "marks.html", store="sets.marks")
+    assert not (tmp_path / "marks.html").exists()
+
+
+# Applications of Kafka Streams
+
+
+@pytest.mark.slow
+def test_stores_without_a_history_do_not_stop_the_report(tmp_path: Path) -> None:
+    folder = unpack("bookings", tmp_path) / "state" / "bookings"
+    rooms = next(folder.glob("*/rocksdb/rooms"))
+    shutil.copytree(rooms, rooms.with_name("opened"), ignore=shutil.ignore_patterns("*.sst"))
+    page = write_page(folder, tmp_path / "report.html", {}).read_text()
+    assert "no history: store rooms of" in page
+    assert "no figures: " in page and "store 'opened' of task" in html.unescape(page)
+    assert 'id="s' in page
+    assert "tariffs" in page
+    with pytest.raises(statestore.NotFoundError, match="TIME_NOT_KEPT"):
+        write_page(folder, tmp_path / "one.html", {}, store="rooms")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from starlette.testclient import TestClient
+from support.checkpoints.spark_state_fixtures import checkpoint_path
 from support.flink.fixtures import copied
 
 import statestore
@@ -25,7 +25,6 @@ from statestore.formats.errors import NotFoundError
 from statestore.formats.state_table import Query
 
 START = 1_714_550_000_000
-CHECKPOINTS = Path(__file__).parents[2] / "data" / "spark" / "checkpoints.tar.xz"
 # Commits of one key, as (second of state time, price or None for a delete).
 WRITES: list[list[tuple[int, float | None]]] = [
     [(0, 1.0)],
@@ -55,16 +54,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             store.put(("curry", 2), float(number), timestamp=START + number * 1000)
             store.put(("rice, brown", 1), float(number), timestamp=START + number * 1000)
             store.commit()
-    with tarfile.open(CHECKPOINTS) as archive:
-        kept = [each for each in archive if JOIN in each.name or TIMERS in each.name]
-        archive.extractall(found, kept, filter="data")
     return found
 
 
-@pytest.fixture
-def client(folder: Path, tmp_path: Path) -> Iterator[TestClient]:
-    places = [str(folder / "own"), *(str(folder / "checkpoints" / name) for name in (JOIN, TIMERS))]
-    with TestClient(application(OpenedPaths(places, {}), RowFiles(tmp_path))) as found:
+@pytest.fixture(scope="module")
+def client(folder: Path) -> Iterator[TestClient]:
+    places = [str(folder / "own"), *(str(checkpoint_path(name)) for name in (JOIN, TIMERS))]
+    (folder / "row_files").mkdir()
+    with TestClient(application(OpenedPaths(places, {}), RowFiles(folder / "row_files"))) as found:
         yield found
 
 
@@ -92,29 +89,29 @@ def intervals(rows: pa.Table) -> list[tuple[int, int | None, float]]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("typed", "keys"),
-    [
-        ("curry, 1", {("curry", "1")}),
-        ("curry", {("curry", "1"), ("curry", "2")}),
-        ('["curry", 2]', {("curry", "2")}),
-        ('{"item": "curry"}', {("curry", "1"), ("curry", "2")}),
-        ('{"item": "curry", "shop": 1}', {("curry", "1")}),
-        ("cur*", {("curry", "1"), ("curry", "2")}),
-        ('"rice, brown", 1', {("rice, brown", "1")}),
-        ("rice*, 1", {("rice, brown", "1")}),
-        ("curry, 3", set()),
-    ],
-)
-def test_keys_and_their_beginnings_are_typed(client: TestClient, typed: str, keys: set[tuple[str, str]]) -> None:
-    found = asked(client, "life", key=typed)
-    assert set(zip(found["item"].to_pylist(), found["shop"].to_pylist(), strict=True)) == keys
+TYPED = [
+    ("curry, 1", {("curry", "1")}),
+    ("curry", {("curry", "1"), ("curry", "2")}),
+    ('["curry", 2]', {("curry", "2")}),
+    ('{"item": "curry"}', {("curry", "1"), ("curry", "2")}),
+    ('{"item": "curry", "shop": 1}', {("curry", "1")}),
+    ("cur*", {("curry", "1"), ("curry", "2")}),
+    ('"rice, brown", 1', {("rice, brown", "1")}),
+    ("rice*, 1", {("rice, brown", "1")}),
+    ("curry, 3", set()),
+]
 
 
-@pytest.mark.parametrize(("typed", "said"), [("curry, x", "'shop'"), ("curry, 1, 2", "3 parts"), ("[]", "0 parts")])
-def test_a_key_that_is_none_is_refused(client: TestClient, typed: str, said: str) -> None:
-    response = client.get("/api/life", params={"table": "prices", "key": typed})
-    assert response.status_code == 400 and said in response.json()["error"]
+def test_keys_and_their_beginnings_are_typed(client: TestClient) -> None:
+    for typed, keys in TYPED:
+        found = asked(client, "life", key=typed)
+        assert set(zip(found["item"].to_pylist(), found["shop"].to_pylist(), strict=True)) == keys, typed
+
+
+def test_a_key_that_is_none_is_refused(client: TestClient) -> None:
+    for typed, said in (("curry, x", "'shop'"), ("curry, 1, 2", "3 parts"), ("[]", "0 parts")):
+        response = client.get("/api/life", params={"table": "prices", "key": typed})
+        assert response.status_code == 400 and said in response.json()["error"], typed
 
 
 def test_a_life_is_that_of_the_model(client: TestClient) -> None:
@@ -125,17 +122,15 @@ def test_a_life_is_that_of_the_model(client: TestClient) -> None:
     assert count == {"rows": len(believed(WRITES))}
 
 
-@pytest.mark.parametrize("limit", [1, 2, 3, 100])
-def test_the_newest_versions_come_first_and_alone(
-    client: TestClient, limit: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_newest_versions_come_first_and_alone(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_life, "FEW", 0)  # so that the newest moments are tried first
     for typed in ("curry, 1", "curry", "*"):
         monkeypatch.setattr(key_life, "WINDOWS", ())
         whole = asked(client, "life", key=typed, limit=100).to_pylist()
         monkeypatch.setattr(key_life, "WINDOWS", (512, 64, 8, 2))
-        found = asked(client, "life", key=typed, limit=limit).to_pylist()
-        assert [each["valid_from"] for each in found] == [each["valid_from"] for each in whole[-limit:]]
+        for limit in (1, 2, 3, 100):
+            found = asked(client, "life", key=typed, limit=limit).to_pylist()
+            assert [each["valid_from"] for each in found] == [each["valid_from"] for each in whole[-limit:]], limit
 
 
 def test_beliefs_are_those_of_the_model(client: TestClient) -> None:
@@ -218,9 +213,9 @@ def test_timers_of_a_key_have_their_times(client: TestClient) -> None:
     )
 
 
-def test_commits_have_watermarks_and_offsets(client: TestClient, folder: Path) -> None:
+def test_commits_have_watermarks_and_offsets(client: TestClient) -> None:
     found = asked(client, "versions", "left", 1, only="2,3")
-    logs = [(folder / "checkpoints" / JOIN / "offsets" / batch).read_text().split("\n") for batch in ("2", "3")]
+    logs = [(checkpoint_path(JOIN) / "offsets" / batch).read_text().split("\n") for batch in ("2", "3")]
     assert found["offsets"].to_pylist() == ["\n".join(lines[2:]) for lines in logs]
     marks = [json.loads(lines[1])["batchWatermarkMs"] for lines in logs]
     times = found["stream_time"].cast(pa.timestamp("ms", "UTC")).cast(pa.int64())

@@ -1,12 +1,13 @@
-"""Answers of the explorer over HTTP are those of a scan, a history and a difference."""
+"""Pages of rows over HTTP: those of a scan, a history and a difference, with short cells, and their progress."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -15,8 +16,16 @@ from starlette.testclient import TestClient
 import statestore
 from statestore.connector.explorer import limits, pages, row_files
 from statestore.connector.explorer.app import application
+from statestore.connector.explorer.limits import ASKED, Limits, NobodyWaits
 from statestore.connector.explorer.opened_paths import OpenedPaths, fields_of
+from statestore.connector.explorer.pages import CELL, cell_text, count_of, cut_rows, shown_rows
 from statestore.connector.explorer.row_files import RowFiles
+from statestore.formats.engine import WholePart
+from statestore.formats.state_table import Query, StateTable
+from statestore.formats.values.filters import parse_filters
+from statestore.formats.values.python_times import python_values
+
+# Answers
 
 ITEMS = 700
 START = 1_714_550_000_000
@@ -200,3 +209,133 @@ def test_filters_can_name_the_columns_and_the_fields_of_structs() -> None:
     assert fields_of(schema) == ["k", "k.c", "k.c.d", "v"]
     # A column of that name is meant instead.
     assert fields_of(schema.append(pa.field("k.c", pa.int64()))) == ["k", "v", "k.c"]
+
+
+# Texts of cells: the beginning of long values, without the memory of their ends
+
+TEXTS = ["", "x", None, *("é" * size for size in (CELL - 1, CELL, CELL + 1, 9 * CELL))]
+BYTES = [None, *(bytes(n % 251 for n in range(size)) for size in (0, 1, 2, 1498, 1499, 1500, 1501, CELL, 9 * CELL))]
+COLUMNS = {
+    "texts": pa.array(TEXTS),
+    "large texts": pa.array(TEXTS, pa.large_string()),
+    "binary": pa.array(BYTES),
+    "fixed": pa.array([b"abcd", None], pa.binary(4)),
+    "structs": pa.array([{"s": text, "in": {"b": b"z" * 7000, "n": 1}} for text in TEXTS] + [None]),
+    "a slice": pa.array([None, *({"s": text} for text in TEXTS)]).slice(2, 4),
+    "lists": pa.array([["x" * 3000], list("abc"), None]),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_what_is_cut_before_is_what_the_text_lacks(name: str) -> None:
+    """The truth is the text of the whole value."""
+    column = COLUMNS[name]
+    whole = [None if value is None else cell_text(value) for value in python_values(column)]
+    for rows in (pa.table({"c": column}), pa.table({"c": pa.chunked_array([column.slice(0, 2), column.slice(2)])})):
+        assert shown_rows(rows)["c"].to_pylist() == whole
+    assert shown_rows(cut_rows(pa.record_batch({"c": column})))["c"].to_pylist() == whole
+
+
+@dataclass(frozen=True)
+class Wide:
+    """A table whose rows are large: all of them have one buffer, of which each row is a copy when it is taken."""
+
+    value: bytes = b"x" * (8 << 20)
+    rows: int = 40
+
+    def schema(self, query: Query) -> pa.Schema:
+        return pa.schema([("b", pa.binary())])
+
+    def splits(self, query: Query) -> list[WholePart]:
+        return [WholePart()]
+
+    def count(self, query: Query) -> int:
+        return self.rows
+
+    def read(self, split: WholePart, query: Query) -> Iterator[pa.RecordBatch]:
+        for _ in range(self.rows):
+            yield pa.record_batch({"b": pa.array([self.value])})
+
+
+def test_a_page_of_large_values_does_not_keep_them() -> None:
+    def no_file() -> Any:
+        raise AssertionError
+
+    before = pa.total_allocated_bytes()
+    table = cast("StateTable", Wide())
+    found = pages.page_of(table, Query(), None, 0, 30, no_file, Limits())
+    assert found.rows.num_rows == 30
+    assert pa.total_allocated_bytes() - before < 8 << 20
+
+
+# The progress of a long read: a share of the rows, where their number is known
+
+
+@dataclass(frozen=True)
+class Part:
+    rows: int | None
+    batches: tuple[int, ...]  # the rows of each that pass the filters
+
+
+class Parted:
+    """A table in the given parts."""
+
+    def __init__(self, *parts: Part) -> None:
+        self.parts = parts
+
+    def splits(self, query: Query) -> Sequence[Part]:
+        return self.parts
+
+    def read(self, split: Part, query: Query) -> Iterator[pa.RecordBatch]:
+        for rows in split.batches:
+            yield pa.record_batch({"k": pa.array(range(rows), pa.int64())})
+
+
+def seen(*parts: Part) -> list[tuple[int, int | None]]:
+    limits = Limits()
+    table: Any = Parted(*parts)
+    found = [(limits.looked, limits.of) for _ in limits.read(table, Query())]
+    return [*found, (limits.looked, limits.of)]
+
+
+def test_rows_of_a_read_are_counted_as_they_are_looked_at() -> None:
+    assert seen(Part(5, (2, 3)), Part(4, (4,))) == [(2, 9), (5, 9), (9, 9), (9, 9)]
+
+
+def test_rows_that_filters_leave_out_count_with_their_part() -> None:
+    assert seen(Part(1000, (1,)), Part(500, ()), Part(500, (2,))) == [(1, 2000), (1502, 2000), (2000, 2000)]
+
+
+def test_more_rows_than_a_part_has_are_no_more_than_all() -> None:
+    assert seen(Part(3, (2, 2)), Part(1, (1,))) == [(2, 4), (3, 4), (4, 4), (4, 4)]
+
+
+def test_an_unknown_part_makes_the_share_unknown() -> None:
+    assert {of for _, of in seen(Part(5, (5,)), Part(None, (7, 7)))} == {None}
+
+
+def test_a_store_knows_its_share_and_a_cancelled_read_ends(tmp_path: Path) -> None:
+    catalog = statestore.connect(tmp_path / "own")
+    with catalog.create_store("prices", key={"item": "string"}, value={"price": "double"}) as store:
+        for number in range(1_000):
+            store.put(f"i{number}", float(number), timestamp=number)
+        store.commit()
+    table = statestore.inspect(tmp_path / "own").open("prices")
+    limits = Limits()
+    query = Query(filters=parse_filters([("price", ">=", 990.0)]))
+    assert count_of(table, query, limits) == 10
+    assert (limits.rows, limits.looked, limits.of) == (10, 1_000, 1_000)
+    limits.gone.set()
+    with pytest.raises(NobodyWaits):
+        count_of(table, query, limits)
+
+
+def test_the_page_asks_for_progress_by_the_name_of_its_question(tmp_path: Path) -> None:
+    client = TestClient(application(OpenedPaths([str(tmp_path)], {}), RowFiles(tmp_path)))
+    limits = Limits()
+    ASKED["mine"] = limits
+    limits.rows, limits.looked, limits.of = 3, 40, 100
+    assert client.get("/api/progress", params={"ask": "mine"}).json() == {"rows": 3, "looked": 40, "of": 100}
+    limits.of = None
+    assert client.get("/api/progress", params={"ask": "mine"}).json() == {"rows": 3, "looked": 40, "of": None}
+    assert client.get("/api/progress", params={"ask": "other"}).json() == {"rows": None, "looked": None, "of": None}

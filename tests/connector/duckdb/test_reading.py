@@ -81,7 +81,7 @@ def kept(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setattr(kept_rows, "COPIED_BYTES", 600)
 
 
-@pytest.mark.quick("*-source-{}", "columns-dataset-*")
+@pytest.mark.quick("*-source-{}", "columns-dataset-*version*", "columns-dataset-*6300}")
 @pytest.mark.usefixtures("kept")
 @pytest.mark.parametrize("moment", MOMENTS, ids=str)
 def test_every_query_has_the_rows_of_the_model(

@@ -41,9 +41,11 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
-@pytest.fixture
-def client(warehouse: str, tmp_path: Path) -> Iterator[TestClient]:
-    with TestClient(application(OpenedPaths([warehouse, str(tmp_path / "none")], {}), RowFiles(tmp_path))) as found:
+@pytest.fixture(scope="module")
+def client(warehouse: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """One for all tests: a statement that refused, failed or was cut changes no later answer."""
+    folder = tmp_path_factory.mktemp("row_files")
+    with TestClient(application(OpenedPaths([warehouse, str(folder / "none")], {}), RowFiles(folder))) as found:
         yield found
 
 
@@ -65,34 +67,34 @@ def refused(client: TestClient, sql: str, route: str = "", **given: Any) -> tupl
     return response.json()["code"], response.json()["error"]
 
 
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "SELECT item, price FROM prices ORDER BY item",
-        "SELECT item, price FROM prices VERSION AS OF 1 ORDER BY item DESC",
-        "SELECT item, price FROM prices TIMESTAMP AS OF '2024-05-01T07:53:20Z' ORDER BY item",
-        "SELECT p.item, q.price FROM prices p JOIN prices AT (VERSION => 2) q USING (item) ORDER BY ALL",
-        "SELECT item, price, _commit_version FROM history('prices') ORDER BY ALL",
-        "SELECT item, _change_type FROM changes('prices', 1, 2) ORDER BY ALL",
-        "SELECT version FROM prices$versions ORDER BY 1",
-        "DESCRIBE prices",
-        "SHOW TABLES",
-        "PIVOT (SELECT item, price FROM prices WHERE item < 'i02') ON item USING sum(price)",
-        "WITH a AS (SELECT 1 AS x) SELECT x FROM a WHERE false",
-    ],
-)
-def test_answers_are_those_of_statestore_sql(client: TestClient, warehouse: str, sql: str) -> None:
-    expected = statestore.sql(warehouse, sql)
-    facts = ask(client, sql, run="1")
-    found = rows(client, sql, run="1", limit=500)
-    assert [each["name"] for each in facts["columns"]] == expected.column_names == found.column_names
-    assert (facts["rows"], facts["cut"]) == (expected.num_rows, False)
-    assert found.num_rows == expected.num_rows
-    for name in expected.column_names:
-        if pa.types.is_string(expected.schema.field(name).type):
-            assert found[name].to_pylist() == expected[name].to_pylist()
-        elif pa.types.is_floating(expected.schema.field(name).type) or pa.types.is_integer(expected[name].type):
-            assert [float(each) for each in found[name].to_pylist()] == expected[name].to_pylist()
+ANSWERED = [
+    "SELECT item, price FROM prices ORDER BY item",
+    "SELECT item, price FROM prices VERSION AS OF 1 ORDER BY item DESC",
+    "SELECT item, price FROM prices TIMESTAMP AS OF '2024-05-01T07:53:20Z' ORDER BY item",
+    "SELECT p.item, q.price FROM prices p JOIN prices AT (VERSION => 2) q USING (item) ORDER BY ALL",
+    "SELECT item, price, _commit_version FROM history('prices') ORDER BY ALL",
+    "SELECT item, _change_type FROM changes('prices', 1, 2) ORDER BY ALL",
+    "SELECT version FROM prices$versions ORDER BY 1",
+    "DESCRIBE prices",
+    "SHOW TABLES",
+    "PIVOT (SELECT item, price FROM prices WHERE item < 'i02') ON item USING sum(price)",
+    "WITH a AS (SELECT 1 AS x) SELECT x FROM a WHERE false",
+]
+
+
+def test_answers_are_those_of_statestore_sql(client: TestClient, warehouse: str) -> None:
+    for sql in ANSWERED:
+        expected = statestore.sql(warehouse, sql)
+        facts = ask(client, sql, run="1")
+        found = rows(client, sql, run="1", limit=500)
+        assert [each["name"] for each in facts["columns"]] == expected.column_names == found.column_names, sql
+        assert (facts["rows"], facts["cut"]) == (expected.num_rows, False), sql
+        assert found.num_rows == expected.num_rows, sql
+        for name in expected.column_names:
+            if pa.types.is_string(expected.schema.field(name).type):
+                assert found[name].to_pylist() == expected[name].to_pylist(), (sql, name)
+            elif pa.types.is_floating(expected.schema.field(name).type) or pa.types.is_integer(expected[name].type):
+                assert [float(each) for each in found[name].to_pylist()] == expected[name].to_pylist(), (sql, name)
 
 
 def test_pages_and_orders_are_of_one_run(client: TestClient) -> None:
@@ -168,20 +170,20 @@ REACHING_OUT = [
 ]
 
 
-@pytest.mark.parametrize("sql", REACHING_OUT)
 def test_nothing_else_is_read_and_nothing_is_written(
-    client: TestClient, warehouse: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sql: str
+    client: TestClient, warehouse: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work, secret = tmp_path / "work", tmp_path / "secret.parquet"
     work.mkdir()
     monkeypatch.chdir(work)
     duckdb.sql(f"COPY (SELECT 'hidden' AS s) TO '{secret}'")
     before = digest(warehouse)
-    code, said = refused(client, sql.format(secret=secret, out=tmp_path / "out"))
-    assert code in ("READ_ONLY", "EXTERNAL_ACCESS_OFF", "INVALID_SQL", "TABLE_NOT_FOUND"), said
-    assert "root:" not in said and "hidden" not in said
-    assert list(work.iterdir()) == [] and not (tmp_path / "out").exists()
-    assert digest(warehouse) == before
+    for sql in REACHING_OUT:
+        code, said = refused(client, sql.format(secret=secret, out=tmp_path / "out"))
+        assert code in ("READ_ONLY", "EXTERNAL_ACCESS_OFF", "INVALID_SQL", "TABLE_NOT_FOUND"), (sql, said)
+        assert "root:" not in said and "hidden" not in said, sql
+        assert list(work.iterdir()) == [] and not (tmp_path / "out").exists(), sql
+        assert digest(warehouse) == before, sql
     assert ask(client, "SELECT * FROM prices")["rows"] == 50
 
 
@@ -299,28 +301,28 @@ def test_who_waits_for_another_statement_can_leave_and_kept_answers_wait_for_nob
     assert kept.of((0, "SELECT 1", ""), places.warehouse(0), Limits()) is not first
 
 
-@pytest.mark.parametrize(
-    ("sql", "place"),
-    [
-        ("SELECT nope FROM prices", "line 1, column 8: "),
-        ("SELECT item,\n  'nope', nope\nFROM prices", "line 2, column 11: "),
-        ("SELECT '漢字ü', nope FROM prices", "line 1, column 15: "),
-        (f"SELECT {'1, ' * 200}nope FROM prices", "line 1, column 608: "),
-        ("SELECT item, cost\nFROM prices VERSION AS OF 1", "line 1, column 14: "),
-        ("SELECT *\n  FROM prices VERSION AS OF 9", "line 2, column 8: "),
-        ("SELECT * FROM prise", "line 1, column 15: "),
-        ("SELECT no_function(item) FROM prices", "line 1, column 8: "),
-        ("SELECT item::INTEGER FROM prices", "line 1, column 12: "),
-        ("SELECT * FROM prices\nWHERE price = = 3", "line 2, column 15: "),
-        ("SELECT 1,\n 'abc", "line 2, column 2: "),
-        ("SELECT item FROM prices VERSION AS OF 1 WHERE", "line 1, column 41: "),
-        ("DELETE FROM prices", "line 1, column 13: "),
-    ],
-)
-def test_errors_are_at_their_place(client: TestClient, sql: str, place: str) -> None:
-    said = refused(client, sql)[1]
-    assert said.startswith(place), said
-    assert "LINE 1" not in said
+PLACES = [
+    ("SELECT nope FROM prices", "line 1, column 8: "),
+    ("SELECT item,\n  'nope', nope\nFROM prices", "line 2, column 11: "),
+    ("SELECT '漢字ü', nope FROM prices", "line 1, column 15: "),
+    (f"SELECT {'1, ' * 200}nope FROM prices", "line 1, column 608: "),
+    ("SELECT item, cost\nFROM prices VERSION AS OF 1", "line 1, column 14: "),
+    ("SELECT *\n  FROM prices VERSION AS OF 9", "line 2, column 8: "),
+    ("SELECT * FROM prise", "line 1, column 15: "),
+    ("SELECT no_function(item) FROM prices", "line 1, column 8: "),
+    ("SELECT item::INTEGER FROM prices", "line 1, column 12: "),
+    ("SELECT * FROM prices\nWHERE price = = 3", "line 2, column 15: "),
+    ("SELECT 1,\n 'abc", "line 2, column 2: "),
+    ("SELECT item FROM prices VERSION AS OF 1 WHERE", "line 1, column 41: "),
+    ("DELETE FROM prices", "line 1, column 13: "),
+]
+
+
+def test_errors_are_at_their_place(client: TestClient) -> None:
+    for sql, place in PLACES:
+        said = refused(client, sql)[1]
+        assert said.startswith(place), (sql, said)
+        assert "LINE 1" not in said, (sql, said)
 
 
 def test_points_of_a_chart(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tarfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from starlette.testclient import TestClient
+from support.checkpoints.spark_state_fixtures import checkpoint_path
 
 import statestore
 from statestore.connector.explorer import differences, limits, row_files
@@ -20,7 +20,6 @@ from statestore.connector.explorer.opened_paths import OpenedPaths
 from statestore.connector.explorer.row_files import RowFiles
 
 START = 1_714_550_000_000
-CHECKPOINTS = Path(__file__).parents[2] / "data" / "spark" / "checkpoints.tar.xz"
 NAME = "spark4.3.0-agg__rkcl"
 KEYS = 60
 
@@ -44,14 +43,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 else:
                     store.put(f"i{key:02d}", value, timestamp=moment)
             store.commit()
-    with tarfile.open(CHECKPOINTS) as archive:
-        archive.extractall(found, [each for each in archive if NAME in each.name], filter="data")
     return found
 
 
 @pytest.fixture
 def client(folder: Path, tmp_path: Path) -> Iterator[TestClient]:
-    places = OpenedPaths([str(folder / "own"), str(folder / "checkpoints" / NAME)], {})
+    places = OpenedPaths([str(folder / "own"), str(checkpoint_path(NAME))], {})
     with TestClient(application(places, RowFiles(tmp_path))) as found:
         yield found
 
@@ -131,9 +128,9 @@ def test_rows_beyond_the_size_of_a_file_are_counted(client: TestClient, monkeypa
     assert asked(client, route="diff_rows", from_version=1, to_version=3).schema.metadata[b"total"] == b"0"
 
 
-def test_partitions_are_counted(client: TestClient, folder: Path) -> None:
+def test_partitions_are_counted(client: TestClient) -> None:
     found = asked(client, "state", 1, from_version=1, to_version=5)
-    whole = statestore.inspect(folder / "checkpoints" / NAME).table("state").diff(1, 5).read_all().to_pylist()
+    whole = statestore.inspect(checkpoint_path(NAME)).table("state").diff(1, 5).read_all().to_pylist()
     counted = Counter(((row["_new"] or row["_old"])["partition_id"], row["_change"]) for row in whole)
     assert found.schema.metadata[b"place"] == b"partition_id"
     for place, *numbers in json.loads(found.schema.metadata[b"places"]):

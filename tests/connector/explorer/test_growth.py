@@ -80,11 +80,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Model]:
     return str(folder), model
 
 
-@pytest.fixture
-def client(made: tuple[str, Model], tmp_path: Path) -> Iterator[TestClient]:
+@pytest.fixture(scope="module")
+def client(made: tuple[str, Model], tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     paths = [made[0], *(str(checkpoint_path(name)) for name in (WINDOWS, GROUPS, TTL))]
     paths.append(str(checkpoint_path("spark4.3.0-evolved__rkav", MORE)))
-    with TestClient(application(OpenedPaths(paths, {}), RowFiles(tmp_path))) as found:
+    with TestClient(application(OpenedPaths(paths, {}), RowFiles(tmp_path_factory.mktemp("row_files")))) as found:
         yield found
 
 
