@@ -116,17 +116,22 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
     from xdist.scheduler import LoadFileScheduling
 
     class SharedSessions(LoadFileScheduling):  # type: ignore[misc]
-        """Gives the files with Spark to one process of four: what a session does first takes half a minute."""
+        """Gives the files with Spark to one process of four, as what a session does first takes half a minute.
+
+        Slow tests are mostly those with Spark: one process of two runs them.
+        """
 
         def __init__(self) -> None:
             super().__init__(config, log)
             self._sessions: dict[str, str] = {}
+            quick = config.option.markexpr == "not slow"
+            self._processes = (self.numnodes + 3) // 4 if quick else (self.numnodes + 1) // 2
 
         def _split_scope(self, nodeid: str) -> str:
             file: str = super()._split_scope(nodeid)
             if not has_spark(config.rootpath / file):
                 return file
-            return self._sessions.setdefault(file, f"Spark {len(self._sessions) % ((self.numnodes + 3) // 4)}")
+            return self._sessions.setdefault(file, f"Spark {len(self._sessions) % self._processes}")
 
     return SharedSessions()
 
