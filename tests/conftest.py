@@ -56,6 +56,8 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": ZONE,
     "spark.log.level": "OFF",
+    # Otherwise each session, and each query of a stream is one, starts Python workers of its own, seconds of work.
+    "spark.sql.artifact.isolation.enabled": "false",
 }
 
 
@@ -79,7 +81,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
     """Leave out what is not to be run, begin with Spark, and ignore PySpark's warnings about its own sockets at exit.
 
-    Several processes begin with Spark, the longest piece of work, and one with the longest file, so that none is left
+    Some processes begin with Spark, the longest piece of work, and one with the longest file, so that none is left
     with these in the end. Tests that look at the files of a local store are left out where stores lie elsewhere, slow
     cases where a share was asked for.
     """
@@ -108,24 +110,28 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
-    """Keep the tests of a file together, as ``--dist loadfile`` does, and the files with Spark in half the
-    processes."""
+    """Keep the tests of a file together, as ``--dist loadfile`` does, and the files with Spark in few processes."""
     if config.getvalue("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
 
     class SharedSessions(LoadFileScheduling):  # type: ignore[misc]
-        """Gives the files with Spark to one process of two."""
+        """Gives the files with Spark to one process of four, as what a session does first takes half a minute.
+
+        Slow tests are mostly those with Spark: one process of two runs them.
+        """
 
         def __init__(self) -> None:
             super().__init__(config, log)
             self._sessions: dict[str, str] = {}
+            quick = config.option.markexpr == "not slow"
+            self._processes = (self.numnodes + 3) // 4 if quick else (self.numnodes + 1) // 2
 
         def _split_scope(self, nodeid: str) -> str:
             file: str = super()._split_scope(nodeid)
             if not has_spark(config.rootpath / file):
                 return file
-            return self._sessions.setdefault(file, f"Spark {len(self._sessions) % ((self.numnodes + 1) // 2)}")
+            return self._sessions.setdefault(file, f"Spark {len(self._sessions) % self._processes}")
 
     return SharedSessions()
 

@@ -60,7 +60,7 @@ def expected(versions: dict[tuple[str, int], int | None], rows: list[Any], how: 
 
 
 @few_or_many(
-    10, 100, st.lists(st.lists(PUT, max_size=6), min_size=1, max_size=4), st.lists(ROW, max_size=12), st.booleans()
+    6, 100, st.lists(st.lists(PUT, max_size=6), min_size=1, max_size=4), st.lists(ROW, max_size=12), st.booleans()
 )
 def test_each_engine_against_the_model(
     tmp_path_factory: pytest.TempPathFactory, commits: list[Any], rows: list[Any], compacted: bool

@@ -92,7 +92,7 @@ def test_names_that_spark_has_itself(spark: SparkSession, made: Made) -> None:
     """A database of the session that is no store here stays reachable; ours goes first."""
     spark.sql("CREATE DATABASE IF NOT EXISTS others")
     try:
-        spark.sql("CREATE TABLE others.counts USING parquet AS SELECT 'x' AS user, 1 AS more")
+        spark.sql("CREATE VIEW others.counts AS SELECT 'x' AS user, 1 AS more")
         text = (
             "SELECT o.more, c.value FROM others.counts o CROSS JOIN (SELECT count(*) AS value FROM sessions.counts) c"
         )

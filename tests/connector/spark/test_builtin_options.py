@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql.types import StructType
-from support.checkpoints.spark_state_fixtures import checkpoint_path, index
+from pyspark.sql.types import ArrayType, StructType, VariantType
+from support.checkpoints.spark_state_fixtures import MORE, checkpoint_path, index
 from support.parameters import mostly_slow
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 AGGREGATION, HDFS = "spark4.3.0-agg__rkcl", "spark4.3.0-agg__hdfs"
 CHAIN, JOIN, VARIABLES = "spark4.0.1-chain__rkcl", "spark4.3.0-join__rkcl", "spark4.3.0-twsttl__rkcl"
+VARIANT = "spark4.1.4-variant__hdfs"
 
 
 Copy = Callable[[str | Path], str]
@@ -150,3 +151,27 @@ def test_variables_lists_maps_and_timers(spark: SparkSession, asked: dict[str, A
 def test_metadata_stays_what_it_is(spark: SparkSession, copy_for_spark: Copy) -> None:
     rows = spark.read.format("state-metadata").load(copy_for_spark(checkpoint_path(CHAIN))).collect()
     assert {row.operatorId for row in rows} == {0, 1}
+
+
+def both(spark: SparkSession, copy: Copy, name: str) -> tuple[DataFrame, DataFrame]:
+    """The rows of this package's source, and in a copy of Spark's."""
+    reader, path = spark.read.format("statestore"), checkpoint_path(name, MORE)
+    return reader.load(str(path)), spark.read.format("statestore").option("provider", "builtin").load(copy(path))
+
+
+@pytest.mark.parametrize("name", [VARIANT, "spark4.1.4-repeated__hdfs", "spark4.1.4-scalagroups__hdfs"])
+def test_types_of_spark_and_repeated_names(spark: SparkSession, copy_for_spark: Copy, name: str) -> None:
+    ours, theirs = both(spark, copy_for_spark, name)
+    assert cells(ours) == cells(theirs)
+
+
+def test_variants_are_variants(spark: SparkSession, copy_for_spark: Copy) -> None:
+    ours, theirs = both(spark, copy_for_spark, VARIANT)
+    for rows in (ours, theirs):
+        value = rows.schema["value"].dataType
+        assert isinstance(value, StructType)
+        assert isinstance(value.fields[0].dataType, VariantType)
+        listed = value.fields[4].dataType
+        assert isinstance(listed, ArrayType) and isinstance(listed.elementType, VariantType)
+    found = [row.a for row in ours.selectExpr("variant_get(value.first, '$.a', 'int') AS a").collect()]
+    assert sorted(found) == sorted(row.value[0].toPython()["a"] for row in theirs.collect())

@@ -29,21 +29,21 @@ PLACES = (DIRECTORY, MEMORY)
 pytestmark = pytest.mark.usefixtures("workers")
 
 
-@pytest.mark.parametrize("tasks", mostly_slow([1, 3], [3]))
+@pytest.mark.quick("directory-*-3", "memory-timing-out-3")
+@pytest.mark.parametrize("tasks", [1, 3])
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_the_original_scenarios(place: str, case: Case, tasks: int) -> None:
     tracking = Tracking(place, case.spec(), output=case.output)
     if case.initial is not None:
         tracking.put_initial(case.initial, tasks=tasks)
-    emitted, states = [], []
+    emitted = []
     for words in case.batches:
         found = tracking.batch([(word, 1) for word in words], tasks=tasks, keeps=True)
         emitted.append([list(each) if isinstance(each, tuple) else each for each in found])
-        states.append(tracking.states())
-    case.check(emitted, states)
     first = 1 if case.initial is None else 2
-    for number, expected in enumerate(states):
-        assert tracking.states(first + number) == expected, "every batch is a version"
+    states = [tracking.states(first + number) for number in range(len(case.batches))]
+    case.check(emitted, states)
+    assert tracking.states() == states[-1], "the newest version"
 
 
 class Model:

@@ -34,8 +34,10 @@ def arrive(tmp_path: Path, name: str, **prices: float) -> None:
 
 
 def arrivals(spark: SparkSession, tmp_path: Path) -> DataFrame:
+    """A stream of the files that arrive, one in each micro-batch."""
     (tmp_path / "in").mkdir()
-    return spark.readStream.schema("item string, price double").parquet(str(tmp_path / "in"))
+    rows = spark.readStream.schema("item string, price double").option("maxFilesPerTrigger", 1)
+    return rows.parquet(str(tmp_path / "in"))
 
 
 def write(rows: DataFrame, table: str, checkpoint: Path, mode: str = "append") -> Any:
@@ -72,7 +74,7 @@ def test_updates_replace_rows_of_their_keys_and_complete_results_all(
     rows = sums.selectExpr(*COLUMNS)
     for name in "12":
         arrive(tmp_path, name, curry=8.0)
-        write(rows, f"{catalog}.prices", tmp_path / "ck", mode)
+    write(rows, f"{catalog}.prices", tmp_path / "ck", mode)
     found = spark.table(f"{catalog}.prices").orderBy("price").collect()
     assert [row.item for row in found] == left and found[-1].price == 16.0
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
@@ -35,21 +34,23 @@ def rows(value: float) -> pa.Table:
     return pa.table({"k": keys, "v": [value] * ROWS, "timestamp": [1_000 + int(value)] * ROWS})
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def proxy(s3_server: S3Server) -> Iterator[Proxy]:
     with proxy_before(s3_server.endpoint) as found:
         yield found
 
 
-@pytest.fixture
-def warehouse(request: pytest.FixtureRequest, tmp_path: Path, s3_server: S3Server, proxy: Proxy) -> str:
-    """A warehouse behind the proxy with the stores ``prices``, of two versions, and ``others``."""
+@pytest.fixture(scope="module")
+def warehouse(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, s3_server: S3Server, proxy: Proxy
+) -> str:
+    """A warehouse behind the proxy with the stores ``prices`` and ``moving``, of two versions, and ``others``."""
     server, before = (quote(urlsplit(each.endpoint).netloc) for each in (s3_server, proxy))
-    place = warehouse_in(S3, request, tmp_path).replace(server, before)
-    for name in ("others", "prices"):
+    place = warehouse_in(S3, request, tmp_path_factory.mktemp("requests")).replace(server, before)
+    for name, versions in (("others", 0), ("prices", 2), ("moving", 2)):
         with statestore.connect(place).create_store(name, key={"k": "bigint"}, value={"v": "double"}) as store:
-            store.write(rows(1))
-            store.write(rows(2))
+            for number in range(versions):
+                store.write(rows(number + 1))
     return place
 
 
@@ -110,7 +111,7 @@ def test_sql(spark: SparkSession, warehouse: str, proxy: Proxy) -> None:
 
     ask()
     found, of_driver = asked(proxy, ask)
-    assert found == {"list": 1 + 2, "store.json": 2 + 1, "log": 1} and of_driver == found.total() - 1, found
+    assert found == {"list": 1 + 3, "store.json": 3 + 1, "log": 1} and of_driver == found.total() - 1, found
 
 
 @pytest.mark.slow
@@ -124,18 +125,18 @@ def test_a_read_that_spark_plans_in_a_process_of_its_own(spark: SparkSession, wa
 
 
 def test_a_plan_sees_the_newest_commit(spark: SparkSession, warehouse: str) -> None:
-    frame = spark.read.format("statestore").load(below(warehouse, "prices"))
+    frame = spark.read.format("statestore").load(below(warehouse, "moving"))
     assert frame.selectExpr("sum(v)").first() == (2.0 * ROWS,)
-    with statestore.connect(warehouse).open_store("prices") as store:
+    with statestore.connect(warehouse).open_store("moving") as store:
         store.write(rows(3))
     assert frame.selectExpr("sum(v)").first() == (3.0 * ROWS,)
     assert frame.where("v = 3").count() == ROWS
     catalog = statestore.connect(warehouse)
-    catalog.drop_store("prices")
+    catalog.drop_store("moving")
     with pytest.raises(PySparkException, match="STORE_REPLACED"):
         frame.selectExpr("max(v)").collect()
-    with catalog.create_store("prices", key={"k": "bigint"}, value={"v": "double"}) as store:
+    with catalog.create_store("moving", key={"k": "bigint"}, value={"v": "double"}) as store:
         store.write(rows(9))
     with pytest.raises(PySparkException, match="STORE_REPLACED"):
         frame.selectExpr("max(v)").collect()
-    assert spark.read.format("statestore").load(below(warehouse, "prices")).selectExpr("max(v)").first() == (9.0,)
+    assert spark.read.format("statestore").load(below(warehouse, "moving")).selectExpr("max(v)").first() == (9.0,)

@@ -237,9 +237,12 @@ def test_repeated_attempts_count_once(spark: SparkSession, path: str) -> None:
     assert staged(path) == []
 
 
-def test_tasks_resolve_many_rows(spark: SparkSession, path: str) -> None:
+@pytest.mark.parametrize("least", [10_000, pytest.param(task_writes.MIN_ROWS, marks=pytest.mark.slow)])
+def test_tasks_resolve_many_rows(spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch, least: int) -> None:
     """Keys of several tasks, deletes and rows before those of the store, in tasks that have more rows than MIN_ROWS."""
-    tasks, each, keys = 2, task_writes.MIN_ROWS + 10_000, 200_000
+    monkeypatch.setattr(task_writes, "MIN_ROWS", least)
+    tasks, each = 2, least + least // 10
+    keys = each * 7 // 5 // 10 * 10
     rows = spark.range(0, tasks * each, 1, tasks).selectExpr(
         f"IF(id = 7, 'curry', concat('item', id % {keys})) AS item",
         "CAST(id % 1000 AS decimal(10,2)) AS price",

@@ -39,13 +39,18 @@ def unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supported_spark, "KNOWN", ((9, 8), (9, 9)))
 
 
+@pytest.fixture(scope="module")
+def other(spark: SparkSession) -> SparkSession:
+    """Another session of the application."""
+    return spark.newSession()
+
+
 @pytest.fixture
-def fresh(spark: SparkSession) -> Iterator[SparkSession]:
-    """Another session of the application, as it is before `register`."""
+def fresh(spark: SparkSession, other: SparkSession) -> Iterator[SparkSession]:
+    """The other session as it is before `register`."""
     statestore.unregister(spark)
-    session = spark.newSession()
-    yield session
-    statestore.unregister(session)
+    yield other
+    statestore.unregister(other)
     statestore.register(spark)
 
 
@@ -87,9 +92,10 @@ def test_explain_says_why_a_read_of_a_known_release_is_not_planned(spark: SparkS
     assert "BatchScan arrow_statestore (not planned: a schema of its own)[" in shown("item string")
 
 
-def test_a_session_that_is_not_registered_reads_without_a_reason(spark: SparkSession, warehouse: Path) -> None:
+def test_a_session_that_is_not_registered_reads_without_a_reason(
+    spark: SparkSession, other: SparkSession, warehouse: Path
+) -> None:
     statestore.register(spark)
-    other = spark.newSession()
     with _active(other), contextlib.suppress(AnalysisException):  # Spark finds the installed package by itself
         other.dataSource.register(StateStoreSource)
     rows = other.read.format("statestore").schema("item string").load(f"{warehouse}/prices")

@@ -1,13 +1,19 @@
-"""Partitions that Spark reads in other processes keep their files: as long as the planner lives, or for a time."""
+"""Partitions that Spark reads in other processes keep their files, as long as the planner lives or for a time.
+
+A query that was planned before a type was widened reads the values that its type holds, and refuses others.
+"""
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import ArrayType, DataType, FloatType, IntegerType, StructField, StructType
 from support.stores.versioned_checks import as_table, create
 
 import statestore
@@ -15,10 +21,11 @@ from statestore.catalog.log.leases import FOLDER, leased_versions
 from statestore.catalog.reads.segment_files import _shared
 from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.connector.options import StreamStart
+from statestore.connector.spark.partitions import TablePartition, read_partition
 from statestore.connector.spark.schema import spark_schema
 from statestore.connector.spark.source import TableReader
 from statestore.connector.spark.stream_reader import StateStoreStreamReader
-from statestore.formats.state_table import Query
+from statestore.formats.state_table import Query, StateTable
 
 STATE, CHANGES = Query(columns=("k", "v")), Query(mode="changes", columns=("k", "v"))
 
@@ -78,3 +85,41 @@ def test_a_stream_keeps_the_files_of_its_last_two_batches(store: VersionedStore)
     with pytest.raises(Exception, match="FILES_REPLACED"):
         store.vacuum()
         rows_in_tasks(TableReader(store.table, CHANGES, spark_schema(store.table.schema(CHANGES))), batches[0])
+
+
+@dataclass(frozen=True)
+class Widened:
+    """A table of one column."""
+
+    values: pa.Array
+
+    def read(self, split: Any, query: Query) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_arrays([self.values], names=["v"])
+
+
+def read_as(values: pa.Array, kind: DataType) -> list[Any]:
+    partition = TablePartition(("split",), Query())
+    schema = StructType([StructField("v", kind)])
+    table = cast(StateTable, Widened(values))
+    return [cell for batch in read_partition(table, partition, schema) for cell in batch.column(0).to_pylist()]
+
+
+def test_values_that_fit_a_narrower_type_are_read() -> None:
+    """The type was widened after the query was planned."""
+    assert read_as(pa.array([1, None], pa.int64()), IntegerType()) == [1, None]
+    assert read_as(pa.array([0.5, None, float("inf")]), FloatType()) == [0.5, None, float("inf")]
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (pa.array([1 << 40]), IntegerType()),
+        (pa.array([0.1]), FloatType()),
+        (pa.array([[0.5, 0.1]]), ArrayType(FloatType())),
+        (pa.array(["x"]), IntegerType()),
+    ],
+    ids=str,
+)
+def test_values_that_do_not_fit_a_narrower_type_are_refused(values: pa.Array, kind: DataType) -> None:
+    with pytest.raises(Exception, match="SCHEMA_CHANGED"):
+        read_as(values, kind)
