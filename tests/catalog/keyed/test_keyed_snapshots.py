@@ -34,7 +34,7 @@ def test_what_is_written_later_is_not_in_a_snapshot(kind: SnapshotKind, tasks: T
     gate.shut()
     (running,) = tasks.snapshot([kind])
     assert gate.reached() and not running.done()
-    fill(tasks, 2, range(30, 90))
+    fill(tasks, 2, range(10, 30))
     for state, namespaces in NAMESPACES.items():
         for namespace in namespaces:
             tasks.clear(state, "k1", namespace)
@@ -97,18 +97,18 @@ def test_an_incremental_snapshot_names_files_again_and_writes_few(store: KeyedSt
                 backend.set_current_key(f"k{number}")
                 state.update(f"{letters.getrandbits(400):x}")
 
-        write(range(20_000))
+        write(range(4_000))
         first = backend.snapshot("incremental").result()
         backend.notify_complete(store.commit([first]))
         assert first.reused == frozenset()
-        write(range(0, 20_000, 100))
+        write(range(0, 4_000, 100))
         second = backend.snapshot("incremental").result()
         new = {name: file for name, file in second.files().items() if name not in first.files()}
         assert sum(file.bytes for file in new.values()) <= sum(file.bytes for file in first.files().values()) / 10
         assert second.reused == {file.name for file in first.shared.values()} == set(second.files()) - set(new)
         version = store.commit([second])
         expected = {key: read(backend, state, key) for key in backend.keys("s")}
-        assert len(expected) == 20_000
+        assert len(expected) == 4_000
     assert files(store) == named(store) == set(first.files()) | set(second.files())
     with store.backend(version=version, directory=local(tmp_path)) as backend:
         state = backend.value_state("s", "string")
