@@ -136,6 +136,11 @@ def waiting(
 EVERYTHING = [("first", 0), *((f"k{number}", number) for number in range(THREADS))]
 
 
+TWO = pytest.mark.parametrize("kind", ["key_value", VERSIONED], indirect=True)
+"""Which kind a store has is nothing to the threads that share a commit: the kinds differ in what each one writes."""
+
+
+@TWO
 def test_threads_need_fewer_publications_than_commits(store: Any, waiting: Any) -> None:
     gate, first, others = waiting()
     assert not first.done()
@@ -150,7 +155,7 @@ def test_each_commit_is_there_for_others_before_it_returns(
     catalog: statestore.Catalog, store: Any, kind: str, threads: ThreadPoolExecutor
 ) -> None:
     def work(thread: int) -> None:
-        for number in range(5):
+        for number in range(3):
             put(store, kind, f"t{thread}", number)
             version = store.commit()
             with catalog.open_store("s", read_only=True) as reader:
@@ -162,6 +167,7 @@ def test_each_commit_is_there_for_others_before_it_returns(
         done.result(WAIT)
 
 
+@TWO
 def test_an_error_is_raised_in_the_thread_whose_commit_failed(store: Any, waiting: Any) -> None:
     gate, first, others = waiting(then=refused)
     gate.opened.set()
@@ -207,6 +213,7 @@ def test_a_process_that_dies_during_a_commit_loses_no_write_and_repeats_none(
         assert values(again, version=again.version) == EVERYTHING
 
 
+@TWO
 def test_closing_waits_for_the_commit_of_another_thread(
     catalog: statestore.Catalog, store: Any, kind: str, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
