@@ -26,11 +26,14 @@ from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind
 
 pytest_plugins = ["support.keyed.keyed_fixtures"]
 PLACES = (DIRECTORY, MEMORY)
+EACH_KIND = pytest.mark.quick("directory-full", "memory-incremental")
+"""Each kind of snapshot in one place, and each place with one kind; the slow cases are the others."""
 
 
 # What is in them
 
 
+@EACH_KIND
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_written_later_is_not_in_a_snapshot(kind: SnapshotKind, tasks: Tasks, gate: Gate) -> None:
     """Later writes of new and existing keys, added elements and removals are not in a snapshot, even before the
@@ -52,6 +55,7 @@ def test_what_is_written_later_is_not_in_a_snapshot(kind: SnapshotKind, tasks: T
     assert reopened(tasks, 1, version) == expected
 
 
+@EACH_KIND
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_snapshots_may_be_under_way(kind: SnapshotKind, tasks: Tasks, gate: Gate) -> None:
     """Each holds the state at the moment it was requested, in whatever order they are committed."""
@@ -68,6 +72,7 @@ def test_two_snapshots_may_be_under_way(kind: SnapshotKind, tasks: Tasks, gate: 
         assert reopened(tasks, 1, version) == expected[number]
 
 
+@EACH_KIND
 @pytest.mark.parametrize("kind", KINDS)
 def test_of_nothing(kind: SnapshotKind, store: KeyedStore, tasks: Tasks) -> None:
     """States without rows need no segment, and are known still; a backend without states has neither."""
@@ -377,6 +382,7 @@ def test_cancelled_in_the_middle_of_a_file(store: KeyedStore, tasks: Tasks, monk
         regions.clear()
 
 
+@EACH_KIND
 @pytest.mark.parametrize("kind", KINDS)
 def test_disposal_ends_a_snapshot_that_is_under_way(
     kind: SnapshotKind, store: KeyedStore, tasks: Tasks, gate: Gate
@@ -396,6 +402,7 @@ def test_disposal_ends_a_snapshot_that_is_under_way(
     assert files(store) == set() and list(tasks.directory.iterdir()) == []
 
 
+@EACH_KIND
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_result_outlives_its_backend(kind: SnapshotKind, store: KeyedStore, tasks: Tasks) -> None:
     fill(tasks, 1)
@@ -406,6 +413,7 @@ def test_a_result_outlives_its_backend(kind: SnapshotKind, store: KeyedStore, ta
     assert reopened(tasks, 2, store.commit(travelled([running]))) == expected
 
 
+@pytest.mark.quick("directory-*-full", "memory-*-incremental")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("after", [0, 1])
 def test_a_snapshot_that_fails_leaves_nothing(

@@ -24,6 +24,8 @@ from statestore.formats.errors import CommitUnknownError, StorageError
 WAIT = 60  # seconds, after which a test fails instead of hanging
 THREADS = 6
 MINUTE = 60_000
+EVERYWHERE = pytest.mark.quick("directory-*", "objects-key_value", "objects-versioned*")
+"""Every kind in a directory and two in an object store: kinds differ in what they write, places in publishing it."""
 VERSIONED = "versioned, serde kafka"
 OPTIONS: dict[str, dict[str, Any]] = {
     "key_value": {},
@@ -151,6 +153,7 @@ def test_threads_need_fewer_publications_than_commits(store: Any, waiting: Any) 
     assert values(store) == EVERYTHING
 
 
+@EVERYWHERE
 def test_each_commit_is_there_for_others_before_it_returns(
     catalog: statestore.Catalog, store: Any, kind: str, threads: ThreadPoolExecutor
 ) -> None:
@@ -178,6 +181,7 @@ def test_an_error_is_raised_in_the_thread_whose_commit_failed(store: Any, waitin
     assert store.commit() == 1
 
 
+@EVERYWHERE
 def test_a_commit_that_may_have_taken_place_is_not_repeated_by_those_who_wait(
     catalog: statestore.Catalog, store: Any, waiting: Any
 ) -> None:
@@ -236,6 +240,7 @@ def test_closing_waits_for_the_commit_of_another_thread(
         assert values(other) == [("first", 0)]
 
 
+@EVERYWHERE
 def test_a_refused_transaction_takes_back_only_its_own_writes(
     store: Any, kind: str, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

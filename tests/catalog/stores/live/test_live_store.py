@@ -27,6 +27,8 @@ from statestore.formats.errors import (
 )
 
 HOUR = 3_600_000
+EVERYWHERE = pytest.mark.quick("directory-*", "objects-key_value")
+"""Every kind in a directory and one in an object store: kinds differ in rows, places in how a commit is published."""
 
 
 @pytest.fixture(params=PLACES)
@@ -44,6 +46,7 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@EVERYWHERE
 def test_a_second_writer_is_refused_and_reads_what_is_committed(catalog: statestore.Catalog, kind: str) -> None:
     with create(catalog, kind) as writer, catalog.open_store("s") as other:
         put(writer, "a", 1)
@@ -59,6 +62,7 @@ def test_a_second_writer_is_refused_and_reads_what_is_committed(catalog: statest
         assert live_rows(other) == rows(other)
 
 
+@EVERYWHERE
 def test_a_reader_follows_every_commit(catalog: statestore.Catalog, kind: str) -> None:
     """A reader follows commits also when the store was compacted meanwhile."""
     with create(catalog, kind) as writer, catalog.open_store("s", read_only=True) as reader:
@@ -76,6 +80,7 @@ def test_a_reader_follows_every_commit(catalog: statestore.Catalog, kind: str) -
                 put(reader, "e", 1)
 
 
+@EVERYWHERE
 def test_reading_only_takes_no_lock(catalog: statestore.Catalog, kind: str) -> None:
     create(catalog, kind).close()
     with catalog.open_store("s", read_only=True) as reader, catalog.open_store("s") as writer:
@@ -118,6 +123,7 @@ def test_another_process_is_refused_while_a_handle_has_the_lock(tmp_path: Path, 
     assert "STORE_LOCKED" in refused and rows_found == "[{'k': 'a', 'v': 1}]"
 
 
+@EVERYWHERE
 def test_a_handle_that_was_opened_before_a_commit_answers_it(catalog: statestore.Catalog, kind: str) -> None:
     """Its first live verb takes the lock, and with it the commits that others made until then."""
     create(catalog, kind).close()
@@ -186,6 +192,7 @@ def test_late_rows_of_a_table_are_refused_at_their_turn(local_catalog: statestor
         assert store.scan(as_of=0, columns=["k"]).read_all()["k"].to_pylist() == ["a"]
 
 
+@EVERYWHERE
 def test_writes_are_one_commit_and_once(catalog: statestore.Catalog, kind: str) -> None:
     table = pa.table({"k": ["a", "b", "c"], "v": pa.array([1, 2, 3], pa.int64()), **TABLES[kind]})
     with create(catalog, kind) as store:
@@ -203,6 +210,7 @@ def rows_at(store: Any, version: int) -> list[dict[str, Any]]:
     return found
 
 
+@EVERYWHERE
 def test_a_repeated_transaction_takes_back_what_was_put_for_it(catalog: statestore.Catalog, kind: str) -> None:
     with create(catalog, kind) as store:
         put(store, "a", 1)
@@ -341,6 +349,7 @@ RESTORED: dict[str, list[tuple[Any, ...]]] = {
 }
 
 
+@EVERYWHERE
 def test_a_restore_is_durable_and_counts_nothing(catalog: statestore.Catalog, kind: str) -> None:
     """The stream time moves first; rows of dead segments are left out."""
     expected = [("b", 4), ("c", 3)] if kind == "key_value" else [("a", 3), ("b", 4)]
