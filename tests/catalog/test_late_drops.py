@@ -11,6 +11,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -136,9 +137,11 @@ def at_each_request(
     event: Event,
     prepare: Event = lambda name: None,
     dropped: bool = True,
+    every: int = 1,
 ) -> Iterator[tuple[Name, BaseException | None]]:
-    """Yield the name after the call, and what the call has raised, for each request before which the event comes."""
-    for number in itertools.count():
+    """Yield the name after the call, and what the call has raised, for each request before which the event comes, or
+    for each third of them where ``every`` is 3."""
+    for number in itertools.count(step=every):
         name, raised = Name(folder / str(number), dropped), None
         prepare(name)
 
@@ -197,11 +200,10 @@ CALLS: dict[str, tuple[Event, Event]] = {
 }
 
 
-@pytest.mark.quick("drop")
-@pytest.mark.parametrize("call", CALLS)
-def test_a_late_delete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+@pytest.mark.parametrize(("call", "every"), mostly_slow([("drop", 3), *((call, 1) for call in CALLS)], [("drop", 3)]))
+def test_a_late_delete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, every: int) -> None:
     made, prepare = CALLS[call]
-    for name, raised in at_each_request(tmp_path, monkeypatch, made, Name.late_delete, prepare):
+    for name, raised in at_each_request(tmp_path, monkeypatch, made, Name.late_delete, prepare, every=every):
         assert raised is None
         assert name.rows() == {"create": ["mine"], "open": ["old"], "drop": None}[call]
         name.late_delete()
@@ -209,19 +211,22 @@ def test_a_late_delete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: st
         name.check()
 
 
-@pytest.mark.quick("create-first-late delete", "drop-first-")
-@pytest.mark.parametrize("late", [False, True], ids=["", "late delete"])
-@pytest.mark.parametrize("dropped", mostly_slow([False, True], [False]), ids=["first", "later"])
-@pytest.mark.parametrize("call", ["create", "drop"])
+DEATHS = [("create", False, True, 3), ("drop", False, False, 3)]
+
+
+@pytest.mark.parametrize(
+    ("call", "dropped", "late", "every"),
+    mostly_slow([*DEATHS, *product(["create", "drop"], [False, True], [False, True], [1])], DEATHS),
+)
 def test_a_process_that_dies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, dropped: bool, late: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, dropped: bool, late: bool, every: int
 ) -> None:
 
     def create(name: Name) -> None:
         name.catalog().create_store("s", key={"k": "string"}, value={"v": "bigint"}).close()
 
     made, prepare = (create, lambda name: None) if call == "create" else CALLS[call]
-    for name, raised in at_each_request(tmp_path, monkeypatch, made, die, prepare, dropped):
+    for name, raised in at_each_request(tmp_path, monkeypatch, made, die, prepare, dropped, every):
         assert raised is None or isinstance(raised, Died)  # a listing that was begun early is not always waited for
         if late:
             name.late_delete()
@@ -230,19 +235,20 @@ def test_a_process_that_dies(
         name.check()
 
 
-@pytest.mark.quick("first-then a late delete")
+CREATIONS = [create_other, create_then_late_delete, late_delete_then_create]
+
+
 @pytest.mark.parametrize(
-    "event",
-    [
-        create_other,
-        create_then_late_delete,
-        late_delete_then_create,
-    ],
-    ids=["", "then a late delete", "after a late delete"],
+    ("dropped", "event", "every"),
+    mostly_slow(
+        [(False, create_then_late_delete, 3), *product([False, True], CREATIONS, [1])],
+        [(False, create_then_late_delete, 3)],
+    ),
 )
-@pytest.mark.parametrize("dropped", mostly_slow([False, True], [False]), ids=["first", "later"])
-def test_two_creations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dropped: bool, event: Event) -> None:
-    for name, raised in at_each_request(tmp_path, monkeypatch, create_mine, event, dropped=dropped):
+def test_two_creations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dropped: bool, event: Event, every: int
+) -> None:
+    for name, raised in at_each_request(tmp_path, monkeypatch, create_mine, event, dropped=dropped, every=every):
         assert raised is None or "STORE_EXISTS" in str(raised)
         created = [row for row in name.created if row != "first"]
         # Two first creations agree on one identity, so that both open the same store.
@@ -251,17 +257,16 @@ def test_two_creations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dropped:
         name.check()
 
 
-@pytest.mark.quick("first")
-@pytest.mark.parametrize("dropped", [False, True], ids=["first", "later"])
+@pytest.mark.parametrize(("dropped", "every"), mostly_slow([(False, 3), (False, 1), (True, 1)], [(False, 3)]))
 def test_a_whole_life_of_a_store_during_the_creation_of_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dropped: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dropped: bool, every: int
 ) -> None:
     def life(name: Name) -> None:
         with suppress(statestore.InvalidInputError):
             name.create("other")
             name.drop()
 
-    for name, raised in at_each_request(tmp_path, monkeypatch, create_mine, life, dropped=dropped):
+    for name, raised in at_each_request(tmp_path, monkeypatch, create_mine, life, dropped=dropped, every=every):
         assert raised is None or "STORE_EXISTS" in str(raised)
         assert name.rows() == (["mine"] if raised is None else None)
         name.late_delete()
@@ -269,14 +274,17 @@ def test_a_whole_life_of_a_store_during_the_creation_of_another(
         name.check()
 
 
-@pytest.mark.quick("first-drop and creation")
-@pytest.mark.parametrize("event", [Name.drop, replace_old], ids=["drop", "drop and creation"])
-@pytest.mark.parametrize("dropped", [False, True], ids=["first", "later"])
-def test_two_drops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dropped: bool, event: Event) -> None:
+@pytest.mark.parametrize(
+    ("dropped", "event", "every"),
+    mostly_slow(
+        [(False, replace_old, 3), *product([False, True], [Name.drop, replace_old], [1])], [(False, replace_old, 3)]
+    ),
+)
+def test_two_drops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dropped: bool, event: Event, every: int) -> None:
     def drop_unless_new(name: Name) -> None:
         name.catalog().drop_store("s")
 
-    for name, raised in at_each_request(tmp_path, monkeypatch, drop_unless_new, event, create_old, dropped):
+    for name, raised in at_each_request(tmp_path, monkeypatch, drop_unless_new, event, create_old, dropped, every):
         assert raised is None or any(code in str(raised) for code in ("STORE_REPLACED", "STORE_NOT_FOUND"))
         rows = name.rows()
         assert rows in (None, ["other"])

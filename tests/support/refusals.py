@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
+import copy
 import pickle
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -48,13 +53,22 @@ class Warehouse:
 
 
 def three_commits(root: Path) -> Warehouse:
-    """A store of three commits and a pending put."""
+    """A store of three commits and a pending put: a copy of one that is made once."""
+    made = _three_commits()
+    shutil.copytree(made.root, root, dirs_exist_ok=True)
+    return Warehouse(root, copy.deepcopy(made.model))
+
+
+@cache
+def _three_commits() -> Warehouse:
+    folder = TemporaryDirectory(prefix="statestore-test-")
+    atexit.register(folder.cleanup)
     model = Model()
-    with create(statestore.connect(root)) as store:
+    with create(statestore.connect(folder.name)) as store:
         _write(store, model)
         store.put("d", 7, timestamp=11)
         model.put("d", 7, 11)
-    return Warehouse(root, model)
+    return Warehouse(Path(folder.name), model)
 
 
 def committed(root: Path) -> Warehouse:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,10 @@ KEY = {"item": "string"}
 VALUE = {"price": "decimal(10,2)", "tags": "array<string>", "at": "timestamp", "n": "bigint", "x": "double"}
 
 
-@pytest.fixture
-def warehouse(tmp_path: Path) -> Iterator[Path]:
-    with statestore.connect(tmp_path).create_store("prices", key=KEY, value=VALUE, history_retention=5_000) as store:
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("template")
+    with statestore.connect(folder).create_store("prices", key=KEY, value=VALUE, history_retention=5_000) as store:
         nothing = dict.fromkeys(VALUE)
         store.put("curry", nothing, 1_000)
         store.put("milk", nothing, 2_000)
@@ -35,7 +36,12 @@ def warehouse(tmp_path: Path) -> Iterator[Path]:
         store.commit()
         store.put("rice", nothing, 9_500)
         store.commit(transaction=("app", 7))
-    yield tmp_path
+    return folder
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path, template: Path) -> Path:
+    return shutil.copytree(template, tmp_path, dirs_exist_ok=True)
 
 
 def rows(warehouse: Path, suffix: str, **question: Any) -> list[dict[str, Any]]:

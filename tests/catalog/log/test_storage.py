@@ -111,30 +111,27 @@ def test_list_can_begin_after_a_name(storage: Storage) -> None:
     assert storage.list("log/", after="log/_checkpoint/1") == []
 
 
-@pytest.mark.parametrize("name", BAD_NAMES)
-def test_names_do_not_lead_out_of_the_store(storage: Storage, name: str) -> None:
-    uses: list[Callable[[], object]] = [
-        lambda: storage.create(name, b""),
-        lambda: storage.create_many({name: pa.py_buffer(b"")}),
-        lambda: storage.read(name),
-        lambda: storage.map(name),
-        lambda: storage.delete(name),
+def test_names_do_not_lead_out_of_the_store(storage: Storage) -> None:
+    uses: list[Callable[[str], object]] = [
+        lambda name: storage.create(name, b""),
+        lambda name: storage.create_many({name: pa.py_buffer(b"")}),
+        storage.read,
+        storage.map,
+        storage.delete,
     ]
-    for use in uses:
+    for name in BAD_NAMES:
+        for use in uses:
+            with pytest.raises(InvalidInputError, match="INVALID_NAME"):
+                use(name)
+
+
+def test_nothing_is_looked_for_or_listed_outside_the_store(storage: Storage) -> None:
+    for name in ("/etc/passwd", "..", "../x", "a/../x", "a//b", "a\0b"):
         with pytest.raises(InvalidInputError, match="INVALID_NAME"):
-            use()
-
-
-@pytest.mark.parametrize("name", ["/etc/passwd", "..", "../x", "a/../x", "a//b", "a\0b"])
-def test_nothing_is_looked_for_outside_the_store(storage: Storage, name: str) -> None:
-    with pytest.raises(InvalidInputError, match="INVALID_NAME"):
-        storage.exists(name)
-
-
-@pytest.mark.parametrize("prefix", ["/", "../", "a/../", "log", "a//"])
-def test_only_folders_below_the_store_are_listed(storage: Storage, prefix: str) -> None:
-    with pytest.raises(InvalidInputError, match="INVALID_NAME"):
-        storage.list(prefix)
+            storage.exists(name)
+    for prefix in ("/", "../", "a/../", "log", "a//"):
+        with pytest.raises(InvalidInputError, match="INVALID_NAME"):
+            storage.list(prefix)
 
 
 def test_each_name_has_one_creator(storage: Storage) -> None:

@@ -26,11 +26,11 @@ def test_writers_are_all_commits_that_put_or_deleted_the_key(tmp_path: Path, see
     catalog = statestore.connect(tmp_path / "own")
     store = catalog.create_store("prices", key={"item": "string", "shop": "int"}, value={"price": "double"})
     wrote: dict[tuple[str, int], set[int]] = {(key, shop): set() for key in KEYS for shop in (1, 2)}
-    for number in range(40):
+    for number in range(24):
         touched = made.sample(sorted(wrote), made.randrange(4))
         for key in touched:
             # Few moments, so that rows replace each other, and all rows of a commit may be gone.
-            moment = START + 1000 * (number // 10 + made.randrange(3))
+            moment = START + 1000 * (number // 6 + made.randrange(3))
             if made.random() < 0.4:
                 store.delete(key, timestamp=moment)
             else:
@@ -41,7 +41,7 @@ def test_writers_are_all_commits_that_put_or_deleted_the_key(tmp_path: Path, see
             wrote[key].add(version)
         if made.random() < 0.2:
             store.compact(full=made.random() < 0.5)
-        if number == 30:
+        if number == 16:
             store.expire(before=START + 1000)
         table = statestore.inspect(tmp_path / "own").open("prices")
         first, _ = table.kept_versions()

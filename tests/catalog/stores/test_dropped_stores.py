@@ -86,8 +86,10 @@ def test_every_door(tmp_path: Path, place: str, event: str) -> None:
     for name, door in DOORS.items():
         location = parse_location(tmp_path / name) if place == "local" else memory_location()
         catalog = statestore.connect(location.uri)
-        store, sql = made(catalog), statestore.attach(location.uri)
-        sql.sql("SELECT * FROM s").fetchall()
+        store, sql = made(catalog), None
+        if name.startswith("view"):
+            sql = statestore.attach(location.uri)
+            sql.sql("SELECT * FROM s").fetchall()
         EVENTS[event](statestore.connect(location.uri))
         try:
             said[name] = f"returned {door(store, sql)}"

@@ -71,7 +71,7 @@ def _wrong(folder: Path, numbers: Sequence[int]) -> list[str]:
     return wrong
 
 
-@pytest.mark.parametrize("step", [4999, pytest.param(499, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [9973, pytest.param(499, marks=pytest.mark.slow)])
 def test_no_forged_word_ends_the_process(made: Path, step: int) -> None:
     """Some of all forgeries of framing, offsets, lengths, null counts and values, in every kind of read."""
     wrong = _wrong(made, range(7, len(forgeries(made)), step))
@@ -157,7 +157,7 @@ def _put(commit: dict[str, Any], path: tuple[Any, ...], value: Any) -> None:
     inner[path[-1]] = value
 
 
-@pytest.mark.parametrize("every", [31, pytest.param(11, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [71, pytest.param(11, marks=pytest.mark.slow)])
 def test_every_field_of_a_log_entry_may_be_forged(made: Path, tmp_path: Path, every: int) -> None:
     """Each field at any depth takes values of other types and sizes: an answer or one of our errors."""
     commit = verbose_commit(entry_path(made, 3))
@@ -177,11 +177,13 @@ def test_every_field_of_a_log_entry_may_be_forged(made: Path, tmp_path: Path, ev
 STORE_FIELDS = (*VALUES, 1e400, float("nan"), "array<" * 100, "x" * 1_000)
 
 
-def test_every_field_of_a_description_may_be_forged(made: Path, tmp_path: Path) -> None:
-    """A forged file that is still a description can be used as one."""
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.slow)])
+def test_every_field_of_a_description_may_be_forged(made: Path, tmp_path: Path, every: int) -> None:
+    """A forged file that is still a description can be used as one: each of them, or each fourth."""
     fields = json.loads((made / STORE / "store.json").read_text())
     del fields["checksum"]
     raw = []
+    kept = 0
     for place, value in ((p, v) for p in _places(fields) if p for v in STORE_FIELDS):
         forged = json.loads(json.dumps(fields))
         _put(forged, place, value)
@@ -191,13 +193,16 @@ def test_every_field_of_a_description_may_be_forged(made: Path, tmp_path: Path) 
             decode_spec(data, "store.json")
         except StateStoreError:
             continue
+        kept += 1
+        if kept % every:
+            continue
         folder = tmp_path / "forged"
         shutil.copytree(made, folder)
         (folder / STORE / "store.json").unlink()
         (folder / STORE / "store.json").write_bytes(data)
         raw += [f"{place} is {str(value)[:30]!r}: {error}" for error in _raw(folder, ("scan", "get", "verify"))]
         shutil.rmtree(folder)
-    assert not raw, "\n".join(raw)
+    assert kept >= 4 and not raw, "\n".join(raw)
 
 
 def _raw(folder: Path, names: Sequence[str]) -> Iterator[str]:

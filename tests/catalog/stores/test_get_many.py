@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,11 @@ from statestore.formats.errors import InvalidInputError, NotFoundError
 KEYS = [f"k{number}" for number in range(60)]
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Any]:
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store of several segments, with late rows and deletes."""
-    catalog = statestore.connect(tmp_path)
+    folder = tmp_path_factory.mktemp("template")
+    catalog = statestore.connect(folder)
     with catalog.create_store("s", key={"k": "string"}, value={"v": "bigint", "t": "string"}) as made:
         random = np.random.default_rng(1)
         for commit in range(8):
@@ -31,7 +33,14 @@ def store(tmp_path: Path) -> Iterator[Any]:
             made.commit()
             if commit == 4:
                 made.compact(full=True)
-        yield made
+    return folder
+
+
+@pytest.fixture
+def store(tmp_path: Path, template: Path) -> Iterator[Any]:
+    shutil.copytree(template, tmp_path, dirs_exist_ok=True)
+    with statestore.connect(tmp_path).open_store("s") as opened:
+        yield opened
 
 
 def test_it_is_get_of_each_key_at_every_time(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,10 +70,10 @@ def test_keys_may_be_an_arrow_array_or_any_iterable(store: Any) -> None:
     assert store.get_many([]) == []
 
 
-@pytest.mark.parametrize("wrong", ["k1", b"k1", {"k": "k1"}, 7, None])
-def test_a_single_key_is_refused(store: Any, wrong: Any) -> None:
-    with pytest.raises(InvalidInputError, match="WRONG_KEY"):
-        store.get_many(wrong)
+def test_a_single_key_is_refused(store: Any) -> None:
+    for wrong in ("k1", b"k1", {"k": "k1"}, 7, None):
+        with pytest.raises(InvalidInputError, match="WRONG_KEY"):
+            store.get_many(wrong)
 
 
 def test_errors_are_those_of_get(store: Any) -> None:
@@ -140,7 +149,7 @@ def test_lookups_follow_many_commits(tmp_path: Path) -> None:
         truth: dict[str, dict[int, int]] = {}
         random = np.random.default_rng(2)
         with catalog.open_store("s", read_only=True) as reader:
-            for commit in range(90):
+            for commit in range(60):
                 for time in range(commit * 4, commit * 4 + 4):
                     key = f"k{random.integers(0, 12)}"
                     truth.setdefault(key, {})[time] = commit

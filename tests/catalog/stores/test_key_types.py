@@ -207,7 +207,6 @@ def _round_trip(checked: Checked, keys: list[Any], values: list[Any]) -> None:
     checked.check_points()
     checked.store.commit()
     checked.check_points()
-    checked.check_tables()
     checked.put_all(rows[1::2])
     checked.reopen()
     checked.check_points()

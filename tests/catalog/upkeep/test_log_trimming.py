@@ -364,7 +364,7 @@ def test_files_of_versions_since_the_age_stay(made: Made) -> None:
 
 
 @pytest.mark.quick("35-*")
-@pytest.mark.parametrize("stride", [131, pytest.param(17, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stride", [293, pytest.param(17, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("horizon", [0, 2 * LENGTH + 3])
 def test_a_kill_at_any_step_does_no_harm(made: Made, tmp_path: Path, horizon: int, stride: int) -> None:
     """Whoever opens the store after it finds every entry that is kept, and the next vacuum goes on.

@@ -151,7 +151,7 @@ def check_with_later_puts(store: VersionedStore, history: History, model: Model)
     check(store, model, history.time)
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(EXAMPLES), 10))
+@pytest.mark.parametrize("seed", mostly_slow(range(EXAMPLES), 20))
 def test_a_rebuilt_store_answers_and_goes_on_as_the_original(tmp_path: Path, seed: int) -> None:
     history = History(tmp_path, seed)
     with history.catalog.rebuild("s", key_groups=7) as store:
@@ -167,7 +167,7 @@ def tasks(monkeypatch: pytest.MonkeyPatch) -> AttemptedTasks:
     return AttemptedTasks(parallelism=3, attempts=2, counts=1)
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(EXAMPLES), 20))
+@pytest.mark.parametrize("seed", mostly_slow(range(EXAMPLES), 40))
 def test_a_rebuild_in_tasks_has_the_same_answers(tmp_path: Path, tasks: AttemptedTasks, seed: int) -> None:
     history = History(tmp_path, seed)
     with history.catalog.rebuild("s", spark=tasks) as store:
@@ -177,7 +177,7 @@ def test_a_rebuild_in_tasks_has_the_same_answers(tmp_path: Path, tasks: Attempte
 
 
 @pytest.mark.parametrize("to", ["natural", "kafka", "natural, in tasks"])
-@pytest.mark.parametrize("seed", mostly_slow(range(EXAMPLES), 20))
+@pytest.mark.parametrize("seed", mostly_slow(range(EXAMPLES), 40))
 def test_a_new_retention_refuses_what_was_too_old_at_its_turn(
     tmp_path: Path, tasks: AttemptedTasks, seed: int, to: str
 ) -> None:
@@ -208,7 +208,7 @@ def test_refused_writes_are_counted_and_times_that_no_row_shows_are_kept(tmp_pat
         assert {row[:2] for row in rows_of(store.history(), *INTERVAL)} == {("a", 1), ("b", 2), ("b", 3)}
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(EXAMPLES), 20))
+@pytest.mark.parametrize("seed", mostly_slow(range(EXAMPLES), 40))
 def test_a_store_without_versions_has_the_last_write_of_each_key(tmp_path: Path, seed: int) -> None:
     history = History(tmp_path, seed)
     with history.catalog.rebuild("s", "key_value") as store:
@@ -216,7 +216,7 @@ def test_a_store_without_versions_has_the_last_write_of_each_key(tmp_path: Path,
 
 
 @pytest.mark.parametrize("kind", OTHER_KINDS)
-@pytest.mark.parametrize("seed", mostly_slow(range(EXAMPLES), 20))
+@pytest.mark.parametrize("seed", mostly_slow(range(EXAMPLES), 40))
 def test_a_store_of_another_kind_has_the_rows_of_the_original(tmp_path: Path, kind: str, seed: int) -> None:
     options = OTHER_KINDS[kind]
     chosen, catalog = random.Random(seed), statestore.connect(tmp_path)

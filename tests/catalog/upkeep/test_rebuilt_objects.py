@@ -104,15 +104,18 @@ def test_a_rebuilt_store_is_there_for_everybody(both: Machines, kind: str) -> No
     assert fill(both[0], kind) == rows(both[1])
 
 
+PARTS = 20
+
+
 @pytest.mark.quick("versioned-5")
-@pytest.mark.parametrize("part", mostly_slow(range(12), [5]))
+@pytest.mark.parametrize("part", mostly_slow(range(PARTS), [5]))
 @pytest.mark.parametrize("kind", mostly_slow(KINDS, ["versioned", "in tasks", "key_value"]))
 def test_a_rebuild_that_dies_before_any_request_loses_nothing(tmp_path: Path, kind: str, part: int) -> None:
     """The store is the old one or the new one, can be written, rebuilt again and dropped."""
     ran = len(TASKS.jobs)
     count = requests_of(kind, tmp_path / "all")
     assert len(TASKS.jobs) - ran == (kind == "in tasks")
-    for number in itertools.count(part + 1, 12):
+    for number in itertools.count(part + 1, PARTS):
         first, second = machines(MemoryStore(), tmp_path / str(number))
         expected = fill(first, kind)
         with requests_until(number), pytest.raises(Killed):

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import tarfile
+import shutil
 from pathlib import Path
 from typing import Any
 
+from support.kafka.applications import unpacked
 from support.kafka.real_applications import application, form_of
-from support.paths import DATA
 
 
 def unpack(name: str, folder: Path) -> Path:
-    """Unpack an application's archive; returns its folder, with ``state/<id>`` and the like in it."""
-    with tarfile.open(DATA / "kafka" / f"{name}.tar.xz") as archive:
-        archive.extractall(folder, filter="data")
-    return folder / name
+    """Copy an application's unpacked archive; returns its folder, with ``state/<id>`` and the like in it."""
+    return Path(shutil.copytree(unpacked(name), folder / name))
 
 
-def stores_file(name: str, file: Path, *, everything: bool = False) -> Path:
-    """Write what is true of an application's stores as the TOML file that users write: those on disk, or all."""
-    return write_stores_file(application(name).stores(), file, everything=everything)
+def stores_file(name: str, file: Path, *, everything: bool = False, only: str | None = None) -> Path:
+    """Write what is true of an application's stores as the TOML file that users write: those on disk, all, or one."""
+    stores = [store for store in application(name).stores() if only in (None, store["name"])]
+    return write_stores_file(stores, file, everything=everything)
 
 
 def write_stores_file(stores: list[dict[str, Any]], file: Path, *, everything: bool = False) -> Path:

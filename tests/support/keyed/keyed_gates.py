@@ -16,7 +16,7 @@ PLACES = ("segments", "shared", "private")
 WAIT = 60  # seconds for an event that comes at once
 
 
-def fill(tasks: Tasks, seed: int, keys: range = range(60)) -> None:
+def fill(tasks: Tasks, seed: int, keys: range = range(20)) -> None:
     """Fill all states of these keys, differently for each seed; some existing values are cleared."""
     choose = random.Random(seed)
     for number in keys:

@@ -93,7 +93,7 @@ class Filled:
         """Compare gets of all keys at all moments; ``answers``: compiled code has to know the answers at last."""
         self.store._live.lookup.count_reads(1)
         assert self.store._live.lookup.is_compiled
-        for moment in range(-1, END, 9):
+        for moment in range(-1, END, 17):
             truth = [self.expected(key, moment) for key in self.keys]
             assert [self.store.get(key, as_of=moment) for key in self.keys] == truth
             assert self.store.get_many(self.keys, as_of=moment) == truth

@@ -24,6 +24,8 @@ from statestore.formats.errors import CommitUnknownError, StorageError
 WAIT = 60  # seconds, after which a test fails instead of hanging
 THREADS = 6
 MINUTE = 60_000
+EVERYWHERE = pytest.mark.quick("directory-*", "objects-key_value", "objects-versioned*")
+"""Every kind in a directory and two in an object store: kinds differ in what they write, places in publishing it."""
 VERSIONED = "versioned, serde kafka"
 OPTIONS: dict[str, dict[str, Any]] = {
     "key_value": {},
@@ -136,6 +138,11 @@ def waiting(
 EVERYTHING = [("first", 0), *((f"k{number}", number) for number in range(THREADS))]
 
 
+TWO = pytest.mark.parametrize("kind", ["key_value", VERSIONED], indirect=True)
+"""Which kind a store has is nothing to the threads that share a commit: the kinds differ in what each one writes."""
+
+
+@TWO
 def test_threads_need_fewer_publications_than_commits(store: Any, waiting: Any) -> None:
     gate, first, others = waiting()
     assert not first.done()
@@ -146,11 +153,12 @@ def test_threads_need_fewer_publications_than_commits(store: Any, waiting: Any) 
     assert values(store) == EVERYTHING
 
 
+@EVERYWHERE
 def test_each_commit_is_there_for_others_before_it_returns(
     catalog: statestore.Catalog, store: Any, kind: str, threads: ThreadPoolExecutor
 ) -> None:
     def work(thread: int) -> None:
-        for number in range(5):
+        for number in range(3):
             put(store, kind, f"t{thread}", number)
             version = store.commit()
             with catalog.open_store("s", read_only=True) as reader:
@@ -162,6 +170,7 @@ def test_each_commit_is_there_for_others_before_it_returns(
         done.result(WAIT)
 
 
+@TWO
 def test_an_error_is_raised_in_the_thread_whose_commit_failed(store: Any, waiting: Any) -> None:
     gate, first, others = waiting(then=refused)
     gate.opened.set()
@@ -172,6 +181,7 @@ def test_an_error_is_raised_in_the_thread_whose_commit_failed(store: Any, waitin
     assert store.commit() == 1
 
 
+@EVERYWHERE
 def test_a_commit_that_may_have_taken_place_is_not_repeated_by_those_who_wait(
     catalog: statestore.Catalog, store: Any, waiting: Any
 ) -> None:
@@ -207,6 +217,7 @@ def test_a_process_that_dies_during_a_commit_loses_no_write_and_repeats_none(
         assert values(again, version=again.version) == EVERYTHING
 
 
+@TWO
 def test_closing_waits_for_the_commit_of_another_thread(
     catalog: statestore.Catalog, store: Any, kind: str, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,6 +240,7 @@ def test_closing_waits_for_the_commit_of_another_thread(
         assert values(other) == [("first", 0)]
 
 
+@EVERYWHERE
 def test_a_refused_transaction_takes_back_only_its_own_writes(
     store: Any, kind: str, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,7 +35,7 @@ from support.stores.live_places import PLACES, kept_of, warehouse_in
 
 import statestore
 
-EXAMPLES = int(os.environ.get("STATESTORE_EXAMPLES", "10"))
+EXAMPLES = int(os.environ.get("STATESTORE_EXAMPLES", "7"))
 PHASES = tuple(Phase) if EXAMPLES > 10 else (Phase.explicit, Phase.reuse, Phase.generate)  # shrinking takes minutes
 COLUMNS: dict[str, Any] = {"key": {"k": "binary"}, "value": {"v": "string"}}
 

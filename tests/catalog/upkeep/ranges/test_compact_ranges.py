@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 import os
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -129,19 +131,28 @@ def check(store: VersionedStore, stream: Stream, first: int = 0) -> None:
     assert layout_violations(store._files, store._log_state) == []
 
 
-@pytest.fixture
-def stream() -> Stream:
-    return Stream()
-
-
-@pytest.fixture
-def store(tmp_path: Path, stream: Stream, monkeypatch: pytest.MonkeyPatch) -> Iterator[VersionedStore]:
-    monkeypatch.setattr(compaction_rules, "DEFAULT", SCALED)
-    with create(statestore.connect(tmp_path)) as made:
-        made.auto_compact = False
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Stream]:
+    """A store of twelve commits that was never compacted."""
+    folder, stream = tmp_path_factory.mktemp("template"), Stream()
+    create(statestore.connect(folder)).close()
+    with statestore.connect(folder).open_store("s", auto_compact=False) as made:
         for _ in range(12):
             made.write(as_table(stream.rows()))
-        yield made
+    return folder, stream
+
+
+@pytest.fixture
+def stream(template: tuple[Path, Stream]) -> Stream:
+    return copy.deepcopy(template[1])
+
+
+@pytest.fixture
+def store(tmp_path: Path, template: tuple[Path, Stream], monkeypatch: pytest.MonkeyPatch) -> Iterator[VersionedStore]:
+    monkeypatch.setattr(compaction_rules, "DEFAULT", SCALED)
+    shutil.copytree(template[0], tmp_path, dirs_exist_ok=True)
+    with statestore.connect(tmp_path).open_store("s", auto_compact=False) as found:
+        yield found
 
 
 def data_files(store: VersionedStore) -> set[str]:

@@ -76,7 +76,7 @@ def moments_of(rows: list[dict[str, Any]], name: str) -> list[int | None]:
     return [None if row[name] is None else round(row[name].timestamp() * 1000) for row in rows]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(timelines=TIMELINES, since=st.none() | st.integers(1, 8))
 def test_moments_and_changes_are_those_of_the_timelines(timelines: dict[str, Timeline], since: int | None) -> None:
     with folder_of_its_own() as folder:
@@ -100,7 +100,7 @@ def test_moments_and_changes_are_those_of_the_timelines(timelines: dict[str, Tim
                 assert not -state
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(timelines=TIMELINES, first=st.integers(1, 13), last=st.integers(1, 13))
 def test_history_has_every_row_with_its_interval(timelines: dict[str, Timeline], first: int, last: int) -> None:
     first, last = sorted((first, last))

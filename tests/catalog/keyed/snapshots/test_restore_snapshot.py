@@ -44,7 +44,7 @@ def test_other_numbers_of_tasks(kinds: tuple[SnapshotKind, ...], tasks: Tasks) -
 def test_a_task_restores_only_its_own_groups(kinds: tuple[SnapshotKind, ...], store: KeyedStore, tasks: Tasks) -> None:
     """A task restores its groups from parts whose borders differ, from parts of one group, and from several parts."""
     reopened(tasks, 3)
-    fill(tasks, 1)
+    fill(tasks, 1, range(60))
     version = tasks.store.commit(travelled(tasks.snapshot(kinds)))
     expected = tasks.model.content()
     of = {key: tasks.tasks[0].backend.key_group(key) for places in expected.values() for key, _ in places}

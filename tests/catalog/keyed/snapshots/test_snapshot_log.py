@@ -8,7 +8,7 @@ import pytest
 from support.keyed.keyed_backends import catalog_of, refused
 from support.keyed.keyed_gates import KINDS, Race, files, fill, named, reopened
 from support.keyed.keyed_model import Tasks, travelled
-from support.places import DIRECTORY, MEMORY, S3
+from support.places import DIRECTORY, MEMORY, S3, in_places
 
 import statestore
 from statestore.catalog.keyed.keyed_store import KeyedStore
@@ -40,6 +40,7 @@ def test_a_transaction_is_committed_once(store: KeyedStore, tasks: Tasks) -> Non
     assert files(store) == named(store)
 
 
+@in_places(DIRECTORY)
 def test_parts_have_every_key_group_once(store: KeyedStore, tasks: Tasks) -> None:
     reopened(tasks, 3)
     parts = travelled(tasks.snapshot(["full"]))

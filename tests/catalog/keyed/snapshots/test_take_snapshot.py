@@ -1,13 +1,18 @@
-"""Snapshots of keyed backends: their contents, and the files that they share and leave."""
+"""Snapshots of keyed backends: their contents, the files that they share and leave, and those that are cancelled, fail,
+or whose backend is disposed of."""
 
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import shutil
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
+import obstore
 import pytest
 from support.keyed.keyed_backends import folder_of, keyed_store, local, refused
 from support.keyed.keyed_gates import KINDS, WAIT, Gate, files, fill, named, own_files, reopened
@@ -16,15 +21,19 @@ from support.places import DIRECTORY, MEMORY, in_places
 
 import statestore
 from statestore.catalog.keyed.keyed_store import KeyedStore
+from statestore.catalog.keyed.snapshots import stored_files, written_file
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind
 
 pytest_plugins = ["support.keyed.keyed_fixtures"]
 PLACES = (DIRECTORY, MEMORY)
+EACH_KIND = pytest.mark.quick("directory-full", "memory-incremental")
+"""Each kind of snapshot in one place, and each place with one kind; the slow cases are the others."""
 
 
 # What is in them
 
 
+@EACH_KIND
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_written_later_is_not_in_a_snapshot(kind: SnapshotKind, tasks: Tasks, gate: Gate) -> None:
     """Later writes of new and existing keys, added elements and removals are not in a snapshot, even before the
@@ -34,7 +43,7 @@ def test_what_is_written_later_is_not_in_a_snapshot(kind: SnapshotKind, tasks: T
     gate.shut()
     (running,) = tasks.snapshot([kind])
     assert gate.reached() and not running.done()
-    fill(tasks, 2, range(30, 90))
+    fill(tasks, 2, range(10, 30))
     for state, namespaces in NAMESPACES.items():
         for namespace in namespaces:
             tasks.clear(state, "k1", namespace)
@@ -46,6 +55,7 @@ def test_what_is_written_later_is_not_in_a_snapshot(kind: SnapshotKind, tasks: T
     assert reopened(tasks, 1, version) == expected
 
 
+@EACH_KIND
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_snapshots_may_be_under_way(kind: SnapshotKind, tasks: Tasks, gate: Gate) -> None:
     """Each holds the state at the moment it was requested, in whatever order they are committed."""
@@ -62,6 +72,7 @@ def test_two_snapshots_may_be_under_way(kind: SnapshotKind, tasks: Tasks, gate: 
         assert reopened(tasks, 1, version) == expected[number]
 
 
+@EACH_KIND
 @pytest.mark.parametrize("kind", KINDS)
 def test_of_nothing(kind: SnapshotKind, store: KeyedStore, tasks: Tasks) -> None:
     """States without rows need no segment, and are known still; a backend without states has neither."""
@@ -97,18 +108,18 @@ def test_an_incremental_snapshot_names_files_again_and_writes_few(store: KeyedSt
                 backend.set_current_key(f"k{number}")
                 state.update(f"{letters.getrandbits(400):x}")
 
-        write(range(20_000))
+        write(range(4_000))
         first = backend.snapshot("incremental").result()
         backend.notify_complete(store.commit([first]))
         assert first.reused == frozenset()
-        write(range(0, 20_000, 100))
+        write(range(0, 4_000, 100))
         second = backend.snapshot("incremental").result()
         new = {name: file for name, file in second.files().items() if name not in first.files()}
         assert sum(file.bytes for file in new.values()) <= sum(file.bytes for file in first.files().values()) / 10
         assert second.reused == {file.name for file in first.shared.values()} == set(second.files()) - set(new)
         version = store.commit([second])
         expected = {key: read(backend, state, key) for key in backend.keys("s")}
-        assert len(expected) == 20_000
+        assert len(expected) == 4_000
     assert files(store) == named(store) == set(first.files()) | set(second.files())
     with store.backend(version=version, directory=local(tmp_path)) as backend:
         state = backend.value_state("s", "string")
@@ -301,3 +312,138 @@ def test_files_of_kept_snapshots_outlive_discarded_parts(store: KeyedStore, task
     assert files(store) == before == named(store)
     store.discard_files([part])
     assert tasks.content() == tasks.model.content() != reopened(tasks, 1, version)
+
+
+# Cancelled and failed ones
+
+
+@pytest.mark.quick("memory-full--1", "directory-full-1", "directory-incremental*")
+@pytest.mark.parametrize("passing", [0, 1, -1])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_cancelled_snapshot_leaves_nothing(
+    kind: SnapshotKind, passing: int, store: KeyedStore, tasks: Tasks, gate: Gate
+) -> None:
+    """No file is left in the store or locally, whether none, one or all but one were written; the backend still
+    works."""
+    fill(tasks, 1)
+    parts = travelled(tasks.snapshot([kind]))
+    store.discard_files(parts)
+    passing %= len(parts[0].files())
+    gate.shut(passing)
+    (running,) = tasks.snapshot([kind])
+    assert gate.reached()
+    deadline = time.monotonic() + WAIT
+    while len(files(store)) < passing and time.monotonic() < deadline:  # those that pass may be on their way
+        time.sleep(0.01)
+    assert len(files(store)) == passing
+    running.cancel()
+    gate.open()
+    with refused("SNAPSHOT_CANCELLED"):
+        running.result(WAIT)
+    assert files(store) == set() and running.done()
+    assert own_files(tasks) == {"database", "owner.lock"}
+    fill(tasks, 2)
+    assert reopened(tasks, 1, tasks.commit(kind)) == tasks.model.content()
+
+
+def test_cancelling_one_that_is_done_changes_nothing(store: KeyedStore, tasks: Tasks) -> None:
+    fill(tasks, 1)
+    (running,) = tasks.snapshot(["incremental"])
+    part = running.result(WAIT)
+    running.cancel()
+    assert running.result(WAIT) is part and files(store) == set(part.files())
+
+
+def test_cancelled_in_the_middle_of_a_file(store: KeyedStore, tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a region of a file no other one is written, except the end of an Arrow file, and written regions are
+    removed."""
+    monkeypatch.setattr(written_file, "REGION_BYTES", 64)
+    monkeypatch.setattr(stored_files, "PARALLEL_UPLOADS", 1)
+    fill(tasks, 1)
+    running: list[Any] = []
+    begun = threading.Event()
+    regions = []
+    region = written_file.NewFile._region
+
+    def cancelled(file: written_file.NewFile) -> None:
+        assert begun.wait(WAIT)
+        regions.append(file.name)
+        running[0].cancel()
+        region(file)
+
+    monkeypatch.setattr(written_file.NewFile, "_region", cancelled)
+    for kind in KINDS:
+        running[:] = tasks.snapshot([kind])
+        begun.set()
+        with refused("SNAPSHOT_CANCELLED"):
+            running[0].result(WAIT)
+        begun.clear()
+        assert files(store) == set() and 1 <= len(regions) <= 2
+        regions.clear()
+
+
+@EACH_KIND
+@pytest.mark.parametrize("kind", KINDS)
+def test_disposal_ends_a_snapshot_that_is_under_way(
+    kind: SnapshotKind, store: KeyedStore, tasks: Tasks, gate: Gate
+) -> None:
+    fill(tasks, 1)
+    gate.shut(1)
+    (running,) = tasks.snapshot([kind])
+    assert gate.reached()
+    disposing = threading.Thread(target=tasks.dispose)
+    disposing.start()
+    assert running.cancelled.wait(WAIT)
+    gate.open()
+    disposing.join(WAIT)
+    assert not disposing.is_alive() and running.done()
+    with refused("SNAPSHOT_CANCELLED"):
+        running.result()
+    assert files(store) == set() and list(tasks.directory.iterdir()) == []
+
+
+@EACH_KIND
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_result_outlives_its_backend(kind: SnapshotKind, store: KeyedStore, tasks: Tasks) -> None:
+    fill(tasks, 1)
+    (running,) = tasks.snapshot([kind])
+    running.result(WAIT)
+    expected = tasks.model.content()
+    tasks.dispose()
+    assert reopened(tasks, 2, store.commit(travelled([running]))) == expected
+
+
+@pytest.mark.quick("directory-*-full", "memory-*-incremental")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("after", [0, 1])
+def test_a_snapshot_that_fails_leaves_nothing(
+    kind: SnapshotKind, after: int, store: KeyedStore, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk or the object store is full at some file; the same backend's next snapshot is whole."""
+    left, put = itertools.count(-after), obstore.put
+
+    def full(*given: Any, **options: Any) -> None:
+        if next(left) >= 0:
+            raise OSError(28, "No space left on device")
+        if options:
+            put(*given, **options)
+
+    fill(tasks, 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        patched.setattr(obstore, "put", full)
+        (running,) = tasks.snapshot([kind])
+        with pytest.raises(OSError, match="No space left"):
+            running.result(WAIT)
+    assert files(store) == set() and own_files(tasks) == {"database", "owner.lock"}
+    assert reopened(tasks, 1, tasks.commit(kind)) == tasks.model.content()
+
+
+def test_waiting_for_a_result_may_end(tasks: Tasks, gate: Gate) -> None:
+    fill(tasks, 1)
+    gate.shut()
+    (running,) = tasks.snapshot(["full"])
+    with pytest.raises(TimeoutError):
+        running.result(0)
+    gate.open()
+    assert running.result(WAIT).kind == "full"

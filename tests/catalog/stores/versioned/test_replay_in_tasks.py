@@ -116,6 +116,7 @@ def test_a_store_without_versions_becomes_versioned(tmp_path: Path, where: str, 
     assert one == other and one[0] != [] and tasks.jobs == [3]
 
 
+@pytest.mark.quick("directory*")
 @pytest.mark.parametrize(
     ("before", "after"),
     [({}, {"kind": "key_value"}), ({"kind": "key_value"}, {"kind": "versioned", "history_retention": "1 day"})],
