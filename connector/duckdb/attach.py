@@ -13,6 +13,7 @@ from typing import Any, SupportsIndex
 import duckdb
 
 from statestore.catalog.describe.metadata_table import TABLES
+from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.store_tables import metadata_of
 from statestore.catalog.warehouse import Warehouse, open_warehouse
 from statestore.connector.duckdb.arrow_dataset import ReadingDataset
@@ -58,12 +59,15 @@ def attach(
     check_names_differ(warehouse.tables())
     connection = connect()
     tables: dict[str, Transactions] = {}
+    bound: dict[str, StateTable] = {}
     pinned = PinnedWarehouses(warehouse)
+    present = warehouse.pin()  # so that metadata is read once for all tables
     for name in warehouse.tables():
         table = warehouse.open(name)
         shared = pinned.of(name, table)
+        bound[name] = table if isinstance(table, VersionedTable) else present.open(name)  # a store knows its columns
         with _left_out_before_its_time():
-            create_view(connection, name, table, Query(as_of=moment, version=version), transactions=shared)
+            create_view(connection, name, table, Query(as_of=moment, version=version), False, shared, bound[name])
             tables[name] = shared
         for suffix in TABLES:  # these describe the store, not its state at a moment
             metadata, called = metadata_of(table, suffix), f"{name}${suffix}"
@@ -71,7 +75,7 @@ def attach(
     if HAS_SOURCES and moment is None and version is None:
         from statestore.connector.duckdb.moments import create_macros
 
-        create_macros(connection, warehouse, tables)
+        create_macros(connection, bound, tables)
     create_schemas(connection, warehouse)  # after the macros, which need schemas of their own
     return connection
 
@@ -152,8 +156,9 @@ def create_view(
     query: Query,
     temporary: bool = False,
     transactions: Transactions | None = None,
+    bound: StateTable | None = None,
 ) -> Reading:
-    """Create the view ``name`` over the result of ``query``; only the schema is read now.
+    """Create the view ``name`` over the result of ``query``; only the schema is read now, that of ``bound`` if given.
 
     Views with the same ``transactions`` read one version in each transaction (`Reading`).
 
@@ -161,7 +166,7 @@ def create_view(
 
     The returned `Reading` holds the last error that a scan raised, which DuckDB would only pass on as text.
     """
-    reading = Reading(table, query, transactions)
+    reading = Reading(table, query, transactions, bound)
     columns = ", ".join(
         f"{quoted(source)} AS {quoted(shown)}"
         for source, shown in zip(reading.source_names, reading.schema.names, strict=True)

@@ -19,8 +19,6 @@ import pyarrow as pa
 from duckdb._sources.nodes import Binary, Col, Lit, Node
 from duckdb.func import FunctionNullHandling
 
-from statestore.catalog.reads.versioned_table import VersionedTable
-from statestore.catalog.warehouse import Warehouse
 from statestore.connector.duckdb.kept_rows import COPIED_BYTES, MARKS
 from statestore.connector.duckdb.reading import PIN_COLUMN, Reading
 from statestore.connector.duckdb.scan_source import ScanSource
@@ -132,23 +130,21 @@ MODES: tuple[Mode, ...] = ("state", "history", "changes")
 
 
 def create_macros(
-    connection: duckdb.DuckDBPyConnection, warehouse: Warehouse, tables: Mapping[str, Transactions]
+    connection: duckdb.DuckDBPyConnection, bound: Mapping[str, StateTable], tables: Mapping[str, Transactions]
 ) -> None:
     """Create ``as_of``, ``at_version``, ``history``, ``changes`` and ``versions``, whose first argument is the name of
     a table, and ``<name>_as_of`` and ``<name>_at_version`` for each table.
 
-    A table with the name of a macro is not affected: macros are called with parentheses.
+    A table with the name of a macro is not affected: macros are called with parentheses. ``bound`` are the tables in
+    their present state.
     """
     kept = KeptReadings()
     sources: dict[tuple[str, Mode], MomentSource | StateStoreError] = {}
-    present = warehouse.pin()  # so that metadata is read once for all tables and modes
     for name, transactions in tables.items():
-        table = transactions.table
-        bound = table if isinstance(table, VersionedTable) else present.open(name)  # a store knows its columns
         for mode in MODES:
             moments = _Moments(transactions, mode, kept)
             try:
-                sources[name.lower(), mode] = MomentSource(moments, bound)
+                sources[name.lower(), mode] = MomentSource(moments, bound[name])
             except StateStoreError as error:  # a table without a history: its macro says why
                 sources[name.lower(), mode] = error
     for mode in MODES:

@@ -84,13 +84,21 @@ class Reading:
     """One table with one query, as its view reads it.
 
     ``transactions`` are those of all readings of the table; those of an attached warehouse are shared by its tables.
+    ``bound`` is the table in its present state, which declares the columns; it is not kept.
     """
 
-    def __init__(self, table: StateTable, query: Query, transactions: Transactions | None = None) -> None:
+    def __init__(
+        self,
+        table: StateTable,
+        query: Query,
+        transactions: Transactions | None = None,
+        bound: StateTable | None = None,
+    ) -> None:
         self.table = table
         self.transactions = transactions or Transactions(table)
         self.query = query
-        self.schema = table.schema(query)
+        self.schema = (bound or table).schema(query)
+        self.key_columns = (bound or table).key_columns
         self.source_names = _source_names(self.schema.names)
         self.error: Exception | None = None
         # Whether rows without marks cost nothing more when they were last read. It is a hint for the next query's plan.

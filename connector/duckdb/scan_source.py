@@ -34,7 +34,7 @@ class ScanSource(ArrowScanSource):
         super().__init__(reading)
         self._reading = reading
         self._schema = reading.marked_schema()
-        keys = {reading.source_name(name) for name in reading.table.key_columns}
+        keys = {reading.source_name(name) for name in reading.key_columns}
         self._keys = pa.schema([field for field in self._schema if field.name in keys])
 
     @property

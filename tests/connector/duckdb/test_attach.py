@@ -17,6 +17,8 @@ from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.connector.duckdb.attach import attach
 from statestore.connector.sql.query import sql
+from statestore.formats.engine import Source
+from statestore.formats.engines import EngineOpening
 from statestore.formats.errors import NotFoundError
 from statestore.formats.values.times import to_datetime
 
@@ -151,3 +153,17 @@ def test_every_type_of_value_arrives(run: str) -> None:
     for state in opened.tables():
         table = opened.table(state).scan().read_all()
         assert len(connection.sql(f'SELECT * FROM "{state}"').fetchall()) == table.num_rows
+
+
+def test_a_job_is_opened_once_for_all_views(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[EngineOpening] = []
+    opens = EngineOpening.open
+
+    def counted(opening: EngineOpening) -> Source:
+        opened.append(opening)
+        return opens(opening)
+
+    monkeypatch.setattr(EngineOpening, "open", counted)
+    connection = statestore.attach(str(fixture("hashmap")))
+    assert len(opened) == 1
+    assert connection.sql('FROM "kv-long.balance"').fetchall()
