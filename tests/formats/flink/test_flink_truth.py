@@ -175,7 +175,13 @@ def check_bytes(at: StateAt, rows: pa.Table, serializer: str, known: list[dict[s
 
 @pytest.mark.parametrize(
     ("run", "kind"),
-    [("types-hashmap", "checkpoint"), ("wide-rocksdb", "savepoint-canonical"), ("rocksdb", "checkpoint")],
+    [
+        ("types-hashmap", "checkpoint"),
+        ("wide-rocksdb", "savepoint-canonical"),
+        ("rocksdb", "checkpoint"),
+        ("avro-hashmap", "checkpoint"),
+        ("sql-types", "savepoint-canonical"),
+    ],
 )
 def test_compiled_loops_read_the_same(run: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     importlib.import_module(compiled_use.COMPILED)
