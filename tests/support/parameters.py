@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -44,6 +45,16 @@ def many_examples(few: int, many: int) -> int:
 def thinned(cases: Sequence[T]) -> Sequence[T]:
     """The cases that a slow test runs one after the other; each second one where a share of the slow cases is run."""
     return cases if SHARE == 1 else cases[::2]
+
+
+@contextmanager
+def named(case: object) -> Iterator[None]:
+    """Name a case of a loop in its failure. Many cheap cases in one test are collected and reported once."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"in the case {case}")
+        raise
 
 
 def mark_slow(item: pytest.Item) -> None:
