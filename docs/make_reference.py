@@ -198,7 +198,8 @@ def _classes_of_codes() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {code: [] for code in ErrorCode}
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            text = path.read_text("utf-8")
+            for node in ast.walk(ast.parse(text)) if "ErrorCode." in text else ():
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
                     kind, first = indirect.get(node.func.id, node.func.id), node.args[0]
                     code = first.attr if isinstance(first, ast.Attribute) and first.attr in found else None

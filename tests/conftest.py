@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from xdist.scheduler import LoadFileScheduling
 
+gc.disable()  # until the tests are collected: millions of objects that stay, which each pass would look at again
+
 # A shell that runs the tests in the background lets them, and what they start, ignore Ctrl-C, which some of them send.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.update(ENVIRONMENT)  # before a session starts; processes that tests start inherit it
@@ -106,6 +108,7 @@ def pytest_collection_finish() -> None:
     """Leave the collected tests, millions of objects that stay, out of every pass of the garbage collector."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

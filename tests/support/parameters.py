@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -46,9 +47,19 @@ def thinned(cases: Sequence[T]) -> Sequence[T]:
     return cases if SHARE == 1 else cases[::2]
 
 
+@contextmanager
+def named(case: object) -> Iterator[None]:
+    """Name a case of a loop in its failure. Many cheap cases in one test are collected and reported once."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"in the case {case}")
+        raise
+
+
 def mark_slow(item: pytest.Item) -> None:
     """Mark a case slow that is not among those which its test names as ``quick``."""
-    if (quick := item.get_closest_marker("quick")) is not None:
+    if "quick" in item.keywords and (quick := item.get_closest_marker("quick")) is not None:
         case = item.name.partition("[")[2].removesuffix("]")
         if not any(fnmatchcase(case, pattern) for pattern in quick.args):
             item.add_marker(pytest.mark.slow)
@@ -56,7 +67,7 @@ def mark_slow(item: pytest.Item) -> None:
 
 def without_quick_cases(items: Iterable[pytest.Item]) -> set[str]:
     """The tests that name no case of theirs as ``quick``, although their marker is there; all cases were collected."""
-    marked = [item for item in items if item.get_closest_marker("quick")]
+    marked = [item for item in items if "quick" in item.keywords and item.get_closest_marker("quick")]
     quick = {_test(item) for item in marked if not item.get_closest_marker("slow")}
     return {_test(item) for item in marked} - quick
 

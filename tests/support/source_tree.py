@@ -5,10 +5,13 @@ from __future__ import annotations
 import ast
 import configparser
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from support.paths import ROOT
+
+BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")  # the fields of a statement that hold statements
 
 
 @dataclass(frozen=True)
@@ -56,12 +59,21 @@ def modules() -> dict[str, Path]:
 def imports(module: str, path: Path) -> tuple[Import, ...]:
     """Every import of ``module``, those inside functions and under TYPE_CHECKING too."""
     found: list[Import] = []
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in statements(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
             found += [Import(module, alias.name, node.lineno) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             found += [Import(module, _module_of(node, alias.name), node.lineno) for alias in node.names]
     return tuple(found)
+
+
+def statements(block: ast.AST) -> Iterator[ast.stmt]:
+    """The statements of a block and of the blocks inside it. Expressions, which hold none, are passed over."""
+    for name in BLOCKS:
+        for inner in getattr(block, name, ()):
+            if isinstance(inner, ast.stmt):
+                yield inner
+            yield from statements(inner)
 
 
 def _module_of(statement: ast.ImportFrom, name: str) -> str:

@@ -108,7 +108,7 @@ def _passed_over(path: Path) -> int:
 
 def test_a_flipped_bit_in_what_was_acknowledged_is_damage(tmp_path: Path) -> None:
     """Synced or not, zeros or not: refused; but for the last frame, which may never have been finished."""
-    for seed in range(8):
+    for seed in range(4):
         rng = random.Random(seed)
         path = tmp_path / f"{seed}.changelog"
         recorded = Recorded(path, rng, rng.randrange(2, 25))

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 from support.kafka import buffers, joins
+from support.parameters import named
 from support.stores.kafka_vectors import cases
 
 from statestore.formats.errors import CorruptError
@@ -24,8 +25,14 @@ Params = dict[str, Any]
 CASES = cases("encodings")
 
 
+def cases_of(*prefixes: str) -> list[dict[str, Any]]:
+    found = [case for case in CASES if case["kind"].startswith(prefixes)]
+    assert found
+    return found
+
+
 def of_kinds(*prefixes: str) -> list[Any]:
-    return [pytest.param(case, id=case["id"]) for case in CASES if case["kind"].startswith(prefixes)]
+    return [pytest.param(case, id=case["id"]) for case in cases_of(*prefixes)]
 
 
 def read(serde: str, data: bytes | None) -> Any:
@@ -55,10 +62,11 @@ def serde(case: dict[str, Any]) -> str:
     return f"List<{case['params']['inner']}>" if name == "list" else name
 
 
-@pytest.mark.parametrize("case", of_kinds("serde:"))
-def test_serdes(case: dict[str, Any]) -> None:
-    assert read(serde(case), bytes.fromhex(case["hex"])) == case["decoded"]
-    assert write(serde(case), case["decoded"]).hex() == case["hex"]
+def test_serdes() -> None:
+    for case in cases_of("serde:"):
+        with named(case):
+            assert read(serde(case), bytes.fromhex(case["hex"])) == case["decoded"]
+            assert write(serde(case), case["decoded"]).hex() == case["hex"]
 
 
 # Keys and values. Each reader gives what a case has as ``decoded``, each writer makes the bytes of it.
@@ -246,14 +254,16 @@ BINARY: dict[str, tuple[Callable[[bytes, Params], Any], Callable[[Any, Params], 
 }
 
 
-@pytest.mark.parametrize("case", of_kinds(*BINARY))
-def test_keys_and_values(case: dict[str, Any]) -> None:
-    decode, encode = BINARY[case["kind"]]
-    decoded, params = case["decoded"], case.get("params", {})
-    expected = int_partitions(decoded) if case["kind"] == "position" else decoded
-    assert decode(bytes.fromhex(case["hex"]), params) == expected
-    given = expected if case["kind"] != "key:window-store" else {k: v for k, v in expected.items() if k != "end"}
-    assert encode(given, params).hex() == case["hex"]
+def test_keys_and_values() -> None:
+    for case in cases_of(*BINARY):
+        decode, encode = BINARY[case["kind"]]
+        decoded, params = case["decoded"], case.get("params", {})
+        expected = int_partitions(decoded) if case["kind"] == "position" else decoded
+        with named(case):
+            assert decode(bytes.fromhex(case["hex"]), params) == expected
+            window = case["kind"] == "key:window-store"
+            given = {k: v for k, v in expected.items() if k != "end"} if window else expected
+            assert encode(given, params).hex() == case["hex"]
 
 
 # Versioned stores

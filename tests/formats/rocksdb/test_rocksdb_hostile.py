@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.parameters import named
 from support.rocksdb.rocksdb_scans import REFUSALS, scanned
 from support.rocksdb.rocksdb_tables import (
     LZ4,
@@ -191,16 +192,10 @@ def refused(path: Path, file: Table) -> None:
         scanned(directory)
 
 
-@pytest.mark.parametrize("name", BLOCKS)
-def test_hostile_blocks(name: str, tmp_path: Path) -> None:
-    refused(tmp_path, BLOCKS[name])
-
-
-@pytest.mark.parametrize("name", INDEXES)
-def test_hostile_indexes(name: str, tmp_path: Path) -> None:
-    refused(tmp_path, INDEXES[name])
-
-
-@pytest.mark.parametrize("name", METADATA)
-def test_hostile_metadata(name: str, tmp_path: Path) -> None:
-    refused(tmp_path, METADATA[name])
+@pytest.mark.parametrize("files", [BLOCKS, INDEXES, METADATA], ids=["blocks", "indexes", "metadata"])
+def test_hostile_files_are_refused(files: dict[str, Table], tmp_path: Path) -> None:
+    for number, (name, file) in enumerate(files.items()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with named(name):
+            refused(folder, file)

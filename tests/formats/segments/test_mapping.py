@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.parameters import mostly_slow
 
 import statestore
 from statestore import InvalidInputError
@@ -50,52 +49,65 @@ def _cut(folder: Path) -> None:
         os.truncate(path, 4096)
 
 
-@pytest.mark.parametrize(
-    "ask",
-    mostly_slow(
-        [
-            "store.scan(filter=('v', '>', 5)).read_all()",
-            "store.history().read_all()",
-            "store.changes(start_version=0).read_all()",
-            "store.diff(1, 2).read_all()",
-            "store.compact(full=True)",
-            "[batch for batch in open_scan]",
-            "statestore.sql(sys.argv[1], 'SELECT sum(v) FROM s')",
-        ],
-        ["[batch for batch in open_scan]", "store.compact(full=True)"],
-    ),
-)
-def test_a_file_that_was_cut_between_two_reads_is_damage(warehouse: Path, ask: str) -> None:
-    """Read in a process of its own: touching the part that is gone would end it by SIGBUS."""
-    code = f"""
+# Runs in a process of its own, because touching a part that is gone would end it by SIGBUS. Each line that it is given
+# has a warehouse, the moment at which its files are cut, and what is read then.
+SCRIPT = """
 import glob, os, sys, statestore
-store = statestore.connect(sys.argv[1]).open_store("s")
-store.history().read_all(), store.get("k1"), store.changes(start_version=0).read_all()
-open_scan = store.scan()
-open_scan.read_next_batch()
-for file in glob.glob(sys.argv[1] + "/s/segments/*"): os.truncate(file, 4096)
-try: {ask}
-except statestore.CorruptError as error: print(error.code)
+
+def cut(folder, least=0):
+    for file in glob.glob(folder + "/s/segments/*"):
+        if os.path.getsize(file) > least: os.truncate(file, 4096)
+
+def between_two_reads(folder, ask):
+    store = statestore.connect(folder).open_store("s")
+    store.history().read_all(), store.get("k1"), store.changes(start_version=0).read_all()
+    open_scan = store.scan()
+    open_scan.read_next_batch()
+    cut(folder)
+    eval(ask, {**globals(), **locals()})
+
+def before_the_next_version(folder, ask):
+    store = statestore.connect(folder).open_store("s", auto_compact=False)
+    store.get("k1")
+    other = statestore.connect(folder).open_store("s", auto_compact=False)
+    other.put("new", 1, timestamp=3_000); other.commit()
+    cut(folder, 100_000)
+    eval(ask, {**globals(), **locals()})
+
+def before_it_is_opened(folder, ask):
+    cut(folder)
+    store = statestore.connect(folder).open_store("s")
+    eval(ask, {**globals(), **locals()})
+
+for line in sys.stdin.read().splitlines():
+    folder, moment, ask = line.split(" ", 2)
+    try: globals()[moment](folder, ask)
+    except statestore.CorruptError as error: print(error.code, moment, ask, flush=True)
 """
-    done = subprocess.run([sys.executable, "-c", code, warehouse], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "SEGMENT_TRUNCATED\n"), done.stderr
+BETWEEN = "between_two_reads"
+CUTS = [
+    (BETWEEN, "[batch for batch in open_scan]"),
+    (BETWEEN, "store.compact(full=True)"),
+    # A point read looks at lengths when the handle follows the log, not for each key.
+    ("before_the_next_version", "store.get('k1')"),
+    ("before_it_is_opened", "store.history().read_all()"),
+]
+MORE_CUTS = [
+    (BETWEEN, "store.scan(filter=('v', '>', 5)).read_all()"),
+    (BETWEEN, "store.history().read_all()"),
+    (BETWEEN, "store.changes(start_version=0).read_all()"),
+    (BETWEEN, "store.diff(1, 2).read_all()"),
+    (BETWEEN, "statestore.sql(folder, 'SELECT sum(v) FROM s')"),
+]
 
 
-def test_a_file_that_was_cut_is_damage_for_point_reads_of_the_next_version(warehouse: Path) -> None:
-    """A point read looks at lengths when the handle follows the log, not for each key."""
-    code = """
-import glob, os, sys, statestore
-store = statestore.connect(sys.argv[1]).open_store("s", auto_compact=False)
-store.get("k1")
-other = statestore.connect(sys.argv[1]).open_store("s", auto_compact=False)
-other.put("new", 1, timestamp=3_000); other.commit()
-for file in glob.glob(sys.argv[1] + "/s/segments/*"):
-    if os.path.getsize(file) > 100_000: os.truncate(file, 4096)
-try: store.get("k1")
-except statestore.CorruptError as error: print(error.code)
-"""
-    done = subprocess.run([sys.executable, "-c", code, warehouse], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "SEGMENT_TRUNCATED\n"), done.stderr
+@pytest.mark.parametrize("cuts", [CUTS, pytest.param(MORE_CUTS, marks=pytest.mark.slow)])
+def test_a_file_that_was_cut_is_damage(made: Path, cuts: list[tuple[str, str]], tmp_path: Path) -> None:
+    folders = [shutil.copytree(made, tmp_path / str(number)) for number in range(len(cuts))]
+    lines = "".join(f"{folder} {moment} {ask}\n" for folder, (moment, ask) in zip(folders, cuts, strict=True))
+    done = subprocess.run([sys.executable, "-c", SCRIPT], input=lines, capture_output=True, text=True)
+    expected = [f"SEGMENT_TRUNCATED {moment} {ask}" for moment, ask in cuts]
+    assert (done.returncode, done.stdout.splitlines()) == (0, expected), done.stderr
 
 
 def test_a_file_that_vacuum_removed_is_read_on(warehouse: Path) -> None:
@@ -108,8 +120,8 @@ def test_a_file_that_vacuum_removed_is_read_on(warehouse: Path) -> None:
         assert store.scan().read_all().equals(expected)
 
 
-def test_without_mapping_the_answers_are_the_same(warehouse: Path) -> None:
-    with _opened(warehouse) as store:
+def test_without_mapping_the_answers_are_the_same(made: Path) -> None:
+    with _opened(made) as store:
         expected = store.history().read_all(), store.get("k7")
     code = """
 import sys, statestore, pyarrow as pa
@@ -119,7 +131,7 @@ maps = lambda: "segments" in open("/proc/self/maps").read()
 print(store.history().read_all().num_rows, store.get("k7").value, maps())
 """
     environment = {**os.environ, regular_files.MAPPING: "off"}
-    done = subprocess.run([sys.executable, "-c", code, warehouse], capture_output=True, text=True, env=environment)
+    done = subprocess.run([sys.executable, "-c", code, made], capture_output=True, text=True, env=environment)
     assert done.stdout.split() == [str(expected[0].num_rows), "7", "False"], done.stderr
 
 
@@ -133,18 +145,8 @@ def test_without_mapping_a_file_that_is_cut_under_a_reader_changes_nothing(
         assert sum(sum(batch.column("v").to_pylist()) for batch in batches) == sum(range(ROWS))
 
 
-@pytest.mark.parametrize("value", ["", "0", "OFF", "yes"])
-def test_a_value_that_is_neither_on_nor_off(warehouse: Path, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(regular_files.MAPPING, value)
-    with (
-        pytest.raises(InvalidInputError, match=r"INVALID_OPTION.*STATESTORE_MMAP"),
-        _opened(warehouse) as store,
-    ):
-        store.scan().read_all()
-
-
-def test_a_file_that_is_cut_before_it_is_opened(warehouse: Path) -> None:
-    _cut(warehouse)
-    code = "import sys, statestore; statestore.connect(sys.argv[1]).open_store('s').history().read_all()"
-    done = subprocess.run([sys.executable, "-c", code, warehouse], capture_output=True, text=True)
-    assert "SEGMENT_TRUNCATED" in done.stderr and done.returncode == 1
+def test_a_value_that_is_neither_on_nor_off(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for value in ("", "0", "OFF", "yes"):
+        monkeypatch.setenv(regular_files.MAPPING, value)
+        with pytest.raises(InvalidInputError, match=r"INVALID_OPTION.*STATESTORE_MMAP"), _opened(made) as store:
+            store.scan().read_all()

@@ -16,6 +16,8 @@ from support.checkpoints.checkpoint_tables import (
     expected_changes,
     expected_history,
     key_cells,
+    since,
+    states_in_archive,
     states_of,
     tables,
 )
@@ -49,11 +51,11 @@ def test_purged_batches_are_told_and_the_others_read(
     name: str, below: int, logs_below: int, first: int, tmp_path: Path
 ) -> None:
     path = purged(name, tmp_path, below, logs_below)
-    whole = tables(checkpoint_path(name))
+    whole = states_in_archive(checkpoint_path(name))
     for shown, table in list(tables(path).items())[:2]:
         last = table.table.kept_versions()[1]
         assert table.table.kept_versions() == (first, last)
-        states = states_of(whole[shown], first)
+        states = since(whole[shown], first)
         assert states_of(table, first) == states
         assert counted(table.history().read_all(), "history") == expected_history(path, states)
         expected = expected_changes(path, states, first + 1, key_cells(table))

@@ -67,10 +67,11 @@ def test_numbers_compare_exactly_beyond_the_type_too(column: tuple[pa.DataType, 
         (pa.float64(), 0.0, Decimal("-1e-999")),
     ],
 )
-@pytest.mark.parametrize("op", ["=", "!=", "<", "<=", ">", ">="])
-def test_numbers_at_the_edges_of_types(kind: pa.DataType, row: Any, value: Any, op: Op) -> None:
+def test_numbers_at_the_edges_of_types(kind: pa.DataType, row: Any, value: Any) -> None:
     """The places where rounding would show."""
-    assert selected(Filter("x", op, value), [row], kind) == [holds(op, row, value)]
+    operators: tuple[Op, ...] = ("=", "!=", "<", "<=", ">", ">=")
+    for op in operators:
+        assert selected(Filter("x", op, value), [row], kind) == [holds(op, row, value)], op
 
 
 @given(number_columns(), st.lists(st.none() | NUMBERS, max_size=4))

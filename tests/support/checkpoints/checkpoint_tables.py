@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -36,6 +37,17 @@ def micros(moment: datetime) -> int:
 def states_of(table: Table, first: int = 0) -> States:
     _, last = table.table.kept_versions()
     return {batch: multiset(table.scan(version=batch).read_all()) for batch in range(first, last + 1)}
+
+
+@cache
+def states_in_archive(path: Path) -> dict[str, States]:
+    """The states of each table of a checkpoint of the archives, which does not change: read once, never written to."""
+    return {name: states_of(table) for name, table in tables(path).items()}
+
+
+def since(states: States, first: int) -> States:
+    """The states of the batches from ``first`` on."""
+    return {batch: rows for batch, rows in states.items() if batch >= first}
 
 
 def key_cells(table: Table) -> int | None:

@@ -7,15 +7,12 @@ form is ``more_checkpoints.tar.xz`` (``MORE``), of more versions, without schema
 
 from __future__ import annotations
 
-import atexit
 import json
-import tarfile
 from collections import Counter
 from collections.abc import Iterable
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +23,7 @@ from statestore.formats.spark.checkpoint.checkpoint import Checkpoint, open_chec
 from statestore.formats.spark.checkpoint.state_views import StateView, find_state_view
 from statestore.formats.spark.feed_source import read_changes
 from statestore.formats.spark.state_rows import read_state
+from support import archives
 from support.paths import DATA
 
 ARCHIVE = DATA / "spark" / "checkpoints.tar.xz"
@@ -36,20 +34,13 @@ LOCAL = pafs.LocalFileSystem()
 
 @cache
 def unpacked(archive: Path = ARCHIVE) -> Path:
-    """The archive, unpacked once per process."""
-    folder = TemporaryDirectory(prefix="statestore-test-")
-    atexit.register(folder.cleanup)
-    with tarfile.open(archive) as packed:
-        packed.extractall(folder.name, filter="data")
-    return Path(folder.name)
+    """The folder of the archive. Tests only read it."""
+    return archives.unpacked(archive)
 
 
 @cache
 def index(archive: Path = ARCHIVE) -> dict[str, Any]:
-    with tarfile.open(archive) as packed:
-        member = packed.extractfile("index.json")
-        assert member is not None
-        found: dict[str, Any] = json.load(member)
+    found: dict[str, Any] = json.loads((unpacked(archive) / "index.json").read_bytes())
     return found
 
 

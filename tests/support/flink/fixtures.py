@@ -6,16 +6,14 @@ snapshots; a snapshot's ``truth`` file has a line per operator, state, key and n
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import shutil
-import tarfile
-import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from support.archives import unpacked
 from support.paths import DATA
 
 NAMES = (
@@ -117,12 +115,11 @@ def truth(name: str, file: str) -> list[dict[str, Any]]:
 
 @cache
 def _unpacked(archive_name: str) -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="statestore-flink-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    with tarfile.open(DATA / "flink" / f"{archive_name}.tar.xz") as archive:
-        archive.extractall(folder, filter="data")
+    return unpacked(DATA / "flink" / f"{archive_name}.tar.xz", _dated)
+
+
+def _dated(folder: Path) -> None:
     for facts in folder.glob("*/manifest.json"):
         for snapshot in json.loads(facts.read_text())["snapshots"]:
             taken = taken_us(snapshot["checkpoint_id"]) * 1000
             os.utime(facts.parent / snapshot["path"] / "_metadata", ns=(taken, taken))
-    return folder

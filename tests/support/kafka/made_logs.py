@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +35,13 @@ class MadeLog:
         return LogFindings(self.partition, first, after, len(self.logged), missing)
 
     def read(self) -> Iterator[Records]:
+        return iter(self._pieces)
+
+    @cached_property
+    def _pieces(self) -> list[Records]:
+        return list(self._made())
+
+    def _made(self) -> Iterator[Records]:
         for begin in range(0, len(self.logged), self.piece):
             rows = [each.row(self.partition) for each in self.logged[begin : begin + self.piece]]
             if not self.offsets:
@@ -61,6 +69,7 @@ def random_records(seed: int, *, gaps: bool = False, keys: int = 5, count: int =
     return found
 
 
+@cache
 def changelog_log(name: str, topic: str, partition: int) -> MadeLog:
     """The changelog of a store of a real application."""
     records = [

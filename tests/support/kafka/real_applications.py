@@ -6,7 +6,6 @@ No file names the serdes of the stores that an operator makes for itself; they a
 from __future__ import annotations
 
 import json
-import tarfile
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cache
@@ -16,6 +15,7 @@ import pyarrow as pa
 
 from statestore.formats.kafka.columns.header_columns import HEADERS
 from statestore.formats.kafka.columns.store_kinds import KINDS, StoreForm, logged_rows, stored_rows
+from support.archives import unpacked
 from support.paths import DATA
 
 APPLICATIONS = ("orders", "bookings", "ledger")
@@ -67,12 +67,8 @@ class Application:
 @cache
 def application(name: str) -> Application:
     """Read an archive."""
-    with tarfile.open(DATA / "kafka" / f"{name}.tar.xz") as archive:
-        texts = {
-            member.name.removeprefix(f"{name}/"): archive.extractfile(member).read().decode()  # type: ignore[union-attr]
-            for member in archive
-            if member.name.endswith((".json", ".jsonl"))
-        }
+    folder = unpacked(DATA / "kafka" / f"{name}.tar.xz") / name
+    texts = {path.relative_to(folder).as_posix(): path.read_text("utf-8") for path in folder.glob("**/*.json*")}
     raw: dict[tuple[str, str, str], Raw] = defaultdict(list)
     for row in lines(texts["raw.jsonl"]):
         if row["family"] != BOOKKEEPING:

@@ -122,9 +122,11 @@ def test_each_serializer_was_written_by_a_version() -> None:
     assert {name for version, name in CASES if version == "2.3.0"} == {each for each in EXPECTED if "scala" not in each}
 
 
-@pytest.mark.parametrize(("version", "name"), CASES)
-def test_a_snapshot_of_flink_is_read_to_its_end(version: str, name: str) -> None:
-    assert shown(read(printed(version)["SNAP", name][1])) == EXPECTED[name]
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_snapshot_of_flink_is_read_to_its_end(version: str) -> None:
+    names = [name for each, name in CASES if each == version]
+    found = {name: shown(read(printed(version)["SNAP", name][1])) for name in names}
+    assert found == {name: EXPECTED[name] for name in names}
 
 
 def test_the_class_of_a_tuple_is_known_where_its_snapshot_has_it() -> None:
@@ -140,12 +142,12 @@ def test_the_class_of_a_tuple_is_known_where_its_snapshot_has_it() -> None:
         assert other.class_name == ""
 
 
-@pytest.mark.parametrize(("version", "name"), CASES)
-def test_a_length_is_variable_where_flink_says_so(version: str, name: str) -> None:
-    length, data = printed(version)["SNAP", name]
-    kind = read(data)
-    if opaque_part(kind) is None:
-        assert (fixed_width(kind) == VARIABLE) == (length == -1)
+def test_a_length_is_variable_where_flink_says_so() -> None:
+    for version, name in CASES:
+        length, data = printed(version)["SNAP", name]
+        kind = read(data)
+        if opaque_part(kind) is None:
+            assert (fixed_width(kind) == VARIABLE) == (length == -1), (version, name)
 
 
 def test_an_avro_schema_is_read_as_text() -> None:
@@ -153,9 +155,9 @@ def test_an_avro_schema_is_read_as_text() -> None:
     assert isinstance(found, AvroOf) and '"doc":"ü中"' in found.schema
 
 
-@pytest.mark.parametrize(("version", "name"), [case for case in CASES if case[0] == "2.3.0"])
-def test_cut_and_flipped_snapshots_give_errors_of_ours(version: str, name: str) -> None:
-    data = printed(version)["SNAP", name][1]
+@pytest.mark.parametrize("name", [name for version, name in CASES if version == "2.3.0"])
+def test_cut_and_flipped_snapshots_give_errors_of_ours(name: str) -> None:
+    data = printed("2.3.0")["SNAP", name][1]
     step = max(1, len(data) // 150)
     for at in range(0, len(data), step):
         with pytest.raises(StateStoreError, match="FLINK_"):

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from support.flink.fixtures import MORE_NAMES, fixture, manifest, more_snapshots
+from support.flink.fixtures import MORE_NAMES, fixture, manifest
 from support.flink.snapshot_reads import files_at, rocks_of, streams_of
 
 from statestore.formats.flink.snapshot.handles import KeyGroupHandle, RocksHandle, stream_size
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot
-
-SNAPSHOTS = [pytest.param(name, facts, id=f"{name}-{facts['checkpoint_id']}") for name, facts in more_snapshots()]
 
 
 def operators(name: str, index: int = 0) -> dict[str, OperatorSnapshot]:
@@ -22,15 +18,16 @@ def operators(name: str, index: int = 0) -> dict[str, OperatorSnapshot]:
     return {uids[each.id]: each for each in found.operators if each.id in uids}
 
 
-@pytest.mark.parametrize(("name", "facts"), SNAPSHOTS)
-def test_every_handle_has_its_bytes(name: str, facts: dict[str, Any]) -> None:
-    files = files_at(fixture(name) / facts["path"])
-    found = files.metadata()
-    assert (found.version, found.checkpoint_id) == (facts["metadata_version"], facts["checkpoint_id"])
-    for handle in streams_of(found):
-        with files.open_at(handle) as part:
-            assert part.size == stream_size(handle)
-            assert len(part.read_at(0, part.size)) == part.size
+@pytest.mark.parametrize("name", MORE_NAMES)
+def test_every_handle_has_its_bytes(name: str) -> None:
+    for facts in manifest(name)["snapshots"]:
+        files = files_at(fixture(name) / facts["path"])
+        found = files.metadata()
+        assert (found.version, found.checkpoint_id) == (facts["metadata_version"], facts["checkpoint_id"])
+        for handle in streams_of(found):
+            with files.open_at(handle) as part:
+                assert part.size == stream_size(handle)
+                assert len(part.read_at(0, part.size)) == part.size
 
 
 def test_a_finished_operator_has_no_subtasks() -> None:

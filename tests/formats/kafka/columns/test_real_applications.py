@@ -58,13 +58,12 @@ def test_all_rows_on_disk_belong_to_a_store() -> None:
         assert not [place for place in app.raw if place[2] not in families[place[1]]]
 
 
-@pytest.mark.parametrize(("name", "store"), STORES)
-def test_schemas_are_those_of_the_rows(name: str, store: str) -> None:
-    form, app = form_of(the_store(name, store)), application(name)
-    for place, rows in app.raw.items():
-        if place[1] == store:
-            assert stored_rows(form, place[2], *raw_columns(rows)).schema == row_schema(form)
-            assert stored_rows(form, place[2], *raw_columns([])).schema == row_schema(form)
+@pytest.mark.parametrize("name", APPLICATIONS)
+def test_schemas_are_those_of_the_rows(name: str) -> None:
+    for (task, store, family), rows in application(name).raw.items():
+        form = form_of(the_store(name, store))
+        for each in (rows, []):
+            assert stored_rows(form, family, *raw_columns(each)).schema == row_schema(form), (task, store, family)
 
 
 @pytest.mark.parametrize(

@@ -108,17 +108,19 @@ def read(found: HeaderBytes) -> BackendHeader:
     return read_backend_header(found.data, "header", found.end)
 
 
-def labels() -> list[Any]:
-    return [pytest.param(each, id=f"{each.run}-{each.kind}-{each.truth}-{each.operator}") for each in keyed_headers()]
-
-
 def test_every_run_has_headers() -> None:
     assert len(keyed_headers()) > 100
     assert {each.run for each in keyed_headers()} == set(NAMES) - {"changelog"}
 
 
-@pytest.mark.parametrize("found", labels())
-def test_kinds_and_types_fit_what_the_job_counted(found: HeaderBytes) -> None:
+@pytest.mark.parametrize("run", sorted(set(NAMES) - {"changelog"}))
+def test_kinds_and_types_fit_what_the_job_counted(run: str) -> None:
+    for found in keyed_headers():
+        if found.run == run:
+            check_types(found)
+
+
+def check_types(found: HeaderBytes) -> None:
     states = {each.name: each for each in read(found).states}
     key = read(found).key
     checked = set()
@@ -139,10 +141,10 @@ def test_kinds_and_types_fit_what_the_job_counted(found: HeaderBytes) -> None:
     assert checked or found.operator in ("win-session", operator_id("win-session"))  # all sessions were closed
 
 
-@pytest.mark.parametrize("found", labels())
-def test_the_header_ends_where_the_first_key_group_begins(found: HeaderBytes) -> None:
-    assert read(found).end == found.end
-    assert read_backend_header(found.data + b"more", "header", None) == read(found)
+def test_the_header_ends_where_the_first_key_group_begins() -> None:
+    for found in keyed_headers():
+        assert read(found).end == found.end, found
+        assert read_backend_header(found.data + b"more", "header", None) == read(found), found
 
 
 def test_compressed_runs_say_so() -> None:
@@ -215,7 +217,7 @@ def test_a_cut_header_is_damage_at_every_byte() -> None:
 def test_flipped_bytes_give_an_error_of_ours_or_a_header(run: str) -> None:
     """Every byte of the longest header of a run, with one bit and with all bits changed."""
     found = max((each for each in keyed_headers() if each.run == run), key=lambda each: each.end)
-    for at in range(0, found.end, 7):
+    for at in range(0, found.end, 11):
         for mask in (0x01 << (at % 8), 0xFF):
             damaged = bytearray(found.data[: found.end])
             damaged[at] ^= mask

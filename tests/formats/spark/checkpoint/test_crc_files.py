@@ -22,7 +22,7 @@ from statestore.formats.spark.checkpoint.crc_files import SideChecksums, Verifie
 
 CHUNK = 512
 
-pytestmark = pytest.mark.usefixtures("compiled_or_not")
+in_both_forms = pytest.mark.usefixtures("compiled_or_not")
 
 
 def side(data: bytes, chunk: int = CHUNK) -> bytes:
@@ -39,6 +39,7 @@ def put(path: Path, data: bytes) -> SideChecksums:
     return found
 
 
+@in_both_forms
 @settings(deadline=None)  # the first example may load compiled code
 @given(st.binary(max_size=3000), st.lists(st.integers(-1, 1500), max_size=6), st.integers(1, 600))
 def test_reads_of_any_size_give_the_file(data: bytes, sizes: list[int], chunk: int) -> None:
@@ -50,6 +51,7 @@ def test_reads_of_any_size_give_the_file(data: bytes, sizes: list[int], chunk: i
         assert stream.read(size) == plain.read(size)
 
 
+@in_both_forms
 @pytest.mark.parametrize("size", [1, CHUNK, 3 * CHUNK, 2_000_000])
 def test_damage_is_told_with_its_place(size: int, tmp_path: Path) -> None:
     path, data = tmp_path / "1.delta", bytes(range(256)) * (size // 256 + 1)
@@ -63,6 +65,7 @@ def test_damage_is_told_with_its_place(size: int, tmp_path: Path) -> None:
                 pass
 
 
+@in_both_forms
 @pytest.mark.parametrize("change", [-CHUNK, -1, 1, CHUNK])
 def test_another_size_is_damage(change: int, tmp_path: Path) -> None:
     data = bytes(5 * CHUNK)

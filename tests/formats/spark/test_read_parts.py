@@ -12,7 +12,7 @@ from support.checkpoints.checkpoint_tables import (
     expected_changes,
     expected_history,
     key_cells,
-    states_of,
+    states_in_archive,
     tables,
 )
 from support.checkpoints.spark_state_fixtures import checkpoint_path
@@ -63,8 +63,9 @@ def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("in_parts")
 def test_parts_have_the_rows_of_the_whole(name: str) -> None:
     path = checkpoint_path(name)
-    for table in tables(path).values():
-        states = states_of(table)
+    whole = states_in_archive(path)
+    for shown, table in tables(path).items():
+        states = whole[shown]
         splits = table.table.splits(Query(mode="history"))
         assert isinstance(table.table, EngineTable)
         source = table.table.source
@@ -81,7 +82,8 @@ def test_rows_of_one_key_of_a_join_stay_together(monkeypatch: pytest.MonkeyPatch
     """The last row gets the number of one that goes, and the number is a part of its key: it is the same row still."""
     monkeypatch.setattr(partition_load, "_MOST_PARTS", 1000)
     path = checkpoint_path("spark4.3.0-join__rkcl")
-    for table in tables(path).values():
-        states = states_of(table)
+    whole = states_in_archive(path)
+    for shown, table in tables(path).items():
+        states = whole[shown]
         assert counted(table.history().read_all(), "history") == expected_history(path, states)
         assert counted(table.changes().read_all(), "changes") == expected_changes(path, states, 0, None)
