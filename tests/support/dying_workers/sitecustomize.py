@@ -1,6 +1,7 @@
 """Puts the steps of `deaths` into Spark's Python processes: tasks, planners, commits and readers of streams.
 
-Python imports this file when a process starts that has this folder in PYTHONPATH. The driver is left as it is.
+Python imports this file when a process starts that has this folder in PYTHONPATH. The driver is left as it is. The file
+of ``support/workers``, whose place this one takes, is run before.
 """
 
 from __future__ import annotations
@@ -44,4 +45,7 @@ def install() -> None:
 
 
 if any(argument.startswith("pyspark.") for argument in sys.orig_argv):
-    install()
+    from support.workers import sitecustomize  # noqa: F401
+
+    if "pyspark.sql.worker.lookup_data_sources" not in sys.orig_argv:
+        install()
