@@ -218,7 +218,7 @@ def test_shell_lines_of_a_page_run() -> None:
 
 
 @pytest.mark.slow
-def test_the_statement_on_views_of_object_stores_runs(tmp_path: Path) -> None:
+def test_the_statement_on_views_of_object_stores_runs(jvm: SharedJvm) -> None:
     """In a local path, because Spark's client of S3 is not needed for its options."""
     (statement,) = (block.text for block in blocks(ROOT / "docs" / "object-stores.md") if block.language == "sql")
     script = f"""
@@ -231,10 +231,11 @@ with statestore.connect("warehouse").create_store("prices", key={{"i": "string"}
         store.commit()
 spark = SparkSession.builder.master("local[1]").config("spark.sql.session.timeZone", "UTC").getOrCreate()
 statestore.register(spark)
-spark.sql({statement.replace("s3a://bucket/", f"{tmp_path}/")!r})
+spark.sql({statement.replace("s3a://bucket/", f"{jvm.folder}/")!r})
 print(spark.table("prices").select("i", "p").collect()[0].p)
 """
-    assert run([sys.executable, "-c", script], tmp_path) == "8.0\n"
+    with jvm.emptied() as folder:
+        assert run([sys.executable, "-c", script], folder, jvm.environment()) == "8.0\n"
 
 
 def test_figures_of_the_comparison_are_those_of_the_last_run() -> None:

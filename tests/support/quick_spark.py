@@ -42,6 +42,9 @@ _INHERITED = filter(None, [os.environ.get("PYTHONPATH")])
 ENVIRONMENT = {
     # Executors that are processes of their own get the same by a setting, which is one option with spaces.
     "SPARK_SUBMIT_OPTS": submit_options(*_MAPPED, f'"-Dspark.executor.extraJavaOptions={" ".join((*JVM, *_MAPPED))}"'),
+    # For a session's search for installed sources: with an interpreter that lacks PySpark it fails, and each stream
+    # repeats it. The workers of a session are started with another variable.
+    "PYSPARK_DRIVER_PYTHON": sys.executable,
     # For Spark's Python workers: see the file there.
     "PYTHONPATH": os.pathsep.join([str(TESTS / "support" / "workers"), *_INHERITED]),
 }

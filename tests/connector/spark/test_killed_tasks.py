@@ -13,9 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from support.local_cluster import MASTER, linked_home
+from support.parameters import SHARE
 from support.paths import TESTS
 from support.places import DIRECTORY, S3, below, unnamed, vacuumed, warehouse_in
-from support.processes.killed_tasks import OF_EXECUTORS, READS, ROWS, TABLES
+from support.processes.killed_tasks import CASES, FEW_CASES, READS, ROWS, TABLES
 
 import statestore
 
@@ -55,10 +56,14 @@ def test_a_killed_task_loses_and_repeats_no_row(
     with catalog.open_store("compacted", auto_compact=False) as store:
         for number in range(COMMITS):
             store.write(rows.slice(number * ROWS // COMMITS, ROWS // COMMITS))
+    cases = CASES if who == "worker" and SHARE == 1 else FEW_CASES
     script = TESTS / "support" / "processes" / "killed_tasks.py"
     home = {"SPARK_HOME": str(linked_home(tmp_path))} if master == MASTER else {}
     done = subprocess.run(
-        [sys.executable, str(script), master, who, str(tmp_path), warehouse, *hidden_folder(place, tmp_path)],
+        [
+            *(sys.executable, str(script), master, who, ",".join(cases), str(tmp_path), warehouse),
+            *hidden_folder(place, tmp_path),
+        ],
         capture_output=True,
         text=True,
         cwd=tmp_path if place == DIRECTORY else tmp_path / "of the driver",
@@ -69,7 +74,6 @@ def test_a_killed_task_loses_and_repeats_no_row(
     expected = {name: {"rows": [ROWS_READ[name]], "deaths": deaths} for name in READS}
     expected |= {name: {"rows": [WRITTEN], "deaths": deaths, "versions": 1} for name in [*TABLES, "save"]}
     expected["compact"] = {"rows": [[ROWS, SUM]], "deaths": deaths, "versions": COMMITS + 1}
-    cases = expected if who == "worker" else OF_EXECUTORS
     assert json.loads(done.stdout.splitlines()[-1]) == {name: expected[name] for name in cases}
     for name in catalog.stores():
         left = unnamed(below(warehouse, name))

@@ -26,12 +26,14 @@ import statestore
 BATCHES, ROWS, USERS = 12, 40, 40
 RUNS = (
     ("2", "-1", "committed"),
-    ("3", "3", "task"),
-    *((("2", "5", "staged"), ("1", "7", "committed")) if SHARE == 1 else ()),
+    *((("3", "3", "task"), ("2", "5", "staged"), ("1", "7", "committed")) if SHARE == 1 else ()),
     ("4", "9", "sunk"),
     ("2",),
 )
-"""Partitions of each run, and the batch at which it dies; the initial state is batch -1."""
+"""Partitions of each run, and the batch at which it dies; the initial state is batch -1.
+
+Each run starts Spark. Where a share of the slow cases is run, `test_keyed_kills` has the death in a task.
+"""
 States = dict[int, dict[str, int]]
 
 

@@ -32,6 +32,8 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-u
 T0 = 1_700_000_000
 SCHEMA = "word string, n bigint"
 NOW = {"availableNow": True}
+COUNTED, EMITTED = "count-simple-function", "states-as-emitted-records"
+"""Scenarios that have more than their own test."""
 
 
 def feed(folder: Path, number: int, words: list[str]) -> None:
@@ -82,13 +84,25 @@ def as_dict(table: pa.Table) -> dict[Any, Any]:
 def streams(
     request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Stream]:
-    """One stream for each scenario, run at the same time."""
-    return _run(spark, warehouse_in(request.param, request, tmp_path_factory.mktemp("streams")), tmp_path_factory)
+    """One stream for each scenario that tests of this run need in the place, run at the same time."""
+    place = warehouse_in(request.param, request, tmp_path_factory.mktemp("streams"))
+    return _run(spark, place, _needed(request), tmp_path_factory)
 
 
-def _run(spark: SparkSession, place: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Stream]:
+def _needed(request: pytest.FixtureRequest) -> set[str]:
+    found: set[str] = set()
+    for item in request.session.items:
+        given: Any = getattr(item, "callspec", None)
+        if item.path == request.path and given is not None and given.params.get("streams") == request.param:
+            found |= {given.params["case"].name} if "case" in given.params else {COUNTED, EMITTED}
+    return found
+
+
+def _run(
+    spark: SparkSession, place: str, needed: set[str], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Stream]:
     found, queries = {}, []
-    for case in CASES:
+    for case in (case for case in CASES if case.name in needed):
         stream = found[case.name] = Stream(spark, tmp_path_factory.mktemp(case.name), below(place, case.name))
         for number, words in enumerate(case.batches):
             feed(stream.folder / "in", number, words)
@@ -114,7 +128,7 @@ def test_the_original_scenarios(streams: dict[str, Stream], case: Case) -> None:
 
 @pytest.mark.slow
 def test_every_batch_is_a_version_for_sql(spark: SparkSession, streams: dict[str, Stream]) -> None:
-    stream = streams["count-simple-function"]
+    stream = streams[COUNTED]
     warehouse, expected = stream.warehouse, stream.states()
     snapshots = stream.last.state_snapshots()
     assert [(each.version, each.batch) for each in snapshots] == [(number + 1, number) for number in range(7)]
@@ -129,7 +143,7 @@ def test_every_batch_is_a_version_for_sql(spark: SparkSession, streams: dict[str
 @pytest.mark.slow
 def test_emitted_records_go_to_any_sink_once(spark: SparkSession, streams: dict[str, Stream], tmp_path: Path) -> None:
     """A query that is restarted with the same checkpoint has no more records to read."""
-    stream = streams["states-as-emitted-records"]
+    stream = streams[EMITTED]
     for _ in range(2):
         writer = stream.last.records().writeStream.format("parquet").option("path", str(tmp_path / "out"))
         writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)

@@ -17,13 +17,16 @@ import pytest
 from support.object_stores.faults import Faults
 from support.object_stores.proxy import proxy_before
 from support.object_stores.s3_server import S3Server, running_s3_server
+from support.parameters import SHARE
 from support.processes import object_store_writer
 
 import statestore
 
 pytestmark = pytest.mark.slow
 
-PROCESSES, COMMITS = 8, 50
+PROCESSES, COMMITS = 8, 50 if SHARE == 1 else 20
+TURNS = 6 if SHARE == 1 else 2
+"""In each turn writers are killed, in each second one the server too."""
 FAULTS = {
     "one answer in ten is lost": Faults(lose_every=10),
     "one answer in ten is lost by a reset": Faults(lose_every=10, reset=True, seed=1),
@@ -108,7 +111,7 @@ def test_writers_and_the_server_are_killed_at_random(tmp_path: Path) -> None:
         port = server.port
         warehouse = server.warehouse("killed")
         made(warehouse)
-    for turn in range(6):
+    for turn in range(TURNS):
         with running_s3_server(folder, port=port) as server:
             names = [f"t{turn}w{number}" for number in range(3)]
             processes = {name: writer(warehouse, name, tmp_path / f"machine{name[-1]}", 12) for name in names}

@@ -1,6 +1,7 @@
 """Puts the steps of `deaths` into Spark's Python processes: tasks, planners, commits and readers of streams.
 
-Python imports this file when a process starts that has this folder in PYTHONPATH. The driver is left as it is.
+Python imports this file when a process starts that has this folder in PYTHONPATH. The driver is left as it is. The file
+of ``support/workers``, whose place this one takes, is run before.
 """
 
 from __future__ import annotations
@@ -12,6 +13,15 @@ LEAST_ROWS = 1_000
 """Tasks with more rows resolve them themselves."""
 
 
+def install_in_readers() -> None:
+    """Change what plans streams: all that a process runs which Spark starts for each stream, and awaits for 10 s."""
+    from statestore.connector.spark.stream_reader import StateStoreStreamReader
+    from support.dying_workers.deaths import dying_call
+
+    for name in ("initialOffset", "latestOffset", "partitions", "commit"):
+        setattr(StateStoreStreamReader, name, dying_call(getattr(StateStoreStreamReader, name), f"source {name}"))
+
+
 def install() -> None:
     from statestore.catalog.engines.engine_table import EngineTable
     from statestore.catalog.reads.versioned_table import VersionedTable
@@ -19,7 +29,6 @@ def install() -> None:
     from statestore.connector.asof import join_on_arrow
     from statestore.connector.keyed import task
     from statestore.connector.spark import frame_writer, stream_writer, writer
-    from statestore.connector.spark.stream_reader import StateStoreStreamReader
     from statestore.connector.tracked import kept_batches
     from support.dying_workers.deaths import dying_call, dying_reader, dying_stage
 
@@ -37,11 +46,14 @@ def install() -> None:
         change(kind, "commit", dying_call(kind.commit, "commit"))
     for module in (stream_writer, writer):
         change(module, "commit_staged", dying_call(module.commit_staged, "commit of the store"))
-    for name in ("initialOffset", "latestOffset", "partitions", "commit"):
-        change(StateStoreStreamReader, name, dying_call(getattr(StateStoreStreamReader, name), f"source {name}"))
     change(join_on_arrow, "join_table", dying_call(join_on_arrow.join_table, "join"))
     change(task, "run_partition", dying_reader(task.run_partition, "keyed"))
 
 
 if any(argument.startswith("pyspark.") for argument in sys.orig_argv):
-    install()
+    from support.workers import sitecustomize  # noqa: F401
+
+    if "pyspark.sql.worker.lookup_data_sources" not in sys.orig_argv:
+        install_in_readers()
+        if "pyspark.sql.streaming.python_streaming_source_runner" not in sys.orig_argv:
+            install()

@@ -1,11 +1,11 @@
 """Every kind of read and write in Spark, while tasks die in the middle of their rows.
 
-``python killed_tasks.py MASTER WHO FOLDER WAREHOUSE [HIDDEN]`` prints as JSON, for each case, its answer and the number
-of deaths. WHO is ``worker``, whose tasks kill their own Python process twice a case, or ``executor``, where one task a
-case kills the process of the executor. A death happens after the first rows were read or staged, or after the files of
-a range of keys were compacted. In the warehouse, store ``t`` has the numbers below ROWS, and store ``compacted`` has
-them in several commits. Marks of deaths are files in FOLDER. HIDDEN is a folder of this process that is empty for the
-tasks.
+``python killed_tasks.py MASTER WHO CASES FOLDER WAREHOUSE [HIDDEN]`` prints as JSON, for each case, its answer and the
+number of deaths. CASES are names with commas between them; "save" and "compact" are always run. WHO is ``worker``,
+whose tasks kill their own Python process twice a case, or ``executor``, where one task a case kills the process of the
+executor. A death happens after the first rows were read or staged, or after the files of a range of keys were
+compacted. In the warehouse, store ``t`` has the numbers below ROWS, and store ``compacted`` has them in several
+commits. Marks of deaths are files in FOLDER. HIDDEN is a folder of this process that is empty for the tasks.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ WRITES = {
     "create": "CREATE TABLE killed.created USING statestore TBLPROPERTIES (key = 'id') AS "
     + OTHERS.format(time="valid_from"),
 }
-OF_EXECUTORS = ("read", "join on the key", "insert of many rows", "overwrite", "save", "compact")
-"""Cases in which an executor dies, each of which costs a new one."""
+CASES = (*READS, *WRITES, "save", "compact")
+FEW_CASES = ("read", "join on the key", "insert of many rows", "overwrite", "save", "compact")
+"""Cases in which an executor dies, each of which costs a new one, or which are run for a share of the slow cases."""
 HIDING_PYTHON = Path(__file__).with_name("hiding_python.sh")
 TABLES = {"insert": "inserted", "insert of many rows": "resolved", "overwrite": "overwritten", "create": "created"}
 
@@ -72,7 +73,7 @@ def _parent(process: int) -> int:
     return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def main(master: str, who: str, folder: Path, warehouse: str, hidden: str) -> None:
+def main(master: str, who: str, chosen: list[str], folder: Path, warehouse: str, hidden: str) -> None:
     by_value: Any = pyspark.cloudpickle.register_pickle_by_value
     by_value(sys.modules["__main__"])
     marks = folder / "marks"
@@ -125,7 +126,7 @@ def main(master: str, who: str, folder: Path, warehouse: str, hidden: str) -> No
         scan.task_of = DyingTask
 
     def cases(statements: dict[str, str]) -> dict[str, str]:
-        return {name: text for name, text in statements.items() if who == "worker" or name in OF_EXECUTORS}
+        return {name: text for name, text in statements.items() if name in chosen}
 
     for name, statement in cases(READS).items():
         rows = [list(row) for row in spark.sql(statement).collect()]
@@ -166,4 +167,4 @@ def _found(warehouse: str, name: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4], "".join(sys.argv[5:]))
+    main(sys.argv[1], sys.argv[2], sys.argv[3].split(","), Path(sys.argv[4]), sys.argv[5], "".join(sys.argv[6:]))
