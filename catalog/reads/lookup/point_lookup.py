@@ -22,7 +22,7 @@ from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import local_root
 from statestore.catalog.reads.belief import valid_row
 from statestore.catalog.reads.lookup.lookup_table import HALF, NOT_FOUND, LookupTable, reads_pay
-from statestore.catalog.reads.lookup.many_keys_at import FoundRows, entries_of, rows_at, rows_of_places
+from statestore.catalog.reads.lookup.many_keys_at import ROW_MASK, FoundRows, entries_of, rows_at, rows_of_places
 from statestore.catalog.reads.lookup.remote_lookup import RemoteLookup, RemoteVersion
 from statestore.catalog.reads.lookup.segment_filter import SegmentFilter, SlotsByTime
 from statestore.catalog.reads.lookup.segment_probe import OpenedSegment, SegmentProbe, key_form
@@ -38,7 +38,6 @@ Version = tuple[int, int, tuple[Any, ...] | None]
 ALL_TIMES = -(2**63)
 ROWS_A_LOOK = 128  # rows of a segment that are entered into the filter in the time of one look into the segment
 KEYS_AT_ONCE = 1 << 14
-ROW_BITS = (1 << 32) - 1
 NEVER = -(1 << 62)  # reads, after which compiled code is not tried again
 
 
@@ -172,7 +171,7 @@ class PointLookup:
             if place == NOT_FOUND:
                 return None
             if place >= 0:
-                row = place & ROW_BITS
+                row = place & ROW_MASK
                 probe = self._probes[place >> 32]
                 assert probe is not None
                 if probe.is_key(row, form):  # else another key has the hash
