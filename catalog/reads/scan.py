@@ -189,7 +189,7 @@ class _Reading:
     def _copied(
         self, columns: list[GatheredColumn | None], chosen: ChosenRows, first: int, stop: int
     ) -> Iterator[pa.RecordBatch]:
-        some = rows_between(chosen, first, stop, self._compiled)
+        some = rows_between(chosen, first, stop)
         try:
             arrays = [_ends(chosen, first, stop) if column is None else column.rows(some) for column in columns]
         except TooMuchTextError:
