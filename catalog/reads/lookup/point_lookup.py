@@ -37,7 +37,6 @@ Version = tuple[int, int, tuple[Any, ...] | None]
 
 ALL_TIMES = -(2**63)
 ROWS_A_LOOK = 128  # rows of a segment that are entered into the filter in the time of one look into the segment
-KEYS_AT_ONCE = 1 << 14
 NEVER = -(1 << 62)  # reads, after which compiled code is not tried again
 
 
@@ -181,8 +180,8 @@ class PointLookup:
         found, times, probes = self._filter, self._values, self._probes
         every = found.every  # before the bits: another thread may enter a segment meanwhile
         slots = found.view[key_hash >> found.shift] if found.width == 1 else found.slots_of(key_hash)
-        slots = (slots | every) & times.from_end[bisect_right(times.ends, moment) // times.step]
-        slots &= times.to_start[-(-bisect_right(times.starts, moment) // times.step)]
+        slots = (slots | every) & times.from_end[bisect_right(times.ends, moment)]
+        slots &= times.to_start[bisect_right(times.starts, moment)]
         while slots:  # at most one segment has the version, so their order does not matter
             lowest = slots & -slots
             slots ^= lowest
@@ -249,23 +248,20 @@ class PointLookup:
         found, times = self._filter, self._values
         order = np.argsort(hashes)
         ordered = hashes[order]
-        slots = times.from_end[bisect_right(times.ends, moment) // times.step]
-        slots &= times.to_start[-(-bisect_right(times.starts, moment) // times.step)]
-        for start in range(0, len(hashes), KEYS_AT_ONCE):
-            some = ordered[start : start + KEYS_AT_ONCE]
-            every = found.every  # before the bits, as in `locate`
-            words = found.words_of(some)
-            left = slots
-            while left:
-                lowest = left & -left
-                left ^= lowest
-                slot = lowest.bit_length() - 1
-                if every & lowest:
-                    yield slot, order[start : start + KEYS_AT_ONCE]
-                else:
-                    at = np.flatnonzero(words[:, slot // 64] & np.uint64(1 << slot % 64))
-                    if len(at):
-                        yield slot, order[start + at]
+        slots = times.from_end[bisect_right(times.ends, moment)]
+        slots &= times.to_start[bisect_right(times.starts, moment)]
+        every = found.every  # before the bits, as in `locate`
+        words = found.words_of(ordered)
+        while slots:
+            lowest = slots & -slots
+            slots ^= lowest
+            slot = lowest.bit_length() - 1
+            if every & lowest:
+                yield slot, order
+            else:
+                at = np.flatnonzero(words[:, slot // 64] & np.uint64(1 << slot % 64))
+                if len(at):
+                    yield slot, order[at]
 
     def ending_from(self, key: Key, moment: int) -> list[Found]:
         """Return all versions and tombstones of the key that end at or after ``moment``, by start, without replaced
@@ -290,7 +286,7 @@ class PointLookup:
         form, key_hash = self._form_of(key)
         found, times = self._filter, self._all
         every = found.every  # before the bits: another thread may enter a segment meanwhile
-        slots = (found.slots_of(key_hash) | every) & times.from_end[bisect_left(times.ends, moment) // times.step]
+        slots = (found.slots_of(key_hash) | every) & times.from_end[bisect_left(times.ends, moment)]
         while slots:
             lowest = slots & -slots
             slots ^= lowest
