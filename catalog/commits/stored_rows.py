@@ -23,8 +23,9 @@ from statestore.formats.segments.key_index import KeyIndex
 from statestore.formats.segments.segment_meta import OPEN, SegmentMeta
 from statestore.formats.values.key_equality import keys_equal
 
+# Segments of at most so many rows are searched together, by one index in memory. Were each searched alone, commits of
+# 50 rows would take 1.3 times as long (120 commits that are never compacted).
 SMALL_ROWS = 1_024
-MIN_SMALL = 4  # fewer small segments are searched one by one
 
 
 def find_existing(
@@ -111,7 +112,7 @@ def _matches_of_small(
     Small commits leave dozens of small segments between two compactions. One search finds the rows of all.
     """
     numbers = [number for number, segment in enumerate(segments) if segment.meta.rows <= SMALL_ROWS]
-    if len(numbers) < MIN_SMALL:
+    if not numbers:
         return {}
     matches: dict[int, tuple[Ints, Ints] | None] = dict.fromkeys(numbers)
     joined = _joined_indexes(files, [segments[number].meta for number in numbers])
