@@ -85,8 +85,6 @@ def ends_between(files: SegmentFiles, segment: SegmentWithClosures, start: int, 
 
 def chosen_ends(files: SegmentFiles, segment: SegmentWithClosures, rows: Ints) -> Ints:
     """Return what `newest_ends` has for these rows, in their order."""
-    if len(rows) > segment.meta.rows // DENSE_SHARE:
-        return newest_ends(files, segment)[rows]
     ends = cells_of(files.open_segment(segment.meta), "valid_to", rows)
     close_rows(files, segment, ends, rows)
     return ends
