@@ -23,7 +23,6 @@ from statestore.formats.segments.segment_meta import SegmentMeta
 SPARE_SLOTS = 16
 BUCKETS_A_ROW = 16
 MAX_BYTES = 64 << 20
-AT_ONCE = 1 << 14  # hashes, which stay in the processor's cache
 
 Words = npt.NDArray[np.uint64]
 
@@ -98,9 +97,7 @@ class SegmentFilter:
             return
         try:
             bit, column = np.uint64(1 << slot % 64), self._words[:, slot // 64]
-            for start in range(0, len(hashes), AT_ONCE):
-                some = hashes[start : start + AT_ONCE]
-                column[(some >> np.uint64(self.shift)).view(np.int64)] |= bit
+            column[(hashes >> np.uint64(self.shift)).view(np.int64)] |= bit
             self.every &= ~(1 << slot)
         finally:
             self._entering.release()
