@@ -32,7 +32,6 @@ NOW = OPEN - 1  # a state time after every row
 BEGINNING = ABSENT + 1
 Chosen = Ints | slice
 EVERY = slice(None)
-DENSE_SHARE = 8  # from this part of the rows on, one copy of all ends is quicker than a search for each row
 
 
 @dataclass(frozen=True)

@@ -255,7 +255,10 @@ class _Tables:
 MOST_TEXT = 2**31 - 1  # bytes of the texts of one array
 SPARE = 32  # bytes behind the texts that a loop may overwrite
 TEXT_BYTES = 24  # of a text of which only the type is known
-SPARSE = 4  # where fewer than one row in so many is chosen, Arrow takes the rows of a part before it joins parts
+# Where fewer than one row in so many is chosen, Arrow takes the rows of a part before it joins parts, so that it joins
+# at most so many times the bytes of a batch. Were they always taken before, a scan without compiled loops would take
+# 1.3 to 1.5 times as long (scans.py, 100x as delivered).
+SPARSE = 4
 
 
 class TooMuchTextError(Exception):

@@ -39,11 +39,14 @@ from statestore.formats.values.arrow_numbers import int64_values
 from statestore.formats.values.filters import Filter, key_lookups, mask, with_whole_structs
 from statestore.formats.values.key_codec import KeyCodec
 
-GATHERED_ROWS = 8_192  # where loops are not compiled, the rows of smaller pieces are gathered
+# Where loops are not compiled, the rows of smaller pieces are gathered. Were those of all pieces, a scan of 400,000
+# rows of which 10 % were updated would take 1.4 to 1.9 times as long.
+GATHERED_ROWS = 8_192
 _LAST_HASH = (1 << 64) - 1
-VIEWED_BYTES = 1 << 17  # a part of so many bytes is passed as a view of the file
+# A part of so many bytes is passed as a view of the file. Were all parts copied, a scan would take 1.5 to 2.0 times as
+# long (scans.py, 10x as delivered), as of now 2.9 times for two numbers.
+VIEWED_BYTES = 1 << 17
 BATCH_BYTES = 1 << 22  # of a batch of copied rows
-LEAST_ROWS = 1 << 10  # of such a batch, if there are enough
 END = "valid_to"
 BELIEFS = ("_added", "_closed", "_split")  # of which a read by version needs what earlier commits believed
 
@@ -179,7 +182,7 @@ class _Reading:
             for name in self._stored
         ]
         row_bytes = sum(8.0 if column is None else column.row_bytes for column in columns)
-        most = int(min(max(BATCH_BYTES / row_bytes, LEAST_ROWS), CHUNK_ROWS))
+        most = int(min(max(BATCH_BYTES / row_bytes, 1), CHUNK_ROWS))
         batches = -(-chosen.count // most)
         for number in range(batches):
             first, stop = number * chosen.count // batches, (number + 1) * chosen.count // batches
@@ -362,7 +365,9 @@ def _bits(marks: Bools) -> pa.Array:
 # validity bits alone. They take one bit a row, and all marks share one buffer of bytes. Where few rows live, they are
 # copied out instead.
 
-SPARSE = 32  # where fewer than one row in so many lives, rows are copied
+# Where fewer than one row in so many lives, rows are copied. Were they never, four queries of an attached store would
+# take 1.4 times as long (scans.py, 100x never compacted, middle and now).
+SPARSE = 32
 
 
 def masked(files: SegmentFiles, split: StoreSplit) -> list[MaskedSplit]:
