@@ -26,7 +26,9 @@ from statestore.formats.serdes.row_serde import RowSerde, row_serde
 from statestore.formats.values.times import TICK
 from statestore.formats.values.types import TIME
 
-INGEST_ROWS = 2_000  # from this many rows on, a sorted file costs less than single writes
+# From this many rows on, a sorted file costs less than single writes. With files alone, `put_all` of 10 rows would take
+# 2.1 times as long, of 200 rows 1.5 times; with single writes alone, of 20,000 rows 2.1 times.
+INGEST_ROWS = 2_000
 
 
 @dataclass(frozen=True)
