@@ -17,7 +17,7 @@ from statestore.catalog.commits.new_files import NewFiles
 from statestore.catalog.commits.publish_commit import new_entry
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.rows.state_rows import prefix_encoder
-from statestore.catalog.keyed.rows.state_spec import TAKEN_COLUMNS
+from statestore.catalog.keyed.rows.state_spec import MAX_NAME_BYTES, TAKEN_COLUMNS
 from statestore.catalog.log.entries import read_entry, write_entry
 from statestore.catalog.log.log_state import EMPTY
 from statestore.catalog.log.storage import Storage
@@ -43,7 +43,6 @@ from statestore.formats.values.types import make_schema
 Columns: TypeAlias = "Mapping[str, str | pa.DataType] | pa.Schema"
 
 FORBIDDEN_IN_NAMES = re.compile(r"[/\\\x00-\x1f$]")
-MAX_NAME_BYTES = 200
 
 HANDLES: dict[str, type[StoreHandle]] = {
     "versioned": NaturalVersionedStore,

@@ -18,10 +18,10 @@ from statestore.catalog.reads.belief import chosen_ends, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.segments.segment_meta import OPEN
+from statestore.formats.values.times import TICK
 
 Closure = tuple[str, Ints, Ints]
 
-TICK = 1_000  # microseconds in a millisecond
 
 # The number of first rows of a segment that have all ended, as earlier commits of this process found.
 _ended_before: WeakKeyDictionary[SegmentFiles, dict[str, int]] = WeakKeyDictionary()

@@ -27,7 +27,10 @@ from statestore.formats.kernels.arrays import Bools, Hashes, Ints
 from statestore.formats.kernels.compiled_use import is_loaded
 from statestore.formats.segments.segment_meta import OPEN, SegmentMeta
 
-MIN_KEYS = 4_096  # smaller commits search the segments: the index would cost them more than it saves
+# Smaller commits search the segments: the index would cost them more than it saves, and its memory. Without the index,
+# commits of 20,000 rows take 1.6 times as long, their last fifth 1.9 times (20 commits that are never compacted); with
+# it, commits of 50 rows to a store of 500,000 keys 1.4 times, the one that builds it 10 times.
+MIN_KEYS = 4_096
 MAX_ROWS = 1 << 23  # 28 bytes each
 MAX_MOVED = 1 << 22  # rows of compactions that are noted until the index is next taken; 8 bytes each
 GIVEN_UP = -1_000  # bulk commits before the next attempt in a store where two keys share a hash

@@ -1,7 +1,7 @@
 """Records of a commit, in the order of their keys and times, and new rows in the order of their starts.
 
-Order that is known is used: few records are late, so only these are sorted, and merged into the others. Times are epoch
-microseconds.
+Order that is known is used: few records are late, and a stable sort of numbers that nearly ascend is quick. Times are
+epoch microseconds.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from statestore.formats.values.key_equality import keys_equal
 from statestore.formats.values.packed_sort import packed_with_positions, sorted_with_positions
 
 Number = TypeVar("Number", bound=np.generic)
-
-FEW = 8  # one of so many rows, or fewer, are few
 
 
 @dataclass(frozen=True)
@@ -175,21 +173,17 @@ def by_start(rows: NewRows, chosen: Bools, records: int, hash_order: bool) -> Ne
     ``hash_order``: ``rows`` are in order of hash and start.
     """
     positions = np.flatnonzero(chosen)
-    if is_loaded() and len(positions) * FEW >= records:
+    if is_loaded() and len(positions):
         columns = [c if len(positions) == len(chosen) else c[positions] for c in (rows.record, rows.start, rows.end)]
         placed = _placed(NewRows(*columns), records)
         if placed is not None:
             return placed if hash_order else NewRows(placed.record, placed.start, placed.end)
-    if len(positions) * FEW < records:
-        picked = positions[np.argsort(rows.record[positions])]
-    else:
-        slots = np.full(records, -1, np.int64)
-        slots[rows.record[positions]] = positions
-        picked = slots[slots >= 0]
-    if len(picked) < len(positions):
-        picked = positions[np.argsort(rows.start[positions], kind="stable")]
-    else:
-        picked = picked[order_of_starts(rows.start[picked])]
+    slots = np.full(records, -1, np.int64)
+    slots[rows.record[positions]] = positions
+    picked = slots[slots >= 0]
+    if len(picked) < len(positions):  # two rows of one record
+        picked = positions
+    picked = picked[np.argsort(rows.start[picked], kind="stable")]
     by_hash = None
     if hash_order:
         rank = np.empty(len(rows.record), np.int64)
@@ -212,20 +206,3 @@ def _placed(rows: NewRows, records: int) -> NewRows | None:
     columns = np.empty((3, count), np.int64)
     rows_by_start(rows.record, rows.start, rows.end, others, late, columns, by_hash)
     return NewRows(columns[0], columns[1], columns[2], by_hash)
-
-
-def order_of_starts(starts: Ints) -> Ints | slice:
-    """Return the positions in ascending order of start; equal starts in any order.
-
-    The starts that are smaller than an earlier one are late. Where they are few, they alone are sorted.
-    """
-    greatest = np.maximum.accumulate(starts)
-    is_late = starts < greatest
-    late = np.flatnonzero(is_late)
-    if not len(late):
-        return slice(None)
-    if len(late) * FEW > len(starts):
-        return np.argsort(starts, kind="stable")
-    others = np.flatnonzero(~is_late)
-    late = late[np.argsort(starts[late], kind="stable")]
-    return np.insert(others, np.searchsorted(starts[others], starts[late], side="right"), late)

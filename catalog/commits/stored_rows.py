@@ -23,9 +23,9 @@ from statestore.formats.segments.key_index import KeyIndex
 from statestore.formats.segments.segment_meta import OPEN, SegmentMeta
 from statestore.formats.values.key_equality import keys_equal
 
+# Segments of at most so many rows are searched together, by one index in memory. Were each searched alone, commits of
+# 50 rows would take 1.3 times as long (120 commits that are never compacted).
 SMALL_ROWS = 1_024
-CARRIED_AT_ONCE = 4  # closures of so many commits are added to the state that is carried
-MIN_SMALL = 4  # fewer small segments are searched one by one
 
 
 def find_existing(
@@ -71,7 +71,7 @@ def find_existing(
         if not possible.all():
             groups, rows = groups[possible], rows[possible]
         starts = file.int64("valid_from")[rows]
-        ends = _ends_of(files, segment, rows)
+        ends = chosen_ends(files, segment, rows)
         later = np.flatnonzero((ends > after[groups]) & (ends > starts))
         if not len(later):
             continue
@@ -112,7 +112,7 @@ def _matches_of_small(
     Small commits leave dozens of small segments between two compactions. One search finds the rows of all.
     """
     numbers = [number for number, segment in enumerate(segments) if segment.meta.rows <= SMALL_ROWS]
-    if len(numbers) < MIN_SMALL:
+    if not numbers:
         return {}
     matches: dict[int, tuple[Ints, Ints] | None] = dict.fromkeys(numbers)
     joined = _joined_indexes(files, [segments[number].meta for number in numbers])
@@ -172,7 +172,7 @@ def find_around(
         if not len(found):
             continue
         asked = asked[found]
-        ends = _ends_of(files, segment, rows)
+        ends = chosen_ends(files, segment, rows)
         stored = [file.column_array(name) for name in files.spec.key_names]
         equal = keys_equal(records.keys, ordered.record[ordered.first[groups[asked]]], stored, rows)
         # A replaced row may hide the row that replaced it, and a key of the same hash all rows.
@@ -194,24 +194,6 @@ def find_around(
         around = around.take(~whole[around.group])
         return merged(around, find_existing(files, segments, records, ordered, after, newest))
     return around.take(np.lexsort((around.start, around.group)))
-
-
-def _ends_of(files: SegmentFiles, segment: SegmentWithClosures, rows: Ints) -> Ints:
-    """Return what `chosen_ends` does.
-
-    The newest few closure lists are searched as they are. To carry them on from commit to commit for some rows of each
-    segment costs more than the search.
-    """
-    carried = len(segment.closures) // CARRIED_AT_ONCE * CARRIED_AT_ONCE
-    ends = chosen_ends(files, SegmentWithClosures(segment.meta, segment.closures[:carried]), rows)
-    if carried < len(segment.closures):
-        ends = ends.copy()
-    for piece in segment.closures[carried:]:
-        closed, new_ends = files.closures(piece, segment.meta.rows)
-        at = np.minimum(np.searchsorted(closed, rows), len(closed) - 1)
-        hits = np.flatnonzero(closed[at] == rows)
-        ends[hits] = new_ends[at[hits]]
-    return ends
 
 
 def _last_started(index: KeyIndex, starts: Ints, hashes: Hashes, times: Ints) -> tuple[Ints, Ints]:

@@ -35,6 +35,7 @@ Data: TypeAlias = "bytes | pa.Buffer"
 Written = TypeVar("Written")
 TEMPORARY = ".tmp-"
 CREATE_ATTEMPTS = 5
+POLL = 0.01  # seconds between two looks at a lock or a claim that somebody else holds
 _NO_PARTS = {"", ".", ".."}  # of a name that stays below its folder
 NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 

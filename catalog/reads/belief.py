@@ -32,7 +32,6 @@ NOW = OPEN - 1  # a state time after every row
 BEGINNING = ABSENT + 1
 Chosen = Ints | slice
 EVERY = slice(None)
-DENSE_SHARE = 8  # from this part of the rows on, one copy of all ends is quicker than a search for each row
 
 
 @dataclass(frozen=True)
@@ -85,8 +84,6 @@ def ends_between(files: SegmentFiles, segment: SegmentWithClosures, start: int, 
 
 def chosen_ends(files: SegmentFiles, segment: SegmentWithClosures, rows: Ints) -> Ints:
     """Return what `newest_ends` has for these rows, in their order."""
-    if len(rows) > segment.meta.rows // DENSE_SHARE:
-        return newest_ends(files, segment)[rows]
     ends = cells_of(files.open_segment(segment.meta), "valid_to", rows)
     close_rows(files, segment, ends, rows)
     return ends

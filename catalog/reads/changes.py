@@ -27,7 +27,6 @@ from statestore.catalog.log.leases import Lease
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.belief import (
     BEGINNING,
-    DENSE_SHARE,
     NOW,
     SegmentWithClosures,
     cells_of,
@@ -39,7 +38,7 @@ from statestore.catalog.reads.belief import (
 )
 from statestore.catalog.reads.fetching import fetch_files, fetch_rows, fetch_segments
 from statestore.catalog.reads.plan import CHUNK_ROWS, keys_may_match
-from statestore.catalog.reads.replaced_rows import NOWHERE, Events, StoredRows, related
+from statestore.catalog.reads.replaced_rows import DENSE_SHARE, NOWHERE, Events, StoredRows, related
 from statestore.catalog.reads.scan import lookup_hashes, matched_rows
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.error_codes import ErrorCode

@@ -29,7 +29,6 @@ CHUNK_ROWS = 1 << 17
 SPLIT_ROWS = 1 << 20
 
 VERSION_COLUMN = "_commit_version"
-_LAST_HASH = (1 << 64) - 1
 
 
 @dataclass(frozen=True)

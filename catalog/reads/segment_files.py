@@ -50,7 +50,6 @@ MAX_OPEN_FILES = 1024
 # are small and have a budget of their own, so that reads of the past do not displace them.
 CARRIED_BYTES = 128 << 20
 MARKS_BYTES = 32 << 20
-COPIED_FILE_BYTES = 1 << 16  # a smaller closure file is copied to memory, a larger one stays mapped
 
 
 class SegmentFiles:
@@ -166,19 +165,17 @@ class SegmentFiles:
         return ends
 
     def _closure_slice(self, piece: ClosureSlice, rows_of_segment: int) -> tuple[U32s, Ints]:
-        """Return what `closures` returns as views of the file, for use at once."""
+        """Return what `closures` returns, as views that are not to be changed."""
         ref = piece.file
         with self._lock:
             file: ClosureFile | None = self._carried.get(ref)
         if file is None:
             data = self.opened(ref)
-            if isinstance(data, pa.Buffer) and data.size < COPIED_FILE_BYTES:
+            if isinstance(data, pa.Buffer):  # copied, because a process can map some ten thousand files only
                 data = pa.py_buffer(data.to_pybytes())
             file = ClosureFile(ref, data)
             with self._lock:
-                self._carried.put(ref, file, 1024 + min(ref.bytes, COPIED_FILE_BYTES))
-        if ref.bytes >= COPIED_FILE_BYTES:
-            self.check_length(ref)
+                self._carried.put(ref, file, 1024 + ref.bytes)
         rows, ends = file.read(piece)
         if rows[-1] >= rows_of_segment:
             raise corrupt(ref, f"it closes row {rows[-1]} of {piece.segment}, which has {rows_of_segment} rows")

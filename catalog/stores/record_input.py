@@ -17,12 +17,11 @@ from statestore.catalog.log.store_spec import StoreSpec
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.kernels.arrays import Ints
-from statestore.formats.values.times import MAX_MS, MIN_MS, parse_instant
+from statestore.formats.values.times import MAX_MS, MIN_MS, TICK, parse_instant
 from statestore.formats.values.types import TIME, conform
 
 CHANGE_TYPE = "_change_type"
 CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete")
-TICK = 1_000  # microseconds in a millisecond, the resolution of state time
 INSTANT = pa.timestamp("us", "UTC")
 # Forms that Arrow and `parse_instant` read alike. Arrow takes others, too, such as an hour without minutes.
 _COMMON = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d(:?[0-5]\d)?)$"

@@ -15,6 +15,7 @@ from statestore.catalog.log.entries import was_committed
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_spec import StoreSpec
+from statestore.catalog.log.version_chunks import NO_TIME
 from statestore.catalog.reads.segment_files import SegmentFiles, shared_files
 from statestore.catalog.reads.shown import Facts, columns_of, contents_of, store_title
 from statestore.catalog.reads.table import Reads
@@ -42,7 +43,6 @@ from statestore.formats.values.times import Time, duration_ms, from_us, to_us
 
 Answer = TypeVar("Answer")
 
-NO_STREAM_TIME = -1_000  # Kafka's observed stream time starts at -1 ms
 AutoCompact = bool | Literal["process"]
 
 
@@ -73,7 +73,7 @@ class StoreHandle(Reads):
         _compaction_of(self._files, auto_compact)  # refuses what is no choice
         self._log_state = self._files.log.newest()
         self._dropped = 0  # refused since the last commit
-        self._stream_time = NO_STREAM_TIME  # of this handle's own writes
+        self._stream_time = NO_TIME  # of this handle's own writes
         self._wrote = False
         self._closed = False
 
@@ -225,7 +225,7 @@ class StoreHandle(Reads):
         return max(self._stream_time, self._log_state.stream_time_us)
 
     def _stream_time_of(self) -> int | None:
-        return None if self._stream_time == NO_STREAM_TIME else self._stream_time
+        return None if self._stream_time == NO_TIME else self._stream_time
 
     def _advance(self, log_state: LogState) -> int:
         """Continue from another log state; return its version."""

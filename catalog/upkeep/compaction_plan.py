@@ -26,7 +26,9 @@ MIN_DELTA_SHARE = 0.2  # share of ended rows from which a rewrite for them takes
 MIN_OPEN_SHARE = 0.2
 FAR_BEHIND = 3
 IDLE_ROWS = 0.5  # rows committed since the open rows were last made dense, in units of live rows
-PORTIONS = 3  # into which a full compaction is cut where that rewrites little
+# Into so many a full compaction is cut where that rewrites little. Without portions, that of 10 million rows in 200
+# commits takes more than 2.4 times as long (scans.py, 100x never compacted).
+PORTIONS = 3
 WORTH_CUTTING = 3  # rows of a portion, in units of those that have ended before the rows of the next one
 MIN_RANGE_ROWS = 1 << 14  # a range of keys with fewer rows does not get segments of its own
 

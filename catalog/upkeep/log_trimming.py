@@ -31,7 +31,7 @@ from statestore.catalog.log.entry_packs import (
 from statestore.catalog.log.log_checkpoint import read_log_checkpoint
 from statestore.catalog.log.log_names import ENTRY, LOG_CHECKPOINT, checkpoint_versions, log_checkpoint_name
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.log.storage import ObjectInfo, Storage, StorageExistsError, local_root
+from statestore.catalog.log.storage import POLL, ObjectInfo, Storage, StorageExistsError, local_root
 from statestore.catalog.log.store_spec import identity_guard
 from statestore.catalog.log.version_chunks import read_chunk
 from statestore.catalog.reads.segment_files import SegmentFiles
@@ -42,7 +42,6 @@ from statestore.formats.places.file_presence import names_in
 KEPT_ENTRIES = 512
 PORTION = 16  # entries that are read or removed between two pauses
 CLAIM_WAIT = 5.0  # seconds
-POLL = 0.02
 _PACK = re.compile(re.escape(PACKS) + r"([0-9]{20})\.arrow")
 _DATA_FILE = re.compile(rb"segments/[0-9A-Za-z_-][0-9A-Za-z._-]*")
 

@@ -20,7 +20,7 @@ from statestore.catalog.commits.claims import FOLDER as CLAIMS
 from statestore.catalog.commits.claims import alone_at_gates, any_claim_held
 from statestore.catalog.commits.writer_lock import take_writer_lock
 from statestore.catalog.log.entries import entry_name
-from statestore.catalog.log.storage import sync_folder
+from statestore.catalog.log.storage import POLL, sync_folder
 from statestore.catalog.log.store_spec import STORE_FILE, stored_identity
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError
@@ -33,7 +33,6 @@ REBUILT = ".rebuilt-"
 REPLACED = ".replaced-"
 ID_DIGITS = 32
 CLAIM_WAIT = 30.0  # seconds that a rebuild waits for commits that were under way
-POLL = 0.01
 
 
 def remove_store(root: Path, name: str) -> None:

@@ -30,62 +30,17 @@ from statestore.formats.kernels.compiled import I64, U64, inlined, kernel
 Rows = npt.NDArray[np.int32]
 
 TOO_MUCH = -2
-_SAMPLE = 16  # of so many rows one is looked at, to tell whether there are runs
 _SHORT = 32  # texts up to this size are copied as four words where there is room for them
 
 
 @kernel
-def find_runs(bounds: Ints, rows: Rows, least: int, begins: Rows, run_bounds: Ints) -> None:
-    """Find the runs of consecutive rows of each part, where they have at least ``least`` rows on average.
-
-    Run r of part p, for r in ``run_bounds[p] : run_bounds[p + 1]``, begins at ``rows[begins[r]]``. Other parts have no
-    runs. There is room for one run for so many rows, and one for each part.
-    """
-    filled = I64(0)
-    for p in range(len(bounds) - 1):
-        run_bounds[p] = filled
-        begin, end = bounds[p], bounds[p + 1]
-        looked, joined = I64(0), I64(0)
-        for i in range(begin, end - 1, _SAMPLE):
-            looked += 1
-            joined += I64(I64(rows[i + 1]) - I64(rows[i]) == 1)
-        if looked > 1 and joined * least < looked * (least - 1) - looked // 8:
-            continue
-        most = filled + max((end - begin) // least, 1)
-        before = I64(-2)
-        first = filled
-        for i in range(begin, end):
-            row = I64(rows[i])
-            if row != before + 1:
-                if filled == most:
-                    filled = first
-                    break
-                begins[filled] = i
-                filled += 1
-            before = row
-    run_bounds[len(bounds) - 1] = filled
-
-
-@inlined
-def _run_end(begins: Rows, r: int, stop_run: int, end: int) -> Any:
-    return I64(begins[r + 1]) if r + 1 < stop_run else end
-
-
-@kernel
-def gather_values(
-    address: Ints, bounds: Ints, rows: Rows, begins: Rows, run_bounds: Ints, width: int, target: int
-) -> None:
-    """Gather values of ``width`` bytes: 1, 2, 4, 8 or 16. Runs are those of `find_runs`."""
+def gather_values(address: Ints, bounds: Ints, rows: Rows, width: int, target: int) -> None:
+    """Gather values of ``width`` bytes: 1, 2, 4, 8 or 16."""
     first = bounds[0]
     for p in range(len(address)):
         begin, end, base = bounds[p], bounds[p + 1], address[p]
         to = target + width * (begin - first)
-        if run_bounds[p] < run_bounds[p + 1]:
-            for r in range(run_bounds[p], run_bounds[p + 1]):
-                at = I64(begins[r])
-                count = _run_end(begins, r, run_bounds[p + 1], end) - at
-                copy_memory(to + width * (at - begin), base + width * I64(rows[at]), width * count)
-        elif width == 8:
+        if width == 8:
             for i in range(begin, end):
                 put_word(to + 8 * (i - begin), word_at(base + 8 * I64(rows[i])))
         elif width == 4:
@@ -170,8 +125,6 @@ def gather_texts(
     sizes: Ints,
     bounds: Ints,
     rows: Rows,
-    begins: Rows,
-    run_bounds: Ints,
     offsets: int,
     target: int,
     room: int,
@@ -184,36 +137,16 @@ def gather_texts(
     at = offsets
     put_half(at, U64(0))
     for p in range(len(address)):
-        end, base, text, size = bounds[p + 1], address[p], values[p], sizes[p]
-        if run_bounds[p] < run_bounds[p + 1]:
-            for r in range(run_bounds[p], run_bounds[p + 1]):
-                position = I64(begins[r])
-                count = _run_end(begins, r, run_bounds[p + 1], end) - position
-                source = base + 4 * I64(rows[position])
-                low, high = I64(half_at(source)), I64(half_at(source + 4 * count))
-                if low > high or high > size or high - low > room - total:
-                    return I64(-1)
-                moved = total - low
-                bad = False
-                for i in range(count):
-                    last = I64(half_at(source + 4 * i + 4))
-                    bad |= I64(half_at(source + 4 * i)) > last
-                    put_half(at + 4 * i + 4, U64(last + moved))
-                if bad:
-                    return I64(-1)
-                copy_text(text + low, high - low, size - low, target + total)
-                total = high + moved
-                at += 4 * count
-        else:
-            for i in range(bounds[p], end):
-                source = base + 4 * I64(rows[i])
-                low, high = I64(half_at(source)), I64(half_at(source + 4))
-                if low > high or high > size or high - low > room - total:
-                    return I64(-1)
-                copy_text(text + low, high - low, size - low, target + total)
-                total += high - low
-                at += 4
-                put_half(at, U64(total))
+        base, text, size = address[p], values[p], sizes[p]
+        for i in range(bounds[p], bounds[p + 1]):
+            source = base + 4 * I64(rows[i])
+            low, high = I64(half_at(source)), I64(half_at(source + 4))
+            if low > high or high > size or high - low > room - total:
+                return I64(-1)
+            copy_text(text + low, high - low, size - low, target + total)
+            total += high - low
+            at += 4
+            put_half(at, U64(total))
     return total
 
 

@@ -30,7 +30,8 @@ MAX_MS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
 Time = int | datetime | str
 """A moment as users give it: epoch milliseconds, an aware datetime, or text (`parse_time`)."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-TICK = timedelta(milliseconds=1)
+TICK = 1_000  # microseconds in a millisecond, the resolution of state time
+_MILLISECOND = timedelta(milliseconds=1)
 
 UNITS_MS = {
     "ms": 1,
@@ -99,7 +100,7 @@ def _of_datetime(time: datetime, what: str) -> int:
             f"{what} is {time!r}, which names no moment without a time zone; give it one, "
             f"for example datetime(…, tzinfo=timezone.utc), or if it is in UTC write {f'{time.isoformat()}Z'!r}",
         )
-    return (time - EPOCH) // TICK
+    return (time - EPOCH) // _MILLISECOND
 
 
 def _of_integer(time: object, what: str) -> int:
@@ -215,8 +216,8 @@ def duration_ms(value: int | timedelta | str | None, what: str) -> int | None:
     """
     if value is None:
         return None
-    if isinstance(value, timedelta) and value == value // TICK * TICK:
-        milliseconds = value // TICK
+    if isinstance(value, timedelta) and value == value // _MILLISECOND * _MILLISECOND:
+        milliseconds = value // _MILLISECOND
     elif isinstance(value, str):
         milliseconds = _parse_duration(value, what)
     elif isinstance(value, SupportsIndex) and not isinstance(value, bool):

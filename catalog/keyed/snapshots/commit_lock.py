@@ -17,14 +17,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from statestore.catalog.log.storage import LocalStorage, Storage
+from statestore.catalog.log.storage import POLL, LocalStorage, Storage
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError
 from statestore.formats.places.disk_errors import disk_errors, storage_error
 
 LOCKED_FOLDER = "log"
 LOCK_WAIT = 30.0  # seconds
-POLL = 0.005
 MOST_AGE_US = 43_200_000_000
 LEAST_US = 2 * MOST_AGE_US
 

@@ -25,6 +25,7 @@ from statestore.catalog.commits.publish_commit import writer_name
 from statestore.catalog.keyed.rows.state_spec import widest
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotPart, check_stored, part_from_json
 from statestore.catalog.log.entries import entry_name, published, split_commit_id
+from statestore.catalog.log.log_checkpoint import KEPT, LOG_CHECKPOINT_INTERVAL
 from statestore.catalog.log.log_checks import INT64, VERSION, check_choice, check_int, check_text
 from statestore.catalog.log.log_names import ENTRY
 from statestore.catalog.log.storage import Guard, LocalStorage, Storage, StorageExistsError
@@ -43,9 +44,7 @@ from statestore.formats.segments.segment_meta import FileRef, file_ref_from_json
 
 Transaction = tuple[str, int]
 FOLDER = "log/_checkpoint/"
-LOG_CHECKPOINT_INTERVAL = 64
 FORMAT_VERSION = 1
-_KEPT_LOG_CHECKPOINTS = 2
 _SNAPSHOT, _DISCARD = "snapshot", "discard"
 _LOG_CHECKPOINT = re.compile(re.escape(FOLDER) + r"([0-9]{20})\.json")
 KEPT_LOGS = 64  # in the memory of this process
@@ -281,7 +280,7 @@ def _fold(storage: Storage, log: SnapshotLog, guard: Guard | None) -> None:
         storage.create(f"{FOLDER}{log.newest:020d}.json", _encoded(log.entries, uuid.uuid4().hex), guard)
     except StorageExistsError:
         return
-    for name in log_checkpoints(storage)[_KEPT_LOG_CHECKPOINTS:]:
+    for name in log_checkpoints(storage)[KEPT:]:
         storage.delete(name)
 
 

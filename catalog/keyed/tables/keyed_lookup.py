@@ -17,7 +17,10 @@ from statestore.formats.values.key_codec import KeyCodec
 from statestore.formats.values.key_groups import key_group_function
 
 LOOKED_UP = 64
-"""Beyond this many keys, whole key groups are read from a database instead of single keys."""
+"""Beyond this many keys, whole key groups are read from a database instead of single keys.
+
+Were they always, a scan of 30 of 60,000 keys would take 1.4 times as long.
+"""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from statestore.formats.values.canonical import from_arrow
 from statestore.formats.values.key_equality import keys_equal
 
 Columns = Sequence[pa.Array]
-ROW_BITS = (1 << 32) - 1
+ROW_MASK = (1 << 32) - 1
 
 
 class FoundRows(NamedTuple):
@@ -63,7 +63,7 @@ def rows_of_places(opened: OpenedSegment, places: Ints, numbers: Ints, keys: Col
 
     ``places`` ascend, and end with 32 bits for the row.
     """
-    rows = places & ROW_BITS
+    rows = places & ROW_MASK
     mine = _are_keys(opened, rows, keys, numbers)
     others = numbers[~mine]
     if len(others):

@@ -10,7 +10,9 @@ enough. Until then its slot is set for every hash, and always in a segment that 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+from operator import or_
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +23,6 @@ from statestore.formats.segments.segment_meta import SegmentMeta
 SPARE_SLOTS = 16
 BUCKETS_A_ROW = 16
 MAX_BYTES = 64 << 20
-AT_ONCE = 1 << 14  # hashes, which stay in the processor's cache
 
 Words = npt.NDArray[np.uint64]
 
@@ -96,9 +97,7 @@ class SegmentFilter:
             return
         try:
             bit, column = np.uint64(1 << slot % 64), self._words[:, slot // 64]
-            for start in range(0, len(hashes), AT_ONCE):
-                some = hashes[start : start + AT_ONCE]
-                column[(some >> np.uint64(self.shift)).view(np.int64)] |= bit
+            column[(hashes >> np.uint64(self.shift)).view(np.int64)] |= bit
             self.every &= ~(1 << slot)
         finally:
             self._entering.release()
@@ -109,14 +108,10 @@ def _mean(rows: Mapping[str, int]) -> int:
     return max(sum(count * count for count in rows.values()) // max(sum(rows.values()), 1), 1)
 
 
-CHECKPOINTS = 64  # of the segments in order of time, for which the slots before and behind them are kept
-
-
 class SlotsByTime:
     """Segments in order of their greatest ends, and the slots of those that can have a row of a moment.
 
-    Every ``step`` segments, ``from_end`` has the slots from there on, and ``to_start`` the slots of the segments with
-    the least starts up to there.
+    ``from_end[n]`` has the slots of all but the first n segments, ``to_start[n]`` those of the n with the least starts.
     """
 
     def __init__(self, metas: Sequence[SegmentMeta], slots: dict[str, int]) -> None:
@@ -124,16 +119,10 @@ class SlotsByTime:
         by_end = [slots[meta.name] for meta in metas]
         by_start = sorted((meta.min_valid_from, slots[meta.name]) for meta in metas)
         self.starts = [start for start, _ in by_start]
-        self.step = len(metas) // CHECKPOINTS + 1
-        self.from_end = _sums(by_end[::-1], len(metas) % self.step, self.step)[::-1]
-        self.to_start = _sums([slot for _, slot in by_start], 0, self.step)
+        self.from_end = _sums(by_end[::-1])[::-1]
+        self.to_start = _sums([slot for _, slot in by_start])
 
 
-def _sums(slots: Sequence[int], offset: int, step: int) -> list[int]:
-    """Return the bits of the first ``offset + n * step`` slots, for each n, and at the end those of all."""
-    sums, bits = [], 0
-    for number, slot in enumerate(slots):
-        if number >= offset and (number - offset) % step == 0:
-            sums.append(bits)
-        bits |= 1 << slot
-    return [*sums, bits]
+def _sums(slots: Iterable[int]) -> list[int]:
+    """Return the bits of the first n slots, for each n."""
+    return list(accumulate((1 << slot for slot in slots), or_, initial=0))

@@ -147,7 +147,9 @@ BATCH_BYTES = 1 << 30  # reads of any key at any moment touch all of a history, 
 
 COLUMN_FIELDS = 4  # as in `answer_kernels`, which cannot be imported without numba
 
-ROWS_A_TAKE = 12  # of a batch, which cost as much one by one
+# Rows of a batch that cost as much one by one as taken together. Were they always taken, `get_many` of 100 keys would
+# take 2.1 to 2.3 times as long where no compiled code answers.
+ROWS_A_TAKE = 12
 
 OpenFile = Callable[[], Segment]  # opens the file again, and checks that it still has its length
 Make = Callable[[list[pa.Array]], Any]

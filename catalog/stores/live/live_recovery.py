@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from statestore.catalog.commits.changelogs import Changelogs
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.store_spec import StoreSpec
+from statestore.catalog.log.version_chunks import NO_TIME
 from statestore.catalog.reads.belief import NOW, TimeRange
 from statestore.catalog.reads.changes import plan_changes, read_changes
 from statestore.catalog.reads.plan import plan, splits_of
@@ -20,7 +21,7 @@ from statestore.catalog.reads.scan import read_split
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.stores.live.hot_tier import HotTier
-from statestore.catalog.stores.live.live_rows import TICK, RowForms, apply_rows
+from statestore.catalog.stores.live.live_rows import RowForms, apply_rows
 from statestore.catalog.stores.live.tier_errors import TierBrokenError
 from statestore.catalog.stores.live.tier_position import (
     TierPosition,
@@ -31,8 +32,9 @@ from statestore.catalog.stores.live.tier_position import (
     remove_position,
 )
 from statestore.formats.state_table import Query
+from statestore.formats.values.times import TICK
 
-NO_TIME = -1  # Kafka's observed stream time before the first record
+NO_TIME_MS = NO_TIME // TICK
 UPKEEP = frozenset(("compact", "expire"))
 
 
@@ -184,7 +186,7 @@ def _apply(forms: RowForms, tier: HotTier, batch: pa.RecordBatch, state: TierSta
 
 def latest(batch: pa.RecordBatch, state: TierState) -> int:
     """Return the stream time after a batch of the changelog."""
-    return max(state.stream_time, int(batch.column("timestamp").to_numpy().max(initial=NO_TIME)))
+    return max(state.stream_time, int(batch.column("timestamp").to_numpy().max(initial=NO_TIME_MS)))
 
 
 def _stream_time(spec: StoreSpec, log_state: LogState) -> int:
@@ -192,7 +194,7 @@ def _stream_time(spec: StoreSpec, log_state: LogState) -> int:
 
     The stream time of a key-value store is the time of the commit and is unrelated to its puts.
     """
-    return NO_TIME if spec.kind == "key_value" else log_state.stream_time_us // TICK
+    return NO_TIME_MS if spec.kind == "key_value" else log_state.stream_time_us // TICK
 
 
 def _usable(position: TierPosition, spec: StoreSpec, log_state: LogState) -> bool:

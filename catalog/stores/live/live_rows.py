@@ -20,13 +20,15 @@ from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.live.hot_tier import ONE, HotTier
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError
+from statestore.formats.kafka_rows.window_keys import MAX_TIME
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.serdes.row_serde import RowSerde, row_serde
+from statestore.formats.values.times import TICK
 from statestore.formats.values.types import TIME
 
-INGEST_ROWS = 2_000  # from this many rows on, a sorted file costs less than single writes
-TICK = 1_000  # microseconds in a millisecond
-MAX_MS = 2**63 - 1
+# From this many rows on, a sorted file costs less than single writes. With files alone, `put_all` of 10 rows would take
+# 2.1 times as long, of 200 rows 1.5 times; with single writes alone, of 20,000 rows 2.1 times.
+INGEST_ROWS = 2_000
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,7 @@ def _layout_of(spec: StoreSpec) -> _RowLayout:
 def _window(size: int, duplicates: bool) -> _RowLayout:
     def columns(tails: npt.NDArray[np.uint8]) -> tuple[list[pa.Array], Ints]:
         starts = _numbers(tails[:, :8])
-        ends = np.where(starts > MAX_MS - size, MAX_MS, starts + size)
+        ends = np.where(starts > MAX_TIME - size, MAX_TIME, starts + size)
         times = [_times(starts), _times(ends)]
         return [*times, _sequences(tails)] if duplicates else times, starts * TICK
 

@@ -21,17 +21,18 @@ from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.store_locations import TIER
 from statestore.catalog.stores.group_commit import CommitAttempt, Taken
 from statestore.catalog.stores.live.hot_tier import HotTier
-from statestore.catalog.stores.live.live_recovery import NO_TIME
+from statestore.catalog.stores.live.live_recovery import NO_TIME_MS
 from statestore.catalog.stores.live.live_rows import apply_rows, binary_columns
 from statestore.catalog.stores.live.live_tables import Accepted, live_table, overwritten
 from statestore.catalog.stores.live.tier_errors import TierBrokenError, broken
 from statestore.catalog.stores.live.tier_handle import TierHandle
 from statestore.catalog.stores.live.tier_position import remove_position
-from statestore.catalog.stores.record_input import TICK, batches_of
+from statestore.catalog.stores.record_input import batches_of
 from statestore.catalog.stores.store_handle import PutAllResult, check_transaction
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CommitUnknownError, InvalidInputError
 from statestore.formats.places.disk_errors import disk_errors
+from statestore.formats.values.times import TICK
 
 RESTORE_ROWS = 1 << 16
 
@@ -240,7 +241,7 @@ class LiveStore(TierHandle):
         """Own the store, with or without a tier: operations that only read the changelog do not need a tier that has
         failed.
         """
-        if self._lock is None or self._ost == NO_TIME:
+        if self._lock is None or self._ost == NO_TIME_MS:
             self._own()
 
     def _acknowledge(self, accepted: Accepted) -> None:
@@ -327,5 +328,5 @@ class LiveStore(TierHandle):
         remove_position(self._root / TIER)  # the next owner must not find discarded rows in the tier
         self._append = None
         self._changelogs.discard_own()
-        self._ost, self._dropped = NO_TIME, 0
+        self._ost, self._dropped = NO_TIME_MS, 0
         self._make_anew()

@@ -13,12 +13,13 @@ import pyarrow.compute as pc
 
 from statestore.catalog.log.store_spec import StoreSpec, Windowing
 from statestore.catalog.stores.live.hot_tier import HotTier
-from statestore.catalog.stores.live.live_rows import TICK, RowForms
+from statestore.catalog.stores.live.live_rows import RowForms
 from statestore.catalog.stores.record_input import CHANGE_TYPE, batches_of, change_types, times_of
 from statestore.formats.changelogs.changelog import ROW_SCHEMA
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.kernels.arrays import Ints
+from statestore.formats.values.times import TICK
 from statestore.formats.values.types import TIME, conform
 
 SEQUENCE_MASK = 0x7FFFFFFF

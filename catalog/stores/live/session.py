@@ -10,9 +10,9 @@ from time import perf_counter_ns
 from typing import Any
 
 from statestore.catalog.stores.latency import SAMPLE
-from statestore.catalog.stores.live.tier_handle import MAX_TIME
 from statestore.catalog.stores.live.time_segmented import TimeSegmentedStore, Windowed, key_range, one_key, within
 from statestore.formats.kafka_rows.session_keys import BOUNDS as SUFFIX
+from statestore.formats.kafka_rows.window_keys import MAX_TIME
 from statestore.formats.values.times import Time
 
 SUFFIX_BYTES = SUFFIX.size

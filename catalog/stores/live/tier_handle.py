@@ -13,12 +13,11 @@ from statestore.catalog.stores.live.tier_errors import TierBrokenError
 from statestore.catalog.stores.live.tier_owner import ATTEMPTS, TierOwner
 from statestore.catalog.stores.live.tier_position import remove_position
 from statestore.formats.errors import StateStoreError
+from statestore.formats.kafka_rows.window_keys import MAX_TIME
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.values.times import MAX_MS, MIN_MS, to_us
 
 Answer = TypeVar("Answer")
-
-MAX_TIME = 2**63 - 1
 
 
 class TierHandle(TierOwner):

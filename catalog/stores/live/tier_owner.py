@@ -31,7 +31,7 @@ from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.group_commit import SharedCommits
 from statestore.catalog.stores.latency import Latencies
 from statestore.catalog.stores.live.hot_tier import HotTier, time_segment_name_of
-from statestore.catalog.stores.live.live_recovery import NO_TIME, Content, can_follow, catch_up, rows_content
+from statestore.catalog.stores.live.live_recovery import NO_TIME_MS, Content, can_follow, catch_up, rows_content
 from statestore.catalog.stores.live.live_rows import row_forms
 from statestore.catalog.stores.live.tier_errors import TierBrokenError
 from statestore.catalog.stores.live.tier_position import TierPosition, remove_position, this_boot, write_position
@@ -85,7 +85,7 @@ class TierOwner(StoreHandle):
         self._anew = False  # the existing tier must not be reopened
         self._remove_private: Callable[[], Any] | None = None  # removes the directory of a private tier
         self._tier_version = -1  # of a private tier
-        self._ost = NO_TIME  # observed stream time, epoch milliseconds
+        self._ost = NO_TIME_MS  # observed stream time, epoch milliseconds
         self._sequence = 0
         self._latencies = Latencies()
         self._time_segment_name = time_segment_name_of(spec)

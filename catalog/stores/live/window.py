@@ -19,7 +19,6 @@ from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.latency import SAMPLE
 from statestore.catalog.stores.live.hot_tier import HotTier, TimeOrderedTier
 from statestore.catalog.stores.live.live_tables import SEQUENCE_MASK, Accepted
-from statestore.catalog.stores.live.tier_handle import MAX_TIME
 from statestore.catalog.stores.live.time_segmented import (
     Take,
     TimeSegmentedStore,
@@ -30,7 +29,7 @@ from statestore.catalog.stores.live.time_segmented import (
 )
 from statestore.catalog.stores.store_handle import AutoCompact
 from statestore.formats.kafka_rows.byte_reader import INT64
-from statestore.formats.kafka_rows.window_keys import SUFFIX, key_and_start, time_first_bounds
+from statestore.formats.kafka_rows.window_keys import MAX_TIME, SUFFIX, key_and_start, time_first_bounds
 from statestore.formats.values.times import Time
 
 START = INT64

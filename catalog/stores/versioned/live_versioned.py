@@ -21,7 +21,6 @@ from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.latency import SAMPLE
 from statestore.catalog.stores.live.hot_tier import ONE, HotTier
 from statestore.catalog.stores.live.live_recovery import Content, TierState
-from statestore.catalog.stores.live.live_rows import TICK
 from statestore.catalog.stores.live.live_store import LiveStore
 from statestore.catalog.stores.live.live_tables import Accepted
 from statestore.catalog.stores.live.tier_errors import TierBrokenError, broken
@@ -39,7 +38,7 @@ from statestore.catalog.stores.versioned.versioned_tier import (
 )
 from statestore.formats.errors import StorageError
 from statestore.formats.kafka_rows.versioned_store import decode_latest
-from statestore.formats.values.times import Time, from_us
+from statestore.formats.values.times import TICK, Time, from_us
 
 
 class LiveVersionedStore(LiveStore, VersionedStore):

@@ -24,11 +24,12 @@ from statestore.catalog.log.entries import newer_entry
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import Storage, own_folder
 from statestore.catalog.log.store_spec import StoreSpec
+from statestore.catalog.log.version_chunks import NO_TIME
 from statestore.catalog.stores.group_commit import CommitAttempt, SharedCommits, Taken, has_consumed
 from statestore.catalog.stores.latency import SAMPLE
 from statestore.catalog.stores.pending_writes import records_from_rows
 from statestore.catalog.stores.record_input import batches_of, latest_time, record_batch
-from statestore.catalog.stores.store_handle import NO_STREAM_TIME, AutoCompact, PutAllResult, check_transaction
+from statestore.catalog.stores.store_handle import AutoCompact, PutAllResult, check_transaction
 from statestore.catalog.stores.versioned.table_change import append_change, overwrite_change
 from statestore.catalog.stores.versioned.task_writes import judge_parts
 from statestore.catalog.stores.versioned.versioned_reads import VersionedReads
@@ -100,7 +101,7 @@ class NaturalVersionedStore(VersionedReads):
         self._pending.forget(0)
         self._live.forget()
         self._adopted_parts = self._dropped = 0
-        self._stream_time = NO_STREAM_TIME
+        self._stream_time = NO_TIME
         leave_in_forks(self._leave)
 
     # Writing

@@ -38,7 +38,9 @@ from statestore.formats.values.times import MAX_MS, MIN_MS, Time, to_us
 
 Key = tuple[Any, ...]
 
-FEW_KEYS = 100  # fewer are looked up one by one, which costs less than arrays
+# Fewer keys are looked up one by one. By arrays, `get_many` of 20 keys would take 2.7 times as long, in Python alone 7
+# times; one by one, that of 20,000 keys 2.6 to 3.4 times.
+FEW_KEYS = 100
 KEYS_AT_ONCE = 1 << 16
 
 _new_tuple = tuple.__new__  # of a Record, which every point read makes

@@ -18,7 +18,7 @@ from statestore.catalog.reads.belief import newest_ends, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.stores.live.hot_tier import ONE, HotTier
 from statestore.catalog.stores.live.live_recovery import Content, TierState, latest
-from statestore.catalog.stores.live.live_rows import TICK, RowForms
+from statestore.catalog.stores.live.live_rows import RowForms
 from statestore.catalog.stores.live.tier_errors import TierBrokenError
 from statestore.formats.errors import CorruptError
 from statestore.formats.kafka_rows.versioned_store import (
@@ -33,6 +33,7 @@ from statestore.formats.kafka_rows.versioned_store import (
     split_row_key,
 )
 from statestore.formats.kernels.arrays import Ints
+from statestore.formats.values.times import TICK
 
 NEWEST = -1  # Kafka's PUT_RETURN_CODE_VALID_TO_UNDEFINED
 LATEST = TIME.pack(LATEST_SEGMENT)

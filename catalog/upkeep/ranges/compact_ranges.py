@@ -20,6 +20,7 @@ from statestore.catalog.commits.claims import DIGITS, claim
 from statestore.catalog.commits.new_files import NewFiles
 from statestore.catalog.commits.writer_state import writer_of
 from statestore.catalog.log.log_state import LogState
+from statestore.catalog.log.storage import POLL
 from statestore.catalog.reads.belief import SegmentWithClosures, with_closures
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.catalog.upkeep.background_compaction import compaction_lock
@@ -41,7 +42,6 @@ from statestore.formats.errors import CommitUnknownError, ConflictError, Corrupt
 MAX_ATTEMPTS = 3
 MIN_RANGE_ROWS = 1 << 17  # fewer rows are not worth a task
 LOCK_WAIT = 60.0  # seconds
-LOCK_POLL = 0.02
 _Inputs = Sequence[SegmentWithClosures]
 Choice = Callable[[LogState, Rules], _Inputs]
 
@@ -82,7 +82,7 @@ def waiting_for_turn(files: SegmentFiles) -> Iterator[None]:
             if is_ours or time.monotonic() > deadline:
                 yield
                 return
-        time.sleep(LOCK_POLL)
+        time.sleep(POLL)
 
 
 def range_count(rows: int, runs: TaskRuns, rules: Rules) -> int:

@@ -15,7 +15,8 @@ import statestore
 from statestore.catalog.checks.verify_report import Verification
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.catalog.keyed.snapshots import snapshot_log
-from statestore.catalog.keyed.snapshots.snapshot_log import LOG_CHECKPOINT_INTERVAL, read_log
+from statestore.catalog.keyed.snapshots.snapshot_log import read_log
+from statestore.catalog.log.log_checkpoint import LOG_CHECKPOINT_INTERVAL
 from statestore.catalog.log.storage import Storage
 
 

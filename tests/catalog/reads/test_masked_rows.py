@@ -73,11 +73,8 @@ def test_marks_of_live_rows_have_no_nulls(rows: int) -> None:
     marks.validate(full=True)
 
 
-def test_marks_are_in_the_order_of_rows_where_small_pieces_come_before_large_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A read joins small batches and returns them last; the marks would then be those of other rows."""
-    monkeypatch.setattr(scan, "SPARSE", 1 << 20)
+def test_marks_are_in_the_order_of_rows_where_small_pieces_come_before_large_ones(tmp_path: Path) -> None:
+    """Were small pieces read together, apart from large ones, the marks would be those of other rows."""
     with statestore.connect(tmp_path).create_store("s", key={"k": "bigint"}, value={"n": "bigint"}) as store:
         for commit, keys in enumerate([range(10), range(5, 5_000), range(4_000, 4_005)]):
             times = [commit * 10_000 + number for number in range(len(keys))]

@@ -15,4 +15,3 @@ def read_by(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     monkeypatch.setattr(scan, "GATHERED_ROWS", 0 if way == "pieces" else 1 << 40)
     monkeypatch.setattr(scan, "VIEWED_BYTES", 1 << 10)
     monkeypatch.setattr(scan, "BATCH_BYTES", 1 << 12)
-    monkeypatch.setattr(scan, "LEAST_ROWS", 1)
