@@ -7,7 +7,7 @@ judged together and copied together. Filters are applied piece by piece.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -76,9 +76,11 @@ def read_split(
         pieces = [piece for piece in pieces if piece.rows >= GATHERED_ROWS]
     names = list(dict.fromkeys([*columns, *(f.column for f in filters)]))
     lookups = lookup_hashes(files, filters) if filters and split.hashes is None else None
-    for piece in pieces:
-        for batch in _read_piece(files, piece, split, names, list(columns), filters, lookups):
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema) if columns else batch
+    batches = (
+        batch for piece in pieces for batch in _read_piece(files, piece, split, names, list(columns), filters, lookups)
+    )
+    for batch in batches if in_order else joined(batches):
+        yield pa.RecordBatch.from_arrays(batch.columns, schema=schema) if columns else batch
 
 
 def fetch_pieces(files: SegmentFiles, split: StoreSplit, columns: Sequence[str]) -> None:
@@ -357,6 +359,28 @@ def _bits(marks: Bools) -> pa.Array:
     """Return marks as an Arrow array, which Arrow itself makes ten times as slowly."""
     data = pa.py_buffer(np.packbits(marks, bitorder="little"))
     return pa.Array.from_buffers(pa.bool_(), len(marks), [None, data], 0)
+
+
+# Smaller batches are joined. Without, a filtered scan of 1,000 commits of 50 rows, written as a stream, takes 1.2 times
+# as long.
+JOINED_ROWS = 1_000
+
+
+def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of these batches, those of small ones together and later than those of large ones."""
+    small: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        if batch.num_rows >= JOINED_ROWS:
+            yield batch
+        elif batch.num_rows:
+            small.append(batch)
+            rows += batch.num_rows
+            if rows >= CHUNK_ROWS:
+                yield pa.concat_batches(small)
+                small, rows = [], 0
+    if small:
+        yield small[0] if len(small) == 1 else pa.concat_batches(small)
 
 
 # Rows with their dead rows, and beside them a column that tells which live. An engine that filters batches itself, such

@@ -7,7 +7,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statestore.catalog.reads.scan import live_batches
+from statestore.catalog.reads.plan import CHUNK_ROWS
+from statestore.catalog.reads.scan import JOINED_ROWS, joined, live_batches
 
 ROWS = 6_000
 BATCH = pa.RecordBatch.from_pydict(
@@ -43,3 +44,19 @@ def test_long_runs_are_not_copied() -> None:
     data = BATCH.column("n").buffers()[1]
     shared = [batch.column("n").buffers()[1].address == data.address for batch in found]
     assert shared == [False, True, False, True, True]
+
+
+def test_small_batches_are_joined_and_large_ones_passed() -> None:
+    parts = [BATCH.slice(at, 60) for at in range(0, ROWS, 60)]
+    large = BATCH.slice(0, JOINED_ROWS)
+    found = list(joined([*parts[:50], large, *parts[50:]]))
+    assert [batch.num_rows for batch in found] == [JOINED_ROWS, ROWS]
+    assert found[1].equals(BATCH)
+    assert list(joined([])) == [] and list(joined([BATCH.slice(0, 0)])) == []
+
+
+def test_joining_holds_few_rows() -> None:
+    small = BATCH.slice(0, JOINED_ROWS - 1)
+    found = list(joined([small] * 200))
+    assert sum(batch.num_rows for batch in found) == 200 * small.num_rows
+    assert all(batch.num_rows < CHUNK_ROWS + JOINED_ROWS for batch in found) and len(found) == 2
