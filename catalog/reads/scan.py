@@ -346,13 +346,16 @@ SLICED_ROWS = 1 << 10
 
 def live_batches(batch: pa.RecordBatch, keep: Bools) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a batch that are marked in ``keep``, in their order."""
-    blocks = keep[: len(keep) // SLICED_ROWS * SLICED_ROWS].reshape(-1, SLICED_ROWS)
-    is_live = np.append(blocks.all(axis=1), False)
-    edges = (np.flatnonzero(is_live[1:] != is_live[:-1]) + 1) * SLICED_ROWS
-    for start, stop in pairwise([0, *edges.tolist(), len(keep)]):
+    edges: list[int] = []
+    if len(keep) >= SLICED_ROWS:
+        blocks = keep[: len(keep) // SLICED_ROWS * SLICED_ROWS].reshape(-1, SLICED_ROWS)
+        is_live = np.append(blocks.all(axis=1), False)
+        edges = ((np.flatnonzero(is_live[1:] != is_live[:-1]) + 1) * SLICED_ROWS).tolist()
+    for start, stop in pairwise([0, *edges, len(keep)]):
         mine, rows = keep[start:stop], batch.slice(start, stop - start)
-        if mine.any():
-            yield rows if mine.all() else rows.filter(_bits(mine))
+        live = int(np.count_nonzero(mine))
+        if live:
+            yield rows if live == len(mine) else rows.filter(_bits(mine))
 
 
 def _bits(marks: Bools) -> pa.Array:
