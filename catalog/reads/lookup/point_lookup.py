@@ -182,8 +182,8 @@ class PointLookup:
         found, times, probes = self._filter, self._values, self._probes
         every = found.every  # before the bits: another thread may enter a segment meanwhile
         slots = found.view[key_hash >> found.shift] if found.width == 1 else found.slots_of(key_hash)
-        slots = (slots | every) & times.from_end[bisect_right(times.ends, moment)]
-        slots &= times.to_start[bisect_right(times.starts, moment)]
+        slots = (slots | every) & times.from_end[bisect_right(times.ends, moment) // times.step]
+        slots &= times.to_start[-(-bisect_right(times.starts, moment) // times.step)]
         while slots:  # at most one segment has the version, so their order does not matter
             lowest = slots & -slots
             slots ^= lowest
@@ -250,8 +250,8 @@ class PointLookup:
         found, times = self._filter, self._values
         order = np.argsort(hashes)
         ordered = hashes[order]
-        slots = times.from_end[bisect_right(times.ends, moment)]
-        slots &= times.to_start[bisect_right(times.starts, moment)]
+        slots = times.from_end[bisect_right(times.ends, moment) // times.step]
+        slots &= times.to_start[-(-bisect_right(times.starts, moment) // times.step)]
         every = found.every  # before the bits, as in `locate`
         words = found.words_of(ordered)
         while slots:
@@ -288,7 +288,7 @@ class PointLookup:
         form, key_hash = self._form_of(key)
         found, times = self._filter, self._all
         every = found.every  # before the bits: another thread may enter a segment meanwhile
-        slots = (found.slots_of(key_hash) | every) & times.from_end[bisect_left(times.ends, moment)]
+        slots = (found.slots_of(key_hash) | every) & times.from_end[bisect_left(times.ends, moment) // times.step]
         while slots:
             lowest = slots & -slots
             slots ^= lowest

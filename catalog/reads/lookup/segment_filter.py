@@ -10,7 +10,7 @@ enough. Until then its slot is set for every hash, and always in a segment that 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from operator import or_
 
@@ -108,10 +108,14 @@ def _mean(rows: Mapping[str, int]) -> int:
     return max(sum(count * count for count in rows.values()) // max(sum(rows.values()), 1), 1)
 
 
+SUMS = 1_024  # of slots in each order of time; sums of each number of 50,000 segments would take 300 MB
+
+
 class SlotsByTime:
     """Segments in order of their greatest ends, and the slots of those that can have a row of a moment.
 
-    ``from_end[n]`` has the slots of all but the first n segments, ``to_start[n]`` those of the n with the least starts.
+    ``from_end[n]`` has the slots of all but the first n * ``step`` segments, ``to_start[n]`` those of so many with the
+    least starts.
     """
 
     def __init__(self, metas: Sequence[SegmentMeta], slots: dict[str, int]) -> None:
@@ -119,10 +123,13 @@ class SlotsByTime:
         by_end = [slots[meta.name] for meta in metas]
         by_start = sorted((meta.min_valid_from, slots[meta.name]) for meta in metas)
         self.starts = [start for start, _ in by_start]
-        self.from_end = _sums(by_end[::-1])[::-1]
-        self.to_start = _sums([slot for _, slot in by_start])
+        self.step = len(metas) // SUMS + 1
+        self.from_end = _sums(by_end[::-1], len(metas) % self.step, self.step)[::-1]
+        self.to_start = _sums([slot for _, slot in by_start], 0, self.step)
 
 
-def _sums(slots: Iterable[int]) -> list[int]:
-    """Return the bits of the first n slots, for each n."""
-    return list(accumulate((1 << slot for slot in slots), or_, initial=0))
+def _sums(slots: Sequence[int], first: int, step: int) -> list[int]:
+    """Return the bits of the first ``first + n * step`` slots, for each n, up to those of all."""
+    sums = accumulate((1 << slot for slot in slots), or_, initial=0)
+    wanted = {*range(first, len(slots), step), len(slots)}
+    return [bits for number, bits in enumerate(sums) if number in wanted]

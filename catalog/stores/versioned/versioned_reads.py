@@ -41,7 +41,7 @@ Key = tuple[Any, ...]
 # Fewer keys are looked up one by one. By arrays, `get_many` of 20 keys would take 2.7 times as long, in Python alone 7
 # times; one by one, that of 20,000 keys 2.6 to 3.4 times.
 FEW_KEYS = 100
-KEYS_AT_ONCE = 1 << 16
+KEYS_AT_ONCE = 1 << 14  # whose slots are looked up together, one bit for each segment and key
 
 _new_tuple = tuple.__new__  # of a Record, which every point read makes
 

@@ -9,6 +9,7 @@ import pytest
 
 import statestore
 from statestore.catalog.commits import new_files
+from statestore.catalog.reads.lookup import segment_filter
 from statestore.catalog.upkeep import compaction_rules
 from statestore.catalog.upkeep.background_compaction import background_of
 from statestore.catalog.upkeep.compaction_rules import Rules
@@ -27,6 +28,7 @@ def small_thresholds() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compaction_rules, "DEFAULT", TINY)
         patch.setattr(new_files, "INDEX_MIN_ROWS", 4)
+        patch.setattr(segment_filter, "SUMS", 2)
         yield
 
 
