@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,10 @@ from statestore.formats.errors import InvalidInputError, NotFoundError
 KEYS = [f"k{number}" for number in range(60)]
 
 
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Any]:
     """A store of several segments, with late rows and deletes."""
-    folder = tmp_path_factory.mktemp("template")
-    catalog = statestore.connect(folder)
+    catalog = statestore.connect(tmp_path)
     with catalog.create_store("s", key={"k": "string"}, value={"v": "bigint", "t": "string"}) as made:
         random = np.random.default_rng(1)
         for commit in range(8):
@@ -33,14 +31,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
             made.commit()
             if commit == 4:
                 made.compact(full=True)
-    return folder
-
-
-@pytest.fixture
-def store(tmp_path: Path, template: Path) -> Iterator[Any]:
-    shutil.copytree(template, tmp_path, dirs_exist_ok=True)
-    with statestore.connect(tmp_path).open_store("s") as opened:
-        yield opened
+        yield made
 
 
 def test_it_is_get_of_each_key_at_every_time(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
