@@ -15,7 +15,6 @@ from statestore.formats.kernels.compiled_use import is_loaded
 
 Rows = npt.NDArray[np.integer[Any]]
 
-COMPILED_ROWS = 8  # so many strings are compared by a compiled loop where this process has loaded it
 _MAX_WIDTH = 64  # strings of at most so many bytes are compared as items of a numpy array
 _TAKE_BYTES = 1 << 28  # Arrow's take cannot make a string array of 2 GiB or more
 
@@ -110,7 +109,7 @@ def _lists_equal(left: pa.Array, left_rows: Rows, right: pa.Array, right_rows: R
 
 def _strings_equal(left: pa.Array, left_rows: Rows, right: pa.Array, right_rows: Rows) -> Bools:
     """Compare the bytes only of strings of equal length."""
-    if len(left_rows) >= COMPILED_ROWS and is_loaded():
+    if is_loaded():
         from statestore.formats.kernels.key_kernels import strings_equal
 
         found = np.empty(len(left_rows), np.bool_)

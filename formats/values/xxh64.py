@@ -22,7 +22,6 @@ from statestore.formats.kernels.compiled_use import is_loaded
 U64s = npt.NDArray[np.uint64]
 
 LONG = 256
-COMPILED_ROWS = 4096  # so many strings are hashed by a compiled loop where this process has loaded it: 8 times as fast
 _BLOCK_ROWS = 8192  # blocks fit in the processor's cache and stay below the size for which malloc asks the system
 
 _P1 = np.uint64(0x9E3779B185EBCA87)
@@ -54,7 +53,7 @@ def xxh64_words(columns: Sequence[U64s]) -> U64s:
 def xxh64_strings(data: Bytes, offsets: npt.NDArray[np.integer[Any]]) -> U64s:
     """XXH64 of ``data[offsets[i] : offsets[i + 1]]`` for each i; offsets never decrease and lie within ``data``."""
     hashes = np.empty(len(offsets) - 1, np.uint64)
-    if len(hashes) >= COMPILED_ROWS and is_loaded():
+    if is_loaded():
         from statestore.formats.kernels.key_kernels import hash_strings
 
         if hash_strings(data, offsets, hashes):

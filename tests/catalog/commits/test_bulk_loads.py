@@ -73,8 +73,6 @@ def test_they_are_those_of_the_model(
     loaded = compiled and importlib.import_module(compiled_use.COMPILED) is not None
     for module in USERS_OF_KERNELS:
         monkeypatch.setattr(f"statestore.{module}.is_loaded", lambda: loaded)
-    monkeypatch.setattr("statestore.formats.values.xxh64.COMPILED_ROWS", 1)
-    monkeypatch.setattr("statestore.formats.values.key_equality.COMPILED_ROWS", 1)
     paths: Counter[str] = Counter()
     for name in ("_go_on", "find_existing", "find_around", "replay"):
         monkeypatch.setattr(record_timelines, name, counted(paths, name, getattr(record_timelines, name)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,21 @@ from hypothesis import strategies as st
 from support.key_strategies import key_tables
 from support.properties import few_or_many
 
+from statestore.formats.kernels import compiled_use
 from statestore.formats.values import key_equality
 from statestore.formats.values.key_codec import KeyCodec
 from statestore.formats.values.key_equality import keys_equal
 
 NESTED = pa.list_(pa.list_(pa.string()))
+
+
+@pytest.fixture(autouse=True, params=["plain", "compiled"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By numpy and Arrow, and strings by the compiled loop."""
+    loaded = request.param == "compiled"
+    if loaded:
+        importlib.import_module(compiled_use.COMPILED)
+    monkeypatch.setattr(key_equality, "is_loaded", lambda: loaded)
 
 
 def _all_pairs(rows: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

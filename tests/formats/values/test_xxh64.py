@@ -1,11 +1,15 @@
-"""XXH64 in numpy gives the answers of the C implementation."""
+"""XXH64 of columns gives the answers of the C implementation, by numpy and by the compiled loop."""
 
 from __future__ import annotations
+
+import importlib
 
 import numpy as np
 import pytest
 from xxhash import xxh64_intdigest
 
+from statestore.formats.kernels import compiled_use
+from statestore.formats.values import xxh64
 from statestore.formats.values.xxh64 import LONG, xxh64_strings, xxh64_words
 
 RANDOM = np.random.default_rng(7)
@@ -15,6 +19,15 @@ def _hashes(rows: list[bytes]) -> list[int]:
     offsets = np.cumsum([0, *map(len, rows)])
     hashes: list[int] = xxh64_strings(np.frombuffer(b"".join(rows), np.uint8), offsets).tolist()
     return hashes
+
+
+@pytest.fixture(autouse=True, params=["plain", "compiled"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By numpy and Arrow, and by the compiled loop."""
+    loaded = request.param == "compiled"
+    if loaded:
+        importlib.import_module(compiled_use.COMPILED)
+    monkeypatch.setattr(xxh64, "is_loaded", lambda: loaded)
 
 
 @pytest.mark.parametrize(
