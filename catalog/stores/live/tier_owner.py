@@ -236,9 +236,8 @@ class TierOwner(StoreHandle):
         for _ in range(ATTEMPTS):
             try:
                 with self._latencies.time("restore"), disk_errors("open the hot tier", self._root / TIER):
-                    log_state, _lease = (
-                        self._files.log.leased()
-                    )  # with a commit whose outcome was unknown, if it was made
+                    # With a commit whose outcome was unknown, if it was made.
+                    log_state, _lease = self._files.log.leased()
                     self._check_owner(log_state)
                     self._advance(log_state)
                     tier, state = catch_up(
