@@ -15,7 +15,7 @@ import duckdb
 from statestore.catalog.describe.metadata_table import TABLES
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.store_tables import metadata_of
-from statestore.catalog.warehouse import Warehouse, open_warehouse
+from statestore.catalog.warehouse import Warehouse, open_warehouse, pinned_anew
 from statestore.connector.duckdb.arrow_dataset import ReadingDataset
 from statestore.connector.duckdb.kept_rows import MARKS
 from statestore.connector.duckdb.reading import PIN_COLUMN, Reading
@@ -25,6 +25,7 @@ from statestore.formats.engine_arguments import engine_options_of
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.places.interrupts import raise_in_callers_of_duckdb
+from statestore.formats.replaced_versions import again, is_gone
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.times import Time, to_us
 
@@ -57,22 +58,35 @@ def attach(
         raise InvalidInputError(ErrorCode.INVALID_VERSION, f"version is {shown(version)}; expected an int")
     warehouse = open_warehouse(path, engine_options_of("attach", options))
     check_names_differ(warehouse.tables())
+    query = Query(as_of=moment, version=version)
+    try:
+        return _attached(warehouse, warehouse.pin(), query)
+    except NotFoundError as error:  # a running job has removed the version whose columns are declared
+        if not is_gone(error):
+            raise
+    return again(lambda: _attached(warehouse, pinned_anew(warehouse), query))
+
+
+def _attached(warehouse: Warehouse, present: Warehouse, query: Query) -> duckdb.DuckDBPyConnection:
+    """Create the views and macros. ``present`` is pinned, so that metadata is read once for the columns of all tables.
+
+    Raises NotFoundError VERSION_GONE where a running job removed its version meanwhile.
+    """
     connection = connect()
     tables: dict[str, Transactions] = {}
     bound: dict[str, StateTable] = {}
     pinned = PinnedWarehouses(warehouse)
-    present = warehouse.pin()  # so that metadata is read once for all tables
     for name in warehouse.tables():
         table = warehouse.open(name)
         shared = pinned.of(name, table)
         bound[name] = table if isinstance(table, VersionedTable) else present.open(name)  # a store knows its columns
         with _left_out_before_its_time():
-            create_view(connection, name, table, Query(as_of=moment, version=version), False, shared, bound[name])
+            create_view(connection, name, table, query, transactions=shared, bound=bound[name])
             tables[name] = shared
         for suffix in TABLES:  # these describe the store, not its state at a moment
             metadata, called = metadata_of(table, suffix), f"{name}${suffix}"
             create_view(connection, called, metadata, Query(), transactions=pinned.of(called, metadata))
-    if HAS_SOURCES and moment is None and version is None:
+    if HAS_SOURCES and query == Query():
         from statestore.connector.duckdb.moments import create_macros
 
         create_macros(connection, bound, tables)

@@ -17,9 +17,11 @@ from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.connector.duckdb.attach import attach
 from statestore.connector.sql.query import sql
-from statestore.formats.engine import Source
+from statestore.formats.engine import Source, StateInfo
 from statestore.formats.engines import EngineOpening
+from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError
+from statestore.formats.flink.source import FlinkSource
 from statestore.formats.values.times import to_datetime
 
 ROWS = "SELECT item, price FROM prices ORDER BY item"
@@ -166,4 +168,22 @@ def test_a_job_is_opened_once_for_all_views(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(EngineOpening, "open", counted)
     connection = statestore.attach(str(fixture("hashmap")))
     assert len(opened) == 1
+    assert connection.sql('FROM "kv-long.balance"').fetchall()
+
+
+def test_a_version_that_goes_while_a_job_is_attached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job is opened again, as for each single question."""
+    gone: list[FlinkSource] = []
+    info = FlinkSource.info
+
+    def removed(source: FlinkSource, state: str) -> StateInfo:
+        if not gone:
+            gone.append(source)
+        if source is gone[0]:
+            raise NotFoundError(ErrorCode.VERSION_GONE, "the checkpoint was removed")
+        return info(source, state)
+
+    monkeypatch.setattr(FlinkSource, "info", removed)
+    monkeypatch.setattr(FlinkSource, "holding", lambda source: source)  # as in an object store
+    connection = statestore.attach(str(fixture("hashmap")))
     assert connection.sql('FROM "kv-long.balance"').fetchall()
