@@ -25,7 +25,7 @@ NEVER = 1 << 63
 
 
 class StoreLog:
-    """What is known of the log of one store, from which each look goes on. All handles of a process share it."""
+    """The newest known state of a store's log, from which each look goes on. All handles of a process share it."""
 
     def __init__(self, storage: Storage, spec: StoreSpec) -> None:
         self.storage = storage

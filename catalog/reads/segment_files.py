@@ -254,7 +254,7 @@ class SegmentFiles:
         return opened  # type: ignore[return-value]
 
     def _sweep(self) -> None:
-        """Close what the newest version has replaced, once for each version: at first when many files are open."""
+        """Close the files that the newest version has replaced, once for each version, where many files are open."""
         newest = self.log.known
         if self._folder is None or newest is None or newest is self._swept:
             return

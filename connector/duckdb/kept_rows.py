@@ -1,4 +1,4 @@
-"""What is kept of the rows of one version for the next query: marks of dead rows, and copies of columns without them.
+"""Rows of one version that are kept for the next query: marks of dead rows, and copies of columns without them.
 
 Columns that are compressed, or made for a read, are copied when they are first read; numbers in mapped files when they
 are read for the second time. Other columns of mapped files are read as views of the files each time.

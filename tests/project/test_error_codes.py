@@ -25,7 +25,7 @@ TWO_CLASSES = {"COLUMN_NOT_FOUND", "TIME_OUT_OF_RANGE", "WRONG_KEY_GROUP"}
 
 @dataclass
 class Found:
-    """What the sources hold, each with its place: raised errors, the codes that are named, texts that are codes."""
+    """Raised errors, codes that are named, and texts that are codes in the sources, each with its place."""
 
     raised: list[tuple[str, ast.Call]] = field(default_factory=list)
     named: set[str] = field(default_factory=set)
