@@ -6,7 +6,6 @@ Every name and value is escaped: what was stored is shown as text, never as mark
 from __future__ import annotations
 
 import html
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
@@ -85,12 +84,12 @@ def _cell(value: Any) -> str:
 Facts = Sequence[tuple[str, str]]
 
 
-class ShowsItself(ABC):
+class ShowsItself:
     """An object with a title and a few facts. To show it never raises, and never reads rows."""
 
-    @abstractmethod
     def _about(self) -> tuple[str, Facts]:
         """Return the title, and what is known, by name. May raise."""
+        raise NotImplementedError
 
     def __repr__(self) -> str:
         title, facts = _shown_of(self)
@@ -134,11 +133,11 @@ def contents_of(log_state: LogState) -> Facts:
 class NamedItems(ShowsItself):
     """Something that has stores or tables by name, and returns them as a dict would."""
 
-    @abstractmethod
-    def _names(self) -> list[str]: ...
+    def _names(self) -> list[str]:
+        raise NotImplementedError
 
-    @abstractmethod
-    def _item(self, name: str) -> Any: ...
+    def _item(self, name: str) -> Any:
+        raise NotImplementedError
 
     def __getitem__(self, name: str) -> Any:
         return self._item(name)
