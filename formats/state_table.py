@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
@@ -49,6 +50,12 @@ class Query:
     end_version: int | None = None
     start_time: int | None = None
     end_time: int | None = None
+
+
+def check_number(version: object, expected: str = "an int") -> None:
+    """Raise InvalidInputError INVALID_VERSION for a version that is no whole number; None is the newest."""
+    if version is not None and (isinstance(version, bool) or not isinstance(version, int | np.integer)):
+        raise InvalidInputError(ErrorCode.INVALID_VERSION, f"version is {shown(version)}; expected {expected}")
 
 
 class Split(Protocol):

@@ -13,12 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from statestore.formats.engine import Source, Version
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError, shown
-from statestore.formats.state_table import Query
+from statestore.formats.errors import InvalidInputError, NotFoundError, StateStoreError
+from statestore.formats.state_table import Query, check_number
 from statestore.formats.values.times import format_time
 
 
@@ -39,10 +37,7 @@ class Range:
 def check_numbers(query: Query, word: str) -> None:
     """Raise InvalidInputError INVALID_VERSION for a version that is not a number."""
     for version in (query.version, query.start_version, query.end_version):
-        if version is not None and (isinstance(version, bool) or not isinstance(version, int | np.integer)):
-            raise InvalidInputError(
-                ErrorCode.INVALID_VERSION, f"version is {shown(version)}; expected an int, the number of a {word}"
-            )
+        check_number(version, f"an int, the number of a {word}")
 
 
 def version_asked(source: Source, state: str, query: Query) -> int:

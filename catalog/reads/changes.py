@@ -45,7 +45,7 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.segments.segment_meta import SegmentMeta
-from statestore.formats.state_table import Query
+from statestore.formats.state_table import Query, check_number
 from statestore.formats.values.filters import Filter, mask
 from statestore.formats.values.key_hash import hash_keys
 from statestore.formats.values.times import format_time
@@ -133,8 +133,7 @@ def check_changes(name: str, log_state: LogState, query: Query) -> None:
     versions whose changes are not kept."""
     oldest, (first, last) = oldest_change(log_state), (query.start_version, query.end_version)
     for version in (first, last):
-        if version is not None and (isinstance(version, bool) or not isinstance(version, int | np.integer)):
-            raise InvalidInputError(ErrorCode.INVALID_VERSION, f"version is {shown(version)}; expected an int")
+        check_number(version)
     if first is not None and last is not None and first > last:
         raise InvalidInputError(
             ErrorCode.INVALID_RANGE, f"changes from version {shown(first)} to {shown(last)}: the start is after the end"

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.log.leases import Lease, leave_lease
@@ -30,7 +29,7 @@ from statestore.catalog.reads.scan import lookup_hashes, masked, read_split
 from statestore.catalog.reads.segment_files import SegmentFiles, shared_files
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError, shown
-from statestore.formats.state_table import MaskedSplit, NewestBatch, Query, StateTable
+from statestore.formats.state_table import MaskedSplit, NewestBatch, Query, StateTable, check_number
 from statestore.formats.table_columns import check_filter_columns, chosen_columns, narrowed
 from statestore.formats.values.times import format_time
 from statestore.formats.values.types import TIME
@@ -409,8 +408,7 @@ def check_version(name: str, log_state: LogState, version: int | None) -> int:
     first = oldest_version(log_state)
     if version is None:
         return log_state.version
-    if isinstance(version, bool) or not isinstance(version, int | np.integer):
-        raise InvalidInputError(ErrorCode.INVALID_VERSION, f"version is {shown(version)}; expected an int")
+    check_number(version)
     if not first <= version <= log_state.version:
         raise NotFoundError(
             ErrorCode.VERSION_NOT_FOUND,

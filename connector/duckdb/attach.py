@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, SupportsIndex
+from typing import Any
 
 import duckdb
 
@@ -23,10 +23,10 @@ from statestore.connector.duckdb.transactions import PinnedWarehouses, Transacti
 from statestore.connector.identifiers import quoted
 from statestore.formats.engine_arguments import engine_options_of
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError, NotFoundError, shown
+from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.places.interrupts import raise_in_callers_of_duckdb
 from statestore.formats.replaced_versions import again, is_gone
-from statestore.formats.state_table import Query, StateTable
+from statestore.formats.state_table import Query, StateTable, check_number
 from statestore.formats.values.times import Time, to_us
 
 
@@ -54,8 +54,7 @@ def attach(
     """
     raise_in_callers_of_duckdb()
     moment = None if as_of is None else to_us(as_of, "as_of")
-    if version is not None and (isinstance(version, bool) or not isinstance(version, SupportsIndex)):
-        raise InvalidInputError(ErrorCode.INVALID_VERSION, f"version is {shown(version)}; expected an int")
+    check_number(version)
     warehouse = open_warehouse(path, engine_options_of("attach", options))
     check_names_differ(warehouse.tables())
     query = Query(as_of=moment, version=version)
