@@ -11,9 +11,9 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.flink.value_model import encoded, int32, int64, record, text, types, values
+from support.properties import few_or_many
 
 from statestore.formats.bytes.byte_columns import Cells, cells_of
 from statestore.formats.errors import CorruptError, StateStoreError, UnsupportedError
@@ -91,8 +91,7 @@ def tables(draw: st.DrawFn) -> tuple[list[FlinkType], list[list[Any]]]:
     return kinds, rows
 
 
-@given(tables(), st.booleans())
-@settings(max_examples=40, deadline=None)
+@few_or_many(12, 80, tables(), st.booleans())
 def test_framed_values_come_back(table: tuple[list[FlinkType], list[list[Any]]], compiled: bool) -> None:
     kinds, rows = table
     with walking(compiled):
@@ -103,8 +102,7 @@ def test_framed_values_come_back(table: tuple[list[FlinkType], list[list[Any]]],
         assert column.equals(pa.array([row[number] for row in rows], arrow_type(kind)))
 
 
-@given(tables(), st.booleans(), st.integers(1, 40))
-@settings(max_examples=30, deadline=None)
+@few_or_many(10, 60, tables(), st.booleans(), st.integers(1, 40))
 def test_values_without_frames_come_back_across_cuts_of_the_data(
     table: tuple[list[FlinkType], list[list[Any]]], compiled: bool, step: int
 ) -> None:
@@ -124,8 +122,7 @@ def test_values_without_frames_come_back_across_cuts_of_the_data(
         assert column.equals(pa.array([row[number] for row in rows], arrow_type(kind)))
 
 
-@given(tables(), st.booleans(), st.booleans(), st.integers(1, 40))
-@settings(max_examples=30, deadline=None)
+@few_or_many(8, 60, tables(), st.booleans(), st.booleans(), st.integers(1, 40))
 def test_records_begin_where_the_model_wrote_them(
     table: tuple[list[FlinkType], list[list[Any]]], compiled: bool, want: bool, step: int
 ) -> None:
@@ -156,8 +153,7 @@ def test_no_records_begin_nowhere() -> None:
     assert (found.starts.tolist(), found.columns) == ([], [pa.array([], pa.int64())])
 
 
-@given(tables(), st.data())
-@settings(max_examples=60, deadline=None)
+@few_or_many(20, 120, tables(), st.data())
 def test_damaged_bytes_have_the_same_outcome_compiled_and_not(
     table: tuple[list[FlinkType], list[list[Any]]], data: st.DataObject
 ) -> None:
@@ -423,8 +419,7 @@ def step_by_step(*asked: Any) -> Any:
 keys = st.binary(min_size=8, max_size=8).map(lambda key: b"\1" + key + b"\0")
 
 
-@given(st.lists(st.one_of(keys, keys, st.binary(max_size=12))))
-@settings(max_examples=60, deadline=None)
+@few_or_many(25, 100, st.lists(st.one_of(keys, keys, st.binary(max_size=12))))
 def test_values_of_fixed_width_are_taken_and_refused_as_step_by_step(rows: list[bytes]) -> None:
     kinds: list[FlinkType] = [Prefix(1), LONG, VOID]
     found = outcome(kinds, rows, False)
@@ -432,8 +427,7 @@ def test_values_of_fixed_width_are_taken_and_refused_as_step_by_step(rows: list[
         assert found == outcome(kinds, rows, False)
 
 
-@given(st.lists(st.binary(max_size=6)))
-@settings(max_examples=30, deadline=None)
+@few_or_many(15, 60, st.lists(st.binary(max_size=6)))
 def test_the_rest_behind_a_fixed_width_is_taken_and_refused_as_step_by_step(rows: list[bytes]) -> None:
     kinds: list[FlinkType] = [Prefix(2), Opaque("shop.Money")]
     found = outcome(kinds, rows, False)

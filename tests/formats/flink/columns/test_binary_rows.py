@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.paths import DATA
+from support.properties import few_or_many
 
 from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.errors import CorruptError, StateStoreError, UnsupportedError
@@ -165,8 +165,7 @@ def test_instants_of_all_years_are_written_as_java_does() -> None:
         assert instant_text(seconds, 1000) == text
 
 
-@given(st.data())
-@settings(max_examples=150, deadline=None)
+@few_or_many(40, 300, st.data())
 def test_damaged_rows_are_read_or_refused(data: st.DataObject) -> None:
     row = bytearray.fromhex(written()["values"]["full"])
     for _ in range(data.draw(st.integers(1, 3))):
