@@ -1,4 +1,5 @@
-"""The loop of ``flink_kernels`` without compilation: for small states, and where numba is absent.
+"""The loop of ``flink_kernels`` in Python, which runs a program without compilation: for small states, and where numba
+is absent.
 
 It also says what is wrong with bytes that the compiled loop refuses.
 """
@@ -18,8 +19,8 @@ _JOINER = 0x2C
 _ENOUGH = 1 << 16  # places in one row
 
 
-class PlainWalk:
-    """A walk over records of one program in ``data``; ``out`` has the places of each row."""
+class ProgramInterpreter:
+    """One program run over records in ``data``; ``out`` has the places of each row."""
 
     def __init__(self, program: Program, data: memoryview) -> None:
         self._steps: list[list[int]] = program.steps.tolist()
