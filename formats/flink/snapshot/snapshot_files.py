@@ -38,7 +38,7 @@ _SHARED = (
     "copy it from where the snapshot was written; a retained checkpoint needs the folders shared and taskowned beside "
     "it, a savepoint its whole folder"
 )
-_PIECE = 8 << 20
+PIECE_BYTES = 8 << 20
 
 
 def _missing(path: str, found: str) -> NotFoundError:
@@ -133,7 +133,7 @@ class SnapshotFiles:
         parts: list[bytes] = []
         size = 0
         with self.folder.stream(METADATA) as stream:
-            while part := stream.read(_PIECE):
+            while part := stream.read(PIECE_BYTES):
                 parts.append(part)
                 size += len(part)
                 if size > MAX_METADATA_BYTES:

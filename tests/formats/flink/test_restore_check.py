@@ -13,6 +13,7 @@ from support.flink.fixtures import fixture
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
+from statestore.formats.flink import description_file
 from statestore.formats.flink.flink_options import FlinkSettings
 from statestore.formats.flink.job_description import (
     DescribedOperator,
@@ -22,7 +23,7 @@ from statestore.formats.flink.job_description import (
 )
 from statestore.formats.flink.opening import open_source
 from statestore.formats.flink.restore_check import restore_findings
-from statestore.formats.flink.serializers import flink_types, type_trees
+from statestore.formats.flink.serializers import flink_types
 from statestore.formats.flink.serializers.flink_types import Basic, FlinkType, ListOf, MapOf, Opaque, PojoOf, TimerOf
 from statestore.formats.flink.serializers.type_names import KRYO
 from statestore.formats.flink.source import FlinkSource
@@ -340,7 +341,7 @@ def test_every_type_of_a_serializer_has_a_name() -> None:
     """Apart from types that no serializer snapshot gives: those of cells, and a user's choice of columns."""
     every = {each for each in vars(flink_types).values() if isinstance(each, type) and issubclass(each, FlinkType)}
     cells = {flink_types.Shown, flink_types.Joined, flink_types.LengthOf, flink_types.Prefix, FlinkType}
-    assert set(type_trees._CLASSES.values()) == every - cells
+    assert set(description_file._CLASSES.values()) == every - cells
 
 
 def test_a_type_within_types_without_end_is_refused() -> None:

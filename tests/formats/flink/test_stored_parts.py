@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from statestore.formats.flink import stored_parts
-from statestore.formats.flink.serializers.flink_types import Basic, Logical, RowDataOf
+from statestore.formats.flink.serializers.flink_types import VOID, Basic, Logical, RowDataOf
 from statestore.formats.flink.snapshot.handles import KeyGroupHandle, RelativeHandle, RocksHandle
 from statestore.formats.flink.stored_parts import PART_BYTES, GroupsPart, asked_groups, asked_ranges, parts_of
-from statestore.formats.flink.streams.state_form import VOID, KeyedForm
+from statestore.formats.flink.streams.state_form import KeyedForm
 from statestore.formats.places.reading_threads import reading_in_tasks
 from statestore.formats.values.filters import Filter
 from statestore.formats.values.key_groups import murmur_of

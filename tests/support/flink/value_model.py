@@ -12,7 +12,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from statestore.formats.flink.columns.arrow_types import arrow_type, has_column
+from statestore.formats.flink.layouts.type_layouts import arrow_type, has_column
 from statestore.formats.flink.serializers.flink_types import (
     ArrayOf,
     Basic,

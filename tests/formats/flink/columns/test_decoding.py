@@ -18,9 +18,9 @@ from support.properties import few_or_many
 from statestore.formats.bytes.byte_columns import Cells, cells_of
 from statestore.formats.errors import CorruptError, StateStoreError, UnsupportedError
 from statestore.formats.flink.columns import decoding
-from statestore.formats.flink.columns.arrow_types import arrow_field, arrow_type
 from statestore.formats.flink.columns.decoding import Records, decode_cells, decode_records
 from statestore.formats.flink.columns.program_writer import program_of
+from statestore.formats.flink.layouts.type_layouts import arrow_field, arrow_type
 from statestore.formats.flink.serializers.flink_types import (
     REST_OF_CELL,
     Basic,

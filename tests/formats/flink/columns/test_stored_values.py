@@ -18,9 +18,9 @@ import pytest
 from support.paths import DATA
 
 from statestore.formats.bytes.byte_columns import cells_of
-from statestore.formats.flink.columns.arrow_types import arrow_type
 from statestore.formats.flink.columns.decoding import decode_cells
 from statestore.formats.flink.columns.key_bytes import encode, java_hash
+from statestore.formats.flink.layouts.type_layouts import arrow_type
 from statestore.formats.flink.serializers.flink_types import (
     ArrayOf,
     AvroOf,

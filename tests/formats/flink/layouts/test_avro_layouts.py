@@ -18,8 +18,8 @@ from support.properties import few_or_many
 from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.errors import CorruptError, UnsupportedError
 from statestore.formats.flink.columns import decoding
-from statestore.formats.flink.columns.arrow_types import arrow_type
 from statestore.formats.flink.columns.decoding import decode_cells, decode_records
+from statestore.formats.flink.layouts.type_layouts import arrow_type
 from statestore.formats.flink.serializers.flink_types import AvroOf, Basic, ListOf
 
 

@@ -24,14 +24,15 @@ from support.flink.snapshot_bytes import (
 from support.properties import few_or_many
 
 from statestore.formats.errors import CorruptError, UnsupportedError
-from statestore.formats.flink.serializers.backend_header import BackendHeader, read_backend_header
-from statestore.formats.flink.serializers.flink_types import Basic, ListOf, MapOf, Opaque
-from statestore.formats.flink.serializers.operator_header import (
+from statestore.formats.flink.serializers.backend_header import (
+    BackendHeader,
     BroadcastHeader,
     OperatorHeader,
     OperatorStateHeader,
+    read_backend_header,
     read_operator_header,
 )
+from statestore.formats.flink.serializers.flink_types import Basic, ListOf, MapOf, Opaque
 from statestore.formats.flink.serializers.type_names import shown
 
 OWN = snapshot("com.x.OwnSerializer$Snapshot")
