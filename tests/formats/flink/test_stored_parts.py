@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from statestore.formats.flink import stored_parts
 from statestore.formats.flink.serializers.flink_types import VOID, Basic, Logical, RowDataOf
 from statestore.formats.flink.snapshot.handles import KeyGroupHandle, RelativeHandle, RocksHandle
 from statestore.formats.flink.stored_parts import PART_BYTES, GroupsPart, asked_groups, asked_ranges, parts_of
 from statestore.formats.flink.streams.state_form import KeyedForm
-from statestore.formats.places.reading_threads import reading_in_tasks
+from statestore.formats.places.reading_threads import limit_reading_threads, reading_in_tasks
 from statestore.formats.values.filters import Filter
 from statestore.formats.values.key_groups import murmur_of
 
@@ -36,17 +35,13 @@ def spans(handle: KeyGroupHandle | RocksHandle, asked: set[int] | None = None) -
 
 
 @pytest.mark.parametrize("handle", [savepoint(BLOCK), database(GROUPS * BLOCK)], ids=["savepoint", "database"])
-def test_a_task_gets_a_part_of_bounded_bytes(handle: KeyGroupHandle | RocksHandle) -> None:
+def test_a_task_gets_a_part_of_bounded_bytes_and_a_read_with_several_threads_a_larger_one(
+    handle: KeyGroupHandle | RocksHandle,
+) -> None:
     with reading_in_tasks():
         assert spans(handle) == [(0, 3), (4, 7)]
-
-
-@pytest.mark.parametrize("handle", [savepoint(BLOCK), database(GROUPS * BLOCK)], ids=["savepoint", "database"])
-def test_a_read_with_several_threads_gets_larger_parts(
-    handle: KeyGroupHandle | RocksHandle, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stored_parts, "reading_threads", lambda: 2)
-    assert spans(handle) == [(0, 7)]
+        limit_reading_threads(2)
+        assert spans(handle) == [(0, 7)]
 
 
 def test_large_key_groups_are_parts_of_their_own() -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -12,10 +11,21 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
-from support.flink.value_model import encoded, int32, int64, record, text, types, values
+from support.flink.value_model import (
+    ORIGIN,
+    cells,
+    decoded,
+    encoded,
+    int32,
+    int64,
+    record,
+    text,
+    types,
+    values,
+    walking,
+)
 from support.properties import few_or_many
 
-from statestore.formats.bytes.byte_columns import Cells, cells_of
 from statestore.formats.errors import CorruptError, StateStoreError, UnsupportedError
 from statestore.formats.flink.columns import decoding
 from statestore.formats.flink.columns.decoding import Records, decode_cells, decode_records
@@ -43,32 +53,6 @@ from statestore.formats.flink.serializers.flink_types import (
 from statestore.formats.kernels import compiled_use
 
 STRING, LONG, INT, VOID = Basic("string"), Basic("long"), Basic("int"), Basic("void")
-ORIGIN = "state 'x' of operator 'op'"
-
-
-@contextmanager
-def walking(compiled: bool) -> Iterator[None]:
-    with mock.patch.object(decoding, "_is_compiled", lambda stored: compiled):
-        yield
-
-
-@pytest.fixture(params=[False, True], ids=["plain", "compiled"])
-def each_way(request: pytest.FixtureRequest) -> Iterator[bool]:
-    with walking(request.param):
-        yield request.param
-
-
-def cells(*rows: bytes | None) -> Cells:
-    return cells_of(pa.array(rows, pa.binary()))
-
-
-def decoded(kind: FlinkType, *rows: bytes | None) -> list[Any]:
-    (column,) = decode_cells([kind], cells(*rows), [True], ORIGIN)
-    assert column is not None
-    column.validate(full=True)
-    assert column.type == arrow_type(kind)
-    found: list[Any] = column.to_pylist()
-    return found
 
 
 def outcome(kinds: list[FlinkType], rows: list[bytes], compiled: bool) -> Any:
@@ -436,8 +420,8 @@ def test_the_rest_behind_a_fixed_width_is_taken_and_refused_as_step_by_step(rows
 
 
 def test_small_batches_count_together_for_the_compiled_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoding, "_KERNELS", "a module that nobody has loaded")
-    monkeypatch.setattr(decoding, "_WORTH_BYTES", 100)
+    monkeypatch.delitem(sys.modules, decoding._KERNELS, raising=False)
     monkeypatch.setattr(decoding, "_stepped_plainly", 0)
     monkeypatch.setattr(compiled_use, "is_loaded", lambda: True)
-    assert [decoding._is_compiled(40) for _ in range(4)] == [False, False, True, True]
+    batch = decoding._WORTH_BYTES * 2 // 5
+    assert [decoding._is_compiled(batch) for _ in range(4)] == [False, False, True, True]

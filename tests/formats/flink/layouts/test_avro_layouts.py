@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 from unittest import mock
@@ -12,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
-from support.flink.value_model import int32, int64
+from support.flink.value_model import decoded, int32, int64
 from support.properties import few_or_many
 
 from statestore.formats.bytes.byte_columns import cells_of
@@ -28,11 +27,7 @@ def text(value: str) -> bytes:
 
 
 def read(schema: Any, *rows: bytes) -> list[Any]:
-    (column,) = decode_cells([avro(schema)], cells_of(pa.array(rows, pa.binary())), [True], "state")
-    assert column is not None
-    column.validate(full=True)
-    found: list[Any] = column.to_pylist()
-    return found
+    return decoded(avro(schema), *rows)
 
 
 def test_arrays_and_maps_may_have_several_blocks() -> None:
@@ -148,12 +143,6 @@ FOREST = {
     "fields": [{"name": "first", "type": TREE}, {"name": "chain", "type": "a.Chain"}, {"name": "end", "type": "long"}],
 }
 Tree = tuple[int, list[Any], dict[str, Any], Any]
-
-
-@pytest.fixture(params=[False, True], ids=["plain", "compiled"])
-def each_way(request: pytest.FixtureRequest) -> Iterator[bool]:
-    with mock.patch.object(decoding, "_is_compiled", lambda stored: request.param):
-        yield request.param
 
 
 def avro(schema: Any) -> AvroOf:

@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.flink.fixtures import NAMES, copied, fixture, manifest, snapshots
@@ -31,7 +30,7 @@ from statestore.formats.flink.snapshot.job_snapshots import find_jobs, recognise
 from statestore.formats.flink.snapshot.rocksdb_copy import DELIMITER, opened_database
 from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles
 from statestore.formats.places.fetched_parts import forget_parts
-from statestore.formats.places.folder import Folder, folder_at
+from statestore.formats.places.folder import MAX_SMALL_BYTES, Folder, folder_at
 from statestore.formats.places.locations import parse_location
 from statestore.formats.rocksdb.manifest import read_families
 from statestore.formats.rocksdb.scan import scan_rocksdb
@@ -266,12 +265,9 @@ def test_ranges_of_every_kind_of_handle(tmp_path: Path) -> None:
             assert part.read_at(1, -3) == b""
 
 
-def test_a_small_read_has_a_bound(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("statestore.formats.flink.snapshot.snapshot_files.MAX_SMALL_BYTES", 6)
-    files = snapshot(tmp_path)
-    written(tmp_path / "base" / JOB / "chk-7" / "uuid")
-    with pytest.raises(CorruptError, match="expected at most 6 bytes"):
-        files.read(RelativeHandle("uuid", 7))
+def test_a_small_read_has_a_bound(tmp_path: Path) -> None:
+    with pytest.raises(CorruptError, match=f"expected at most {MAX_SMALL_BYTES} bytes"):
+        snapshot(tmp_path).read(RelativeHandle("uuid", MAX_SMALL_BYTES + 1))
 
 
 def test_no_file_stays_open(tmp_path: Path) -> None:
