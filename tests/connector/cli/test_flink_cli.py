@@ -52,19 +52,19 @@ def test_scan_as_of_a_moment() -> None:
 
 
 def test_a_number_finds_its_row() -> None:
-    for line in true_lines("kv-long", "balance")[::4]:
+    for line in true_lines("kv-long", "balance")[::10]:
         (row,) = run("get", folder_of_job(), "kv-long.balance", "--json", "--", str(line["key"])).rows
         assert (row["key"], row["value"]) == (line["key"], line["value"])
 
 
 def test_a_text_finds_its_row() -> None:
-    for line in true_lines("kv-string", "last")[::3]:
+    for line in true_lines("kv-string", "last")[::10]:
         (row,) = run("get", folder_of_job(), "kv-string.last", "--json", "--", line["key"]).rows
         assert (row["key"], row["value"]) == (line["key"], line["value"])
 
 
 def test_a_tuple_finds_its_rows() -> None:
-    for line in true_lines("kv-tuple", "m")[::2]:
+    for line in true_lines("kv-tuple", "m")[::8]:
         key = {f"f{number}": part for number, part in enumerate(line["key"])}
         rows = run("get", folder_of_job(), "kv-tuple.m", "--json", json.dumps(key)).rows
         assert sorted([row["map_key"], row["map_value"]] for row in rows) == sorted(line["value"]), key
@@ -72,7 +72,7 @@ def test_a_tuple_finds_its_rows() -> None:
 
 
 def test_a_pojo_finds_its_row() -> None:
-    for line in true_lines("kv-pojo", "latest")[::3]:
+    for line in true_lines("kv-pojo", "latest")[::10]:
         (row,) = run("get", folder_of_job(), "kv-pojo.latest", "--json", json.dumps(line["key"])).rows
         assert (row["key"], row["value"]) == (line["key"], line["value"])
 
