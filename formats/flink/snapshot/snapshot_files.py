@@ -1,4 +1,4 @@
-"""The files of a savepoint or checkpoint: ``_metadata`` itself, what its handles stand for, and those of an operator."""
+"""The files of a savepoint or checkpoint: ``_metadata`` itself, its handles' bytes, and those of an operator."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from support.flink import metadata_bytes as made
 from support.flink.fixtures import MORE_NAMES, NAMES, fixture, manifest, snapshots
 from support.flink.metadata_bytes import MAGIC, Operator, i32, i64, metadata, properties, subtask, utf
 from support.flink.snapshot_reads import files_at, rocks_of, streams_of
-from support.parameters import named
+from support.parameters import named, thinned
 from support.properties import few_or_many
 
 from statestore.formats.errors import CorruptError, UnsupportedError
@@ -272,9 +272,10 @@ def test_metadata_that_is_cut_short_or_has_more_bytes_behind_it_is_refused() -> 
 
 @pytest.mark.slow
 def test_metadata_that_is_cut_short_anywhere_is_refused() -> None:
-    for which, data in whole().items():
+    short = {which: data for which, data in whole().items() if len(data) < 10_000}
+    for which, data in thinned(list(short.items()), 3):
         with named(which):
-            for end in range(len(data) if len(data) < 10_000 else 0):
+            for end in range(len(data)):
                 refused(data[:end])
 
 

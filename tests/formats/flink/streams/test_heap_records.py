@@ -1,4 +1,9 @@
-"""Blocks of heap snapshots with values of users' serializers, whose ends only given types say."""
+"""Blocks of heap snapshots: values of users' serializers, whose ends only given types say, and blocks of real jobs.
+
+Records of Avro that contain themselves, Flink's own value classes (``StringValue`` and others) and sets are read from
+heap checkpoints, where nothing says where one ends, and framed from savepoints. One job has subclasses with fields of
+Kryo in one state: what lies behind these in a heap checkpoint's block is lost.
+"""
 
 from __future__ import annotations
 
