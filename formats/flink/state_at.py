@@ -29,7 +29,8 @@ from statestore.formats.values.wider_types import cast_wider
 class Origin:
     """The source that a state at a version is from, and the state's name there.
 
-    A state travels to a task as its origin: its handles may have megabytes of state in them.
+    A state travels to a task as its origin, and a process of tasks parses the metadata once for all parts that it
+    reads: a handle may have megabytes of state in it, and one of 40 files would be 3 KB in each part of 16 MiB.
     """
 
     source: Source

@@ -14,6 +14,7 @@ from typing import Any
 from unittest import mock
 
 import pyarrow as pa
+import pytest
 from hypothesis import strategies as st
 
 from statestore.formats.bytes.byte_columns import Cells, cells_of
@@ -72,6 +73,12 @@ def walking(compiled: bool) -> Iterator[None]:
 
 _LEAST = -(2**63)
 _FORMS = {"long": ">q", "int": ">i", "short": ">h", "byte": ">b", "float": ">f", "double": ">d", "boolean": ">?"}
+
+
+def in_each_way(request: pytest.FixtureRequest) -> Iterator[bool]:
+    """Decode interpreted, and by the compiled loop: the function of a fixture."""
+    with walking(request.param):
+        yield request.param
 
 
 def int32(number: int) -> bytes:

@@ -16,6 +16,7 @@ from support.flink.value_model import (
     cells,
     decoded,
     encoded,
+    in_each_way,
     int32,
     int64,
     record,
@@ -53,6 +54,9 @@ from statestore.formats.flink.serializers.flink_types import (
 from statestore.formats.kernels import compiled_use
 
 STRING, LONG, INT, VOID = Basic("string"), Basic("long"), Basic("int"), Basic("void")
+
+
+each_way = pytest.fixture(in_each_way, params=[False, True], ids=["plain", "compiled"])
 
 
 def outcome(kinds: list[FlinkType], rows: list[bytes], compiled: bool) -> Any:

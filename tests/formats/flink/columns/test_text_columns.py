@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.flink.value_model import decoded, encoded, int32, int64
+from support.flink.value_model import decoded, encoded, in_each_way, int32, int64
 from support.parameters import named
 
 from statestore.formats.errors import CorruptError, UnsupportedError
@@ -24,6 +24,9 @@ WRITTEN_BY_JAVA = {
 }
 HIGH_ALONE, LOW_FIRST = "0003eda0bd", "000878edb880eda0bd79"  # also written by Java
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
+
+
+each_way = pytest.fixture(in_each_way, params=[False, True], ids=["plain", "compiled"])
 
 
 @pytest.mark.usefixtures("each_way")

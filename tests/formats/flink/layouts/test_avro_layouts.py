@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
-from support.flink.value_model import decoded, int32, int64
+from support.flink.value_model import decoded, in_each_way, int32, int64
 from support.properties import few_or_many
 
 from statestore.formats.bytes.byte_columns import cells_of
@@ -147,6 +147,9 @@ Tree = tuple[int, list[Any], dict[str, Any], Any]
 
 def avro(schema: Any) -> AvroOf:
     return AvroOf("a.Record", json.dumps(schema))
+
+
+each_way = pytest.fixture(in_each_way, params=[False, True], ids=["plain", "compiled"])
 
 
 def chain(*numbers: int) -> bytes:
