@@ -28,16 +28,17 @@ QUICK = [
     ("operator-1.20", 0),
     ("operator-hashmap-snappy", 1),
     ("rescaled-small", 2),
-    ("rocksdb", 3),
     ("rocksdb-1.20", 1),
     ("shapes-hashmap", 0),
     ("sql-types", 1),
-    ("types-rocksdb", 0),
+    ("types-rocksdb", 1),
     ("void-hashmap", 0),
     ("void-rocksdb", 0),
     ("wide-hashmap", 0),
     ("windows-rocksdb", 0),
 ]
+
+COMPILED = [("types-hashmap", 0), ("wide-rocksdb", 1), ("file-merging", 0), ("sql-types", 1)]
 
 # Shown as bytes: the operator's states, and the class that their columns name.
 KRYO = "KryoSerializer"
@@ -162,8 +163,8 @@ def test_each_snapshot_of_a_run_has_the_rows_that_the_job_recorded(run: str, mon
 @pytest.mark.parametrize(
     ("run", "number"),
     mostly_slow(
-        [("types-hashmap", 0), ("wide-rocksdb", 1), ("rocksdb", 0), ("sql-types", 1), ("avro-hashmap", 0)],
-        [("types-hashmap", 0), ("wide-rocksdb", 1), ("rocksdb", 0), ("sql-types", 1)],
+        [*COMPILED, ("rocksdb", 0), ("avro-hashmap", 0)],
+        COMPILED,
     ),
 )
 def test_compiled_loops_read_the_same(run: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +180,7 @@ def test_both_readers_of_rocksdb_read_the_same(run: str, reader: str, monkeypatc
     check(run, 0)
 
 
-@pytest.mark.parametrize("run", ["heap-timers", "void-hashmap"])
+@pytest.mark.parametrize("run", mostly_slow(["heap-timers", "void-hashmap"], ["void-hashmap"]))
 def test_rows_can_be_counted_without_any_column(run: str) -> None:
     source = source_at(fixture(run) / manifest(run)["snapshots"][0]["path"])
     for state in source.states():
