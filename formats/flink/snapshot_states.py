@@ -18,13 +18,12 @@ from statestore.formats.engine import StateInfo
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import StateStoreError, UnsupportedError
 from statestore.formats.flink.flink_options import FlinkSettings
-from statestore.formats.flink.needed_files import handles_of
 from statestore.formats.flink.serializers.backend_header import KeyedStateHeader
 from statestore.formats.flink.serializers.flink_types import FlinkType
 from statestore.formats.flink.serializers.type_names import shown
 from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot, SnapshotMetadata
-from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles
+from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles, handles_of
 from statestore.formats.flink.state_at import UNREADABLE
 from statestore.formats.flink.streams.operator_rows import OperatorForm
 from statestore.formats.flink.streams.raw_timers import EVENT, PROCESSING

@@ -31,12 +31,12 @@ from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundE
 from statestore.formats.flink.description_file import describe_job, read_description
 from statestore.formats.flink.flink_options import FlinkSettings
 from statestore.formats.flink.job_description import JobDescription, job_of
-from statestore.formats.flink.needed_files import DAMAGED, MISSING, handles_bytes, needed_files
 from statestore.formats.flink.restore_check import restore_findings
 from statestore.formats.flink.snapshot.file_places import CHECKPOINT
 from statestore.formats.flink.snapshot.handles import RocksHandle
 from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef, is_copy, is_there, newer_checkpoints
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot
+from statestore.formats.flink.snapshot.snapshot_files import DAMAGED, MISSING, handles_bytes, needed_files
 from statestore.formats.flink.snapshot_states import (
     OpenedSnapshot,
     ShownState,

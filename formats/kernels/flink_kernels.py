@@ -24,6 +24,7 @@ from statestore.formats.kernels.flink_steps import (
     FULL,
     JOIN,
     JOINED,
+    JOINER,
     JUMP,
     KEPT,
     LENGTH,
@@ -31,6 +32,7 @@ from statestore.formats.kernels.flink_steps import (
     MASK,
     MASKED,
     MASKED_NEXT,
+    MOST_EMPTY,
     OPAQUE,
     OPTION,
     REST,
@@ -48,8 +50,6 @@ from statestore.formats.kernels.flink_steps import (
 
 Matrix = npt.NDArray[np.int64]
 
-_JOINER = 0x2C
-_MOST_EMPTY = 1 << 16  # as formats.flink.layouts.shapes
 _MOST_UNITS = 2**31 - 1
 
 
@@ -231,7 +231,7 @@ def walk(
                     break
                 count = _int32(data, at)
                 at += 4
-                if count < 0 or (a == 0 and count > _MOST_EMPTY):
+                if count < 0 or (a == 0 and count > MOST_EMPTY):
                     status = WRONG
                     break
                 if count * a > end - at:
@@ -352,7 +352,7 @@ def walk(
             elif step == JOINED:
                 registers[steps[pc, 5]] += 1
                 if at < end:
-                    if data[at] != _JOINER:
+                    if data[at] != JOINER:
                         status = WRONG
                         break
                     at += 1
@@ -408,7 +408,7 @@ def walk(
                     break
                 register = steps[pc, 5]
                 total = registers[register] + count
-                if a == 0 and total > _MOST_EMPTY:
+                if a == 0 and total > MOST_EMPTY:
                     status = WRONG
                     break
                 if count * a > end - at:

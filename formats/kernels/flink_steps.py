@@ -41,3 +41,8 @@ FULL = 1  # the places have no room for the next record
 SHORT = 2  # the data ends inside a record
 WRONG = 3  # bytes that no value has
 OPAQUE = 4  # a part that cannot be decoded
+
+JOINER = 0x2C
+"""The byte between joined elements."""
+MOST_EMPTY = 1 << 16
+"""Entries of a list that has entries without bytes; no real one has any, and a damaged count may say anything."""

@@ -19,7 +19,7 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, StateStoreError, UnsupportedError
 from statestore.formats.flink.columns.built_columns import Places, build, spread
 from statestore.formats.flink.columns.faults import Beyond, Opacity, Short, Wrong
-from statestore.formats.flink.columns.plain_walk import PlainWalk
+from statestore.formats.flink.columns.program_interpreter import ProgramInterpreter
 from statestore.formats.flink.columns.program_writer import Program, program_of
 from statestore.formats.flink.serializers.flink_types import FlinkType
 from statestore.formats.kernels import compiled_use
@@ -27,7 +27,11 @@ from statestore.formats.kernels.arrays import Bytes, Ints
 from statestore.formats.kernels.flink_steps import DONE, FIXED, FULL, OPAQUE, REST, SHORT, WRONG, ZERO
 
 _KERNELS = "statestore.formats.kernels.flink_kernels"
-_WORTH_BYTES = 1 << 20  # of values in all calls: loading the loop takes as long as the plain one takes for these
+_WORTH_BYTES = 1 << 20
+"""Bytes of values in all calls from which on the compiled loop is loaded.
+
+Loading takes 0.45 s, a read of a few rows without it 10 ms. Beyond, 65,536 keys take 120 ms interpreted, 4 ms compiled.
+"""
 _MOST_PLACES = 1 << 16
 _FEWEST_PLACES = 1 << 10
 _PLACES_BYTES = 64 << 20
@@ -192,7 +196,7 @@ def _walk(program: Program, data: Bytes, start: Ints, stop: Ints, framed: bool, 
         return _walk_straight(program, data, start, stop, first, most)
     stored = int((stop - start).sum())
     if not _is_compiled(stored):
-        return _walk_plainly(program, data, start, stop, framed, first, most)
+        return _walk_interpreted(program, data, start, stop, framed, first, most)
     from statestore.formats.kernels.flink_kernels import walk
 
     room = min(most - first, _MOST_PLACES, _PLACES_BYTES // (8 * max(len(program.heads), 1)))
@@ -217,7 +221,10 @@ def _walk(program: Program, data: Bytes, start: Ints, stop: Ints, framed: bool, 
 
 
 def _walk_straight(program: Program, data: Bytes, start: Ints, stop: Ints, first: int, most: int) -> _Walked:
-    """Walk over framed records by a program without branches and loops, each step for all of them at once."""
+    """Walk over framed records by a program without branches and loops, each step for all of them at once.
+
+    Interpreted, 65,536 keys of a bigint take 120 ms in place of 2 ms; compiled, they take about the same.
+    """
     at, end = start[first:most], stop[first:most]
     bad = np.zeros(len(at), bool)
     rows = [at] * len(program.heads)
@@ -240,10 +247,10 @@ def _walk_straight(program: Program, data: Bytes, start: Ints, stop: Ints, first
     return _Walked([row[:right] for row in rows], first + right, 0, DONE if right == len(bad) else WRONG)
 
 
-def _walk_plainly(
+def _walk_interpreted(
     program: Program, data: Bytes, start: Ints, stop: Ints, framed: bool, first: int, most: int
 ) -> _Walked:
-    walk = PlainWalk(program, data.data)
+    walk = ProgramInterpreter(program, data.data)
     starts, stops = (start[first:most].tolist(), stop[first:most].tolist()) if framed else ([], [])
     until, status = first, DONE
     at, end = (0, 0) if framed else (int(start[0]), int(stop[0]))
@@ -269,7 +276,7 @@ def _refusal(program: Program, data: Bytes, at: int, stop: int, framed: bool, or
     """The error for a record that cannot be walked."""
     fault: Wrong | Opacity = Wrong("bytes that no value has", "a value of the state's type")
     try:
-        PlainWalk(program, data.data).record(at, stop, framed)
+        ProgramInterpreter(program, data.data).record(at, stop, framed)
     except (Wrong, Opacity) as found:
         fault = found
     return _told(fault, data, at, stop, origin)

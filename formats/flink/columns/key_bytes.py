@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from statestore.formats.bytes.field_reader import varint_bytes
-from statestore.formats.flink.columns.arrow_types import arrow_type
 from statestore.formats.flink.layouts.table_layouts import logical_type
+from statestore.formats.flink.layouts.type_layouts import arrow_type
 from statestore.formats.flink.serializers.flink_types import (
     Basic,
     EnumOf,

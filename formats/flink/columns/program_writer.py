@@ -71,10 +71,10 @@ from statestore.formats.kernels.flink_steps import (
 
 # Programs: what a reader does to step over records of some shapes, as arrays of numbers.
 #
-# One loop runs a program over all records, compiled (``flink_kernels``) or not (``plain_walk``), and writes down where
-# the parts of the wanted values lie. A part's places are rows of numbers: positions, counts, branches. A value that is
-# null or absent has no places inside it, so the rows of one record have different lengths. `Place` says where the
-# places of each part of a shape are.
+# One loop runs a program over all records, compiled (``flink_kernels``) or not (``program_interpreter``), and writes
+# down where the parts of the wanted values lie. A part's places are rows of numbers: positions, counts, branches. A
+# value that is null or absent has no places inside it, so the rows of one record have different lengths. `Place` says
+# where the places of each part of a shape are.
 #
 # No part of a program is entered again before it has ended, so that a register for each loop takes the place of a
 # stack. Only records of Avro may contain themselves: their steps are a routine, and a call keeps its registers on a

@@ -15,6 +15,7 @@ import pyarrow as pa
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError, shown
 from statestore.formats.flink.layouts.shapes import (
+    MOST_DIGITS,
     Again,
     Branches,
     Fixed,
@@ -27,11 +28,10 @@ from statestore.formats.flink.layouts.shapes import (
     struct_of,
     with_column,
 )
+from statestore.formats.flink.serializers.flink_types import MOST_DEPTH
 from statestore.formats.values.avro_names import candidates, full_name
 from statestore.formats.values.expansion import Expansion, parse_json
 
-_MOST_DEPTH = 64
-_MOST_DIGITS = 38
 _NULL = Struct(None, ())
 _UTF8 = Sized(pa.string(), 1, "utf-8")
 _PRIMITIVES: dict[str, Shape] = {
@@ -93,8 +93,8 @@ class _Schema:
         """Records that contain themselves, by their full names."""
 
     def shape(self, found: Any, known: _Known, space: str, depth: int) -> Shape:
-        if depth > _MOST_DEPTH:
-            raise self._wrong(f"types nested deeper than {_MOST_DEPTH}")
+        if depth > MOST_DEPTH:
+            raise self._wrong(f"types nested deeper than {MOST_DEPTH}")
         if not isinstance(found, str):
             self._expansion.add()
         if isinstance(found, list):
@@ -192,7 +192,7 @@ class _Schema:
 
     def _decimal(self, found: dict[str, Any], shape: Fixed | Sized, form: str) -> Shape:
         digits, scale = found.get("precision"), found.get("scale", 0)
-        fits = isinstance(digits, int) and isinstance(scale, int) and 0 <= scale <= digits <= _MOST_DIGITS
+        fits = isinstance(digits, int) and isinstance(scale, int) and 0 <= scale <= digits <= MOST_DIGITS
         if found.get("logicalType") != "decimal" or not fits or not digits:
             return shape  # an invalid logical type is ignored, and Arrow has none of more digits
         column = pa.decimal128(digits, scale)

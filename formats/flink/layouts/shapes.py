@@ -14,8 +14,8 @@ import pyarrow as pa
 from statestore.formats.flink.serializers.flink_types import Logical
 from statestore.formats.values.declared_types import COLUMN_METADATA
 
-MOST_EMPTY = 1 << 16
-"""Entries of a list that has entries without bytes; no real one has any, and a damaged count may say anything."""
+MOST_DIGITS = 38
+"""Digits of the widest decimal column."""
 
 SERIALIZER = b"statestore.serializer"
 TEXT_FORMS = ("millis or null", "instant", "sql timestamp", "local date", "local time", "local date time")

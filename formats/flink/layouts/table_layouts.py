@@ -10,14 +10,12 @@ import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
-from statestore.formats.flink.layouts.shapes import Fixed, Shape, Sized, unique_names
-from statestore.formats.flink.serializers.flink_types import Logical
+from statestore.formats.flink.layouts.shapes import MOST_DIGITS, Fixed, Shape, Sized, unique_names
+from statestore.formats.flink.serializers.flink_types import MOST_DEPTH, Logical
 
 COMPACT_DIGITS = 18
 COMPACT_TIME = 3
 _MICRO_DIGITS = 6
-_MOST_DIGITS = 38
-_MOST_DEPTH = 64
 _PLAIN = {
     "BOOLEAN": pa.bool_(),
     "TINYINT": pa.int8(),
@@ -38,13 +36,13 @@ _PLAIN = {
 
 def logical_type(kind: Logical, depth: int = 0) -> pa.DataType:
     """The column type of a type of Flink SQL. Raises UnsupportedError FLINK_UNSUPPORTED for one that has none."""
-    if depth > _MOST_DEPTH:
-        raise _unsupported(f"types nested deeper than {_MOST_DEPTH}")
+    if depth > MOST_DEPTH:
+        raise _unsupported(f"types nested deeper than {MOST_DEPTH}")
     inner = [logical_type(child, depth + 1) for child in kind.children]
     root = kind.root
     if root in _PLAIN:
         return _PLAIN[root]
-    if root == "DECIMAL" and 0 < kind.precision <= _MOST_DIGITS and 0 <= kind.scale <= kind.precision:
+    if root == "DECIMAL" and 0 < kind.precision <= MOST_DIGITS and 0 <= kind.scale <= kind.precision:
         return pa.decimal128(kind.precision, kind.scale)
     if root in ("TIMESTAMP", "TIMESTAMP_LTZ"):
         unit = "us" if kind.precision <= _MICRO_DIGITS else "ns"

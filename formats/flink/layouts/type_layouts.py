@@ -34,6 +34,7 @@ from statestore.formats.flink.layouts.shapes import (
 )
 from statestore.formats.flink.layouts.table_layouts import logical_type, table_layout
 from statestore.formats.flink.serializers.flink_types import (
+    MOST_DEPTH,
     ArrayOf,
     AvroOf,
     Basic,
@@ -64,7 +65,6 @@ from statestore.formats.flink.serializers.flink_types import (
     opaque_part,
 )
 
-MOST_DEPTH = 64
 MICROS, NANOS = pa.timestamp("us", "UTC"), pa.timestamp("ns", "UTC")
 
 _TEXT = Text(pa.string())
@@ -284,3 +284,26 @@ def _pojo(kind: PojoOf, depth: int) -> Shape:
     column = pa.struct([field.with_name(name) for name, (field, _) in zip(names, found, strict=True)])
     fields = tuple(tuple(places) for _, places in found)
     return Branches(column, "pojo", tuple(cases), fields, tuple(name for name, _ in kind.unregistered))
+
+
+def arrow_type(kind: FlinkType) -> pa.DataType:
+    """The type of the column of a type of Flink; null for a void type, which has no column.
+
+    Raises UnsupportedError FLINK_UNSUPPORTED for a type that has no column.
+    """
+    column = layout(kind).column
+    return pa.null() if column is None else column
+
+
+def has_column(kind: FlinkType) -> bool:
+    """Return whether a type of Flink has a column; a void type has none. Errors as `arrow_type`."""
+    return layout(kind).column is not None
+
+
+def arrow_field(name: str, kind: FlinkType) -> pa.Field:
+    """The field of the column of a type of Flink. Bytes that only the job's classes decode say so in its metadata.
+
+    Errors as `arrow_type`.
+    """
+    shape = layout(kind)
+    return pa.field(name, pa.null()) if shape.column is None else field_of(name, shape)

@@ -14,6 +14,8 @@ import pyarrow as pa
 
 VARIABLE = -1
 REST_OF_CELL = -1
+MOST_DEPTH = 64
+"""Levels of a type; deeper ones are refused, as damaged or forged bytes may nest without end."""
 
 
 class FlinkType:
@@ -32,6 +34,7 @@ class Basic(FlinkType):
     class_name: str = ""
 
 
+VOID = Basic("void")
 BASIC_WIDTHS: Mapping[str, int] = {
     "string": VARIABLE,
     "string_value": VARIABLE,
@@ -308,7 +311,7 @@ def fixed_width(kind: FlinkType) -> int:
     if isinstance(kind, Basic):
         return 0 if kind.name == "void" else BASIC_WIDTHS[kind.name]
     if isinstance(kind, TupleOf):
-        widths = [1 if each == Basic("void") else fixed_width(each) for each in kind.fields]  # of type Void
+        widths = [1 if each == VOID else fixed_width(each) for each in kind.fields]  # of type Void
         return VARIABLE if min(widths, default=0) <= 0 else sum(widths)  # as `TupleSerializerBase.getLength`
     if isinstance(kind, EnumOf):
         return 4

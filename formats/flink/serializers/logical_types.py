@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from statestore.formats.flink.serializers.flink_types import Logical
+from statestore.formats.flink.serializers.flink_types import MOST_DEPTH, Logical
 from statestore.formats.flink.snapshot.data_input import DataInput
 from statestore.formats.flink.snapshot.java_objects import JavaEnum, JavaObject, read_java_object
 
-MAX_DEPTH = 64
 MAX_TYPES = 20_000
 """Types of one tree. Objects may refer to one another, so that a short stream can stand for a tree without end."""
 
@@ -61,8 +60,8 @@ class _Types:
 
     def convert(self, found: Any, depth: int) -> Logical:
         self.left -= 1
-        if depth > MAX_DEPTH or self.left < 0:
-            raise self.wrong(f"a type of more than {MAX_DEPTH} levels or {MAX_TYPES} parts")
+        if depth > MOST_DEPTH or self.left < 0:
+            raise self.wrong(f"a type of more than {MOST_DEPTH} levels or {MAX_TYPES} parts")
         if not isinstance(found, JavaObject):
             raise self.wrong(f"{type(found).__name__} for a logical type")
         name = found.class_name.removeprefix(_PACKAGE)
@@ -107,7 +106,7 @@ class _Types:
         """The attributes of a structured type, those of its parents first (``LogicalTypeChecks.getFieldNames``)."""
         chain = [found]
         while (parent := chain[-1].fields.get("superType")) is not None:
-            if not isinstance(parent, JavaObject) or len(chain) > MAX_DEPTH:
+            if not isinstance(parent, JavaObject) or len(chain) > MOST_DEPTH:
                 raise self.wrong("a structured type with a parent that is no type")
             chain.append(parent)
         return [each for part in reversed(chain) for each in self.listed(part, "attributes")]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from statestore.formats.flink.serializers.flink_types import (
+    VOID,
     ArrayOf,
     Basic,
     EitherOf,
@@ -79,7 +80,7 @@ SIMPLE: Mapping[str, FlinkType] = {
             "SqlTime": Basic("sql_time"),
             "SqlTimestamp": Basic("sql_timestamp"),
             "String": Basic("string"),
-            "Void": Basic("void"),
+            "Void": VOID,
         },
     ),
     **_named(
@@ -104,21 +105,21 @@ SIMPLE: Mapping[str, FlinkType] = {
         },
     ),
     **_named(f"{BASE}array.", {"StringArray": StringArray()}),
-    **_named(STATE, {"VoidNamespace": Basic("void")}),
+    **_named(STATE, {"VoidNamespace": VOID}),
     **_named(f"{STREAMING}api.utils.", {"ByteArrayWrapper": _BYTES}),
     **_windows(
         f"{STREAMING}api.windowing.windows.",
-        {"TimeWindow": Basic("time_window"), "GlobalWindow": Basic("void")},
+        {"TimeWindow": Basic("time_window"), "GlobalWindow": VOID},
     ),
     **_windows(
         f"{TABLE}runtime.operators.window.",
         {
             "TimeWindow": Basic("time_window"),
             "CountWindow": Basic("long", f"{TABLE}runtime.operators.window.CountWindow"),
-            "GlobalWindow": Basic("void"),
+            "GlobalWindow": VOID,
         },
     ),
-    **_named(f"{TABLE}dataview.", {"Null": Basic("void")}),
+    **_named(f"{TABLE}dataview.", {"Null": VOID}),
     **_named(f"{TABLE}runtime.operators.sink.", {"SortedLong": SortedLong()}),
     **_named(TYPEUTILS, {"StringData": TableValue(Logical("STRING"))}),
     f"{CEP}sharedbuffer.EventId$EventIdSerializer$EventIdSerializerSnapshot": TupleOf(

@@ -14,9 +14,9 @@ from typing import TypeVar
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
+from statestore.formats.flink.serializers.flink_types import MOST_DEPTH
 from statestore.formats.flink.snapshot.data_input import DataInput
 
-MAX_DEPTH = 64
 LEAST_SNAPSHOT = 7
 """Bytes of the shortest snapshot: a length, one character of a class name and a version."""
 
@@ -111,8 +111,8 @@ class SnapshotInput:
     @contextmanager
     def deeper(self) -> Iterator[None]:
         """One level of nesting. Raises CorruptError FLINK_METADATA beyond 64 levels."""
-        if self.depth >= MAX_DEPTH:
-            raise self.data.error(f"found serializers nested deeper than {MAX_DEPTH} levels")
+        if self.depth >= MOST_DEPTH:
+            raise self.data.error(f"found serializers nested deeper than {MOST_DEPTH} levels")
         self.depth += 1
         try:
             yield

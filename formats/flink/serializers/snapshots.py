@@ -6,11 +6,14 @@ Source: the ``readSnapshot`` of each class, Flink 1.20 and 2.3.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
 from statestore.formats.flink.serializers.flink_types import (
     ArrayOf,
+    AvroOf,
+    EnumOf,
     FlinkType,
     ListOf,
     Logical,
@@ -21,20 +24,8 @@ from statestore.formats.flink.serializers.flink_types import (
     PojoOf,
     RowDataOf,
     RowOf,
+    TableValue,
     TupleOf,
-)
-from statestore.formats.flink.serializers.leaf_snapshots import (
-    Reader,
-    array_or_map_reader,
-    read_avro,
-    read_binary_row_data,
-    read_decimal_data,
-    read_enum,
-    read_generic,
-    read_kryo,
-    read_timestamp_data,
-    serializer_of,
-    simple_reader,
 )
 from statestore.formats.flink.serializers.logical_types import UnknownLogicalType, read_logical_type
 from statestore.formats.flink.serializers.snapshot_classes import (
@@ -63,6 +54,12 @@ from statestore.formats.flink.serializers.snapshot_input import (
 from statestore.formats.flink.serializers.unknown_lengths import all_parses
 from statestore.formats.flink.snapshot.data_input import DataInput
 from statestore.formats.flink.snapshot.java_objects import read_java_object
+
+Reader = Callable[[SnapshotInput, str, int], FlinkType]
+"""A function from the bytes behind a snapshot's class and version, the class and the version to the type.
+
+Raises CorruptError FLINK_METADATA for damaged bytes, UnsupportedError FLINK_UNSUPPORTED for an unknown version.
+"""
 
 
 def read_snapshot(data: DataInput) -> FlinkType:
@@ -115,6 +112,134 @@ def _alone(data: DataInput, parse: Callable[[SnapshotInput], FlinkType]) -> Flin
         ) from None
 
 
+# Snapshots that have no others inside: of simple types, enums, Kryo, Avro and values of Flink SQL
+
+
+def _simple_reader(kind: FlinkType) -> Reader:
+    """The reader of a snapshot that says nothing besides its class (``SimpleTypeSerializerSnapshot``)."""
+
+    def read(source: SnapshotInput, name: str, version: int) -> FlinkType:
+        if version == 2:
+            source.data.utf("the class of a serializer")
+        elif version != 3:
+            raise source.unsupported(name, version, "2 or 3")
+        return kind
+
+    return read
+
+
+def _read_enum(source: SnapshotInput, name: str, version: int) -> FlinkType:
+    """``EnumSerializerSnapshot``: the class and its constants."""
+    if version not in (2, 3):
+        raise source.unsupported(name, version, "2 or 3")
+    class_name = source.class_name("the class of an enum")
+    data = source.data
+    number = data.count(data.i32("the number of constants of an enum"), 2, "constants of an enum")
+    return EnumOf(class_name, tuple(data.utf("a constant of an enum") for _ in range(number)))
+
+
+def _read_kryo(source: SnapshotInput, name: str, version: int) -> FlinkType:
+    """``KryoSerializerSnapshot``: the class; what is registered with Kryo is stepped over."""
+    if version not in (1, 2):
+        raise source.unsupported(name, version, "1 or 2")
+    class_name = source.class_name("the class of a Kryo serializer")
+    for what in ("registrations of Kryo", "default serializers of Kryo", "default serializer classes of Kryo"):
+        optional_map(source, what)
+    return Opaque(_serializer_of(name), class_name)
+
+
+def _read_generic(source: SnapshotInput, name: str, version: int) -> FlinkType:
+    """``GenericTypeSerializerSnapshot``: the class of the values, which write themselves."""
+    return Opaque(_serializer_of(name), source.class_name("the class of a value"))
+
+
+def _read_avro(source: SnapshotInput, name: str, version: int) -> FlinkType:
+    """``AvroSerializerSnapshot``: the class of the records and the schema that wrote them."""
+    data = source.data
+    if version == 1:
+        return AvroOf("", data.utf("an Avro schema"))
+    if version == 2:
+        return AvroOf(data.utf("the class of an Avro record"), data.utf("an Avro schema"))
+    if version != 3:
+        raise source.unsupported(name, version, "1 to 3")
+    return AvroOf(_string_value(data, "the class of an Avro record"), _string_value(data, "an Avro schema"))
+
+
+def _string_value(data: DataInput, what: str) -> str:
+    """A text of ``StringValue``: its UTF-16 length + 1, then its UTF-16 units, each a varint, low bits first."""
+    size = _varint(data, what)
+    if size == 0:
+        raise data.error(f"found null for {what}")
+    units = [_varint(data, what) for _ in range(data.count(size - 1, 1, f"characters of {what}"))]
+    if units and max(units) > 0xFFFF:
+        raise data.error(f"found no UTF-16 in {what}")
+    try:
+        return b"".join(unit.to_bytes(2, "big") for unit in units).decode("utf-16-be")
+    except UnicodeDecodeError:
+        raise data.error(f"found no UTF-16 in {what}") from None
+
+
+def _varint(data: DataInput, what: str) -> int:
+    number = shift = 0
+    while True:
+        part = data.u8(what)
+        number |= (part & 0x7F) << shift
+        if part < 0x80:
+            return number
+        shift += 7
+        if shift > 28:
+            raise data.error(f"found a number of more than 5 bytes in {what}")
+
+
+def _array_or_map_reader(root: str, parts: int) -> Reader:
+    """The reader of the logical types of ``parts`` parts, then of their serializers, all Java objects."""
+
+    def read(source: SnapshotInput, name: str, version: int) -> FlinkType:
+        types: list[Logical] = []
+        for _ in range(parts):
+            with suppress(UnknownLogicalType):
+                types.append(read_logical_type(source.data))
+        for _ in range(parts):
+            read_java_object(source.data)
+        if len(types) < parts or name.startswith(PYTHON):
+            return Opaque(_serializer_of(name))
+        return TableValue(Logical(root, children=tuple(types)))
+
+    return read
+
+
+def _read_decimal_data(source: SnapshotInput, name: str, version: int) -> FlinkType:
+    """The digits and the scale of a ``DecimalDataSerializer``."""
+    data = source.data
+    precision, scale = data.i32("the precision of a decimal"), data.i32("the scale of a decimal")
+    if not 1 <= precision <= 38 or not 0 <= scale <= precision:
+        raise data.error(f"found a decimal of {precision} digits and scale {scale}", data.at - 8)
+    return Opaque(_serializer_of(name)) if name.startswith(PYTHON) else TableValue(Logical("DECIMAL", precision, scale))
+
+
+def _read_timestamp_data(source: SnapshotInput, name: str, version: int) -> FlinkType:
+    """The digits of a ``TimestampDataSerializer``."""
+    precision = source.data.i32("the precision of a timestamp")
+    if not 0 <= precision <= 9:
+        raise source.data.error(f"found a timestamp of precision {precision}", source.data.at - 4)
+    return Opaque(_serializer_of(name)) if name.startswith(PYTHON) else TableValue(Logical("TIMESTAMP", precision))
+
+
+def _read_binary_row_data(source: SnapshotInput, name: str, version: int) -> FlinkType:
+    """A ``BinaryRowDataSerializer``, which does not say of which types its fields are."""
+    source.data.i32("the number of fields of a row")
+    return Opaque(_serializer_of(name))
+
+
+def _serializer_of(snapshot_class: str) -> str:
+    """The serializer's class, of its snapshot's class."""
+    outer = snapshot_class.partition("$")[0] if not snapshot_class.startswith(CEP) else snapshot_class
+    return outer.removesuffix("Snapshot")
+
+
+# Snapshots with others inside
+
+
 def _nothing(data: DataInput, version: int) -> None:
     return None
 
@@ -155,7 +280,7 @@ def _traversable(source: SnapshotInput, name: str, version: int) -> FlinkType:
     """A collection of Scala, which is not decoded: code that makes the collection, and the element."""
     outer_snapshot(source, name, version, 2, lambda data, _: data.utf("the code of a Scala collection"))
     _nested(source, name, 1)
-    return Opaque(serializer_of(name))
+    return Opaque(_serializer_of(name))
 
 
 def _generic_array(source: SnapshotInput, name: str, version: int) -> FlinkType:
@@ -198,7 +323,7 @@ def _flagged(since: int, newest: int, number: int) -> Reader:
 
         outer_snapshot(source, name, version, newest, flag)
         _nested(source, name, number)
-        return Opaque(serializer_of(name))
+        return Opaque(_serializer_of(name))
 
     return read
 
@@ -254,7 +379,7 @@ def _row_data(source: SnapshotInput, name: str, version: int) -> FlinkType:
             unknown = True
     _nested(source, name, number)
     if unknown or name.startswith(PYTHON):
-        return Opaque(serializer_of(name))
+        return Opaque(_serializer_of(name))
     return RowDataOf(Logical("ROW", children=tuple(types)))
 
 
@@ -291,34 +416,34 @@ def _ttl_aware(source: SnapshotInput, name: str, version: int) -> FlinkType:
 
 
 _READERS: Mapping[str, Reader] = {
-    **{name: simple_reader(kind) for name, kind in SIMPLE.items()},
+    **{name: _simple_reader(kind) for name, kind in SIMPLE.items()},
     **{name: _composite(*parts) for name, parts in COMPOSITE.items()},
     **{name: _legacy(make) for name, make in LEGACY_COMPOSITE.items()},
-    f"{BASE}EnumSerializer$EnumSerializerSnapshot": read_enum,
+    f"{BASE}EnumSerializer$EnumSerializerSnapshot": _read_enum,
     f"{BASE}GenericArraySerializerSnapshot": _generic_array,
     f"{RUNTIME}TupleSerializerSnapshot": _tuple,
     f"{RUNTIME}NullableSerializer$NullableSerializerSnapshot": _nullable,
     f"{RUNTIME}RowSerializer$RowSerializerSnapshot": _row,
     f"{RUNTIME}PojoSerializerSnapshot": _pojo,
-    f"{RUNTIME}kryo.KryoSerializerSnapshot": read_kryo,
-    f"{RUNTIME}CopyableValueSerializer$CopyableValueSerializerSnapshot": read_generic,
-    f"{RUNTIME}ValueSerializer$ValueSerializerSnapshot": read_generic,
-    "org.apache.flink.formats.avro.typeutils.AvroSerializerSnapshot": read_avro,
+    f"{RUNTIME}kryo.KryoSerializerSnapshot": _read_kryo,
+    f"{RUNTIME}CopyableValueSerializer$CopyableValueSerializerSnapshot": _read_generic,
+    f"{RUNTIME}ValueSerializer$ValueSerializerSnapshot": _read_generic,
+    "org.apache.flink.formats.avro.typeutils.AvroSerializerSnapshot": _read_avro,
     f"{STATE}ttl.TtlAwareSerializerSnapshot": _ttl_aware,
     f"{TYPEUTILS}RowDataSerializer$RowDataSerializerSnapshot": _row_data,
-    f"{TYPEUTILS}ArrayDataSerializer$ArrayDataSerializerSnapshot": array_or_map_reader("ARRAY", 1),
-    f"{TYPEUTILS}MapDataSerializer$MapDataSerializerSnapshot": array_or_map_reader("MAP", 2),
-    f"{TYPEUTILS}DecimalDataSerializer$DecimalSerializerSnapshot": read_decimal_data,
-    f"{TYPEUTILS}TimestampDataSerializer$TimestampDataSerializerSnapshot": read_timestamp_data,
-    f"{TYPEUTILS}BinaryRowDataSerializer$BinaryRowDataSerializerSnapshot": read_binary_row_data,
+    f"{TYPEUTILS}ArrayDataSerializer$ArrayDataSerializerSnapshot": _array_or_map_reader("ARRAY", 1),
+    f"{TYPEUTILS}MapDataSerializer$MapDataSerializerSnapshot": _array_or_map_reader("MAP", 2),
+    f"{TYPEUTILS}DecimalDataSerializer$DecimalSerializerSnapshot": _read_decimal_data,
+    f"{TYPEUTILS}TimestampDataSerializer$TimestampDataSerializerSnapshot": _read_timestamp_data,
+    f"{TYPEUTILS}BinaryRowDataSerializer$BinaryRowDataSerializerSnapshot": _read_binary_row_data,
     f"{TYPEUTILS}LinkedListSerializer$LinkedListSerializerSnapshot": _linked_list,
     f"{TYPEUTILS}SortedMapSerializerSnapshot": _sorted_map,
     f"{TYPEUTILS}ExternalSerializer$ExternalSerializerSnapshot": _external,
     f"{PYTHON}RowDataSerializer$RowDataSerializerSnapshot": _row_data,
-    f"{PYTHON}ArrayDataSerializer$ArrayDataSerializerSnapshot": array_or_map_reader("ARRAY", 1),
-    f"{PYTHON}MapDataSerializer$BaseMapSerializerSnapshot": array_or_map_reader("MAP", 2),
-    f"{PYTHON}DecimalDataSerializer$DecimalSerializerSnapshot": read_decimal_data,
-    f"{PYTHON}TimestampSerializer$TimestampSerializerSnapshot": read_timestamp_data,
+    f"{PYTHON}ArrayDataSerializer$ArrayDataSerializerSnapshot": _array_or_map_reader("ARRAY", 1),
+    f"{PYTHON}MapDataSerializer$BaseMapSerializerSnapshot": _array_or_map_reader("MAP", 2),
+    f"{PYTHON}DecimalDataSerializer$DecimalSerializerSnapshot": _read_decimal_data,
+    f"{PYTHON}TimestampSerializer$TimestampSerializerSnapshot": _read_timestamp_data,
     f"{TABLE}runtime.sequencedmultisetstate.linked.RowDataKeySerializerSnapshot": _row_data_key,
     f"{SCALA}ScalaCaseClassSerializerSnapshot": _tuple,
     f"{SCALA}Tuple2CaseClassSerializerSnapshot": _tuple,

@@ -21,7 +21,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 MOST_HELD = 4
-_OPEN_FILES = Path("/proc/self/fd")  # of Linux
+OPEN_FILES = Path("/proc/self/fd")  # of Linux
 _PART = 3  # of the files that the process may open, one in so many is for those that are kept
 _lock = threading.Lock()
 _kept: list[weakref.ref[HeldFiles]] = []  # the one opened last at the end
@@ -47,7 +47,7 @@ class OpenFiles:
     def path(self, path: str) -> str | None:
         """A path by which this process can open a file that had this one, None where it is not open."""
         number = self._numbers.get(path)
-        return None if number is None else str(_OPEN_FILES / str(number))
+        return None if number is None else str(OPEN_FILES / str(number))
 
 
 class HeldFiles:
@@ -67,7 +67,7 @@ def hold(wanted: Collection[Sequence[str]]) -> HeldFiles | None:
 
     None where the system does not show open files, or where the process would keep too many of them open.
     """
-    if not wanted or not _OPEN_FILES.is_dir() or not _has_room(len(wanted)):
+    if not wanted or not OPEN_FILES.is_dir() or not _has_room(len(wanted)):
         return None
     numbers: dict[str, int] = {}
     lacks = False

@@ -25,8 +25,8 @@ from pathlib import Path
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StorageError, shown
 from statestore.formats.flink.snapshot.handles import FileHandle, RelativeHandle, RocksHandle, StreamHandle
-from statestore.formats.flink.snapshot.held_files import OpenFiles
-from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles
+from statestore.formats.flink.snapshot.held_files import OPEN_FILES, OpenFiles
+from statestore.formats.flink.snapshot.snapshot_files import PIECE_BYTES, SnapshotFiles
 from statestore.formats.places.disk_errors import disk_errors
 from statestore.formats.places.folder import PARALLEL_REQUESTS
 from statestore.formats.places.local_directory import temporary_directory
@@ -40,8 +40,6 @@ DELIMITER = b","
 _NAME = re.compile(r"(?!\.{1,2}$)[0-9A-Za-z._-]{1,255}")
 _TABLE = re.compile(r"[0-9]{1,20}\.(sst|ldb|blob)")
 _COPIED = re.compile(r"CURRENT|MANIFEST-[0-9]{1,20}|[0-9]{1,20}\.log")
-_PIECE = 8 << 20
-_OPEN_FILES = Path("/proc/self/fd")  # of Linux
 _MOST_HELD = 128  # files that are open for a link; RocksDB opens each of them, too
 _OPTIONS = "OPTIONS-999999"
 _ESCAPED = str.maketrans({"\\": r"\\", "#": r"\#", ":": r"\:", "\r": r"\r", "\n": r"\n"})
@@ -129,8 +127,8 @@ def _is_linked(files: SnapshotFiles, name: str, handle: StreamHandle) -> bool:
 
 def _put(files: SnapshotFiles, handle: StreamHandle, target: Path) -> None:
     with files.open_at(handle) as part, disk_errors("write", target), target.open("wb") as copy:
-        for at in range(0, part.size, _PIECE):
-            copy.write(part.read_at(at, _PIECE))
+        for at in range(0, part.size, PIECE_BYTES):
+            copy.write(part.read_at(at, PIECE_BYTES))
 
 
 def _link(
@@ -146,11 +144,11 @@ def _link(
     kept = None if opened is None else opened.path(path)
     if kept is not None:
         path = kept
-    elif held is not None and _OPEN_FILES.is_dir():
+    elif held is not None and OPEN_FILES.is_dir():
         with contextlib.suppress(OSError):
             number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             held.callback(os.close, number)
-            path = str(_OPEN_FILES / str(number))
+            path = str(OPEN_FILES / str(number))
     with disk_errors("link", target):
         target.symlink_to(path)
 

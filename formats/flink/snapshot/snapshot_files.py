@@ -1,28 +1,33 @@
-"""The files of a savepoint or checkpoint: ``_metadata`` itself, and what its handles stand for."""
+"""The files of a savepoint or checkpoint: ``_metadata`` itself, its handles' bytes, and those of an operator."""
 
 from __future__ import annotations
 
 import contextlib
 import posixpath
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import pyarrow.fs as pafs
 
+from statestore.formats.engine import StateFile
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.flink.snapshot.file_places import StoredHandle, places, places_outside
 from statestore.formats.flink.snapshot.handles import (
     EmptyHandle,
+    FileHandle,
     InPlace,
+    KeyGroupHandle,
+    RocksHandle,
     SegmentHandle,
     StreamHandle,
+    UnreadableHandle,
     described,
     stream_size,
 )
 from statestore.formats.flink.snapshot.held_files import HeldFiles, OpenFiles, hold
-from statestore.formats.flink.snapshot.metadata import METADATA, SnapshotMetadata, parse_metadata
+from statestore.formats.flink.snapshot.metadata import METADATA, OperatorSnapshot, SnapshotMetadata, parse_metadata
 from statestore.formats.places.folder import (
     MAX_SMALL_BYTES,
     PARALLEL_REQUESTS,
@@ -38,7 +43,7 @@ _SHARED = (
     "copy it from where the snapshot was written; a retained checkpoint needs the folders shared and taskowned beside "
     "it, a savepoint its whole folder"
 )
-_PIECE = 8 << 20
+PIECE_BYTES = 8 << 20
 
 
 def _missing(path: str, found: str) -> NotFoundError:
@@ -133,7 +138,7 @@ class SnapshotFiles:
         parts: list[bytes] = []
         size = 0
         with self.folder.stream(METADATA) as stream:
-            while part := stream.read(_PIECE):
+            while part := stream.read(PIECE_BYTES):
                 parts.append(part)
                 size += len(part)
                 if size > MAX_METADATA_BYTES:
@@ -236,3 +241,65 @@ class SnapshotFiles:
             raise _corrupt(path, f"found {found} bytes, expected {at_least}{end} ({described(handle)} in {self.path})")
         folder, name = posixpath.split(path)
         return Located(replace(self.folder, path=folder, seen=None), name, start, handle.size, found)
+
+
+# The files that the state of an operator needs: in the snapshot's folder, or in another one
+
+
+MISSING, DAMAGED = "missing", "damaged"
+
+
+def needed_files(files: SnapshotFiles, operator: OperatorSnapshot) -> Iterator[StateFile]:
+    """Yield each file once. A name with ``../`` is that of a file which another folder holds.
+
+    The role says what it is: keyed state, timers, operator state, a table or other file of RocksDB. A file that is not
+    there is reported by its handle, with the role "missing", and one of another size with the role "damaged".
+    """
+    seen: set[tuple[str, int]] = set()
+    for role, handle in handles_of(operator):
+        if isinstance(handle, InPlace | EmptyHandle):
+            continue
+        try:
+            found = files.locate(handle)
+        except KeyError:  # NotFoundError FLINK_FILE_MISSING
+            name = described_name(handle)
+            if (name, 0) not in seen:
+                seen.add((name, 0))
+                yield StateFile(name, MISSING, stream_size(handle))
+            continue
+        except CorruptError:
+            name = described_name(handle)
+            if (name, 1) not in seen:
+                seen.add((name, 1))
+                yield StateFile(name, DAMAGED, stream_size(handle))
+            continue
+        if (found.path, found.start) not in seen:
+            seen.add((found.path, found.start))
+            yield StateFile(posixpath.relpath(found.path, files.folder.path), role, found.size)
+
+
+def described_name(handle: StoredHandle) -> str:
+    """The path or URI by which a snapshot knows a file."""
+    return handle.uri if isinstance(handle, FileHandle | SegmentHandle) else handle.path
+
+
+def handles_bytes(operator: OperatorSnapshot) -> int:
+    """The bytes of an operator's state, in files and in the metadata."""
+    return sum(stream_size(handle) for _, handle in handles_of(operator))
+
+
+def handles_of(operator: OperatorSnapshot) -> Iterator[tuple[str, StreamHandle]]:
+    """Yield the handles of an operator's state, each with its role."""
+    for subtask in operator.subtasks:
+        for keyed, role in ((subtask.managed_keyed, "keyed state"), (subtask.raw_keyed, "timers")):
+            if isinstance(keyed, RocksHandle):
+                yield "header", keyed.meta
+                for name, handle in (*keyed.shared, *keyed.private):
+                    yield ("table" if name.endswith(".sst") else "RocksDB file"), handle
+            elif isinstance(keyed, KeyGroupHandle):
+                yield role, keyed.stream
+            else:
+                assert keyed is None or isinstance(keyed, UnreadableHandle)
+        for elements in (subtask.managed_operator, subtask.raw_operator):
+            if elements is not None:
+                yield "operator state", elements.stream

@@ -16,7 +16,7 @@ from statestore.formats.flink.columns.decoding import Records, decode_cells
 from statestore.formats.flink.serializers.flink_types import (
     BASIC_WIDTHS,
     REST_OF_CELL,
-    Basic,
+    VOID,
     FlinkType,
     Joined,
     LengthOf,
@@ -212,7 +212,7 @@ def _undivided_keys(form: KeyedForm, keys: Cells, width: int, origin: str) -> Co
 
 def _keys_before_namespaces(form: KeyedForm, keys: Cells, width: int, origin: str) -> Columns:
     """Keys that cannot be decoded, in front of a namespace of fixed length."""
-    behind = BASIC_WIDTHS["void"] if form.namespace == Basic("void") else fixed_width(form.namespace)
+    behind = BASIC_WIDTHS["void"] if form.namespace == VOID else fixed_width(form.namespace)
     short = keys.size < width + behind
     if short.any():
         raise CorruptError(

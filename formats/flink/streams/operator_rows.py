@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.formats.bytes.byte_columns import Cells
-from statestore.formats.flink.columns.arrow_types import arrow_field, has_column
 from statestore.formats.flink.columns.decoding import decode_cells
+from statestore.formats.flink.layouts.type_layouts import arrow_field, has_column
 from statestore.formats.flink.serializers.flink_types import FlinkType
 from statestore.formats.flink.snapshot.handles import OperatorHandle
 from statestore.formats.flink.snapshot.snapshot_files import Part

@@ -22,12 +22,12 @@ import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
-from statestore.formats.flink.columns.arrow_types import arrow_field, arrow_type, has_column
+from statestore.formats.flink.layouts.type_layouts import arrow_field, arrow_type, has_column
 from statestore.formats.flink.serializers.backend_header import KeyedStateHeader, StateKind
 from statestore.formats.flink.serializers.declared import with_declared
 from statestore.formats.flink.serializers.flink_types import (
     VARIABLE,
-    Basic,
+    VOID,
     FlinkType,
     ListOf,
     MapOf,
@@ -48,7 +48,6 @@ KEY_GROUP, STORED_BYTES = "key_group", "stored_bytes"
 PLACEMENT = (KEY_GROUP, STORED_BYTES)
 DECLARABLE = (KEY, NAMESPACE, VALUE, MAP_KEY, MAP_VALUE)
 MICROS = pa.timestamp("us", "UTC")
-VOID = Basic("void")
 BINARY = "binary"
 SINGLE: tuple[StateKind, ...] = ("value", "reducing", "aggregating", "unknown")
 

@@ -14,9 +14,14 @@ from typing import Any, TypeVar
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError, UnsupportedError, shown
-from statestore.formats.flink.serializers.backend_header import BackendHeader, KeyedStateHeader, read_backend_header
-from statestore.formats.flink.serializers.flink_types import Basic, FlinkType, PojoOf, TimerOf
-from statestore.formats.flink.serializers.operator_header import OperatorHeader, read_operator_header
+from statestore.formats.flink.serializers.backend_header import (
+    BackendHeader,
+    KeyedStateHeader,
+    OperatorHeader,
+    read_backend_header,
+    read_operator_header,
+)
+from statestore.formats.flink.serializers.flink_types import VOID, FlinkType, PojoOf, TimerOf
 from statestore.formats.flink.serializers.type_names import shown as shown_type
 from statestore.formats.flink.snapshot.handles import (
     KeyedHandle,
@@ -96,7 +101,7 @@ class StoredStates:
                 for prefix in (EVENT, PROCESSING):
                     kind = TimerOf(service.key, service.namespace)
                     name = prefix + service.name
-                    found.setdefault(name, []).append(KeyedStateHeader(name, "timers", Basic("void"), kind, {}))
+                    found.setdefault(name, []).append(KeyedStateHeader(name, "timers", VOID, kind, {}))
         return [_distinct(each) for each in found.values()]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,11 @@ from support.flink.fixtures import fixture, manifest, taken_us, truth
 
 from statestore.formats.values.times import to_datetime
 
-JOB = str(fixture("rocksdb"))
+
+@cache
+def folder_of_job() -> str:
+    """The folder of the job's snapshots."""
+    return str(fixture("rocksdb"))
 
 
 def true_lines(operator: str, state: str, version: int = 5, run_name: str = "rocksdb") -> list[dict[str, Any]]:
@@ -23,7 +28,7 @@ def true_lines(operator: str, state: str, version: int = 5, run_name: str = "roc
 
 
 def test_inspect_lists_every_state() -> None:
-    found = run("inspect", JOB, "--json")
+    found = run("inspect", folder_of_job(), "--json")
     assert found.code == 0, found.err
     states = {row["store"] for row in found.rows}
     assert {"kv-long.balance", "kv-long.event_user-timers", "win-tumble.window-contents"} & states
@@ -35,68 +40,68 @@ def test_inspect_lists_every_state() -> None:
 
 @pytest.mark.parametrize("version", [2, 5])
 def test_scan_prints_the_rows_of_a_version(version: int) -> None:
-    found = run("scan", JOB, "kv-long.balance", "--version", str(version), "--json")
+    found = run("scan", folder_of_job(), "kv-long.balance", "--version", str(version), "--json")
     rows = {row["key"]: row["value"] for row in found.rows}
     assert rows == {line["key"]: line["value"] for line in true_lines("kv-long", "balance", version)}
 
 
 def test_scan_as_of_a_moment() -> None:
-    found = run("scan", JOB, "kv-long.balance", "--as-of", to_datetime(taken_us(3)).isoformat(), "--json")
+    found = run("scan", folder_of_job(), "kv-long.balance", "--as-of", to_datetime(taken_us(3)).isoformat(), "--json")
     rows = {row["key"]: row["value"] for row in found.rows}
     assert rows == {line["key"]: line["value"] for line in true_lines("kv-long", "balance", 3)}
 
 
 def test_a_number_finds_its_row() -> None:
-    for line in true_lines("kv-long", "balance")[::4]:
-        (row,) = run("get", JOB, "kv-long.balance", "--json", "--", str(line["key"])).rows
+    for line in true_lines("kv-long", "balance")[::10]:
+        (row,) = run("get", folder_of_job(), "kv-long.balance", "--json", "--", str(line["key"])).rows
         assert (row["key"], row["value"]) == (line["key"], line["value"])
 
 
 def test_a_text_finds_its_row() -> None:
-    for line in true_lines("kv-string", "last")[::3]:
-        (row,) = run("get", JOB, "kv-string.last", "--json", "--", line["key"]).rows
+    for line in true_lines("kv-string", "last")[::10]:
+        (row,) = run("get", folder_of_job(), "kv-string.last", "--json", "--", line["key"]).rows
         assert (row["key"], row["value"]) == (line["key"], line["value"])
 
 
 def test_a_tuple_finds_its_rows() -> None:
-    for line in true_lines("kv-tuple", "m")[::2]:
+    for line in true_lines("kv-tuple", "m")[::8]:
         key = {f"f{number}": part for number, part in enumerate(line["key"])}
-        rows = run("get", JOB, "kv-tuple.m", "--json", json.dumps(key)).rows
+        rows = run("get", folder_of_job(), "kv-tuple.m", "--json", json.dumps(key)).rows
         assert sorted([row["map_key"], row["map_value"]] for row in rows) == sorted(line["value"]), key
         assert all(row["key"] == key for row in rows), key
 
 
 def test_a_pojo_finds_its_row() -> None:
-    for line in true_lines("kv-pojo", "latest")[::3]:
-        (row,) = run("get", JOB, "kv-pojo.latest", "--json", json.dumps(line["key"])).rows
+    for line in true_lines("kv-pojo", "latest")[::10]:
+        (row,) = run("get", folder_of_job(), "kv-pojo.latest", "--json", json.dumps(line["key"])).rows
         assert (row["key"], row["value"]) == (line["key"], line["value"])
 
 
 def test_a_key_that_is_not_there_and_one_of_another_type() -> None:
-    assert run("get", JOB, "kv-long.balance", "123456789").code == 1
-    wrong = run("get", JOB, "kv-long.balance", "abc")
+    assert run("get", folder_of_job(), "kv-long.balance", "123456789").code == 1
+    wrong = run("get", folder_of_job(), "kv-long.balance", "abc")
     assert wrong.code == 2 and "WRONG_KEY" in wrong.err
 
 
 def test_history_changes_diff_and_versions() -> None:
     key = str(true_lines("kv-long", "balance")[0]["key"])
-    history = run("history", JOB, "kv-long.balance", "--json", "--", key).rows
+    history = run("history", folder_of_job(), "kv-long.balance", "--json", "--", key).rows
     known = [
         [line["value"] for line in true_lines("kv-long", "balance", version) if str(line["key"]) == key]
         for version in (2, 3, 4, 5)
     ]
     values = [row["value"] for row in history]
     assert values == [now[0] for before, now in pairwise([[], *known]) if now and now != before]
-    changes = run("changes", JOB, "kv-long.balance", "--json").rows
+    changes = run("changes", folder_of_job(), "kv-long.balance", "--json").rows
     assert {row["_commit_version"] for row in changes} <= {3, 4, 5}
-    diff = run("diff", JOB, "kv-long.balance", "--from", "2", "--to", "3", "--json").rows
+    diff = run("diff", folder_of_job(), "kv-long.balance", "--from", "2", "--to", "3", "--json").rows
     before, after = (
         {line["key"]: line["value"] for line in true_lines("kv-long", "balance", version)} for version in (2, 3)
     )
     assert {row["key"]["key"] for row in diff} == {
         key for key in {*before, *after} if before.get(key) != after.get(key)
     }
-    versions = run("versions", JOB, "kv-long.balance", "--json").rows
+    versions = run("versions", folder_of_job(), "kv-long.balance", "--json").rows
     assert sorted(row["version"] for row in versions) == [2, 3, 4, 5]
 
 
@@ -105,16 +110,19 @@ def test_sql_reads_states_together() -> None:
         'SELECT count(*) AS n, count(h."value") AS both FROM "kv-long.balance" b LEFT JOIN "kv-long.history" h '
         "USING (key)"
     )
-    (row,) = run("sql", JOB, statement, "--json").rows
+    (row,) = run("sql", folder_of_job(), statement, "--json").rows
     expected = sum(len(line["value"]) for line in true_lines("kv-long", "history"))
     assert row["both"] == expected
 
 
-def test_compare_two_snapshots_of_a_state(tmp_path: Path) -> None:
-    paths = {each["checkpoint_id"]: each["path"] for each in manifest("rocksdb")["snapshots"]}
-    same = run("compare", f"{JOB}/{paths[4]}/kv-long.balance", f"{JOB}/{paths[5]}/kv-long.balance", "--json")
+def test_compare_two_snapshots_of_a_state() -> None:
+    states = {
+        each["checkpoint_id"]: fixture("rocksdb") / each["path"] / "kv-long.balance"
+        for each in manifest("rocksdb")["snapshots"]
+    }
+    same = run("compare", states[4], states[5], "--json")
     assert same.code == 0 and same.rows == [], same.err
-    other = run("compare", f"{JOB}/{paths[2]}/kv-long.balance", f"{JOB}/{paths[3]}/kv-long.balance", "--json")
+    other = run("compare", states[2], states[3], "--json")
     assert other.rows
 
 
@@ -138,3 +146,46 @@ def test_names_of_operators_that_a_snapshot_of_flink_1_lacks() -> None:
     folder = fixture("rocksdb-1.20")
     found = run("inspect", folder, "--uids", "kv-long,kv-string", "--json")
     assert {"kv-long.balance", "kv-string.last"} <= {row["store"] for row in found.rows}
+
+
+# `statestore inspect --compatible-with`: whether a job may be started from a snapshot, as a user sees it
+
+SAVED = "savepoint-855dac-172599e29567"
+LATER = "25688f1c0a0a1ac09cbb3141652120ce/chk-5"
+
+
+def test_a_job_that_may_be_started(tmp_path: Path) -> None:
+    found = run(
+        "inspect", fixture("upgrade-rocksdb") / SAVED, "--compatible-with", fixture("upgrade-rocksdb") / LATER, "--json"
+    )
+    assert found.rows[-1] == {
+        "operator": "subscribers",
+        "state": "event_user-timers",
+        "verdict": "as is",
+        "reason": "",
+    }
+    assert found.err.splitlines() == ["6 as is, 3 after migration"]
+
+
+def test_a_description_is_edited_and_prevents_the_restore(tmp_path: Path) -> None:
+    job = tmp_path / "job.toml"
+    named = 'id = "7fe3cbbac7efc97f58edbdbad23d982d"\nuid = "subscribers"'
+    job.write_text(run("describe", fixture("upgrade-rocksdb") / SAVED).out.replace(named, 'uid = "readers"'))
+    found = run("inspect", fixture("upgrade-rocksdb") / SAVED, "--compatible-with", job)
+    assert found.code == 1 and "lost" in found.out and "--allowNonRestoredState" in found.out
+    assert found.err.splitlines()[-1] == "the restore is refused"
+
+
+def test_a_file_that_is_no_description_is_wrong_usage(tmp_path: Path) -> None:
+    job = tmp_path / "job.toml"
+    job.write_bytes(b"\xff\xfe")
+    found = run("inspect", fixture("upgrade-rocksdb") / SAVED, "--compatible-with", job)
+    assert found.code == 2 and "no text in UTF-8" in found.err
+
+
+def test_stores_are_not_restored_by_jobs(tmp_path: Path) -> None:
+    import statestore
+
+    statestore.connect(tmp_path).create_store("s", kind="versioned", key={"k": "string"}, value={"v": "int"})
+    found = run("inspect", tmp_path, "--compatible-with", fixture("upgrade-rocksdb") / SAVED)
+    assert found.code == 1 and "UNSUPPORTED_ENGINE" in found.err

@@ -12,15 +12,13 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from support.flink.fixtures import fixture, manifest, truth
+from support.flink.snapshot_reads import rows_of, source_at
 from support.parameters import mostly_slow
 
 import statestore
 from statestore.catalog.keyed.keyed_store import KeyedStore
-from statestore.formats.flink.flink_options import FlinkSettings
-from statestore.formats.flink.opening import open_source
 from statestore.formats.flink.source import FlinkSource
 from statestore.formats.jobs import KeyedOperator, OperatorState
-from statestore.formats.places.locations import parse_location
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]  # workers lack this file
 
@@ -69,19 +67,13 @@ REFUSED = {  # what keyed stores cannot hold, by run and operator: the states, a
 NULL_KEYS = ("GroupAggregate", "GlobalWindowAggregate", "Rank[5]", "31f81da09f79cf70eddc73a57253e7e8")
 
 
-def opened(run: str, snapshot: dict[str, Any]) -> FlinkSource:
-    return open_source(parse_location(fixture(run) / snapshot["path"]), FlinkSettings())
-
-
 def ours(store: KeyedStore, state: str) -> pa.Table:
     return store.scan(state).read_all()
 
 
 def expected(source: FlinkSource, state: OperatorState, whole_key: bool, schema: pa.Schema) -> pa.Table:
     """The rows of a state in the columns of the store, without the code that imports them."""
-    at = source.at(state.state, source.newest(state.state))
-    batches = [batch for part in at.parts([]) for batch in at.rows(part, at.schema.names, [])]
-    rows = pa.Table.from_batches(batches, at.schema)
+    rows = rows_of(source, state.state)
     columns = []
     for name in ("timestamp_ms", "key", "namespace", "position", "map_key", "value", "map_value"):
         if name not in rows.schema.names:
@@ -121,7 +113,8 @@ def compare(source: FlinkSource, operator: KeyedOperator, made: Any, whole_key: 
 def test_every_operator_is_imported_or_refused_by_name(run: str, tmp_path: Path) -> None:
     """Of the newest snapshot; older ones and other forms have equal rows, which the tests of the engine show."""
     snapshot = manifest(run)["snapshots"][-1]
-    source, place = opened(run, snapshot), fixture(run) / snapshot["path"]
+    place = fixture(run) / snapshot["path"]
+    source = source_at(place)
     operators = source.keyed_operators()
     assert operators
     for number, operator in enumerate(operators):

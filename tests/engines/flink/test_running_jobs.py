@@ -7,17 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from support.flink.running.java_project import class_path
 from support.flink.running.job import Job, Run, run_job
+from support.flink.snapshot_reads import rows_of, source_at
 from support.flink.truth_rows import lines_of, lines_of_truth
 
 from statestore.formats.errors import StateStoreError, UnsupportedError
-from statestore.formats.flink.engine import open_state
-from statestore.formats.flink.source import FlinkSource
 from statestore.formats.flink.state_at import ElementsAt, KeyedAt
-from statestore.formats.places.locations import parse_location
 
 pytestmark = pytest.mark.slow
 
@@ -77,8 +74,7 @@ def test_every_snapshot_has_the_rows_that_the_job_recorded(run: Run, job: Job) -
         known: dict[tuple[str, str], list[dict[str, Any]]] = {}
         for row in each.truth:
             known.setdefault((row["operator"], row["state"]), []).append(row)
-        source = open_state(parse_location(each.folder), {})
-        assert isinstance(source, FlinkSource)
+        source = source_at(each.folder)
         compared, seen = 0, set()
         for state in source.opened(source.refs[-1][0]).states().values():
             place = (names.get(state.identity[0], state.identity[0]), state.identity[2])
@@ -86,14 +82,14 @@ def test_every_snapshot_has_the_rows_that_the_job_recorded(run: Run, job: Job) -
             at = source.at(state.name, source.newest(state.name))
             assert isinstance(at, KeyedAt | ElementsAt)
             try:
-                batches = [batch for part in at.parts(()) for batch in at.rows(part, at.schema.names, ())]
+                rows = rows_of(source, state.name)
             except StateStoreError as error:
                 assert isinstance(error, UnsupportedError) and job.name == "AvroStates", error
                 continue
             if columns_of_bytes(at):
                 assert job.name == "AvroStates" or place not in known, place
             elif place in known:
-                assert lines_of(at.form, pa.Table.from_batches(batches, at.schema)) == lines_of_truth(known[place])
+                assert lines_of(at.form, rows) == lines_of_truth(known[place])
                 compared += 1
         assert set(known) <= seen
         assert compared >= len(known) - 3 > 0

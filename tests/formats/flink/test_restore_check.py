@@ -9,25 +9,24 @@ from typing import Any
 
 import pytest
 from support.engines.toy_engine import Toys
-from support.flink.fixtures import fixture
+from support.flink.fixtures import fixture, manifest
+from support.flink.snapshot_reads import source_at
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
-from statestore.formats.flink.flink_options import FlinkSettings
+from statestore.formats.flink import description_file
 from statestore.formats.flink.job_description import (
     DescribedOperator,
     DescribedState,
     JobDescription,
     default_max_parallelism,
 )
-from statestore.formats.flink.opening import open_source
 from statestore.formats.flink.restore_check import restore_findings
-from statestore.formats.flink.serializers import flink_types, type_trees
+from statestore.formats.flink.serializers import flink_types
 from statestore.formats.flink.serializers.flink_types import Basic, FlinkType, ListOf, MapOf, Opaque, PojoOf, TimerOf
 from statestore.formats.flink.serializers.type_names import KRYO
 from statestore.formats.flink.source import FlinkSource
 from statestore.formats.jobs import RestoreFinding
-from statestore.formats.places.locations import parse_location
 
 LONG, INT, STRING, VOID = Basic("long"), Basic("int"), Basic("string"), Basic("void")
 PERSON = PojoOf("x.P", (("age", INT),))
@@ -36,13 +35,8 @@ TALLER = PojoOf("x.P", (("age", INT), ("height", INT)))
 
 def source(run: str, number: int) -> FlinkSource:
     """The snapshot of a run with a checkpoint id."""
-    (place,) = [each["path"] for each in facts(run) if each["checkpoint_id"] == number]
-    return open_source(parse_location(fixture(run) / place), FlinkSettings())
-
-
-def facts(run: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((fixture(run) / "manifest.json").read_text())["snapshots"]
-    return found
+    (place,) = [each["path"] for each in manifest(run)["snapshots"] if each["checkpoint_id"] == number]
+    return source_at(fixture(run) / place)
 
 
 def verdicts(found: list[RestoreFinding]) -> dict[str | None, str]:
@@ -100,7 +94,7 @@ def test_the_states_of_a_pojo_that_gained_fields_are_migrated(run: str) -> None:
     "run", ["rocksdb", "types-rocksdb", "sql", "windows-rocksdb", "avro-rocksdb", "shapes-rocksdb"]
 )
 def test_a_job_restores_its_own_snapshot(run: str) -> None:
-    every = sorted(each["checkpoint_id"] for each in facts(run))
+    every = sorted(each["checkpoint_id"] for each in manifest(run)["snapshots"])
     for saved, job in ((every[0], every[-1]), (every[-1], every[0]), (every[0], every[0])):
         assert {each.verdict for each in source(run, saved).restored_by(source(run, job))} <= {"as is", "unknown"}
 
@@ -263,7 +257,7 @@ def test_what_is_not_read_is_never_fine() -> None:
     ],
 )
 def test_a_snapshot_fits_its_own_description(run: str) -> None:
-    taken = source(run, facts(run)[0]["checkpoint_id"])
+    taken = source(run, manifest(run)["snapshots"][0]["checkpoint_id"])
     rows = taken.restored_as_described(taken.described(), "job.toml")
     assert rows == taken.restored_by(taken)
     assert [each for each in rows if each.prevents] == []
@@ -340,7 +334,7 @@ def test_every_type_of_a_serializer_has_a_name() -> None:
     """Apart from types that no serializer snapshot gives: those of cells, and a user's choice of columns."""
     every = {each for each in vars(flink_types).values() if isinstance(each, type) and issubclass(each, FlinkType)}
     cells = {flink_types.Shown, flink_types.Joined, flink_types.LengthOf, flink_types.Prefix, FlinkType}
-    assert set(type_trees._CLASSES.values()) == every - cells
+    assert set(description_file._CLASSES.values()) == every - cells
 
 
 def test_a_type_within_types_without_end_is_refused() -> None:

@@ -11,12 +11,10 @@ import pytest
 from support.flink.fixtures import fixture, manifest
 from support.flink.metadata_bytes import Operator, i32, in_place, key_groups, metadata, relative, rocksdb, subtask
 from support.flink.snapshot_bytes import INT, LONG, header, snapshot, state
+from support.flink.snapshot_reads import rows_of, source_at
 
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
-from statestore.formats.flink.flink_options import settings_of
-from statestore.formats.flink.opening import open_source
 from statestore.formats.flink.source import FlinkSource
-from statestore.formats.places.locations import parse_location
 
 
 def _savepoint(names: Sequence[str], group: int = 0, key: bytes = LONG) -> bytes:
@@ -36,13 +34,7 @@ def _opened(
     place = folder / f"chk-{number}"
     place.mkdir()
     (place / "_metadata").write_bytes(metadata(*operators, checkpoint_id=number))
-    return open_source(parse_location(str(folder)), settings_of(options or {}))
-
-
-def _rows(source: FlinkSource, name: str, version: int | None = None) -> pa.Table:
-    at = source.at(name, source.newest(name) if version is None else version)
-    batches = [rows for part in at.parts(()) for rows in at.rows(part, at.schema.names, ())]
-    return pa.Table.from_batches(batches, at.schema)
+    return source_at(folder, options)
 
 
 @pytest.mark.parametrize("names", [["a$b", "a_b"], ["a_b", "a$b"], ["A_b", "a/b", "a_b_2"]])
@@ -52,7 +44,7 @@ def test_a_name_means_the_state_whose_own_name_it_is(tmp_path: Path, names: list
     for number, name in enumerate(names):
         listed = source.listed_as(f"op.{name}")
         assert listed is not None
-        assert _rows(source, listed)["value"].to_pylist() == [number]
+        assert rows_of(source, listed)["value"].to_pylist() == [number]
 
 
 def _differing() -> Operator:
@@ -68,18 +60,18 @@ def test_an_operator_whose_subtasks_differ_leaves_the_others_readable(tmp_path: 
     good = Operator(uid="op", subtasks=[subtask(keyed=_savepoint(["n"]))])
     source = _opened(tmp_path, good, _differing())
     assert source.states() == ["odd.unreadable", "op.n"]
-    assert _rows(source, "op.n").num_rows == 1
+    assert rows_of(source, "op.n").num_rows == 1
     with pytest.raises(UnsupportedError, match=r"chk-7/_metadata, operator odd: keys has other types in some subtasks"):
-        _rows(source, "odd.unreadable")
+        rows_of(source, "odd.unreadable")
 
 
 def test_a_checkpoint_in_which_an_operator_cannot_be_read_is_never_empty(tmp_path: Path) -> None:
     _opened(tmp_path, _differing(), number=1)
     same = Operator(id="ab" * 16, uid="odd", subtasks=[subtask(keyed=_savepoint(["n"]))])
     source = _opened(tmp_path, same, number=2)
-    assert _rows(source, "odd.n").num_rows == 1
+    assert rows_of(source, "odd.n").num_rows == 1
     with pytest.raises(UnsupportedError, match="other types in some subtasks"):
-        _rows(source, "odd.n", 1)
+        rows_of(source, "odd.n", 1)
     with pytest.raises(UnsupportedError, match="other types in some subtasks"):
         source.shared_schema("odd.n")
 
@@ -95,13 +87,13 @@ def test_a_type_for_a_column_that_the_state_does_not_have_is_refused(tmp_path: P
 def _given(text: str) -> FlinkSource:
     run = "operator-rocksdb"
     place = fixture(run) / manifest(run)["snapshots"][0]["path"]
-    return open_source(parse_location(str(place)), settings_of({"type": text}))
+    return source_at(place, {"type": text})
 
 
 def test_types_are_given_for_operator_state_too() -> None:
     source = _given("rules.rules=struct<weight: int, active: boolean>; buffers.split=binary")
-    assert _rows(source, "rules.rules")["map_value"].type.names == ["weight", "active"]
-    assert _rows(source, "buffers.split")["value"].type == pa.binary()
+    assert rows_of(source, "rules.rules")["map_value"].type.names == ["weight", "active"]
+    assert rows_of(source, "buffers.split")["value"].type == pa.binary()
     with pytest.raises(InvalidInputError, match="does not fit"):
         _given("buffers.split=string").states()
     with pytest.raises(InvalidInputError, match="does not fit"):
@@ -109,7 +101,7 @@ def test_types_are_given_for_operator_state_too() -> None:
 
 
 def test_a_broadcast_map_with_bytes_for_values_is_one_value() -> None:
-    rows = _rows(_given("rules.rules=binary"), "rules.rules")
+    rows = rows_of(_given("rules.rules=binary"), "rules.rules")
     assert rows.column_names == ["subtask", "position", "value", "stored_bytes"]
     assert rows["value"].type == pa.binary()
 
@@ -130,7 +122,7 @@ def _checkpoint(*files: str) -> Operator:
         (["000001.sst"], ["000001.sst", "000003.blob"], False),
     ],
 )
-def test_checkpoints_with_equal_files_of_rows_have_equal_rows(
+def test_checkpoints_with_equal_files_of_rows_have_equalrows_of(
     tmp_path: Path, older: list[str], newer: list[str], equal: bool
 ) -> None:
     _opened(tmp_path, _checkpoint(*older), number=1)
@@ -155,8 +147,7 @@ def test_windows_beyond_timestamps_are_shown_in_milliseconds_where_asked_for(tmp
     whole = Operator(uid="op", subtasks=[subtask(keyed=key_groups(7, 0, [len(head)], in_place(head + block)))])
     source = _opened(tmp_path, whole)
     with pytest.raises(UnsupportedError, match="struct<start: bigint, end: bigint> for a time window"):
-        _rows(source, "op.n")
-    given = settings_of({"type": "op.n.namespace=struct<start: bigint, end: bigint>"})
-    rows = _rows(open_source(parse_location(str(tmp_path)), given), "op.n")
+        rows_of(source, "op.n")
+    rows = rows_of(source_at(tmp_path, {"type": "op.n.namespace=struct<start: bigint, end: bigint>"}), "op.n")
     assert rows["namespace"].to_pylist() == [{"start": -(2**63), "end": 2**63 - 1}]
     assert rows["key"].to_pylist() == [7] and rows["value"].to_pylist() == [5]

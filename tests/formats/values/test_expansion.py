@@ -11,7 +11,7 @@ import pytest
 
 from statestore.formats.errors import StateStoreError, UnsupportedError
 from statestore.formats.flink.layouts.avro_layouts import avro_layout
-from statestore.formats.flink.serializers.avro_resolution import resolves
+from statestore.formats.flink.serializers.compatibility import resolves
 from statestore.formats.kafka.schemas.avro_schema import parse_schema
 from statestore.formats.kafka.store_settings import read_settings
 from statestore.formats.values.expansion import MOST_TYPES, parse_toml

@@ -1,16 +1,34 @@
-"""Facts of a snapshot's folder for tests: its files, every handle in it, and whether reading changed the tree."""
+"""Snapshots of Flink read for tests: their states and rows, their files, every handle, and whether the tree changed."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import pyarrow as pa
+
+from statestore.formats.flink.engine import open_state
 from statestore.formats.flink.snapshot.handles import KeyGroupHandle, RocksHandle, StreamHandle
 from statestore.formats.flink.snapshot.metadata import SnapshotMetadata
 from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles
+from statestore.formats.flink.source import FlinkSource
 from statestore.formats.places.folder import folder_at
 from statestore.formats.places.locations import parse_location
+
+
+def source_at(place: Path | str, options: Mapping[str, str] | None = None) -> FlinkSource:
+    """The source at a snapshot or a folder of snapshots."""
+    found = open_state(parse_location(place), options or {})
+    assert isinstance(found, FlinkSource)
+    return found
+
+
+def rows_of(source: FlinkSource, state: str, version: int | None = None) -> pa.Table:
+    """All rows of a state in the newest snapshot, or in that of a version, without filters."""
+    at = source.at(state, source.newest(state) if version is None else version)
+    batches = [rows for part in at.parts(()) for rows in at.rows(part, at.schema.names, ())]
+    return pa.Table.from_batches(batches, at.schema)
 
 
 def files_at(place: Path | str) -> SnapshotFiles:

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.formats.bytes.byte_columns import cells_of
-from statestore.formats.flink.columns.arrow_types import has_column
 from statestore.formats.flink.columns.decoding import decode_cells
+from statestore.formats.flink.layouts.type_layouts import has_column
 from statestore.formats.flink.serializers.flink_types import (
     ArrayOf,
     AvroOf,

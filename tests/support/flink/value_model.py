@@ -1,4 +1,5 @@
-"""A plain writer of Flink's values, from the format's description, and hypothesis strategies of types and values.
+"""A plain writer of Flink's values, from the format's description, hypothesis strategies of types and values, and their
+columns as they are decoded.
 
 A value is what the column's Arrow array is made of: dictionaries for structs, pairs for maps, integers for times.
 """
@@ -6,13 +7,20 @@ A value is what the column's Arrow array is made of: dictionaries for structs, p
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
+from unittest import mock
 
+import pyarrow as pa
+import pytest
 from hypothesis import strategies as st
 
-from statestore.formats.flink.columns.arrow_types import arrow_type, has_column
+from statestore.formats.bytes.byte_columns import Cells, cells_of
+from statestore.formats.flink.columns import decoding
+from statestore.formats.flink.columns.decoding import decode_cells
+from statestore.formats.flink.layouts.type_layouts import arrow_type, has_column
 from statestore.formats.flink.serializers.flink_types import (
     ArrayOf,
     Basic,
@@ -34,8 +42,43 @@ from statestore.formats.flink.serializers.flink_types import (
     UnionOf,
 )
 
+ORIGIN = "state 'x' of operator 'op'"
+
+
+def cells(*rows: bytes | None) -> Cells:
+    return cells_of(pa.array(rows, pa.binary()))
+
+
+def column_of(kind: FlinkType, *rows: bytes | None) -> pa.Array:
+    """The column that values of a type are decoded to, each in a cell of its own."""
+    (column,) = decode_cells([kind], cells(*rows), [True], ORIGIN)
+    assert column is not None
+    column.validate(full=True)
+    assert column.type == arrow_type(kind)
+    return column
+
+
+def decoded(kind: FlinkType, *rows: bytes | None) -> list[Any]:
+    """The values of `column_of`."""
+    found: list[Any] = column_of(kind, *rows).to_pylist()
+    return found
+
+
+@contextmanager
+def walking(compiled: bool) -> Iterator[None]:
+    """Decode by the compiled loop, or interpreted, however much is decoded."""
+    with mock.patch.object(decoding, "_is_compiled", lambda stored: compiled):
+        yield
+
+
 _LEAST = -(2**63)
 _FORMS = {"long": ">q", "int": ">i", "short": ">h", "byte": ">b", "float": ">f", "double": ">d", "boolean": ">?"}
+
+
+def in_each_way(request: pytest.FixtureRequest) -> Iterator[bool]:
+    """Decode interpreted, and by the compiled loop: the function of a fixture."""
+    with walking(request.param):
+        yield request.param
 
 
 def int32(number: int) -> bytes:

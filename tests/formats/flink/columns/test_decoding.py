@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -11,16 +10,28 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.flink.value_model import encoded, int32, int64, record, text, types, values
+from support.flink.value_model import (
+    ORIGIN,
+    cells,
+    decoded,
+    encoded,
+    in_each_way,
+    int32,
+    int64,
+    record,
+    text,
+    types,
+    values,
+    walking,
+)
+from support.properties import few_or_many
 
-from statestore.formats.bytes.byte_columns import Cells, cells_of
 from statestore.formats.errors import CorruptError, StateStoreError, UnsupportedError
 from statestore.formats.flink.columns import decoding
-from statestore.formats.flink.columns.arrow_types import arrow_field, arrow_type
 from statestore.formats.flink.columns.decoding import Records, decode_cells, decode_records
 from statestore.formats.flink.columns.program_writer import program_of
+from statestore.formats.flink.layouts.type_layouts import arrow_field, arrow_type
 from statestore.formats.flink.serializers.flink_types import (
     REST_OF_CELL,
     Basic,
@@ -43,32 +54,9 @@ from statestore.formats.flink.serializers.flink_types import (
 from statestore.formats.kernels import compiled_use
 
 STRING, LONG, INT, VOID = Basic("string"), Basic("long"), Basic("int"), Basic("void")
-ORIGIN = "state 'x' of operator 'op'"
 
 
-@contextmanager
-def walking(compiled: bool) -> Iterator[None]:
-    with mock.patch.object(decoding, "_is_compiled", lambda stored: compiled):
-        yield
-
-
-@pytest.fixture(params=[False, True], ids=["plain", "compiled"])
-def each_way(request: pytest.FixtureRequest) -> Iterator[bool]:
-    with walking(request.param):
-        yield request.param
-
-
-def cells(*rows: bytes | None) -> Cells:
-    return cells_of(pa.array(rows, pa.binary()))
-
-
-def decoded(kind: FlinkType, *rows: bytes | None) -> list[Any]:
-    (column,) = decode_cells([kind], cells(*rows), [True], ORIGIN)
-    assert column is not None
-    column.validate(full=True)
-    assert column.type == arrow_type(kind)
-    found: list[Any] = column.to_pylist()
-    return found
+each_way = pytest.fixture(in_each_way, params=[False, True], ids=["plain", "compiled"])
 
 
 def outcome(kinds: list[FlinkType], rows: list[bytes], compiled: bool) -> Any:
@@ -91,8 +79,7 @@ def tables(draw: st.DrawFn) -> tuple[list[FlinkType], list[list[Any]]]:
     return kinds, rows
 
 
-@given(tables(), st.booleans())
-@settings(max_examples=40, deadline=None)
+@few_or_many(12, 80, tables(), st.booleans())
 def test_framed_values_come_back(table: tuple[list[FlinkType], list[list[Any]]], compiled: bool) -> None:
     kinds, rows = table
     with walking(compiled):
@@ -103,8 +90,7 @@ def test_framed_values_come_back(table: tuple[list[FlinkType], list[list[Any]]],
         assert column.equals(pa.array([row[number] for row in rows], arrow_type(kind)))
 
 
-@given(tables(), st.booleans(), st.integers(1, 40))
-@settings(max_examples=30, deadline=None)
+@few_or_many(10, 60, tables(), st.booleans(), st.integers(1, 40))
 def test_values_without_frames_come_back_across_cuts_of_the_data(
     table: tuple[list[FlinkType], list[list[Any]]], compiled: bool, step: int
 ) -> None:
@@ -124,8 +110,7 @@ def test_values_without_frames_come_back_across_cuts_of_the_data(
         assert column.equals(pa.array([row[number] for row in rows], arrow_type(kind)))
 
 
-@given(tables(), st.booleans(), st.booleans(), st.integers(1, 40))
-@settings(max_examples=30, deadline=None)
+@few_or_many(8, 60, tables(), st.booleans(), st.booleans(), st.integers(1, 40))
 def test_records_begin_where_the_model_wrote_them(
     table: tuple[list[FlinkType], list[list[Any]]], compiled: bool, want: bool, step: int
 ) -> None:
@@ -156,8 +141,7 @@ def test_no_records_begin_nowhere() -> None:
     assert (found.starts.tolist(), found.columns) == ([], [pa.array([], pa.int64())])
 
 
-@given(tables(), st.data())
-@settings(max_examples=60, deadline=None)
+@few_or_many(20, 120, tables(), st.data())
 def test_damaged_bytes_have_the_same_outcome_compiled_and_not(
     table: tuple[list[FlinkType], list[list[Any]]], data: st.DataObject
 ) -> None:
@@ -423,8 +407,7 @@ def step_by_step(*asked: Any) -> Any:
 keys = st.binary(min_size=8, max_size=8).map(lambda key: b"\1" + key + b"\0")
 
 
-@given(st.lists(st.one_of(keys, keys, st.binary(max_size=12))))
-@settings(max_examples=60, deadline=None)
+@few_or_many(25, 100, st.lists(st.one_of(keys, keys, st.binary(max_size=12))))
 def test_values_of_fixed_width_are_taken_and_refused_as_step_by_step(rows: list[bytes]) -> None:
     kinds: list[FlinkType] = [Prefix(1), LONG, VOID]
     found = outcome(kinds, rows, False)
@@ -432,8 +415,7 @@ def test_values_of_fixed_width_are_taken_and_refused_as_step_by_step(rows: list[
         assert found == outcome(kinds, rows, False)
 
 
-@given(st.lists(st.binary(max_size=6)))
-@settings(max_examples=30, deadline=None)
+@few_or_many(15, 60, st.lists(st.binary(max_size=6)))
 def test_the_rest_behind_a_fixed_width_is_taken_and_refused_as_step_by_step(rows: list[bytes]) -> None:
     kinds: list[FlinkType] = [Prefix(2), Opaque("shop.Money")]
     found = outcome(kinds, rows, False)
@@ -442,8 +424,8 @@ def test_the_rest_behind_a_fixed_width_is_taken_and_refused_as_step_by_step(rows
 
 
 def test_small_batches_count_together_for_the_compiled_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoding, "_KERNELS", "a module that nobody has loaded")
-    monkeypatch.setattr(decoding, "_WORTH_BYTES", 100)
+    monkeypatch.delitem(sys.modules, decoding._KERNELS, raising=False)
     monkeypatch.setattr(decoding, "_stepped_plainly", 0)
     monkeypatch.setattr(compiled_use, "is_loaded", lambda: True)
-    assert [decoding._is_compiled(40) for _ in range(4)] == [False, False, True, True]
+    batch = decoding._WORTH_BYTES * 2 // 5
+    assert [decoding._is_compiled(batch) for _ in range(4)] == [False, False, True, True]

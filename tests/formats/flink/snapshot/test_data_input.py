@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from hypothesis import strategies as st
+from support.flink.value_model import utf
 from support.properties import few_or_many
 
 from statestore.formats.errors import CorruptError
@@ -15,23 +16,9 @@ from statestore.formats.flink.snapshot.data_input import DataInput
 NO_SURROGATES = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 
 
-def modified_utf8(text: str) -> bytes:
-    """Java's ``DataOutput.writeUTF``: each UTF-16 unit by itself, NUL in two bytes."""
-    found = bytearray()
-    units = struct.unpack(f"<{len(text.encode('utf-16-le')) // 2}H", text.encode("utf-16-le"))
-    for unit in units:
-        if 1 <= unit <= 0x7F:
-            found.append(unit)
-        elif unit <= 0x7FF:
-            found += bytes([0xC0 | unit >> 6, 0x80 | unit & 0x3F])
-        else:
-            found += bytes([0xE0 | unit >> 12, 0x80 | unit >> 6 & 0x3F, 0x80 | unit & 0x3F])
-    return struct.pack(">H", len(found)) + found
-
-
 @few_or_many(100, 2000, NO_SURROGATES)
 def test_a_text_is_read_as_java_wrote_it(text: str) -> None:
-    source = DataInput(modified_utf8(text) + b"rest", "_metadata")
+    source = DataInput(utf(text) + b"rest", "_metadata")
     assert source.utf() == text
     assert source.left == 4
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from rocksdict import Options, Rdict
-from support.flink.fixtures import fixture, manifest, snapshots, truth
+from support.flink.fixtures import NAMES, fixture, manifest, truth
 from support.flink.snapshot_reads import files_at, rocks_of, tree_of
+from support.parameters import mostly_slow
 from support.rocksdb.rocksdb_scans import Rows, pairs, scanned
 from support.rocksdb.rocksdb_tables import (
     FIRST_EDIT,
@@ -35,12 +36,7 @@ from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles
 from statestore.formats.rocksdb.manifest import read_families
 from statestore.formats.rocksdb.scan import scan_rocksdb
 
-WITH_ROCKSDB = [
-    (name, facts)
-    for name, facts in snapshots()
-    if "hashmap" not in name and name != "changelog" and facts["kind"] != "savepoint-canonical"
-]
-QUICK = ("odd-names", "sql-1.20")
+WITH_ROCKSDB = [name for name in NAMES if "hashmap" not in name and name != "changelog"]
 ODD_NAMES = [
     "sp ace",
     'quo"te',
@@ -61,16 +57,18 @@ def rows_by(reader: str, directory: Path, family: str, monkeypatch: pytest.Monke
     return [row for rows in scan_rocksdb(directory, pairs, family=family, delimiter=DELIMITER) for row in rows]
 
 
-@pytest.mark.parametrize(
-    ("name", "facts"),
-    [
-        pytest.param(name, facts, id=name, marks=() if name in QUICK else pytest.mark.slow)
-        for name, facts in WITH_ROCKSDB
-    ],
-)
-def test_each_state_has_the_rows_of_the_truth(
-    name: str, facts: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", mostly_slow(WITH_ROCKSDB, ("odd-names", "sql-1.20")))
+def test_each_state_has_the_rows_of_the_truth_and_the_files_stay_as_they_were(
+    name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    before = tree_of(fixture(name))
+    for facts in manifest(name)["snapshots"]:
+        if facts["kind"] != "savepoint-canonical":
+            check(name, facts, monkeypatch)
+    assert tree_of(fixture(name)) == before
+
+
+def check(name: str, facts: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """A map state has a row an entry, another state a row a key and namespace."""
     expected: Counter[tuple[str, str]] = Counter()
     ids = manifest(name)["operator_ids"]
@@ -95,17 +93,6 @@ def test_each_state_has_the_rows_of_the_truth(
     }
     left = {state for _, state in expected} - {state for _, state in found}
     assert not left or name == "heap-timers"
-
-
-def test_the_files_of_a_snapshot_stay_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = tree_of(fixture("sql-1.20"))
-    files = files_at(fixture("sql-1.20") / manifest("sql-1.20")["snapshots"][0]["path"])
-    for _, handle in rocks_of(files.metadata()):
-        with opened_database(files, handle) as directory:
-            for family in read_families(directory):
-                for reader in ("rocksdict", "scanner"):
-                    rows_by(reader, directory, family, monkeypatch)
-    assert tree_of(fixture("sql-1.20")) == before
 
 
 def with_families(path: Path, names: list[str]) -> dict[str, Rows]:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
+from support.properties import few_or_many
 
 from statestore.formats.bytes.crc32c import crc32c
 from statestore.formats.errors import CorruptError
@@ -56,7 +56,7 @@ def read(window: BlockWindow, state: int, states: int) -> list[tuple[bytes, byte
     ]
 
 
-@given(STATES, st.integers(1, 50), st.sampled_from(["plain", "packed", "unpacked"]), st.integers(1, 90))
+@few_or_many(25, 200, STATES, st.integers(1, 50), st.sampled_from(["plain", "packed", "unpacked"]), st.integers(1, 90))
 def test_entries_are_those_that_were_written(
     written: list[list[tuple[bytes, bytes]]], size: int, way: str, chunk: int
 ) -> None:
@@ -71,7 +71,7 @@ def test_entries_are_those_that_were_written(
         assert read(window, state, 2 * len(written)) == expected
 
 
-@given(STATES, st.integers(1, 30), st.data())
+@few_or_many(20, 200, STATES, st.integers(1, 30), st.data())
 def test_a_block_that_ends_too_early_is_an_error(
     written: list[list[tuple[bytes, bytes]]], size: int, data: st.DataObject
 ) -> None:
@@ -81,7 +81,7 @@ def test_a_block_that_ends_too_early_is_an_error(
         read(BlockWindow(pieces(whole[:kept], size), "file"), len(written), len(written) + 1)
 
 
-@given(STATES, st.integers(1, 90), st.booleans(), st.data())
+@few_or_many(25, 200, STATES, st.integers(1, 90), st.booleans(), st.data())
 def test_a_changed_bit_of_compressed_state_gives_no_wrong_entry(
     written: list[list[tuple[bytes, bytes]]], chunk: int, packed: bool, data: st.DataObject
 ) -> None:
@@ -111,3 +111,23 @@ def test_state_numbers_and_lengths_that_cannot_be() -> None:
     ):
         with pytest.raises(CorruptError, match=found):
             read(BlockWindow(iter([data]), "file"), 1, 2)
+
+
+def test_an_entry_of_many_pieces_is_copied_a_few_times() -> None:
+    pieces = [bytes([number % 256]) * 16 for number in range(1000)]
+    window = BlockWindow(iter(pieces), "file")
+    reads = 0
+    while window.left < 16_000:
+        window.more()
+        reads += 1
+    assert reads <= 12
+    assert window.take(16_000) == b"".join(pieces)
+    assert window.is_empty()
+    with pytest.raises(CorruptError, match="ends within an entry"):
+        window.more()
+
+
+def test_bytes_between_pieces_are_taken_in_order() -> None:
+    window = BlockWindow(iter([b"ab", b"", b"cdefg", b"h"]), "file")
+    assert [window.take(3), window.take(1), window.take(4)] == [b"abc", b"d", b"efgh"]
+    assert window.is_empty() and window.last

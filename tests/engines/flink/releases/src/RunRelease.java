@@ -35,7 +35,7 @@ import org.apache.flink.util.Collector;
  * Usage: RunRelease FOLDER NAME:BACKEND:INCREMENTAL:COMPRESSED:STEPS...
  *
  * Each run writes into FOLDER/NAME. STEPS are separated by commas: checkpoint, savepoint, canonical, native. Event v of 120 has the key user-(v mod 7) and
- * the time v seconds; tests/formats/flink/test_flink_releases.py says what each state then has.
+ * the time v seconds; tests/formats/flink/test_source.py says what each state then has.
  */
 public final class RunRelease {
     static final long EVENTS = 120;

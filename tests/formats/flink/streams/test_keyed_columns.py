@@ -11,9 +11,9 @@ from support.flink.value_model import encoded, int64, record, text
 from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.flink.columns.decoding import decode_records
 from statestore.formats.flink.serializers.backend_header import KeyedStateHeader, StateKind
-from statestore.formats.flink.serializers.flink_types import Basic, FlinkType, ListOf, MapOf, TtlOf
+from statestore.formats.flink.serializers.flink_types import VOID, Basic, FlinkType, ListOf, MapOf, TtlOf
 from statestore.formats.flink.streams.keyed_columns import KeyGroups, framed_rows, heap_rows, record_kinds
-from statestore.formats.flink.streams.state_form import VOID, KeyedForm, Typed, form_of
+from statestore.formats.flink.streams.state_form import KeyedForm, Typed, form_of
 from statestore.formats.kernels.arrays import Bytes
 
 STRING, LONG = Basic("string"), Basic("long")

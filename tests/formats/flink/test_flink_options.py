@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from support.flink.fixtures import fixture, manifest, truth
+from support.flink.snapshot_reads import rows_of, source_at
 
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
-from statestore.formats.flink.engine import open_state
 from statestore.formats.flink.source import FlinkSource
-from statestore.formats.places.locations import parse_location
 
 MONEY, SCALED = "struct<cents: bigint, currency: utf>", "struct<high: tinyint, low: smallint>"
 GIVEN = {
@@ -36,22 +34,13 @@ STATES = (*GIVEN, *(f"{operator}.{name}" for operator in ("simple", "body") for 
 
 def source_of(run: str, kind: str, types: dict[str, str]) -> FlinkSource:
     path = next(each["path"] for each in manifest(run)["snapshots"] if each["kind"] == kind)
-    given = ";".join(f"{state}={text}" for state, text in types.items())
-    found = open_state(parse_location(fixture(run) / path), {"type": given})
-    assert isinstance(found, FlinkSource)
-    return found
-
-
-def table(source: FlinkSource, state: str) -> pa.Table:
-    at = source.at(state, source.newest(state))
-    batches = [batch for part in at.parts(()) for batch in at.rows(part, at.schema.names, ())]
-    return pa.Table.from_batches(batches, at.schema)
+    return source_at(fixture(run) / path, {"type": ";".join(f"{state}={text}" for state, text in types.items())})
 
 
 def values(source: FlinkSource, state: str) -> dict[int, Any]:
     """A value for each key: of lists a list in order, of maps a dictionary."""
     found: dict[int, Any] = {}
-    for row in table(source, state).to_pylist():
+    for row in rows_of(source, state).to_pylist():
         if "position" in row:
             assert row["position"] == len(found.setdefault(row["key"], []))
             found[row["key"]].append(row["value"])
@@ -128,7 +117,7 @@ def test_a_type_of_another_length_is_refused_where_nothing_frames_the_values(sta
     for each in STATES:
         if each.partition(".")[0] == state.partition(".")[0]:
             with pytest.raises(CorruptError, match=r"FLINK_(FILE|ROW).*correct the type"):
-                table(source, each)
+                rows_of(source, each)
 
 
 def test_a_state_read_as_bytes_does_not_hide_those_behind_it() -> None:
@@ -141,7 +130,7 @@ def test_a_state_read_as_bytes_does_not_hide_those_behind_it() -> None:
 def test_a_type_whose_bytes_do_not_fit_is_refused(run: str, kind: str) -> None:
     source = source_of(run, kind, {**GIVEN, "simple.m-price": MONEY.replace("utf", "string")})
     with pytest.raises(CorruptError, match=r"(FLINK_ROW.*simple\.m-price|FLINK_FILE).*correct the type"):
-        table(source, "simple.m-price")
+        rows_of(source, "simple.m-price")
 
 
 @pytest.mark.parametrize(("state", "column"), [("a-first", ""), ("a-first", ".key"), ("m-accounts", ".map_key")])

@@ -1,4 +1,5 @@
-"""The loop of ``flink_kernels`` without compilation: for small states, and where numba is absent.
+"""The loop of ``flink_kernels`` in Python, which runs a program without compilation: for small states, and where numba
+is absent.
 
 It also says what is wrong with bytes that the compiled loop refuses.
 """
@@ -10,16 +11,14 @@ from struct import Struct
 
 from statestore.formats.flink.columns.faults import Opacity, Short, Wrong
 from statestore.formats.flink.columns.program_writer import Program
-from statestore.formats.flink.layouts.shapes import MOST_EMPTY
 from statestore.formats.kernels import flink_steps as steps
 
 _INT32 = Struct(">i")
-_JOINER = 0x2C
 _ENOUGH = 1 << 16  # places in one row
 
 
-class PlainWalk:
-    """A walk over records of one program in ``data``; ``out`` has the places of each row."""
+class ProgramInterpreter:
+    """One program run over records in ``data``; ``out`` has the places of each row."""
 
     def __init__(self, program: Program, data: memoryview) -> None:
         self._steps: list[list[int]] = program.steps.tolist()
@@ -139,8 +138,8 @@ class PlainWalk:
             elif step == steps.JOINED:
                 registers[register] += 1
                 if at < end:
-                    if data[at] != _JOINER:
-                        raise Wrong(f"byte {data[at]:02x} behind an element", f"byte {_JOINER:02x} or the end")
+                    if data[at] != steps.JOINER:
+                        raise Wrong(f"byte {data[at]:02x} behind an element", f"byte {steps.JOINER:02x} or the end")
                     at, pc = at + 1, target
                 elif row >= 0:
                     out[row].append(registers[register])
@@ -313,7 +312,7 @@ class PlainWalk:
 
 
 def _check(count: int, least: int, left: int) -> None:
-    if not least and count > MOST_EMPTY:
-        raise Wrong(f"{count} entries without bytes", f"at most {MOST_EMPTY}")
+    if not least and count > steps.MOST_EMPTY:
+        raise Wrong(f"{count} entries without bytes", f"at most {steps.MOST_EMPTY}")
     if count * least > left:
         raise Short(count * least, left)

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-from unittest import mock
-
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.flink.value_model import encoded, int32, int64
+from support.flink.value_model import decoded, encoded, in_each_way, int32, int64
 from support.parameters import named
 
-from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.errors import CorruptError, UnsupportedError
-from statestore.formats.flink.columns import decoding
-from statestore.formats.flink.columns.decoding import decode_cells
-from statestore.formats.flink.layouts.type_layouts import layout
-from statestore.formats.flink.serializers.flink_types import Basic, FlinkType, ListOf, MapOf, TupleOf
+from statestore.formats.flink.serializers.flink_types import Basic, ListOf, MapOf, TupleOf
 from statestore.formats.flink.serializers.type_names import shown
 
 UTF, LONG = Basic("utf"), Basic("long")
@@ -35,19 +26,7 @@ HIGH_ALONE, LOW_FIRST = "0003eda0bd", "000878edb880eda0bd79"  # also written by 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 
 
-@pytest.fixture(params=[False, True], ids=["plain", "compiled"])
-def each_way(request: pytest.FixtureRequest) -> Iterator[None]:
-    with mock.patch.object(decoding, "_is_compiled", lambda stored: request.param):
-        yield
-
-
-def decoded(kind: FlinkType, *rows: bytes) -> list[Any]:
-    (column,) = decode_cells([kind], cells_of(pa.array(rows, pa.binary())), [True], "state 'x'")
-    assert column is not None
-    column.validate(full=True)
-    assert column.type == layout(kind).column
-    found: list[Any] = column.to_pylist()
-    return found
+each_way = pytest.fixture(in_each_way, params=[False, True], ids=["plain", "compiled"])
 
 
 @pytest.mark.usefixtures("each_way")

@@ -15,12 +15,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from support.flink.value_model import column_of
 from support.paths import DATA
 
-from statestore.formats.bytes.byte_columns import cells_of
-from statestore.formats.flink.columns.arrow_types import arrow_type
-from statestore.formats.flink.columns.decoding import decode_cells
 from statestore.formats.flink.columns.key_bytes import encode, java_hash
+from statestore.formats.flink.layouts.type_layouts import arrow_type
 from statestore.formats.flink.serializers.flink_types import (
     ArrayOf,
     AvroOf,
@@ -90,10 +89,7 @@ def stored() -> dict[str, Any]:
 
 
 def read(kind: FlinkType, rows: list[str]) -> pa.Array:
-    cells = cells_of(pa.array([bytes.fromhex(row) for row in rows], pa.binary()))
-    (column,) = decode_cells([kind], cells, [True], "state")
-    assert column is not None
-    return column
+    return column_of(kind, *map(bytes.fromhex, rows))
 
 
 def as_arrow(truth: Any, kind: pa.DataType) -> Any:

@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.flink.value_model import column_of
 from support.paths import DATA
+from support.properties import few_or_many
 
-from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.errors import CorruptError, StateStoreError, UnsupportedError
-from statestore.formats.flink.columns.decoding import decode_cells
 from statestore.formats.flink.columns.java_texts import instant_text
 from statestore.formats.flink.columns.key_bytes import row_bytes
 from statestore.formats.flink.serializers.flink_types import (
@@ -86,20 +85,13 @@ def written() -> dict[str, Any]:
     return found
 
 
-def read(kind: FlinkType, *rows: bytes) -> pa.Array:
-    (column,) = decode_cells([kind], cells_of(pa.array(rows, pa.binary())), [True], "state")
-    assert column is not None
-    column.validate(full=True)
-    return column
-
-
 def read_named(kind: FlinkType, name: str) -> Any:
-    return read(kind, bytes.fromhex(written()["values"][name]))
+    return column_of(kind, bytes.fromhex(written()["values"][name]))
 
 
 def test_rows_of_every_sql_type() -> None:
     full, nulls = (bytes.fromhex(written()["values"][name]) for name in ("full", "nulls"))
-    column = read(RowDataOf(FULL), full, nulls, full)
+    column = column_of(RowDataOf(FULL), full, nulls, full)
     told = dict(zip([field.name for field in column.type], VALUES, strict=True))
     none = dict.fromkeys(told)
     assert column.equals(pa.array([told, none, told], column.type))
@@ -127,14 +119,14 @@ def test_values_of_the_table_runtime_outside_of_rows(name: str, kind: Logical, v
 def test_decimals_read_as_java_writes_them() -> None:
     rows = [bytes.fromhex(raw) for raw, _ in written()["decimals"]]
     texts = [text for _, text in written()["decimals"]]
-    assert read(Basic("bigdecimal"), *rows).to_pylist() == texts
+    assert column_of(Basic("bigdecimal"), *rows).to_pylist() == texts
 
 
 def test_decimals_are_shown_as_numbers_where_they_fit() -> None:
     row = bytes.fromhex(next(raw for raw, text in written()["decimals"] if text == "-12.340"))
-    assert read(Shown(Basic("bigdecimal"), pa.decimal128(10, 3)), row).to_pylist() == [Decimal("-12.340")]
+    assert column_of(Shown(Basic("bigdecimal"), pa.decimal128(10, 3)), row).to_pylist() == [Decimal("-12.340")]
     with pytest.raises(UnsupportedError, match="FLINK_UNSUPPORTED"):
-        read(Shown(Basic("bigdecimal"), pa.decimal128(10, 1)), row)
+        column_of(Shown(Basic("bigdecimal"), pa.decimal128(10, 1)), row)
 
 
 @pytest.mark.parametrize(
@@ -165,14 +157,13 @@ def test_instants_of_all_years_are_written_as_java_does() -> None:
         assert instant_text(seconds, 1000) == text
 
 
-@given(st.data())
-@settings(max_examples=150, deadline=None)
+@few_or_many(40, 300, st.data())
 def test_damaged_rows_are_read_or_refused(data: st.DataObject) -> None:
     row = bytearray.fromhex(written()["values"]["full"])
     for _ in range(data.draw(st.integers(1, 3))):
         row[data.draw(st.integers(4, len(row) - 1))] = data.draw(st.sampled_from([0, 1, 127, 128, 255]))
     try:
-        read(RowDataOf(FULL), bytes(row))
+        column_of(RowDataOf(FULL), bytes(row))
     except StateStoreError as error:
         assert error.code in ("FLINK_ROW", "FLINK_UNSUPPORTED")
 
@@ -181,7 +172,7 @@ def test_damaged_rows_are_read_or_refused(data: st.DataObject) -> None:
 def test_a_row_that_is_cut_short_is_refused(size: int) -> None:
     whole = bytes.fromhex(written()["values"]["full"])[4:]
     with pytest.raises(CorruptError, match="FLINK_ROW"):
-        read(RowDataOf(FULL), size.to_bytes(4, "big") + whole[:size])
+        column_of(RowDataOf(FULL), size.to_bytes(4, "big") + whole[:size])
 
 
 def test_rows_written_for_lookups_are_read_back() -> None:
@@ -189,6 +180,6 @@ def test_rows_written_for_lookups_are_read_back() -> None:
     rows = [(5, "short", "longer than seven", True, b"", -1), (None, None, "1234567", False, bytes(8), None)]
     written_rows = [row_bytes(kind, row) for row in rows]
     framed = [len(row).to_bytes(4, "big") + row for row in written_rows if row is not None]
-    assert [tuple(row.values()) for row in read(RowDataOf(kind), *framed).to_pylist()] == rows
+    assert [tuple(row.values()) for row in column_of(RowDataOf(kind), *framed).to_pylist()] == rows
     assert row_bytes(kind, rows[0][:5]) is None
     assert row_bytes(Logical("ROW", children=(Logical("DATE"),)), (datetime.date(2020, 1, 1),)) is None

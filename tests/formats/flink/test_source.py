@@ -5,17 +5,13 @@ The data is that of the job ``tests/engines/flink/releases``, whose states after
 
 from __future__ import annotations
 
-import atexit
-import shutil
-import tarfile
-import tempfile
 from collections import defaultdict
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.archives import unpacked
 from support.paths import DATA
 
 import statestore
@@ -99,13 +95,8 @@ def shown(name: str, rows: Rows) -> Any:
     return {row["key"]: row["value"] for row in rows}
 
 
-@cache
 def releases() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="statestore-flink-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    with tarfile.open(DATA / "flink" / "releases.tar.xz") as archive:
-        archive.extractall(folder, filter="data")
-    return folder
+    return unpacked(DATA / "flink" / "releases.tar.xz")
 
 
 def snapshots(release: str) -> list[Path]:
