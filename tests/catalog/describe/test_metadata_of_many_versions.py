@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,14 +19,15 @@ from statestore.formats.state_table import Query, StateTable
 VERSIONS = 60
 
 
-@pytest.fixture
-def warehouse(tmp_path: Path) -> Path:
-    catalog = statestore.connect(tmp_path)
+@pytest.fixture(scope="module")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("warehouse")
+    catalog = statestore.connect(folder)
     with catalog.create_store("prices", key={"item": "string"}, value={"price": "double"}) as store:
         for version in range(VERSIONS):
             store.put(f"item{version % 7}", float(version), timestamp=1_700_000_000_000 + version)
             store.commit()
-    return tmp_path
+    return folder
 
 
 def segments(table: StateTable, version: int) -> pa.Table:
@@ -55,9 +57,10 @@ def test_the_order_of_the_versions_changes_no_answer(warehouse: Path) -> None:
         assert segments(table, version) == segments(open_warehouse(warehouse).open("prices$segments"), version)
 
 
-def test_a_store_that_was_dropped_has_no_metadata(warehouse: Path) -> None:
-    table = open_warehouse(warehouse).open("prices$segments")
+def test_a_store_that_was_dropped_has_no_metadata(warehouse: Path, tmp_path: Path) -> None:
+    shutil.copytree(warehouse, tmp_path / "copy")
+    table = open_warehouse(tmp_path / "copy").open("prices$segments")
     segments(table, 10)
-    statestore.connect(warehouse).drop_store("prices")
+    statestore.connect(tmp_path / "copy").drop_store("prices")
     with pytest.raises(NotFoundError):
         segments(table, 10)

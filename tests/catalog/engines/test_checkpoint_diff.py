@@ -19,6 +19,7 @@ def text(row: dict[str, Any]) -> str:
     return str(sorted(row.items()))
 
 
+@pytest.mark.quick("*join__hdfs", "*sess__rkcl")
 @pytest.mark.parametrize("name", mostly_slow(sorted(index()), QUICK[::2]))
 def test_the_difference_makes_one_batch_of_another(name: str) -> None:
     found = statestore.inspect(checkpoint_path(name))
@@ -47,6 +48,7 @@ def test_inspect_names_the_types_of_every_state(name: str) -> None:
     assert told and all((table["status"], table["health"]) == ("ok", []) for table in told)
 
 
+@pytest.mark.quick("*dedup*", "*limit*")
 @pytest.mark.parametrize("name", ["spark4.3.0-aggmulti__rkcl", "spark4.3.0-limit__rkcl", "spark4.3.0-dedup__hdfs"])
 def test_reports_take_keys_that_stores_of_ours_can_not_have(name: str) -> None:
     """Floating-point numbers, and columns without a type."""

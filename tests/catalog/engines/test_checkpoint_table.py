@@ -48,6 +48,7 @@ def plain_reads(name: str) -> list[dict[str, Any]]:
     return [read for read in reads if "error" not in read and not other & set(read["options"])]
 
 
+@pytest.mark.quick("*aggmulti*")
 @pytest.mark.parametrize("name", mostly_slow(NAMES, QUICK[1::2]))
 def test_each_batch_is_a_version(name: str) -> None:
     found = statestore.inspect(checkpoint_path(name))
@@ -59,7 +60,7 @@ def test_each_batch_is_a_version(name: str) -> None:
         assert multiset(rows) == multiset(truth(read))
 
 
-@pytest.mark.quick("*agg__hdfs", "*join__r*", "*twsttl*")
+@pytest.mark.quick("*agg__hdfs", "*join__r*")
 @pytest.mark.parametrize("name", mostly_slow(sorted(index()), QUICK))
 def test_duckdb_reads_every_table(name: str) -> None:
     """Tables with several struct fields of one name are read, too, though DuckDB refuses such types."""

@@ -206,6 +206,7 @@ def test_a_state_that_one_subtask_migrated_and_the_other_did_not(tmp_path: Path)
     assert {row["key"] for row in found if row["_change"] == "changed"} == {"k5", "k7"}
 
 
+@pytest.mark.quick("upgrade-rocksdb")
 @pytest.mark.parametrize("run", ["upgrade-rocksdb", "upgrade-hashmap"])
 def test_a_pojo_that_gained_fields_is_compared_across(run: str, tmp_path: Path) -> None:
     table = statestore.inspect(together(tmp_path, (run, 3), (run, 6))).table("subscribers.one")
@@ -255,6 +256,7 @@ def test_a_missing_file_is_listed_and_named_and_other_operators_are_read(tmp_pat
     assert not opened.summary("kv-tuple.n").damaged
 
 
+@pytest.mark.quick("cut")
 @pytest.mark.parametrize("damage", ["missing", "cut"])
 def test_a_damaged_header_is_the_error_of_its_operator_only(damage: str, tmp_path: Path) -> None:
     place = copied("rocksdb", tmp_path) / JOB / "chk-3"

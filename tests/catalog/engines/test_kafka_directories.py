@@ -21,7 +21,7 @@ from statestore.catalog.summaries import summaries
 from statestore.catalog.warehouse import open_table
 from statestore.formats.state_table import Query
 
-QUICK = ("stock", "carts", "turnover", "hours-final", "menu", "upsell-left-shared-join-store")
+QUICK = ("carts", "turnover", "menu", "upsell-left-shared-join-store")
 STORES = cases(is_on_disk)
 MOSTLY_SLOW = cases(is_on_disk, QUICK)
 VERSIONED = cases(lambda store: store["kind"] == "versioned")
@@ -52,7 +52,7 @@ def of_partitions(reader: pa.RecordBatchReader) -> dict[int | None, list[dict[st
     return found
 
 
-@pytest.mark.parametrize(("name", "store"), STORES)
+@pytest.mark.parametrize(("name", "store"), mostly_slow(STORES, 2))
 def test_a_scan_has_the_rows_of_the_store(folders: dict[str, Path], name: str, store: str) -> None:
     found = the_store(name, store)
     scanned = of_partitions(table(folders, name, store).scan())

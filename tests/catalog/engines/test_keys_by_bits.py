@@ -41,6 +41,7 @@ def doubles(bits: Any) -> pa.Table:
     return pa.table({"k": keys, "t": pa.array([AFTER] * len(keys), pa.timestamp("us", "UTC"))})
 
 
+@pytest.mark.quick("0", "9223372036854775808")
 @pytest.mark.parametrize("bits", [key for key in NEW if np.isfinite(numbers([key])[0])])
 def test_each_zero_is_a_key_of_its_own(bits: int) -> None:
     key = {"f0": float(numbers([bits])[0])}

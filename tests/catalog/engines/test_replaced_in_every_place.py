@@ -139,7 +139,7 @@ CASES = [
 QUICK = [
     ("local", "spark", "scan"),
     ("s3", "spark", "scan"),
-    *(("fsspec", "spark", question) for question in ("scan", "summaries", "$segments")),
+    *(("fsspec", "spark", question) for question in ("scan", "summaries")),
     ("fsspec", "flink", "tables"),
 ]
 

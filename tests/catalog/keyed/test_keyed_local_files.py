@@ -63,43 +63,6 @@ def test_a_snapshot_holds_its_backend(
     assert store.scan("s", version=version).read_all().to_pylist() == [{"k": "a", "value": 1}]
 
 
-FORKING = """
-import os, sys
-import statestore
-backend = statestore.connect(sys.argv[1]).open_store("s").backend(directory=sys.argv[2])
-state = backend.value_state("s", "bigint")
-backend.set_current_key("a")
-state.update(1)
-child = os.fork()
-if child == 0:
-    try:
-        state.value()
-    except statestore.UnsupportedError as error:
-        assert error.code == "FORKED"
-        backend.dispose()
-        del state
-        del backend
-        sys.exit(7)
-assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-state.update(state.value() + 1)
-assert state.value() == 2
-assert backend._local.path.is_dir()
-backend.snapshot("full").result()
-"""
-
-
-def test_in_a_fork_a_backend_is_closed(store: KeyedStore, tmp_path: Path) -> None:
-    """Its database has threads, which are not in the fork; it stays its parent's."""
-    done = subprocess.run(
-        [sys.executable, "-c", FORKING, str(tmp_path), str(local(tmp_path))],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=WAIT,
-    )
-    assert done.returncode == 0, done.stderr
-
-
 DYING = """
 import os, signal, sys
 import statestore

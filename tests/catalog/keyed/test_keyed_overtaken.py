@@ -63,6 +63,7 @@ def test_a_backend_begins_with_the_newest_though_another_was(
     assert found
 
 
+@pytest.mark.quick("directory", "memory")
 def test_a_version_that_is_discarded_while_it_is_read_is_refused(
     store: KeyedStore, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,6 +73,7 @@ def test_a_version_that_is_discarded_while_it_is_read_is_refused(
     assert files(store) == named(store)
 
 
+@pytest.mark.quick("directory", "memory")
 def test_a_backend_of_a_version_that_is_discarded_meanwhile_is_refused(
     store: KeyedStore, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:

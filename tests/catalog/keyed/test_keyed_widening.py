@@ -52,6 +52,7 @@ def shown(value: Any) -> Any:
     return {name: cell for name, cell in value.items() if cell is not None} if isinstance(value, dict) else value
 
 
+@pytest.mark.quick("bigint", "struct*", "array*")
 @pytest.mark.parametrize(("narrow", "wide", "small", "large"), KINDS, ids=[kind[1] for kind in KINDS])
 def test_every_read_across_a_widening(narrow: str, wide: str, small: Any, large: Any, tmp_path: Path) -> None:
     table, times = made(tmp_path, narrow, wide, small, large)

@@ -102,7 +102,7 @@ UPKEEP += [("kafka", upkeep) for upkeep in ("live", "committed", "compacted", "r
     [
         pytest.param(serde, upkeep, case, id=f"{case['id']}-{serde}-{upkeep}", marks=() if quick else pytest.mark.slow)
         for number, case in enumerate(CASES)
-        for serde, upkeep, quick in ((*kept_up, (number + turn) % 6 == 0) for turn, kept_up in enumerate(UPKEEP))
+        for serde, upkeep, quick in ((*kept_up, (number + turn) % 11 == 0) for turn, kept_up in enumerate(UPKEEP))
     ],
 )
 def test_case(case: dict[str, Any], serde: str, upkeep: str, tmp_path: Path) -> None:

@@ -102,11 +102,11 @@ def check(store: statestore.VersionedStore, log: list[CommitEntry], kept: int = 
     """Compare everything that the log can be asked with the truth; ``kept``: the first version that it still has."""
     newest = anew(store)
     assert plain(newest) == folded(log)
-    for version in range(kept, len(log)):
+    for version in (*range(kept, len(log), 3), len(log) - 1):
         assert read_entry(store._storage, version) == log[version]
         assert was_committed(store._storage, log[version].commit_id)
         assert not was_committed(store._storage, f"{version}-{'0' * 32}")
-    for version in (*range(kept, len(log), 11), len(log) - 1):
+    for version in (*range(kept, len(log), 23), len(log) - 1):
         assert plain(load_log_state(store._storage, version)) == folded(log[: version + 1])
     for entry in log:
         if entry.transaction is not None:

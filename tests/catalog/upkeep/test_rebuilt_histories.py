@@ -176,6 +176,7 @@ def test_a_rebuild_in_tasks_has_the_same_answers(tmp_path: Path, tasks: Attempte
     assert history.catalog.verify("s").ok
 
 
+@pytest.mark.quick("0-kafka", "0-natural, in tasks")
 @pytest.mark.parametrize("to", ["natural", "kafka", "natural, in tasks"])
 @pytest.mark.parametrize("seed", mostly_slow(range(EXAMPLES), 40))
 def test_a_new_retention_refuses_what_was_too_old_at_its_turn(

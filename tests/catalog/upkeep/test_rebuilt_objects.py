@@ -76,7 +76,7 @@ def requests_of(kind: str, folder: Path) -> int:
     return len(made)
 
 
-@pytest.mark.quick("versioned", "key_value")
+@pytest.mark.quick("versioned")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_rebuilt_store_is_there_for_everybody(both: Machines, kind: str) -> None:
     expected = fill(both[0], kind)

@@ -24,8 +24,8 @@ from statestore.formats.errors import CommitUnknownError, StorageError
 WAIT = 60  # seconds, after which a test fails instead of hanging
 THREADS = 6
 MINUTE = 60_000
-EVERYWHERE = pytest.mark.quick("directory-*", "objects-key_value", "objects-versioned*")
-"""Every kind in a directory and two in an object store: kinds differ in what they write, places in publishing it."""
+EVERYWHERE = pytest.mark.quick("directory-key_value", "directory-session", "objects-versioned*")
+"""A few kinds in each place: kinds differ in what they write, places in publishing it."""
 VERSIONED = "versioned, serde kafka"
 OPTIONS: dict[str, dict[str, Any]] = {
     "key_value": {},

@@ -23,6 +23,7 @@ def local_catalog(tmp_path: Path) -> statestore.Catalog:
     return statestore.connect(tmp_path / "warehouse")
 
 
+@pytest.mark.quick("directory")
 def test_unversioned_becomes_versioned_and_back(catalog: statestore.Catalog) -> None:
     with create(catalog, "key_value") as store:
         for round_ in range(3):
@@ -44,6 +45,7 @@ def test_unversioned_becomes_versioned_and_back(catalog: statestore.Catalog) -> 
         assert [path.name for path in catalog.root.iterdir()] == ["s"]
 
 
+@pytest.mark.quick("objects")
 def test_another_retention_forgets_what_is_too_old(catalog: statestore.Catalog) -> None:
     with create(catalog, "window") as store:
         for number in range(50):
@@ -54,6 +56,7 @@ def test_another_retention_forgets_what_is_too_old(catalog: statestore.Catalog) 
         assert rows(store) == [("a", number) for number in range(40, 50)]
 
 
+@pytest.mark.quick("directory")
 def test_rebuild_after_expiry(catalog: statestore.Catalog) -> None:
     """The rows of the oldest kept version are the base."""
     with catalog.create_store("s", **COLUMNS, history_retention=100) as store:

@@ -71,6 +71,7 @@ def killed(store: Any) -> None:
     store._release()
 
 
+@pytest.mark.quick("key_value", "versioned")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_machine_that_closed_the_store_leaves_it_to_the_next(both: Machines, kind: str) -> None:
     with create(both[0], kind) as store:
@@ -88,6 +89,7 @@ def test_a_machine_that_closed_the_store_leaves_it_to_the_next(both: Machines, k
     assert both[0].verify("s").ok and both[0].verify("s").unreferenced == ()
 
 
+@pytest.mark.quick("versioned", "join_window")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_killed_owner_loses_nothing_on_its_machine(both: Machines, kind: str) -> None:
     store = create(both[0], kind)
@@ -100,6 +102,7 @@ def test_a_killed_owner_loses_nothing_on_its_machine(both: Machines, kind: str) 
         assert rows(again) == {"a": 1, "b": 2}
 
 
+@pytest.mark.quick("key_value", "window")
 @pytest.mark.parametrize("kind", KINDS)
 def test_another_machine_is_refused_until_it_takes_over(both: Machines, kind: str) -> None:
     store = create(both[0], kind)
@@ -119,6 +122,7 @@ def test_another_machine_is_refused_until_it_takes_over(both: Machines, kind: st
         assert rows(other) == {"a": 1, "c": 3}
 
 
+@pytest.mark.quick("session", "versioned")
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_owner_that_was_overtaken_publishes_nothing_and_names_its_writes(both: Machines, kind: str) -> None:
     store = create(both[0], kind)

@@ -82,6 +82,7 @@ def in_tasks_and_in_one_process(
     return found
 
 
+@pytest.mark.quick("directory")
 def test_the_values_of_every_moment(catalog: Catalog, tmp_path: Path, where: str, tasks: AttemptedTasks) -> None:
     model = written(catalog)
     with catalog.rebuild("s", key_groups=7, spark=tasks) as store:
@@ -98,7 +99,7 @@ def test_the_values_of_every_moment(catalog: Catalog, tmp_path: Path, where: str
         assert not (tmp_path / "w" / "s" / "staging").exists()
 
 
-@pytest.mark.quick("directory-*after0", "objects-before0-after2")
+@pytest.mark.quick("directory-before2-after0", "objects-before0-after2")
 @pytest.mark.parametrize("after", mostly_slow([{}, {"history_retention": 5}, {"history_retention": 30}], 2))
 @pytest.mark.parametrize("before", [{}, {"history_retention": 8}, {"serde": "kafka", "history_retention": 8}])
 def test_timelines_are_replayed_as_in_one_process(
@@ -111,6 +112,7 @@ def test_timelines_are_replayed_as_in_one_process(
         assert one[3] > 0  # writes that the new store refuses
 
 
+@pytest.mark.quick("directory")
 def test_a_store_without_versions_becomes_versioned(tmp_path: Path, where: str, tasks: AttemptedTasks) -> None:
     one, other = in_tasks_and_in_one_process(tmp_path, where, tasks, {"kind": "key_value"}, {"kind": "versioned"})
     assert one == other and one[0] != [] and tasks.jobs == [3]
@@ -128,6 +130,7 @@ def test_stores_of_which_the_order_counts_are_replayed_in_this_process(
     assert one[1] == other[1] != [] and tasks.jobs == []
 
 
+@pytest.mark.quick("directory")
 def test_a_history_that_has_expired(catalog: Catalog, tasks: AttemptedTasks) -> None:
     model = written(catalog)
     with catalog.open_store("s") as store:
@@ -147,6 +150,7 @@ def test_a_store_without_rows(catalog: Catalog, tasks: AttemptedTasks) -> None:
         assert (store.version, store.scan().read_all().num_rows) == (0, 0)
 
 
+@pytest.mark.quick("directory")
 def test_the_segments_of_tasks_are_those_of_the_commit(
     catalog: Catalog, tasks: AttemptedTasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,6 +167,7 @@ def test_the_segments_of_tasks_are_those_of_the_commit(
         assert store.history().read_all().num_rows == 4_000
 
 
+@pytest.mark.quick("directory")
 def test_the_compaction_that_is_due_runs_in_tasks(
     tmp_path: Path, where: str, tasks: AttemptedTasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,6 +210,7 @@ def _then_keep(sent: list[bytes]) -> Any:
     return keeping
 
 
+@pytest.mark.quick("objects")
 def test_a_failing_task_leaves_the_store_as_it_was(catalog: Catalog, tmp_path: Path, where: str) -> None:
     model = written(catalog)
 
