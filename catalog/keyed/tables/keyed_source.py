@@ -50,7 +50,10 @@ Were they always, a scan of 30 of 60,000 keys would take 1.4 times as long.
 SPLIT_BYTES = 1 << 26
 """Bytes of files, approximately, that hold the rows of a slice in one snapshot."""
 SMALL_BYTES = 1 << 20
-"""Bytes of files that are read as one part."""
+"""Bytes of files that are read as one part.
+
+With a part for each of 8 cores in any case, a scan of 50 rows would take 5 (full) to 8 times (incremental) as long.
+"""
 
 
 @dataclass(frozen=True)
