@@ -20,9 +20,9 @@ from support.stores.versioned_model import Key, Model, Row, Times, end_of
 from support.stores.versioned_pair import small_thresholds
 
 import statestore
-from statestore.catalog.stores.versioned import replay_in_tasks
 from statestore.catalog.stores.versioned.versioned_store import VersionedStore
-from statestore.catalog.upkeep import rebuild
+from statestore.catalog.upkeep import compaction_rules, rebuild
+from statestore.catalog.upkeep.compaction_rules import Rules
 from statestore.catalog.upkeep.ranges import task_runs
 
 __all__ = ["small_thresholds"]  # a fixture: these histories need small thresholds, too
@@ -162,7 +162,7 @@ def test_a_rebuilt_store_answers_and_goes_on_as_the_original(tmp_path: Path, see
 @pytest.fixture
 def tasks(monkeypatch: pytest.MonkeyPatch) -> AttemptedTasks:
     monkeypatch.setattr(task_runs, "_made", [lambda session: session])
-    monkeypatch.setattr(replay_in_tasks, "MIN_RANGE_ROWS", 2)
+    monkeypatch.setattr(compaction_rules, "DEFAULT", Rules(task_rows=2))
     monkeypatch.setattr(rebuild, "SPLIT_EVENTS", 2)
     return AttemptedTasks(parallelism=3, attempts=2, counts=1)
 

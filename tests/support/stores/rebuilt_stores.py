@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import statestore
-from statestore.catalog.stores.versioned import replay_in_tasks
-from statestore.catalog.upkeep import store_objects
+from statestore.catalog.upkeep import compaction_rules, store_objects
+from statestore.catalog.upkeep.compaction_rules import Rules
 from statestore.catalog.upkeep.ranges import task_runs
 from support.stores.killed_requests import Killed
 
@@ -19,7 +19,7 @@ Machines = tuple[statestore.Catalog, statestore.Catalog]
 def few_rows_are_worth_a_task(patch: pytest.MonkeyPatch) -> None:
     """Take `AttemptedTasks` for a session, and a store of two rows for worth several tasks."""
     patch.setattr(task_runs, "_made", [lambda session: session])
-    patch.setattr(replay_in_tasks, "MIN_RANGE_ROWS", 1)
+    patch.setattr(compaction_rules, "DEFAULT", Rules(task_rows=1))
 
 
 def rows(catalog: statestore.Catalog) -> dict[str, int]:

@@ -16,8 +16,10 @@ from support.stores.versioned_model import Model
 
 from statestore.catalog.catalog import Catalog
 from statestore.catalog.commits.parts import publish_parts
-from statestore.catalog.stores.versioned import replay_in_tasks, task_writes
-from statestore.catalog.upkeep.ranges import compact_ranges, task_runs
+from statestore.catalog.stores.versioned import task_writes
+from statestore.catalog.upkeep import compaction_rules
+from statestore.catalog.upkeep.compaction_rules import Rules
+from statestore.catalog.upkeep.ranges import task_runs
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
 
@@ -27,7 +29,7 @@ def tasks(monkeypatch: pytest.MonkeyPatch) -> AttemptedTasks:
     """Each task runs twice, and what counts is the second attempt: the files of the first one are nobody's."""
     made = AttemptedTasks(parallelism=3, attempts=2, counts=1)
     monkeypatch.setattr(task_runs, "_made", [lambda session: session])
-    monkeypatch.setattr(replay_in_tasks, "MIN_RANGE_ROWS", 4)
+    monkeypatch.setattr(compaction_rules, "DEFAULT", Rules(task_rows=4))
     return made
 
 
@@ -171,7 +173,7 @@ def test_the_segments_of_tasks_are_those_of_the_commit(
 def test_the_compaction_that_is_due_runs_in_tasks(
     tmp_path: Path, where: str, tasks: AttemptedTasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compact_ranges, "MIN_RANGE_ROWS", 1_000)
+    monkeypatch.setattr(compaction_rules, "DEFAULT", Rules(task_rows=1_000))
     found = []
     for folder, session in (("tasks", tasks), ("one", None)):
         catalog = warehouse_in(tmp_path / folder, where)
