@@ -94,16 +94,7 @@ VALUES: dict[str, tuple[dict[str, str], list[Any]]] = {
 }
 
 # Types that are stored in different ways: of fixed width, as bits, as bytes, nested, in several columns.
-QUICK_KEYS = (
-    "string",
-    "boolean",
-    "bigint",
-    "wide decimal",
-    "date",
-    "nested struct",
-    "list of structs",
-    "three columns",
-)
+QUICK_KEYS = ("string", "boolean", "bigint", "wide decimal", "date", "nested struct", "three columns")
 QUICK_VALUES = ("binary", "boolean", "int", "double", "decimal", "interval", "list", "map of structs", "columns")
 
 Timelines = dict[Any, tuple[Any, list[tuple[int, Any]]]]

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import obstore
 import pytest
 from obstore.store import MemoryStore
 from support.parameters import mostly_slow
 from support.places import vacuumed
 from support.stores.attempted_tasks import AttemptedTasks
-from support.stores.killed_requests import Killed, requests_until
 from support.stores.live_places import machines
-from support.stores.rebuilt_stores import COLUMNS, Machines, few_rows_are_worth_a_task, names_in, rebuild_and_die, rows
 
 import statestore
 from statestore.catalog.commits.parts.staging_folder import StagingFolder
@@ -23,9 +23,67 @@ from statestore.catalog.log.log_names import REPLACEMENT, replacement_name
 from statestore.catalog.log.storage import Guard, UnsettledError
 from statestore.catalog.log.storage_objects import ObjectStorage
 from statestore.catalog.log.store_spec import FOLDER
-from statestore.catalog.upkeep import store_objects
+from statestore.catalog.upkeep import compaction_rules, store_objects
+from statestore.catalog.upkeep.compaction_rules import Rules
+from statestore.catalog.upkeep.ranges import task_runs
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import ConflictError, InvalidInputError, NotFoundError, StorageError
+
+COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
+Machines = tuple[statestore.Catalog, statestore.Catalog]
+
+
+def rows(catalog: statestore.Catalog) -> dict[str, int]:
+    """The values of all keys of store ``s``."""
+    with catalog.open_store("s", read_only=True) as store:
+        table = store.scan(columns=["k", "v"]).read_all()
+        return dict(zip(table["k"].to_pylist(), table["v"].to_pylist(), strict=True))
+
+
+def names_in(catalog: statestore.Catalog) -> list[str]:
+    """The names of all objects below the name of store ``s``."""
+    return [item.name for item in catalog.object_storage("s").list("")]
+
+
+def rebuild_and_die(catalog: statestore.Catalog, *key_groups: int, **given: Any) -> None:
+    """Rebuild store ``s`` several times, each time by a process that dies before it removes the replaced files."""
+
+    def die(*_: Any) -> None:
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store_objects, "_remove", die)
+        for groups in key_groups:
+            with pytest.raises(Killed):
+                catalog.rebuild("s", key_groups=groups, **given)
+
+
+REQUESTS = ("put", "get", "head", "list", "delete")
+
+
+class Killed(BaseException):
+    """The end of the process: no error handler may do anything after it."""
+
+
+@contextmanager
+def requests_until(number: int) -> Iterator[list[str]]:
+    """Die before the request with this number, from 1; yield the requests that were made."""
+    made: list[str] = []
+
+    def counted(name: str, send: Callable[..., Any]) -> Callable[..., Any]:
+        def sending(*given: Any, **named: Any) -> Any:
+            if len(made) + 1 >= number:
+                raise Killed
+            made.append(name)
+            return send(*given, **named)
+
+        return sending
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in REQUESTS:
+            patch.setattr(obstore, name, counted(name, getattr(obstore, name)))
+        yield made
+
 
 WINDOW: dict[str, Any] = {"retention": "1 hour", "window_size": 10}
 TASKS = AttemptedTasks(parallelism=3, attempts=2)
@@ -43,7 +101,9 @@ KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 @pytest.fixture(autouse=True)
 def tasks_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    few_rows_are_worth_a_task(monkeypatch)
+    """Take `AttemptedTasks` for a session, and a store of two rows for worth several tasks."""
+    monkeypatch.setattr(task_runs, "_made", [lambda session: session])
+    monkeypatch.setattr(compaction_rules, "DEFAULT", Rules(task_rows=1))
 
 
 @pytest.fixture
