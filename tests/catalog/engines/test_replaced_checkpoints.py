@@ -294,7 +294,7 @@ def test_a_question_is_asked_again_while_its_answer_changes() -> None:
 # The version that is read is replaced before the n-th request of the read. A question has the answer of the old or of
 # the new version, whatever n is; a read that has begun names the new one.
 
-QUERY, JOB = "spark4.3.0-agg__rk", "b1d1aedd435a0263c71fffd747f0fa48"
+QUERY = "spark4.3.0-agg__rk"
 STATES = {"spark": "state", "flink": "kv-string.count"}
 PLACES = ["local", "s3", "fsspec"]
 

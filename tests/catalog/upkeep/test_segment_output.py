@@ -130,7 +130,7 @@ def test_loops_are_loaded_when_enough_rows_were_rewritten(monkeypatch: pytest.Mo
 
 # In an object store, blocks of ended rows are cut by their starts, too, so that an old moment is in one place.
 
-KEYS, COMMITS = 5_000, 16
+BLOCK_KEYS, BLOCK_COMMITS = 5_000, 16
 
 
 def versions(rows: int, keys: int) -> tuple[Ints, Ints, Ints]:
@@ -192,14 +192,14 @@ def test_whole_blocks_come_with_those_that_a_moment_cuts(tmp_path: Path, monkeyp
     random = np.random.default_rng(7)
     expected: dict[int, float] = {}
     with catalog.open_store("prices", auto_compact=False) as store:
-        for commit in range(COMMITS):
-            keys = random.permutation(KEYS)[: KEYS // 2 + 500]
+        for commit in range(BLOCK_COMMITS):
+            keys = random.permutation(BLOCK_KEYS)[: BLOCK_KEYS // 2 + 500]
             numbers = random.random(len(keys))
             notes = [random.bytes(40).hex() for _ in numbers]
-            times = commit * KEYS + np.arange(len(keys))
+            times = commit * BLOCK_KEYS + np.arange(len(keys))
             store.put_all(pa.table({"item": keys, "price": numbers, "note": notes, "timestamp": times}))
             store.commit()
-            if commit <= COMMITS // 2:
+            if commit <= BLOCK_COMMITS // 2:
                 expected.update(zip(keys.tolist(), numbers.tolist(), strict=True))
         store.compact(full=True)
         (closed,) = [m for m in store.table.files().log.newest().segments if m.role == "closed"]
@@ -211,25 +211,25 @@ def test_whole_blocks_come_with_those_that_a_moment_cuts(tmp_path: Path, monkeyp
     gc.collect()
     with catalog.open_store("prices", read_only=True) as store, recorded() as record:
         record.clear()
-        answer = store.scan(as_of=(COMMITS // 2 + 1) * KEYS - 1, columns=["item", "price"]).read_all()
+        answer = store.scan(as_of=(BLOCK_COMMITS // 2 + 1) * BLOCK_KEYS - 1, columns=["item", "price"]).read_all()
         assert dict(zip(answer["item"].to_pylist(), answer["price"].to_pylist(), strict=True)) == expected
         assert record.rounds <= 3, str(record)  # the ends of the files, then all batches of closed rows, then others
 
 
 # In an object store every byte is fetched: compaction compresses there what it leaves as it is on a local disk.
 
-COMMITS, ROWS, KEYS = 6, 20_000, 30_000
+NOTE_COMMITS, NOTE_ROWS, NOTE_KEYS = 6, 20_000, 30_000
 VALUE = {"price": "double", "note": "string"}
 
 
 def rows(commit: int) -> pa.Table:
-    numbers = np.random.default_rng(commit).integers(0, KEYS, ROWS)
+    numbers = np.random.default_rng(commit).integers(0, NOTE_KEYS, NOTE_ROWS)
     return pa.table(
         {
             "item": [f"item-{number:07d}" for number in numbers],
             "price": numbers / 7,
             "note": [f"{number:064x}" for number in (numbers.astype(object) + 1) * 0x9E3779B97F4A7C15**3],
-            "timestamp": commit * ROWS + np.arange(ROWS),
+            "timestamp": commit * NOTE_ROWS + np.arange(NOTE_ROWS),
         }
     )
 
@@ -244,7 +244,7 @@ def created(location: Location | Path) -> NaturalVersionedStore:
 
 def stored(location: Location | Path, compacted: bool = True) -> None:
     with created(location) as store:
-        for commit in range(COMMITS):
+        for commit in range(NOTE_COMMITS):
             store.put_all(rows(commit))
             store.commit()
         if compacted:
@@ -268,7 +268,7 @@ def test_open_rows_are_compressed_in_objects_alone(tmp_path: Path) -> None:
                 sorted(
                     store.scan(as_of=moment, columns=["item", "price", "valid_from"]).read_all().to_pylist(), key=str
                 )
-                for moment in (ROWS // 2, COMMITS * ROWS // 2, None)
+                for moment in (NOTE_ROWS // 2, NOTE_COMMITS * NOTE_ROWS // 2, None)
             ]
             segments = store.table.files().log.newest().segments
         roles = {m.role: m.file.bytes / m.rows for m in segments}
@@ -283,8 +283,8 @@ def test_commits_points_and_the_feed_go_on_over_compressed_open_rows() -> None:
     location = memory_location()
     stored(location)
     with Catalog(location).open_store("prices", auto_compact=False) as store:
-        newest = rows(COMMITS).to_pylist()
-        store.put_all(rows(COMMITS))
+        newest = rows(NOTE_COMMITS).to_pylist()
+        store.put_all(rows(NOTE_COMMITS))
         store.commit()
         price = {row["item"]: row["price"] for row in newest}
         found = {row["item"]: row["price"] for row in store.scan(columns=["item", "price"]).read_all().to_pylist()}
@@ -306,7 +306,7 @@ def test_a_plan_fetches_only_closures_of_segments_that_it_need_not_search(
     with Catalog(location).open_store("prices", read_only=True) as store, recorded() as record:
         segments = {meta.file.name for meta in store.table.files().log.newest().segments}
         record.clear()
-        store.scan(as_of=COMMITS * ROWS)  # only planned
+        store.scan(as_of=NOTE_COMMITS * NOTE_ROWS)  # only planned
         assert not [r for r in record.requests if any(name in r.key for name in segments)], str(record)
 
 
@@ -319,5 +319,5 @@ def test_compressed_rows_are_fetched_in_few_rounds(tmp_path: Path, monkeypatch: 
     gc.collect()
     with Catalog(location).open_store("prices", read_only=True) as store, recorded() as record:
         record.clear()
-        assert store.scan(as_of=COMMITS * ROWS * 9 // 10).read_all().num_rows
+        assert store.scan(as_of=NOTE_COMMITS * NOTE_ROWS * 9 // 10).read_all().num_rows
         assert record.rounds <= 3, str(record)  # the ends of the files, batches that the moment cuts, and others
