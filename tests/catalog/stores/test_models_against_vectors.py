@@ -150,7 +150,7 @@ READS = {
 }
 
 
-@pytest.mark.parametrize("examples", [15, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [8, pytest.param(300, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", SEQUENCES)
 def test_operations(kind: str, examples: int) -> None:
     """Every operation can be applied; answers are plain, and a backward one is its twin's in reverse.
