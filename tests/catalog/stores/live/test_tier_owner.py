@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from obstore.store import MemoryStore
 from support.parameters import mostly_slow
+from support.stores.live_kinds import COLUMNS, WITH_VERSIONED, create, put
 from support.stores.live_places import kept_of, machines
 
 import statestore
@@ -29,15 +30,7 @@ from statestore.catalog.log.storage_objects import ObjectStorage
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CommitUnknownError, ConflictError, CorruptError, InvalidInputError, NotFoundError
 
-COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
 DAY = 86_400_000
-KINDS: dict[str, dict[str, Any]] = {
-    "key_value": {},
-    "window": {"retention": "1 hour", "window_size": "1 minute"},
-    "join_window": {"retention": "1 hour", "window_before": 10, "window_after": 10},
-    "session": {"retention": "1 hour"},
-    "versioned": {"serde": "kafka", "history_retention": "1 hour"},
-}
 Machines = tuple[statestore.Catalog, statestore.Catalog]
 
 
@@ -45,19 +38,6 @@ Machines = tuple[statestore.Catalog, statestore.Catalog]
 def both(tmp_path: Path) -> Machines:
     first, second = machines(MemoryStore(), tmp_path)
     return first, second
-
-
-def create(catalog: statestore.Catalog, kind: str = "key_value") -> Any:
-    return catalog.create_store("s", kind=kind, **COLUMNS, **KINDS[kind])
-
-
-def put(store: Any, key: str, value: int) -> None:
-    if store.spec.kind == "session":
-        store.put(key, 1_000, 1_000, value)
-    elif store.spec.kind == "key_value":
-        store.put(key, value)
-    else:
-        store.put(key, value, 1_000)
 
 
 def rows(store: Any) -> dict[str, int]:
@@ -75,7 +55,7 @@ def killed(store: Any) -> None:
 
 
 @pytest.mark.quick("key_value", "versioned")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WITH_VERSIONED)
 def test_a_machine_that_closed_the_store_leaves_it_to_the_next(both: Machines, kind: str) -> None:
     with create(both[0], kind) as store:
         put(store, "a", 1)
@@ -93,7 +73,7 @@ def test_a_machine_that_closed_the_store_leaves_it_to_the_next(both: Machines, k
 
 
 @pytest.mark.quick("versioned", "join_window")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WITH_VERSIONED)
 def test_a_killed_owner_loses_nothing_on_its_machine(both: Machines, kind: str) -> None:
     store = create(both[0], kind)
     put(store, "a", 1)
@@ -106,7 +86,7 @@ def test_a_killed_owner_loses_nothing_on_its_machine(both: Machines, kind: str) 
 
 
 @pytest.mark.quick("key_value", "window")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WITH_VERSIONED)
 def test_another_machine_is_refused_until_it_takes_over(both: Machines, kind: str) -> None:
     store = create(both[0], kind)
     put(store, "a", 1)
@@ -126,7 +106,7 @@ def test_another_machine_is_refused_until_it_takes_over(both: Machines, kind: st
 
 
 @pytest.mark.quick("session", "versioned")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WITH_VERSIONED)
 def test_an_owner_that_was_overtaken_publishes_nothing_and_names_its_writes(both: Machines, kind: str) -> None:
     store = create(both[0], kind)
     put(store, "a", 1)
