@@ -17,9 +17,8 @@ from statestore.catalog.describe.metadata_table import TABLES, MetadataTable
 from statestore.catalog.describe.store_metadata import StoreMetadata
 from statestore.catalog.describe.store_summary import summarize
 from statestore.catalog.describe.table_summary import TableInfo, TableSummary
-from statestore.catalog.engines.engine_metadata import EngineMetadata
+from statestore.catalog.engines.engine_metadata import EngineMetadata, summarize_state
 from statestore.catalog.engines.engine_states import state_table
-from statestore.catalog.engines.engine_summary import summarize_state
 from statestore.catalog.engines.engine_table import EngineTable
 from statestore.catalog.keyed.snapshots.snapshot_log import SnapshotEntry
 from statestore.catalog.keyed.tables.keyed_source import KeyedOpening, KeyedSource, keyed_table

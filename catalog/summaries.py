@@ -8,7 +8,7 @@ from typing import Any
 
 from statestore.catalog.describe.store_summary import summarize
 from statestore.catalog.describe.table_summary import TableSummary
-from statestore.catalog.engines.engine_summary import summarize_state
+from statestore.catalog.engines.engine_metadata import summarize_state
 from statestore.catalog.engines.engine_table import EngineTable
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.warehouse import Warehouse, open_warehouse

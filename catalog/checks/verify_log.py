@@ -20,11 +20,11 @@ from statestore.catalog.log.log_state import EMPTY, LogState, advance, check_lay
 from statestore.catalog.log.storage import ObjectInfo, Storage
 from statestore.catalog.log.version_chunks import CHUNK_VERSIONS, CHUNKS, NUMBERS, TEXTS, ChunkRef, read_chunk
 from statestore.catalog.log.versions import Versions
+from statestore.catalog.upkeep.log_trimming import PACK
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
 from statestore.formats.segments.segment_meta import FileRef
 
-PACK = re.compile(re.escape(PACKS) + r"([0-9]{20})\.arrow")
 _CHUNK = re.compile(re.escape(CHUNKS) + r"([0-9]{20})-([0-9a-f]{16})\.arrow")
 _ONLY_OLD = "the list of commits and the outcome of old commits; no read of the state"
 

@@ -8,8 +8,7 @@ from typing import NoReturn, TypeVar
 
 from statestore.catalog.describe.metadata_table import MetadataTable
 from statestore.catalog.describe.table_summary import TableInfo, TableSummary
-from statestore.catalog.engines.engine_metadata import EngineMetadata
-from statestore.catalog.engines.engine_summary import summarize_state
+from statestore.catalog.engines.engine_metadata import EngineMetadata, summarize_state
 from statestore.catalog.engines.engine_table import EngineTable
 from statestore.catalog.pinned_stores import PinnedStores
 from statestore.formats.engine import Source

@@ -22,8 +22,7 @@ from statestore.formats.segments.segment_meta import OPEN
 
 Mode = Literal["due", "idle", "full"]
 
-MIN_DELTA_SHARE = 0.2  # share of ended rows from which a rewrite for them takes a delta, and an open segment
-MIN_OPEN_SHARE = 0.2
+MIN_ENDED_SHARE = 0.2  # share of ended rows from which a rewrite for them takes a segment
 FAR_BEHIND = 3
 IDLE_ROWS = 0.5  # rows committed since the open rows were last made dense, in units of live rows
 # Into so many a full compaction is cut where that rewrites little. Without portions, that of 10 million rows in 200
@@ -162,7 +161,7 @@ def _make_dense(recent: Sequence[SegmentWithClosures], rules: Rules, mode: Mode)
     if ended <= max(share * live, least):
         return None
     ranked = sorted((v for v in recent if ended_rows(v)), key=lambda v: ended_rows(v) / v.meta.rows, reverse=True)
-    worth = [v for v in ranked if _share(v) >= (MIN_DELTA_SHARE if v.meta.role == "delta" else MIN_OPEN_SHARE)]
+    worth = [v for v in ranked if _share(v) >= MIN_ENDED_SHARE]
     removed = sum(map(ended_rows, worth))
     for segment in ranked[len(worth) :] if mode != "idle" else ranked:
         if mode != "idle" and removed >= ended / 4:

@@ -41,6 +41,8 @@ class Rules:
     block_share: float = 0.125
     block_rows: int = 32_768
     """Rows of a block of ended rows: ``block_share`` of the live rows, but at least ``block_rows``."""
+    task_rows: int = 1 << 17
+    """Rows that are worth a task of their own where tasks compact or rebuild a store."""
     slice_blocks: int = 6
     """Blocks of a file in an object store that are cut at one more start of their rows."""
 

@@ -42,7 +42,7 @@ from statestore.formats.places.file_presence import names_in
 KEPT_ENTRIES = 512
 PORTION = 16  # entries that are read or removed between two pauses
 CLAIM_WAIT = 5.0  # seconds
-_PACK = re.compile(re.escape(PACKS) + r"([0-9]{20})\.arrow")
+PACK = re.compile(re.escape(PACKS) + r"([0-9]{20})\.arrow")
 _DATA_FILE = re.compile(rb"segments/[0-9A-Za-z_-][0-9A-Za-z._-]*")
 
 
@@ -116,7 +116,7 @@ class _Log:
     def __init__(self, storage: Storage) -> None:
         listed = storage.list("log/")
         self.entries = {int(item.name[4:24]): item for item in listed if ENTRY.fullmatch(item.name)}
-        self.packs = {int(match[1]): item for item in listed if (match := _PACK.fullmatch(item.name))}
+        self.packs = {int(match[1]): item for item in listed if (match := PACK.fullmatch(item.name))}
         self.checkpoints = {int(match[1]): item for item in listed if (match := LOG_CHECKPOINT.fullmatch(item.name))}
 
     def entries_in(self, first: int) -> list[int]:

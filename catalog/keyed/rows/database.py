@@ -34,7 +34,11 @@ from statestore.formats.rocksdb.key_ranges import successor
 from statestore.formats.rocksdb.rocksdb_errors import system_error
 
 RANGE_ROWS = 1000
-"""Rows that are deleted as one range; fewer rows are deleted one by one."""
+"""Rows that are deleted as one range; fewer rows are deleted one by one.
+
+With ranges alone, clearing 4,000 keys of two rows each would take 18 times as long, and more keys longer still; one by
+one, clearing a key of 20,000 rows would take 15 to 20 times as long, and so would a read after it.
+"""
 
 _COPIED_BYTES = 4 << 20
 

@@ -25,9 +25,9 @@ from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.stores.versioned.natural_versioned import NaturalVersionedStore, write_parts
 from statestore.catalog.stores.versioned.task_writes import PART_BYTES, TaskWrite, task_write
-from statestore.catalog.upkeep.compaction_rules import DEFAULT
+from statestore.catalog.upkeep import compaction_rules
 from statestore.catalog.upkeep.ranges.compact_range import KeyRange, key_ranges
-from statestore.catalog.upkeep.ranges.compact_ranges import MIN_RANGE_ROWS, compact_ranges, idle, waiting_for_turn
+from statestore.catalog.upkeep.ranges.compact_ranges import compact_ranges, idle, waiting_for_turn
 from statestore.catalog.upkeep.ranges.task_runs import TaskRuns
 from statestore.catalog.upkeep.rebuild import is_timeline, refused_for, replay, take_over, writes_for
 from statestore.catalog.upkeep.vacuum import remove_replaced
@@ -61,7 +61,8 @@ def replay_in_tasks(runs: TaskRuns | None, table: VersionedTable, target: Any) -
         return
     assert isinstance(target, NaturalVersionedStore)
     rows = sum(meta.rows for meta in table.files().log.newest().segments)
-    target.auto_compact = rows < MIN_RANGE_ROWS  # otherwise this process would write all segments of tasks again
+    # With many rows, this process would write all segments of tasks again.
+    target.auto_compact = rows < compaction_rules.DEFAULT.task_rows
     count = range_count(table, runs, write)
     folder = StagingFolder.of_new_write(target._storage)
     folder.make()
@@ -82,7 +83,7 @@ def replay_in_tasks(runs: TaskRuns | None, table: VersionedTable, target: Any) -
 def _compact(runs: TaskRuns, target: NaturalVersionedStore) -> None:
     """Make a new store dense, as a handle does that is closed, but in tasks."""
     with waiting_for_turn(target._files):
-        target._advance(compact_ranges(target._files, target._log_state, runs, idle, DEFAULT))
+        target._advance(compact_ranges(target._files, target._log_state, runs, idle, compaction_rules.DEFAULT))
     remove_replaced(target._files, target._log_state)
 
 
@@ -94,7 +95,7 @@ def range_count(table: VersionedTable, runs: TaskRuns, write: TaskWrite) -> int:
     segments = table.files().log.newest().segments
     rows, size = sum(meta.rows for meta in segments), sum(meta.file.bytes for meta in segments)
     least = max(-(-rows * 9 // (write.part_rows * 8)), -(-size // PART_BYTES))  # ranges differ in size
-    return max(1, least, min(runs.parallelism, rows // MIN_RANGE_ROWS))
+    return max(1, least, min(runs.parallelism, rows // compaction_rules.DEFAULT.task_rows))
 
 
 def _accepted(log_state: LogState, parts: Sequence[StagedPart]) -> Judged:

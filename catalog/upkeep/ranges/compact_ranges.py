@@ -40,7 +40,6 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CommitUnknownError, ConflictError, CorruptError, StateStoreError
 
 MAX_ATTEMPTS = 3
-MIN_RANGE_ROWS = 1 << 17  # fewer rows are not worth a task
 LOCK_WAIT = 60.0  # seconds
 _Inputs = Sequence[SegmentWithClosures]
 Choice = Callable[[LogState, Rules], _Inputs]
@@ -87,7 +86,7 @@ def waiting_for_turn(files: SegmentFiles) -> Iterator[None]:
 
 def range_count(rows: int, runs: TaskRuns, rules: Rules) -> int:
     """Return the number of tasks: none reads more rows than a step may, and no core is idle if it pays."""
-    return max(1, -(-rows * 9 // (rules.step_rows * 8)), min(runs.parallelism, rows // MIN_RANGE_ROWS))
+    return max(1, -(-rows * 9 // (rules.step_rows * 8)), min(runs.parallelism, rows // rules.task_rows))
 
 
 def _attempt(

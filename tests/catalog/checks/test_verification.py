@@ -166,7 +166,7 @@ def _files(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-@pytest.mark.quick("0.5", "0.73")
+@pytest.mark.quick("0.73")
 @pytest.mark.parametrize("place", [0.0, 0.1, 0.37, 0.5, 0.73, 0.9, 1.0])
 def test_a_flipped_bit_in_any_file_is_told(store: Path, place: float) -> None:
     """Every flipped bit is reported except at the end of a changelog, which looks like a put that was never

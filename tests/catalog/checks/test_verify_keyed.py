@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import pytest
 import xxhash
+from support.parameters import mostly_slow
 
 import statestore
 from statestore.catalog.checks.verify_report import Verification
@@ -79,11 +81,15 @@ def removed(path: Path) -> None:
     path.unlink()
 
 
-@pytest.mark.parametrize("damage", [flipped, cut, removed])
-def test_damage_of_any_file_is_told_by_its_name(damage: Callable[[Path], None], healthy: Path, tmp_path: Path) -> None:
+DAMAGES = (flipped, cut, removed)
+
+
+@pytest.mark.parametrize("first", mostly_slow(range(len(DAMAGES)), [0]))
+def test_damage_of_any_file_is_told_by_its_name(first: int, healthy: Path, tmp_path: Path) -> None:
+    """Every damage of every file, in as many runs as there are damages: the next file has the next damage."""
     names = [path.relative_to(healthy) for path in files(healthy, "segments", "shared", "private", "log", ".")]
     assert len(names) >= 2 + 2 + 3 + 5 + 1
-    for name in names:
+    for name, damage in zip(names, cycle(DAMAGES[first:] + DAMAGES[:first]), strict=False):
         root = Path(shutil.copytree(healthy, tmp_path / name.name))
         damage(root / name)
         if name.name == "store.json" and damage is removed:

@@ -22,7 +22,7 @@ from statestore.catalog.reads.table import Table
 from statestore.formats.state_table import Mode, Query
 from statestore.formats.values.times import to_datetime
 
-QUICK = ["toy", "flink rescaled", "keyed without its first snapshots", "spark spark4.3.0-join__hdfs"]
+QUICK = ["toy", "flink rescaled", "keyed without its first snapshots", "spark spark4.3.0-agg__hdfs"]
 MARKS = {"insert": 1, "update_postimage": 1, "update_preimage": -1, "delete": -1}
 MODES: tuple[Mode, ...] = ("state", "history", "changes")
 OF_CHANGES = ("valid_from", "_change_type", "_commit_version", "_commit_timestamp")

@@ -43,7 +43,7 @@ def rows_of(reader: Any, partition: int | None = None) -> list[dict[str, Any]]:
     return [row for row in rows if partition is None or row["partition_id"] == partition]
 
 
-@pytest.mark.parametrize(("name", "store"), LOGGED)
+@pytest.mark.parametrize(("name", "store"), mostly_slow(LOGGED, 2))
 def test_a_changelog_gives_the_rows_of_its_store(folders: dict[str, Path], name: str, store: str) -> None:
     """Each row that the store answered; rows of kinds with a retention may have expired in the store."""
     found = the_store(name, store)
@@ -65,7 +65,7 @@ def without_what_is_not_logged(store: dict[str, Any], rows: list[dict[str, Any]]
     return found
 
 
-@pytest.mark.parametrize(("name", "store"), REPLAYED)
+@pytest.mark.parametrize(("name", "store"), mostly_slow(REPLAYED, 3))
 def test_moments_are_prefixes_of_the_log(folders: dict[str, Path], name: str, store: str) -> None:
     found = the_store(name, store)
     records = application(name).changelogs[found["changelog"]]
@@ -97,7 +97,7 @@ def replayed(records: list[dict[str, Any]], time: int) -> dict[tuple[int, str], 
     return newest
 
 
-@pytest.mark.parametrize(("name", "store"), REPLAYED)
+@pytest.mark.parametrize(("name", "store"), mostly_slow(REPLAYED, 3))
 def test_an_offset_ends_the_log(folders: dict[str, Path], name: str, store: str) -> None:
     found = the_store(name, store)
     records = application(name).changelogs[found["changelog"]]
@@ -149,7 +149,7 @@ def test_a_kind_is_guessed_from_keys(folders: dict[str, Path]) -> None:
             assert kind == "timestamped-key-value"
 
 
-@pytest.mark.parametrize(("name", "store"), mostly_slow(COMPARED, 3))
+@pytest.mark.parametrize(("name", "store"), mostly_slow(COMPARED, 6))
 def test_a_directory_and_its_changelog_differ_in_nothing(folders: dict[str, Path], name: str, store: str) -> None:
     """The answer to "is my local state right?": timestamps and headers that an old release did not keep differ."""
     found = the_store(name, store)

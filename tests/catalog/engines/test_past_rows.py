@@ -12,9 +12,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.engines import ages
+from support.properties import few_or_many
 
 import statestore
 
@@ -76,8 +76,7 @@ def moments_of(rows: list[dict[str, Any]], name: str) -> list[int | None]:
     return [None if row[name] is None else round(row[name].timestamp() * 1000) for row in rows]
 
 
-@settings(max_examples=30, deadline=None)
-@given(timelines=TIMELINES, since=st.none() | st.integers(1, 8))
+@few_or_many(10, 60, timelines=TIMELINES, since=st.none() | st.integers(1, 8))
 def test_moments_and_changes_are_those_of_the_timelines(timelines: dict[str, Timeline], since: int | None) -> None:
     with folder_of_its_own() as folder:
         table = written(folder / "ages", timelines, since)
@@ -100,8 +99,7 @@ def test_moments_and_changes_are_those_of_the_timelines(timelines: dict[str, Tim
                 assert not -state
 
 
-@settings(max_examples=15, deadline=None)
-@given(timelines=TIMELINES, first=st.integers(1, 13), last=st.integers(1, 13))
+@few_or_many(6, 30, timelines=TIMELINES, first=st.integers(1, 13), last=st.integers(1, 13))
 def test_history_has_every_row_with_its_interval(timelines: dict[str, Timeline], first: int, last: int) -> None:
     first, last = sorted((first, last))
     with folder_of_its_own() as folder:

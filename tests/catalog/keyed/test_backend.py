@@ -12,7 +12,7 @@ from support.keyed.state_steps import STATES, Renamed, calls_of, listed
 
 from statestore.catalog.keyed.backend import KeyedBackend
 from statestore.catalog.keyed.keyed_store import KeyedStore
-from statestore.catalog.keyed.rows import database
+from statestore.catalog.keyed.rows.database import RANGE_ROWS
 
 pytest_plugins = ["support.keyed.keyed_fixtures"]
 
@@ -353,12 +353,9 @@ def deleted_ranges(backend: KeyedBackend, state: str) -> int:
 PROPERTIES = "rocksdb.aggregated-table-properties"
 
 
-@pytest.mark.parametrize("rows", [1, 4, 5, 6])
-def test_only_large_states_are_cleared_as_a_range(
-    rows: int, backend: KeyedBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("rows", [1, RANGE_ROWS - 1, RANGE_ROWS, RANGE_ROWS + 1])
+def test_only_large_states_are_cleared_as_a_range(rows: int, backend: KeyedBackend) -> None:
     """Each read goes through all such ranges; one for each key would take quadratic time."""
-    monkeypatch.setattr(database, "RANGE_ROWS", 5)
     elements, entries = backend.list_state("l", "bigint"), backend.map_state("m", "bigint", "bigint")
     for key in ("a", "b", "c"):
         backend.set_current_key(key)
@@ -368,7 +365,7 @@ def test_only_large_states_are_cleared_as_a_range(
     elements.clear()
     entries.clear()
     assert (elements.get(), entries.is_empty()) == ([], True)
-    assert deleted_ranges(backend, "l") == deleted_ranges(backend, "m") == (0 if rows < 5 else 1)
+    assert deleted_ranges(backend, "l") == deleted_ranges(backend, "m") == (0 if rows < RANGE_ROWS else 1)
     elements.add(7)
     assert elements.get() == [7]
     for key in ("a", "c"):

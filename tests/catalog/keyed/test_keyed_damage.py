@@ -113,6 +113,7 @@ def fresh(store: KeyedStore) -> KeyedStore:
     return opened_again(store)
 
 
+@pytest.mark.quick("directory-string", "memory-None", "memory-bigint")
 @pytest.mark.parametrize("follows", [None, "bigint", "string"])
 def test_what_was_opened_on_a_dropped_store_does_not_go_on_with_another(
     follows: str | None, store: KeyedStore, tasks: Tasks
@@ -152,6 +153,7 @@ def opened_again(store: KeyedStore) -> KeyedStore:
     return found
 
 
+@pytest.mark.quick("memory")
 def test_a_part_of_a_discarded_snapshot_is_not_committed_again(
     store: KeyedStore, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +176,7 @@ def test_a_part_of_a_discarded_snapshot_is_not_committed_again(
     assert files(store) == set()
 
 
+@pytest.mark.quick("directory")
 def test_a_process_forgets_the_parts_of_discarded_snapshots(
     store: KeyedStore, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,7 +184,7 @@ def test_a_process_forgets_the_parts_of_discarded_snapshots(
     monkeypatch.setattr(snapshot_log, "LOG_CHECKPOINT_INTERVAL", 4)
     reader = opened_again(store)
     fill(tasks, 1)
-    for _ in range(10):
+    for _ in range(6):
         store.discard(tasks.commit("full"))
         assert reader.retained() == []
         for handle in (store, reader):

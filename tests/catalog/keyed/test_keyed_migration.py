@@ -74,6 +74,17 @@ WIDER: dict[str, tuple[str, str, list[Cell]]] = {
         [({"k": {"a": 1}, "l": None}, {"k": {"b": None, "a": 1}, "l": None})],
     ),
 }
+EACH_CONVERSION = (
+    "int, two steps",
+    "float",
+    "int as double",
+    "decimal",
+    "another order and a field more",
+    "fields widened",
+    "struct in a struct",
+    "list of structs",
+    "map of structs",
+)
 
 NO_WIDER = {
     "narrower": ("bigint", "int"),
@@ -208,7 +219,7 @@ Way = Callable[[KeyedStore, KeyedBackend, Path], Any]
 
 
 @pytest.mark.parametrize("way", mostly_slow([again, of_full, in_place, by_rows], [in_place]))
-@pytest.mark.parametrize("case", WIDER)
+@pytest.mark.parametrize("case", mostly_slow(WIDER, EACH_CONVERSION))
 def test_rows_of_a_wider_type(case: str, way: Way, store: KeyedStore, tmp_path: Path) -> None:
     """Existing rows of all kinds of states are unchanged, with nulls for added fields."""
     old, new, cells = WIDER[case]
@@ -333,6 +344,7 @@ def content(backend: KeyedBackend, of: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.quick("1-full-incremental", "3-incremental-full", "2-full-full")
 @pytest.mark.parametrize("kinds", [("full", "incremental"), ("incremental", "full"), ("full", "full")], ids="-".join)
 @pytest.mark.parametrize("tasks", [1, 2, 3])
 def test_parts_of_two_types_in_one_snapshot(

@@ -165,7 +165,7 @@ def test_a_compaction_that_dies_goes_on_where_it_was(tmp_path: Path, at: int) ->
     assert statestore.connect(tmp_path).verify("s").ok
 
 
-@pytest.mark.parametrize(("late", "steps"), [(0.0, 3), (0.05, 1)])
+@pytest.mark.parametrize(("late", "steps"), [(0.0, 3), pytest.param(0.05, 1, marks=pytest.mark.slow)])
 def test_a_full_compaction_is_cut_where_rows_end_in_the_order_of_commits(
     tmp_path: Path, late: float, steps: int
 ) -> None:

@@ -17,9 +17,10 @@ from support.places import PLACES, below, left_by_tasks, unnamed, vacuumed, ware
 from support.stores.versioned_checks import as_table, create, rows_of
 
 import statestore
-from statestore.catalog.stores.versioned import replay_in_tasks
 from statestore.catalog.stores.versioned.versioned_store import VersionedStore
-from statestore.catalog.upkeep.ranges import compact_ranges, task_runs
+from statestore.catalog.upkeep import compaction_rules
+from statestore.catalog.upkeep.compaction_rules import Rules
+from statestore.catalog.upkeep.ranges import task_runs
 from statestore.connector.spark.upkeep_tasks import UpkeepTasks
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def store(warehouse: str, truth: Truth, monkeypatch: pytest.MonkeyPatch) -> Iterator[VersionedStore]:
-    monkeypatch.setattr(compact_ranges, "MIN_RANGE_ROWS", 100)
+    monkeypatch.setattr(compaction_rules, "DEFAULT", Rules(task_rows=100))
     with create(statestore.connect(warehouse)) as made:
         made.auto_compact = False
         for _ in range(COMMITS):
@@ -107,7 +108,7 @@ def tasks_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return run(tasks, work, count)
 
     monkeypatch.setattr(UpkeepTasks, "run", counting)
-    monkeypatch.setattr(replay_in_tasks, "MIN_RANGE_ROWS", 100)
+    monkeypatch.setattr(compaction_rules, "DEFAULT", Rules(task_rows=100))
     return jobs
 
 

@@ -35,7 +35,7 @@ for number in range(1, 1_000):
 
 IN_ONE_PROCESS = "session = None"
 IN_TASKS = """
-from statestore.catalog.stores.versioned import replay_in_tasks
+from statestore.catalog.upkeep import compaction_rules
 from statestore.catalog.upkeep.ranges import task_runs
 
 class Runs:
@@ -48,7 +48,7 @@ class Runs:
 
 session = Runs()
 task_runs._made[:] = [lambda session: session]
-replay_in_tasks.MIN_RANGE_ROWS = 1
+compaction_rules.DEFAULT = compaction_rules.Rules(task_rows=1)
 """
 
 

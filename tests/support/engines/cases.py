@@ -46,7 +46,7 @@ def toys(folder: Path) -> Case:
 
 
 def keyed(folder: Path, discard: tuple[int, ...] = ()) -> Case:
-    made = make(folder / "warehouse", seed=7, tasks=3, versions=5, discard=discard)
+    made = make(folder / "warehouse", seed=7, tasks=2, versions=5, discard=discard)
     states = {
         f"sessions.{state}": {
             version: Counter((*key, value) for key, value in kept[state].items()) for version, kept in made.kept.items()

@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 
 import statestore
 from statestore.catalog.stores.versioned import task_writes
-from statestore.catalog.upkeep.ranges import compact_ranges
+from statestore.catalog.upkeep import compaction_rules
 from statestore.connector.spark import frame_writer
 from statestore.connector.spark.planner import hashed_scan, local_rows, read_plan, task_scan
 from statestore.connector.spark.upkeep_tasks import UpkeepTasks
@@ -143,7 +143,7 @@ def main(master: str, who: str, chosen: list[str], folder: Path, warehouse: str,
     frame = spark.sql(OTHERS.format(time="timestamp"))
     frame.write.format("statestore").mode("append").save(parse_location(warehouse).at("saved").uri)
     answers["save"] = {"deaths": deaths(), **_found(warehouse, "saved")}
-    compact_ranges.MIN_RANGE_ROWS = 1_000
+    compaction_rules.DEFAULT = compaction_rules.Rules(task_rows=1_000)
     with pytest.MonkeyPatch.context() as patch, statestore.connect(warehouse).open_store("compacted") as store:
         patch.setattr(UpkeepTasks, "run", dying_run)
         store.compact(full=True, spark=spark)

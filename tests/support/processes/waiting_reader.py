@@ -1,7 +1,7 @@
 """A process that reads a store slowly: `waiting_reader.py WAREHOUSE KIND`.
 
 It plans a read, prints "planned", waits for a line, and then opens the files and prints the rows as JSON. Started by
-test_leased_files.
+test_vacuum.
 """
 
 from __future__ import annotations

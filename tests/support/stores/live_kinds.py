@@ -13,11 +13,12 @@ KINDS: dict[str, dict[str, Any]] = {
     "join_window": {"retention": "1 hour", "window_before": 10, "window_after": 10},
     "session": {"retention": "1 hour"},
 }
+WITH_VERSIONED = KINDS | {"versioned": {"serde": "kafka", "history_retention": "1 hour"}}
 
 
-def create(catalog: statestore.Catalog, kind: str, **more: Any) -> Any:
+def create(catalog: statestore.Catalog, kind: str = "key_value", **more: Any) -> Any:
     """Store ``s`` of a kind, open."""
-    return catalog.create_store("s", kind=kind, **COLUMNS, **KINDS[kind], **more)
+    return catalog.create_store("s", kind=kind, **COLUMNS, **WITH_VERSIONED[kind], **more)
 
 
 def put(store: Any, key: str, value: int | None, time: int = 0) -> None:

@@ -51,6 +51,7 @@ def firsts(paths: list[Path]) -> list[int]:
     return [table["n"][0].as_py() for table in tables]
 
 
+@pytest.mark.quick("directory", "memory")
 @in_places(DIRECTORY, MEMORY, S3)
 def test_outputs_have_paths(store: KeyedStore, batch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_objects, "FETCHED_BYTES", 0)

@@ -18,6 +18,7 @@ pytest_plugins = ["support.keyed.keyed_fixtures"]
 PLACES = (DIRECTORY, MEMORY, S3)
 
 
+@pytest.mark.quick("directory", "memory")
 def test_a_transaction_is_committed_once(store: KeyedStore, tasks: Tasks) -> None:
     """A repetition returns the same version, and the files written for it are removed."""
     fill(tasks, 1)
@@ -75,6 +76,7 @@ def test_two_writers_each_get_a_version(kind: SnapshotKind, store: KeyedStore, t
         assert reopened(tasks, 1, version) == content
 
 
+@pytest.mark.quick("directory", "memory")
 def test_a_base_that_is_discarded_just_before_the_commit(store: KeyedStore, tasks: Tasks, race: Race) -> None:
     fill(tasks, 1)
     version = tasks.commit("incremental")
@@ -87,6 +89,7 @@ def test_a_base_that_is_discarded_just_before_the_commit(store: KeyedStore, task
     assert store.retained() == []
 
 
+@pytest.mark.quick("directory", "memory")
 def test_a_base_that_is_committed_again_just_before_its_discard(store: KeyedStore, tasks: Tasks, race: Race) -> None:
     """Then the files that both name stay."""
     fill(tasks, 1)
@@ -100,6 +103,7 @@ def test_a_base_that_is_committed_again_just_before_its_discard(store: KeyedStor
     assert reopened(tasks, 2) == tasks.model.content()
 
 
+@pytest.mark.quick("directory", "S3")
 def test_a_transaction_that_two_commit_at_once(store: KeyedStore, tasks: Tasks, race: Race) -> None:
     fill(tasks, 1)
     parts, others = (travelled(tasks.snapshot(["full"])) for _ in range(2))

@@ -165,27 +165,11 @@ def test_processes_of_multiprocessing(tmp_path: Path) -> None:
     assert "[FORKED]" in done.stderr and "spawn" in done.stderr
 
 
-def test_a_fork_before_the_first_use_is_free(tmp_path: Path) -> None:
-    """An open handle that has used no live verb shares nothing with the child."""
-    run(
-        """
-        store = catalog.create_store("s", **COLUMNS, **KINDS[kind])
-
-        def child():
-            put(store, "a", 1)
-            store.commit()
-            store.close()
-
-        in_fork(child)
-        assert store.get("a") == 1
-        """,
-        tmp_path,
-        "key_value",
-    )
-
-
 def test_what_a_fork_inherited_stays_the_parents(tmp_path: Path) -> None:
-    """Iterators, a reader's own tier with its folder, a backend and its snapshot: dropped and closed in the child."""
+    """Iterators, a reader's own tier with its folder, a backend and its snapshot: dropped and closed in the child.
+
+    Before its first live verb an open handle shares nothing with a child, which may use it.
+    """
     run(
         """
         import gc, tempfile
@@ -193,6 +177,14 @@ def test_what_a_fork_inherited_stays_the_parents(tmp_path: Path) -> None:
         tempfile.tempdir = root + "/tmp"
         os.mkdir(tempfile.tempdir)
         store = catalog.create_store("s", **COLUMNS, **KINDS[kind])
+
+        def first():
+            put(store, "before", 1)
+            store.commit()
+            store.close()
+
+        in_fork(first)
+        assert store.get("before") == 1
         for number in range(2000):
             put(store, f"key-{number:04}", number)
         store.commit()
@@ -220,8 +212,10 @@ def test_what_a_fork_inherited_stays_the_parents(tmp_path: Path) -> None:
 
         in_fork(child)
         assert sorted(path.name for path in Path(tempfile.tempdir).rglob("*")) == before
-        assert [len(list(each)) for each in rows] == [1999, 1999]
-        assert state.value() == 1
+        assert [len(list(each)) for each in rows] == [2000, 2000]
+        state.update(state.value() + 1)
+        assert state.value() == 2 and backend._local.path.is_dir()
+        backend.snapshot("full").result()
         put(store, "more", 1)
         assert store.get("more") == 1
         store.commit()

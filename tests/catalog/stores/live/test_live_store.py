@@ -12,7 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.parameters import mostly_slow
+from support.parameters import mostly_slow, named
+from support.stores.kafka_vectors import cases, run_case
+from support.stores.live_adapters import ADAPTERS
 from support.stores.live_kinds import COLUMNS, KINDS, create, live_rows, put, rows
 from support.stores.live_places import PLACES, warehouse_in
 
@@ -27,8 +29,8 @@ from statestore.formats.errors import (
 )
 
 HOUR = 3_600_000
-EVERYWHERE = pytest.mark.quick("directory-*", "objects-key_value")
-"""Every kind in a directory and one in an object store: kinds differ in rows, places in how a commit is published."""
+EVERYWHERE = pytest.mark.quick("directory-window", "directory-session", "objects-key_value")
+"""A few kinds in a directory, one in an object store: kinds differ in rows, places in how a commit is published."""
 
 
 @pytest.fixture(params=PLACES)
@@ -387,3 +389,17 @@ def test_a_restart_costs_the_tail_only(
         again.commit()
         assert sum(applied) == 7
         assert len(rows(again)) == 507
+
+
+# Kafka's cases of key-value, window, join-window and session stores, each against a live store with Kafka's serdes.
+
+
+@pytest.mark.parametrize("name", ["keyvalue", "window", "session", "engine-stores"])
+def test_cases(name: str, tmp_path: Path) -> None:
+    for number, case in enumerate(cases(name)):
+        with named(case["id"]):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            adapter = ADAPTERS[case["store"]["type"]](folder, case["store"])
+            assert run_case(case, adapter) == sum("expect" in op for op in case["ops"]) > 0
+            adapter.store.close()

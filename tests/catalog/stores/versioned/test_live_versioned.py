@@ -18,7 +18,7 @@ from support.stores.versioned_model import Model
 
 import statestore
 
-EXAMPLES = int(os.environ.get("STATESTORE_EXAMPLES", "10"))
+EXAMPLES = int(os.environ.get("STATESTORE_EXAMPLES", "5"))
 PHASES = tuple(Phase) if EXAMPLES > 10 else (Phase.explicit, Phase.reuse, Phase.generate)
 RETENTION = 60
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}

@@ -16,8 +16,10 @@ from support.stores.versioned_model import Model
 
 from statestore.catalog.catalog import Catalog
 from statestore.catalog.commits.parts import publish_parts
-from statestore.catalog.stores.versioned import replay_in_tasks, task_writes
-from statestore.catalog.upkeep.ranges import compact_ranges, task_runs
+from statestore.catalog.stores.versioned import task_writes
+from statestore.catalog.upkeep import compaction_rules
+from statestore.catalog.upkeep.compaction_rules import Rules
+from statestore.catalog.upkeep.ranges import task_runs
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
 
@@ -27,7 +29,7 @@ def tasks(monkeypatch: pytest.MonkeyPatch) -> AttemptedTasks:
     """Each task runs twice, and what counts is the second attempt: the files of the first one are nobody's."""
     made = AttemptedTasks(parallelism=3, attempts=2, counts=1)
     monkeypatch.setattr(task_runs, "_made", [lambda session: session])
-    monkeypatch.setattr(replay_in_tasks, "MIN_RANGE_ROWS", 4)
+    monkeypatch.setattr(compaction_rules, "DEFAULT", Rules(task_rows=4))
     return made
 
 
@@ -82,6 +84,7 @@ def in_tasks_and_in_one_process(
     return found
 
 
+@pytest.mark.quick("directory")
 def test_the_values_of_every_moment(catalog: Catalog, tmp_path: Path, where: str, tasks: AttemptedTasks) -> None:
     model = written(catalog)
     with catalog.rebuild("s", key_groups=7, spark=tasks) as store:
@@ -98,7 +101,7 @@ def test_the_values_of_every_moment(catalog: Catalog, tmp_path: Path, where: str
         assert not (tmp_path / "w" / "s" / "staging").exists()
 
 
-@pytest.mark.quick("directory-*after0", "objects-before0-after2")
+@pytest.mark.quick("directory-before2-after0", "objects-before0-after2")
 @pytest.mark.parametrize("after", mostly_slow([{}, {"history_retention": 5}, {"history_retention": 30}], 2))
 @pytest.mark.parametrize("before", [{}, {"history_retention": 8}, {"serde": "kafka", "history_retention": 8}])
 def test_timelines_are_replayed_as_in_one_process(
@@ -111,6 +114,7 @@ def test_timelines_are_replayed_as_in_one_process(
         assert one[3] > 0  # writes that the new store refuses
 
 
+@pytest.mark.quick("directory")
 def test_a_store_without_versions_becomes_versioned(tmp_path: Path, where: str, tasks: AttemptedTasks) -> None:
     one, other = in_tasks_and_in_one_process(tmp_path, where, tasks, {"kind": "key_value"}, {"kind": "versioned"})
     assert one == other and one[0] != [] and tasks.jobs == [3]
@@ -128,6 +132,7 @@ def test_stores_of_which_the_order_counts_are_replayed_in_this_process(
     assert one[1] == other[1] != [] and tasks.jobs == []
 
 
+@pytest.mark.quick("directory")
 def test_a_history_that_has_expired(catalog: Catalog, tasks: AttemptedTasks) -> None:
     model = written(catalog)
     with catalog.open_store("s") as store:
@@ -147,6 +152,7 @@ def test_a_store_without_rows(catalog: Catalog, tasks: AttemptedTasks) -> None:
         assert (store.version, store.scan().read_all().num_rows) == (0, 0)
 
 
+@pytest.mark.quick("directory")
 def test_the_segments_of_tasks_are_those_of_the_commit(
     catalog: Catalog, tasks: AttemptedTasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,10 +169,11 @@ def test_the_segments_of_tasks_are_those_of_the_commit(
         assert store.history().read_all().num_rows == 4_000
 
 
+@pytest.mark.quick("directory")
 def test_the_compaction_that_is_due_runs_in_tasks(
     tmp_path: Path, where: str, tasks: AttemptedTasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compact_ranges, "MIN_RANGE_ROWS", 1_000)
+    monkeypatch.setattr(compaction_rules, "DEFAULT", Rules(task_rows=1_000))
     found = []
     for folder, session in (("tasks", tasks), ("one", None)):
         catalog = warehouse_in(tmp_path / folder, where)
@@ -205,6 +212,7 @@ def _then_keep(sent: list[bytes]) -> Any:
     return keeping
 
 
+@pytest.mark.quick("objects")
 def test_a_failing_task_leaves_the_store_as_it_was(catalog: Catalog, tmp_path: Path, where: str) -> None:
     model = written(catalog)
 

@@ -27,14 +27,23 @@ from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.catalog.upkeep import compaction_rules
 from statestore.catalog.upkeep.compaction_plan import next_step
 from statestore.catalog.upkeep.compaction_rules import Rules
-from statestore.catalog.upkeep.ranges import compact_ranges, task_runs
+from statestore.catalog.upkeep.ranges import task_runs
 from statestore.catalog.upkeep.ranges.compact_range import key_ranges, write_moves
 from statestore.catalog.upkeep.ranges.compact_ranges import range_count
 from statestore.formats.values.key_hash import hash_keys, key_groups_of
 
 __all__ = ["small_thresholds"]  # a fixture: these histories need small thresholds, too
 
-SCALED = Rules(small_store=100, small_fan_in=8, fan_in=4, tier_rows=64, mixed_rows=16, block_rows=16, memory=170 * 250)
+SCALED = Rules(
+    small_store=100,
+    small_fan_in=8,
+    fan_in=4,
+    tier_rows=64,
+    mixed_rows=16,
+    block_rows=16,
+    memory=170 * 250,
+    task_rows=2,
+)
 EXAMPLES = int(os.environ.get("STATESTORE_EXAMPLES", "25"))
 Rows = list[tuple[str, int | None, int]]
 
@@ -43,7 +52,7 @@ Rows = list[tuple[str, int | None, int]]
 def ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take tasks for a session, and small stores for worth several tasks."""
     monkeypatch.setattr(task_runs, "_made", [lambda session: session])
-    monkeypatch.setattr(compact_ranges, "MIN_RANGE_ROWS", 2)
+    monkeypatch.setattr(compaction_rules, "DEFAULT", Rules(task_rows=2))
 
 
 class Ranged(Pair):
@@ -190,7 +199,7 @@ def test_one_commit_of_segments_that_share_no_key(store: VersionedStore, stream:
 
 
 def test_nothing_is_rewritten_where_nothing_is_due(store: VersionedStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction_rules, "DEFAULT", Rules())
+    monkeypatch.setattr(compaction_rules, "DEFAULT", Rules(task_rows=2))
     tasks = AttemptedTasks()
     assert store.compact(spark=tasks) == store.version and tasks.jobs == []
     version = store.compact(full=True, spark=tasks)
@@ -349,8 +358,7 @@ def test_ranges_have_every_hash_once_and_whole_key_groups(count: int, groups: in
         assert len(of_group) == len({group for group, _ in of_group})
 
 
-def test_a_task_has_the_rows_of_a_step_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compact_ranges, "MIN_RANGE_ROWS", 1 << 17)
+def test_a_task_has_the_rows_of_a_step_at_most() -> None:
     rules, tasks = Rules(), AttemptedTasks(parallelism=8)
     assert range_count(1000, tasks, rules) == 1
     assert range_count(1 << 19, tasks, rules) == 4

@@ -12,7 +12,7 @@ from support.stores.versioned_checks import HORIZON, check_everything, check_poi
 from support.stores.versioned_pair import Pair
 
 DEEP = "STATESTORE_EXAMPLES" in os.environ
-EXAMPLES = int(os.environ.get("STATESTORE_EXAMPLES", "8"))
+EXAMPLES = int(os.environ.get("STATESTORE_EXAMPLES", "5"))
 STEP = 1 if DEEP else 3  # of the state times that every answer is asked for
 
 keys = st.sampled_from(["a", "b", "c"])

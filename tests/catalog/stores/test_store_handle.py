@@ -64,6 +64,7 @@ READS: dict[str, Callable[[VersionedStore], object]] = {
 }
 
 
+@pytest.mark.quick("older-*", "same age-scan", "same age-write", "younger-scan", "younger-vacuum")
 @pytest.mark.parametrize("read", READS)
 def test_a_handle_does_not_go_on_with_another_store(replaced: tuple[VersionedStore, VersionedStore], read: str) -> None:
     old, new = replaced

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import statestore
-from statestore.catalog.stores.versioned import versioned_reads
+from statestore.catalog.stores.versioned.versioned_reads import FEW_KEYS
 from statestore.formats.errors import InvalidInputError, NotFoundError
 
 KEYS = [f"k{number}" for number in range(60)]
@@ -34,12 +34,13 @@ def store(tmp_path: Path) -> Iterator[Any]:
         yield made
 
 
-def test_it_is_get_of_each_key_at_every_time(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_get_of_each_key_at_every_time(store: Any) -> None:
     asked = [*KEYS[::-1], "none", KEYS[3], KEYS[3]]
-    for few in (100, 0):
-        monkeypatch.setattr(versioned_reads, "FEW_KEYS", few)
-        for moment in (None, *range(0, 1100, 37)):
-            assert store.get_many(asked, as_of=moment) == [store.get(key, as_of=moment) for key in asked]
+    times = 1 + FEW_KEYS // len(asked)
+    for moment in (None, *range(0, 1100, 37)):
+        expected = [store.get(key, as_of=moment) for key in asked]
+        assert store.get_many(asked, as_of=moment) == expected
+        assert store.get_many(asked * times, as_of=moment) == expected * times, "many keys are looked up together"
     assert any(record is not None for record in store.get_many(asked, as_of=500))
 
 

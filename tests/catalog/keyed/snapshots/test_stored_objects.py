@@ -122,6 +122,7 @@ class Lossy:
         monkeypatch.setattr(obstore, "get", getting)
 
 
+@pytest.mark.quick("memory-at once", "memory-never")
 @pytest.mark.parametrize("carried_out", ["at once", "later", "never"])
 def test_a_commit_whose_answer_is_lost(
     carried_out: str, store: KeyedStore, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
@@ -143,6 +144,7 @@ def test_a_commit_whose_answer_is_lost(
 # Large files
 
 
+@pytest.mark.quick("full-memory", "incremental-S3")
 @in_places(MEMORY, S3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_large_files_go_in_parts(
