@@ -116,15 +116,3 @@ def _part(row: dict[str, object] | None, names: tuple[str, ...]) -> dict[str, ob
 def rows_of(table: EngineTable, query: Query) -> pa.Table:
     batches = [batch for split in table.splits(query) for batch in table.read(split, query)]
     return pa.Table.from_batches(batches, schema=batches[0].schema) if batches else table.schema(query).empty_table()
-
-
-@pytest.mark.parametrize("name", mostly_slow(QUICK, 3))
-def test_a_count_from_metadata_is_that_of_the_rows(name: str) -> None:
-    for state in statestore.inspect(str(checkpoint_path(name))).tables():
-        table = statestore.inspect(str(checkpoint_path(name))).table(state).table
-        oldest, newest = table.kept_versions()
-        for version in range(oldest, newest + 1):
-            counted = table.count(Query(version=version))
-            read = Query(version=version)
-            rows = sum(batch.num_rows for split in table.splits(read) for batch in table.read(split, read))
-            assert counted in (None, rows)

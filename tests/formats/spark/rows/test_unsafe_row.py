@@ -167,7 +167,7 @@ def hashable(value: Any) -> Any:
     return tuple(hashable(each) for each in value) if isinstance(value, list | tuple) else value
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(st.lists(kinds, min_size=1, max_size=4), st.integers(0, 20), st.randoms(use_true_random=False))
 def test_random_schemas_are_read_back(types: list[SparkType], rows: int, rng: random.Random) -> None:
     schema = StructOf(tuple(Field("c", kind) for kind in types))
@@ -177,7 +177,7 @@ def test_random_schemas_are_read_back(types: list[SparkType], rows: int, rng: ra
     assert plain(found) == [hashable(row) for row in values]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(st.lists(kinds, min_size=1, max_size=3), st.randoms(use_true_random=False))
 def test_tampered_rows_are_refused_or_stay_valid(types: list[SparkType], rng: random.Random) -> None:
     schema = StructOf(tuple(Field("c", kind) for kind in types))
