@@ -57,9 +57,8 @@ from statestore.formats.spark.readable_batches import (
     whole_batches,
 )
 from statestore.formats.spark.rows.key_placement import partition_of
-from statestore.formats.spark.state_rows import read_state
+from statestore.formats.spark.state_rows import read_state, read_unsafe, unsafe_columns
 from statestore.formats.spark.state_size import rows_of, size_of
-from statestore.formats.spark.unsafe_state import read_unsafe, unsafe_columns
 from statestore.formats.values.filters import Filter, mask
 
 OPERATOR_STATE = "state_0"

@@ -57,7 +57,7 @@ from statestore.formats.spark.providers.snapshot_repair import (
     with_whole_base,
 )
 from statestore.formats.spark.providers.stored_rows import KeyBounds, StoredRows, changes_within, rows_in, rows_within
-from statestore.formats.spark.rows.row_checksum import CHECKSUM_BYTES, verify_checksums
+from statestore.formats.spark.rows.row_encoding import CHECKSUM_BYTES, verify_checksums
 
 FAMILY_BYTES = 2
 _PART_BYTES = 16 << 20

@@ -43,8 +43,7 @@ from support.rocksdb.rocksdb_tables import (
 )
 
 from statestore.formats.rocksdb.key_ranges import KeyRange
-from statestore.formats.rocksdb.key_samples import SAMPLES, sample_keys
-from statestore.formats.rocksdb.table_index import read_index, spans_of
+from statestore.formats.rocksdb.table_index import SAMPLES, read_index, sample_keys, spans_of
 
 FORMS = [
     Form(),

@@ -57,8 +57,7 @@ from statestore.formats.spark.feed_source import feed_schema
 from statestore.formats.spark.providers.partition_load import open_partition, stored_rows
 from statestore.formats.spark.rows.avro_row import value_decoder
 from statestore.formats.spark.state_columns import may_lack_values
-from statestore.formats.spark.state_rows import read_state
-from statestore.formats.spark.unsafe_state import unsafe_columns
+from statestore.formats.spark.state_rows import read_state, unsafe_columns
 from statestore.formats.state_table import Query
 
 NAMES = sorted(index())

@@ -22,8 +22,7 @@ from statestore.formats.spark.providers import compression, replay
 from statestore.formats.spark.providers.compression import decompressed
 from statestore.formats.spark.providers.file_records import DELETE, MERGE, PUT, Changes, read_records
 from statestore.formats.spark.providers.replay import Overlay, Replay, overlay_of
-from statestore.formats.spark.rows.row_checksum import verify_checksums
-from statestore.formats.spark.rows.row_encoding import split_values
+from statestore.formats.spark.rows.row_encoding import split_values, verify_checksums
 
 KEYS = st.sampled_from([b"", b"a", b"b", b"ab", b"c" * 40])
 CHANGES = st.lists(st.tuples(st.sampled_from([PUT, DELETE, MERGE]), KEYS, st.binary(max_size=5)), max_size=25)
