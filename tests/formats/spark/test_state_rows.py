@@ -345,7 +345,7 @@ def test_an_unknown_schema_is_named() -> None:
     checkpoint = open_checkpoint(LOCAL, str(evolved("plain")))
     view = find_state_view(checkpoint, 0, "val")
     source = open_partition(checkpoint, view.store, 0, view.family.name)
-    (rows,) = stored_rows(source, lambda stored: stored.batch)
+    (rows,) = pa.Table.from_batches(stored_rows(source, lambda stored: stored.batch)).combine_chunks().to_batches()
     values = cells_of(rows.column("value")).behind(1, "a value", corrupt_row)
     with pytest.raises(CorruptError, match="Avro schema id 2, expected one of \\[0\\]"):
         value_decoder({0: view.family.value})(values, view.family.value)

@@ -1,32 +1,22 @@
-"""Many changes on top of a base, of which only hashes of keys are held: against a dictionary and whole checkpoints."""
+"""Changes on top of a base, of which only hashes of keys are held, against a dictionary."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.checkpoints.checkpoint_models import shown_views
-from support.checkpoints.spark_state_fixtures import multiset, opened
-from support.parameters import mostly_slow
 
 from statestore.formats.bytes import newest_of_keys
 from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.bytes.hash_passes import HashRange
-from statestore.formats.bytes.newest_of_keys import NewestOfKeys, newest_passes
-from statestore.formats.kernels import compiled_use
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
-from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
-from statestore.formats.spark.checkpoint.state_views import StateView
-from statestore.formats.spark.providers import bulk_replay, partition_load
+from statestore.formats.spark.providers import bulk_replay
 from statestore.formats.spark.providers.bulk_replay import FoundMerges, bulk_rows
 from statestore.formats.spark.providers.file_records import DELETE, MERGE, PUT, Changes
-from statestore.formats.spark.state_rows import read_state
 
 KEYS = st.integers(0, 40).map(lambda number: b"%d" % number * (number % 12))
 CHANGES = st.lists(st.lists(st.tuples(st.sampled_from([PUT, PUT, DELETE]), KEYS, st.binary(max_size=5)), max_size=40))
@@ -84,40 +74,3 @@ def test_merges_are_left_to_the_other_replay() -> None:
     runs = [run_of([(PUT, b"a", b"1")]), run_of([(MERGE, b"a", b"2")])]
     with pytest.raises(FoundMerges):
         next(bulk_rows(lambda: iter(runs), lambda over: iter(()), HashRange(None), lambda rows: rows))
-
-
-CHECKPOINTS = mostly_slow(
-    [
-        "spark4.3.0-agg__hdfs",
-        "spark4.3.0-agg__hdfsck",
-        "spark4.3.0-join__hdfs",
-        "spark4.3.0-join__rkcl",
-        "spark4.3.0-twsttl__rkcl",  # merges
-    ],
-    ["spark4.3.0-agg__hdfsck", "spark4.3.0-twsttl__rkcl"],
-)
-
-
-@pytest.mark.parametrize("name", CHECKPOINTS)
-def test_states_are_those_of_folded_changes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled_use.load_if_it_pays(1 << 30)
-    checkpoint = opened(name)
-    used = 0
-
-    def counted(most_keys: int) -> Iterator[NewestOfKeys]:
-        nonlocal used
-        used += 1
-        return newest_passes(most_keys)
-
-    for state_view in shown_views(name):
-        folded = rows_of(checkpoint, state_view)
-        with monkeypatch.context() as patch:
-            patch.setattr(partition_load, "BULK_BYTES", 1)
-            patch.setattr(bulk_replay, "newest_passes", counted)
-            assert rows_of(checkpoint, state_view) == folded
-    assert used
-
-
-def rows_of(checkpoint: Checkpoint, view: StateView) -> Counter[Any]:
-    rows = [batch for part in view.store.partitions for batch in read_state(checkpoint, view, part)]
-    return multiset(pa.Table.from_batches(rows, view.schema))
