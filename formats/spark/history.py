@@ -46,6 +46,7 @@ from statestore.formats.spark.providers.partition_load import (
 from statestore.formats.spark.providers.replay import Overlay, Parts, changed_rows, parts_of, weight_of
 from statestore.formats.spark.providers.rocksdb_provider import changes_of_family, rows_of_family
 from statestore.formats.spark.providers.stored_rows import (
+    MANY_RANGES,
     KeyBounds,
     StoredRows,
     changes_within,
@@ -66,7 +67,6 @@ from statestore.formats.spark.written_rows import (
 
 INSERT, PREIMAGE, POSTIMAGE, REMOVAL = range(4)
 FROM_BATCH, TO_BATCH, BATCH, KIND = "from_batch", "to_batch", "batch_id", "kind"
-_LOOKED_UP = 64  # a lookup names at most so many keys; more keys are found while the state streams past
 Write = tuple[int, int, Parts]
 Held = list[Write]
 
@@ -329,7 +329,7 @@ def _base(
     """
     keys = pa.concat_arrays([parts_of(None)[1], *(parts[1] for _, _, parts in writes)]).unique()
     later = Overlay(np.empty(len(keys), np.uint8), keys, keys, b"")
-    few = decoder is None and len(keys) <= _LOOKED_UP and source.checkpoint.provider == "rocksdb"
+    few = decoder is None and len(keys) <= MANY_RANGES and source.checkpoint.provider == "rocksdb"
     for partition in source.opened(batch):
         ranges, other = source.ranges(partition), source.other_id(partition)
         if few:
