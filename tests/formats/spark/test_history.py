@@ -34,9 +34,8 @@ SOME = 3
 
 
 @cache
-def states_in_archive(name: str, view_name: str) -> States:
+def states_in_archive(name: str, view: StateView) -> States:
     """The states of a view of a checkpoint, read once for all tests."""
-    (view,) = (each for each in shown_views(name) if each.name == view_name)
     return states_of(opened(name), view)
 
 
@@ -74,7 +73,7 @@ SLOW = {"spark4.3.0-twsttl__rkav", "spark4.3.0-aggmulti__rkcl", "spark4.3.0-win_
 def test_every_batch_of_every_checkpoint(name: str) -> None:
     checkpoint = opened(name)
     for view in shown_views(name):
-        states = states_in_archive(name, view.name)
+        states = states_in_archive(name, view)
         kept = read_batches(checkpoint, kept_batches(checkpoint, view.store))
         assert [batch.batch_id for batch in kept] == list(states)
         check_history(checkpoint, view, kept, states)
@@ -131,7 +130,7 @@ def test_rows_history_and_changes_are_those_of_one_pass(
     for view in list(shown_views(name))[some]:
         with monkeypatch.context() as whole:
             whole.setattr(bulk_replay, "HELD_BYTES", 1 << 30)
-            states = states_in_archive(name, view.name)
+            states = states_in_archive(name, view)
         passes.clear()
         parts = [batch for number in view.store.partitions for batch in read_state(checkpoint, view, number)]
         assert multiset(pa.Table.from_batches(parts, view.schema)) == states[max(states)]
