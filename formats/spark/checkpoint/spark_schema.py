@@ -24,7 +24,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -254,7 +253,6 @@ def arrow_field(name: str, kind: SparkType, *, nullable: bool = True, metadata: 
 # Numbers for struct fields that share a name: Spark's state has them (sum, sum), DuckDB and Python sources do not
 
 
-@lru_cache(64)
 def unique_fields(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_type(_unique(field.type)) for field in schema])
 
