@@ -9,6 +9,11 @@ from statestore.formats.bytes.field_reader import varint_reader
 _MAX_KEYS = 1 << 26
 
 
+def masked(crc: int) -> int:
+    """A CRC32C as RocksDB stores it."""
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
 class Malformed(Exception):
     """A field that goes beyond the end of its record; the reader of the file adds which file it is."""
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from statestore.formats.bytes.crc32c import crc32c
 from statestore.formats.places.regular_files import MAX_METADATA_BYTES, read_regular
-from statestore.formats.rocksdb.fields import Fields, Malformed
+from statestore.formats.rocksdb.fields import Fields, Malformed, masked
 from statestore.formats.rocksdb.rocksdb_errors import Unreadable, corrupt
 
 BYTEWISE = b"leveldb.BytewiseComparator"
@@ -24,7 +24,6 @@ _NAME = re.compile(rb"MANIFEST-\d{1,20}\n?")
 _LOG = re.compile(r"(\d{1,20})\.log")
 _PAGE, _HEADER, _NUMBERED_HEADER = 32768, 7, 11
 _WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
-_CRC_DELTA = 0xA282EAD8
 
 # Tags of the fields of an edit (RocksDB's VersionEdit).
 _COMPARATOR, _LOG_NUMBER, _NEXT_FILE, _LAST_SEQUENCE, _COMPACT_CURSOR, _DELETED_FILE, _NEW_FILE = 1, 2, 3, 4, 5, 6, 7
@@ -184,8 +183,8 @@ def _records(data: bytes, path: str) -> Iterator[bytes]:
             raise corrupt(path, f"byte {at}: found a record of type {kind} and {size} bytes")
         if at + header + size > len(data):
             break
-        crc = crc32c(data[at + 6 : at + header + size])
-        if ((crc >> 15 | crc << 17) + _CRC_DELTA) & 0xFFFFFFFF != int.from_bytes(data[at : at + 4], "little"):
+        crc = masked(crc32c(data[at + 6 : at + header + size]))
+        if crc != int.from_bytes(data[at : at + 4], "little"):
             raise corrupt(path, f"byte {at}: the checksum of a record of {size} bytes does not match")
         kind = (kind - 1) % _LAST + 1
         if (kind in (_WHOLE, _FIRST)) == within:

@@ -86,7 +86,7 @@ def _skipping(table: Family, within: KeyRange, batch_rows: int) -> Generator[pa.
 READER = "STATESTORE_ROCKSDB_READER"
 _SCANNER, _ROCKSDICT = "scanner", "rocksdict"
 _LOOKUP_PREFIX = 4
-_LOOKUP_BATCH, _LOOKUP_ROWS = 8192, 16384
+_LOOKUP_ROWS = 16384
 T = TypeVar("T")
 
 
@@ -114,9 +114,7 @@ def scan_rocksdb(
     ranges = [bounds if isinstance(bounds, KeyRange) else KeyRange(*bounds) for bounds in key_ranges]
     if not os.environ.get(READER) and all(_is_lookup(within) for within in ranges):
         # A prefix may match most keys, so a lookup that finds many rows gives the remaining ranges to the scanner.
-        found = scan_family(
-            directory, family, ranges, min(batch_rows, _LOOKUP_BATCH), _LOOKUP_ROWS, delimiter=delimiter
-        )
+        found = scan_family(directory, family, ranges, min(batch_rows, _LOOKUP_ROWS), _LOOKUP_ROWS, delimiter=delimiter)
         ranges = yield from _each(each, found)
     if ranges and _wants_scanner(directory):
         ranges = yield from _scanned(directory, each, family, ranges, delimiter, batch_rows)

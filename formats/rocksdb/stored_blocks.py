@@ -16,7 +16,7 @@ import pyarrow as pa
 import xxhash
 
 from statestore.formats.bytes.crc32c import crc32c
-from statestore.formats.rocksdb.fields import Fields, Malformed
+from statestore.formats.rocksdb.fields import Fields, Malformed, masked
 from statestore.formats.rocksdb.rocksdb_errors import Unreadable, corrupt
 
 TRAILER = 5
@@ -25,7 +25,7 @@ PLAIN, SNAPPY, ZLIB, BZIP2, LZ4, LZ4HC, XPRESS, ZSTD = 0, 1, 2, 3, 4, 5, 6, 7
 NO_CHECKSUM, CRC32C, XXHASH, XXHASH64, XXH3 = 0, 1, 2, 3, 4
 LENGTHS_SINCE = 2
 _ARROW = {SNAPPY: "snappy", LZ4: "lz4_raw", LZ4HC: "lz4_raw", ZSTD: "zstd"}
-_LOW, _CRC_DELTA, _LAST_BYTE_PRIME = 0xFFFFFFFF, 0xA282EAD8, 0x6B9083D9
+_LOW, _LAST_BYTE_PRIME = 0xFFFFFFFF, 0x6B9083D9
 _MOST_PLAIN = 1 << 28
 _GROWTH = {SNAPPY: 24, LZ4: 256, LZ4HC: 256, ZLIB: 1100}
 """How many times larger than its payload a block can be; zstd and bzip2 have no such bound below that of all blocks."""
@@ -117,8 +117,7 @@ def _checksum(block: bytes, offset: int, checksums: Checksums) -> int:
     if kind == NO_CHECKSUM:  # RocksDB stores zeros, which format 6 mixes like other checksums
         found = 0
     elif kind == CRC32C:
-        crc = crc32c(block)
-        found = ((crc >> 15 | crc << 17) + _CRC_DELTA) & _LOW
+        found = masked(crc32c(block))
     elif kind == XXHASH:
         found = xxhash.xxh32_intdigest(block)
     elif kind == XXHASH64:

@@ -22,10 +22,10 @@ from statestore.formats.rocksdb.rocksdb_errors import Unreadable, corrupt
 from statestore.formats.rocksdb.stored_blocks import TRAILER, BlockHandle, Checksums, read_block
 
 BINARY_INDEX, HASH_INDEX, TWO_LEVEL_INDEX = 0, 1, 2
-_MAGIC = (0x88E241B785F4CFF7).to_bytes(8, "little")
+MAGIC = (0x88E241B785F4CFF7).to_bytes(8, "little")
 _OLD_MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
-_FOOTER, _OLD_FOOTER = 53, 48
-_NEWEST_FORMAT, _HANDLES_IN_METAINDEX = 6, 6
+FOOTER, _OLD_FOOTER = 53, 48
+NEWEST_FORMAT, HANDLES_IN_METAINDEX = 6, 6
 _PROPERTIES, _INDEX, _COMPRESSION = b"rocksdb.properties", b"rocksdb.index", b"rocksdb.compression"
 _REFUSED = (b"rocksdb.range_del", b"rocksdb.range_del2", b"rocksdb.compression_dict")
 _BYTEWISE = b"leveldb.BytewiseComparator"
@@ -163,26 +163,26 @@ def _known_head(descriptor: int, path: Path) -> _KnownHead:
 
 def _footer(descriptor: int, size: int, path: str) -> tuple[Checksums, int, BlockHandle, BlockHandle | None]:
     """(checksums, format version, handle of the metaindex, handle of the index if the footer has it)."""
-    if size < _FOOTER:
+    if size < FOOTER:
         raise Malformed(f"{size} bytes are too few")
-    tail = os.pread(descriptor, _FOOTER, size - _FOOTER)
-    if len(tail) < _FOOTER:
-        raise corrupt(path, f"found its end at byte {size - _FOOTER + len(tail)}, expected {_FOOTER} bytes of a footer")
+    tail = os.pread(descriptor, FOOTER, size - FOOTER)
+    if len(tail) < FOOTER:
+        raise corrupt(path, f"found its end at byte {size - FOOTER + len(tail)}, expected {FOOTER} bytes of a footer")
     if tail.endswith(_OLD_MAGIC):
         fields, kind, version = Fields(tail[-_OLD_FOOTER:-8]), 1, 0
-    elif tail.endswith(_MAGIC):
+    elif tail.endswith(MAGIC):
         fields, kind, version = Fields(tail[1:-12]), tail[0], int.from_bytes(tail[-12:-8], "little")
     else:
         raise Unreadable(f"{path} ends with {tail[-8:].hex()}, which is no magic number of block-based tables")
-    if version > _NEWEST_FORMAT or kind > 4:
+    if version > NEWEST_FORMAT or kind > 4:
         raise Unreadable(f"{path} is of table format {version} with checksums of type {kind}")
-    if version < _HANDLES_IN_METAINDEX:
+    if version < HANDLES_IN_METAINDEX:
         return Checksums(kind, 0), version, next_handle(fields), next_handle(fields)
     if fields.take(4) != bytes.fromhex("3e007a00"):
         raise Unreadable(f"{path} has an unknown footer")
     fields.take(4)  # skip the footer's own checksum: every block that its handles lead to is verified itself
     base, meta_size = int.from_bytes(fields.take(4), "little"), int.from_bytes(fields.take(4), "little")
-    meta_offset = size - _FOOTER - TRAILER - meta_size
+    meta_offset = size - FOOTER - TRAILER - meta_size
     if meta_offset < 0:
         raise Malformed(f"a metaindex of {meta_size} bytes")
     return Checksums(kind, base), version, BlockHandle(meta_offset, meta_size), None

@@ -1,4 +1,4 @@
-"""The index of a table file, as far as a few lookups need it to find the blocks of keys. Loads no compiled code.
+"""The index of a table file, as far as it tells where keys are and which keys split a file. Loads no compiled code.
 
 The bytes read here are not trusted and need not be right: rows are verified where they are read.
 """
@@ -6,19 +6,21 @@ The bytes read here are not trusted and need not be right: rows are verified whe
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from statestore.formats.rocksdb.fields import Fields, Malformed, block_entries
+from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.rocksdb_errors import Unreadable
 from statestore.formats.rocksdb.stored_blocks import TRAILER, decompressed
+from statestore.formats.rocksdb.table_head import FOOTER, HANDLES_IN_METAINDEX, MAGIC, NEWEST_FORMAT
 
-_TAIL = 53
-_MAGIC = (0x88E241B785F4CFF7).to_bytes(8, "little")
 _MAX_INDEX, _MAX_OFFSET = 1 << 28, 1 << 62
-_OLDEST_DELTA_FORMAT, _HANDLES_IN_METAINDEX, _NEWEST_FORMAT = 4, 6, 6
+_OLDEST_DELTA_FORMAT = 4
+SAMPLES = 64  # keys of a file by which parts are cut
 _META_SIZE_AT = 13
 
 ReadAt = Callable[[int, int], bytes]
@@ -102,22 +104,22 @@ def _joined(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _read_index(size: int, read: ReadAt) -> TableIndex | None:
-    tail = read(max(size - _TAIL, 0), _TAIL)
-    if len(tail) < _TAIL:
+    tail = read(max(size - FOOTER, 0), FOOTER)
+    if len(tail) < FOOTER:
         return None
     version = int.from_bytes(tail[-12:-8], "little")
-    if not tail.endswith(_MAGIC) or not _OLDEST_DELTA_FORMAT <= version <= _NEWEST_FORMAT:
+    if not tail.endswith(MAGIC) or not _OLDEST_DELTA_FORMAT <= version <= NEWEST_FORMAT:
         return None
     if tail[0] == 0:  # no checksums: a hole in a copy could not be distinguished from data
         return None
     fields = Fields(tail[1:-12])
-    if version < _HANDLES_IN_METAINDEX:
+    if version < HANDLES_IN_METAINDEX:
         metaindex = _block_handle(fields)
         index = _block_handle(fields)
         meta = dict(_entries(read, metaindex))
     else:
         length = int.from_bytes(tail[_META_SIZE_AT : _META_SIZE_AT + 4], "little")
-        metaindex = size - _TAIL - TRAILER - length, length
+        metaindex = size - FOOTER - TRAILER - length, length
         meta = dict(_entries(read, metaindex))
         index = _block_handle(Fields(meta.get(b"rocksdb.index", b"")))
     properties = dict(_entries(read, _block_handle(Fields(meta.get(b"rocksdb.properties", b"")))))
@@ -150,3 +152,41 @@ def _block(read: ReadAt, block_handle: tuple[int, int]) -> bytes:
         return decompressed(raw[:size], raw[size])
     except Unreadable as error:
         raise Malformed(str(error)) from error
+
+
+# Keys that split a set of table files into parts of about equal size, from a few entries of their indexes. Any keys
+# split rows into parts that together are the whole.
+
+
+def split_points(files: Sequence[tuple[int, ReadAt]], parts: int, within: KeyRange) -> list[bytes]:
+    """Up to ``parts - 1`` keys inside a range, ascending, of files as (size, reader).
+
+    None where the indexes of the files are not of the usual kind.
+    """
+    samples = []
+    for size, read in files:
+        keys = sample_keys(size, read)
+        samples += [(key, size / len(keys)) for key in keys if within.holds_inside(key)]
+    samples.sort()
+    total = sum(weight for _, weight in samples)
+    reached = itertools.accumulate(weight for _, weight in samples)
+    points: list[bytes] = []
+    part = 1
+    for (key, _), reached_here in zip(samples, reached, strict=True):
+        if part < parts and reached_here >= total * part / parts:
+            part += 1
+            if not points or key > points[-1]:
+                points.append(key)
+    return points
+
+
+def sample_keys(size: int, read: ReadAt) -> list[bytes]:
+    """Return at most SAMPLES keys of a table file, evenly spread, ascending; none if its index is of an unusual
+    kind."""
+    try:
+        index = read_index(size, read)
+        if index is None:
+            return []
+        return [index.key(number) for number in range(0, len(index), max(1, len(index) // SAMPLES))]
+    except (Malformed, OSError, IndexError):
+        return []

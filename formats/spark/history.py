@@ -23,7 +23,8 @@ import pyarrow as pa
 
 from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.bytes.hash_passes import HashPass, HashRange
-from statestore.formats.kernels.arrays import Ints
+from statestore.formats.kernels.arrays import OPEN, Ints
+from statestore.formats.rocksdb.rows import BATCH_ROWS
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
 from statestore.formats.spark.checkpoint.load_plan import CHANGES
 from statestore.formats.spark.checkpoint.query_metadata import Batch, moves_rows
@@ -44,18 +45,28 @@ from statestore.formats.spark.providers.partition_load import (
 )
 from statestore.formats.spark.providers.replay import Overlay, Parts, changed_rows, parts_of, weight_of
 from statestore.formats.spark.providers.rocksdb_provider import changes_of_family, rows_of_family
-from statestore.formats.spark.providers.stored_rows import KeyBounds, StoredRows, changes_within, rows_within
-from statestore.formats.spark.rows.row_lifetimes import OPEN, intervals, net_changes
+from statestore.formats.spark.providers.stored_rows import (
+    MANY_RANGES,
+    KeyBounds,
+    StoredRows,
+    changes_within,
+    rows_within,
+)
 from statestore.formats.spark.rows.unsafe_row import decode_fields, slot_of
 from statestore.formats.spark.state_columns import Decoder, decode_columns, decoder_of
 from statestore.formats.spark.state_difference import changes_between
 from statestore.formats.spark.state_rows import row_form
-from statestore.formats.spark.written_rows import WrittenRows, joined_writes, puts, written_rows
+from statestore.formats.spark.written_rows import (
+    WrittenRows,
+    intervals,
+    joined_writes,
+    net_changes,
+    puts,
+    written_rows,
+)
 
 INSERT, PREIMAGE, POSTIMAGE, REMOVAL = range(4)
 FROM_BATCH, TO_BATCH, BATCH, KIND = "from_batch", "to_batch", "batch_id", "kind"
-_OUTPUT_ROWS = 65536
-_LOOKED_UP = 64  # a lookup names at most so many keys; more keys are found while the state streams past
 Write = tuple[int, int, Parts]
 Held = list[Write]
 
@@ -205,8 +216,8 @@ def _history(source: PartitionBatches, writes: Held) -> Iterator[pa.RecordBatch]
     rows = written_rows(source.decoder(None), joined_writes(before + writes))
     content, start, end = intervals(rows.content, rows.start, rows.end)
     partition_ids = _partition_ids(source, rows, content, start)
-    for at in range(0, len(content), _OUTPUT_ROWS):
-        some = slice(at, at + _OUTPUT_ROWS)
+    for at in range(0, len(content), BATCH_ROWS):
+        some = slice(at, at + BATCH_ROWS)
         columns = rows.columns(decoder, content[some])
         yield _batch(source, columns, _batch_columns(start[some], end[some]), partition_ids[some])
 
@@ -237,8 +248,8 @@ def _row_changes(source: PartitionBatches, before: Batch | None, writes: Held) -
     content, batch, kind = _events(source.state_view, rows, source.batches[0].batch_id)
     partition_ids = _partition_ids(source, rows, content, batch)
     decoder = source.decoder(source.columns)
-    for at in range(0, len(content), _OUTPUT_ROWS):
-        some = slice(at, at + _OUTPUT_ROWS)
+    for at in range(0, len(content), BATCH_ROWS):
+        some = slice(at, at + BATCH_ROWS)
         about = {BATCH: pa.array(batch[some]), KIND: pa.array(kind[some], pa.int8())}
         yield _batch(source, rows.columns(decoder, content[some]), about, partition_ids[some])
 
@@ -318,7 +329,7 @@ def _base(
     """
     keys = pa.concat_arrays([parts_of(None)[1], *(parts[1] for _, _, parts in writes)]).unique()
     later = Overlay(np.empty(len(keys), np.uint8), keys, keys, b"")
-    few = decoder is None and len(keys) <= _LOOKED_UP and source.checkpoint.provider == "rocksdb"
+    few = decoder is None and len(keys) <= MANY_RANGES and source.checkpoint.provider == "rocksdb"
     for partition in source.opened(batch):
         ranges, other = source.ranges(partition), source.other_id(partition)
         if few:

@@ -57,9 +57,8 @@ from statestore.formats.spark.readable_batches import (
     whole_batches,
 )
 from statestore.formats.spark.rows.key_placement import partition_of
-from statestore.formats.spark.state_rows import read_state
+from statestore.formats.spark.state_rows import read_state, read_unsafe, unsafe_columns
 from statestore.formats.spark.state_size import rows_of, size_of
-from statestore.formats.spark.unsafe_state import read_unsafe, unsafe_columns
 from statestore.formats.values.filters import Filter, mask
 
 OPERATOR_STATE = "state_0"
@@ -95,6 +94,8 @@ class PartitionPart:
 class Found:
     """Cache of a source's lookups by state and version; its entries never change while the source is used."""
 
+    views: dict[str, StateView] = field(default_factory=dict)
+    infos: dict[str, StateInfo] = field(default_factory=dict)
     kept: dict[str, Sequence[int]] = field(default_factory=dict)
     readable: dict[str, Sequence[int]] = field(default_factory=dict)
     at: dict[tuple[str, int], CheckpointAt] = field(default_factory=dict)
@@ -158,6 +159,11 @@ class CheckpointSource(Source):
         return next(iter(self.shown)) if len(self.shown) == 1 else None
 
     def info(self, state: str) -> StateInfo:
+        if state not in self.found.infos:
+            self.found.infos[state] = self._info(state)
+        return self.found.infos[state]
+
+    def _info(self, state: str) -> StateInfo:
         state_view = self.state_view(state)
         columns = unique_fields(state_view.schema)
         return StateInfo(
@@ -289,17 +295,18 @@ class CheckpointSource(Source):
             self.location, at.checkpoint, at.state_view, chosen, previous, filters, at.chosen_partitions
         )
 
-    def state_view(self, state: str, checkpoint: Checkpoint | None = None) -> StateView:
-        """The state view that a state shows of the checkpoint, by default as of the newest batch."""
-        shown = self.shown[state]
-        return find_state_view(checkpoint or self.checkpoint, shown.operator_id, shown.view_name, flat=shown.flat)
+    def state_view(self, state: str) -> StateView:
+        """The state view that a state shows, as of the newest batch."""
+        if state not in self.found.views:
+            self.found.views[state] = _view_of(self.checkpoint, self.shown[state])
+        return self.found.views[state]
 
     def _at(self, state: str, version: int) -> CheckpointAt:
         if (state, version) not in self.found.at:
             newest = version == self.checkpoint.batch.batch_id
             checkpoint = self.checkpoint if newest else open_now(self.location, version, self.checkpoint)
             shown = self.shown[state]
-            whole = self.state_view(state, checkpoint)
+            whole = self.state_view(state) if newest else _view_of(checkpoint, shown)
             # What says more of a checkpoint than reading one state view needs would travel to every task.
             seen = replace(whole, store=replace(whole.store, families=(whole.family,)))
             opened = CheckpointAt(self.location, replace(checkpoint, operators=(), batches=()), seen, shown)
@@ -457,6 +464,10 @@ class CheckpointAt(StateAt):
                 parts = split_partition(partition, most)
             for keys in parts:
                 yield PartitionPart(number, keys)
+
+
+def _view_of(checkpoint: Checkpoint, shown: Shown) -> StateView:
+    return find_state_view(checkpoint, shown.operator_id, shown.view_name, flat=shown.flat)
 
 
 def _version(batch: Batch, readable: bool = True, facts: Mapping[str, object] | None = None) -> Version:

@@ -17,22 +17,21 @@ from statestore.formats.spark.checkpoint.spark_schema import arrow_type, unique_
 from statestore.formats.spark.checkpoint.state_errors import corrupt_row
 from statestore.formats.spark.checkpoint.state_views import StateView, state_fields
 from statestore.formats.spark.providers.partition_load import FAMILY_BYTES
-from statestore.formats.spark.rows.row_checksum import CHECKSUM_BYTES, verify_checksums
 from statestore.formats.spark.rows.row_encoding import (
+    CHECKSUM_BYTES,
+    SIZE_BYTES,
     RowForm,
     decode_keys,
     decode_values,
     looks_prefixed,
     split_values,
+    verify_checksums,
     without_version,
 )
-from statestore.formats.spark.rows.unsafe_cells import unsafe_cells
-from statestore.formats.spark.rows.unsafe_row import decode_fields
+from statestore.formats.spark.rows.unsafe_row import WORD, decode_fields, unsafe_cells
 from statestore.formats.spark.rows.value_columns import spread
 
-_SIZE_BYTES = 4
-_WORD = 8
-_ONE_FIELD = 2 * _WORD
+_ONE_FIELD = 2 * WORD
 
 
 @dataclass(frozen=True)
@@ -173,7 +172,7 @@ def _are_one_null(entries: Cells, front: int) -> Bools:
     found: Bools = entries.size == front + _ONE_FIELD
     short = entries.select(found)
     bits = gather(short.data, short.start + front, "<u8")
-    slots = gather(short.data, short.start + front + _WORD, "<u8")
+    slots = gather(short.data, short.start + front + WORD, "<u8")
     found[found] = (bits == 1) & (slots == 0)
     return found
 
@@ -210,7 +209,7 @@ def split_entries(decoder: Decoder, keys: Cells, values: Cells) -> tuple[Ints | 
         return None, rows
     counts, rows = split_values(values, decoder.delimiter, front=CHECKSUM_BYTES)
     owners = np.repeat(np.arange(len(values)), counts)
-    verify_checksums(gather(rows.data, rows.start - (_SIZE_BYTES + CHECKSUM_BYTES), "<u4"), keys.select(owners), rows)
+    verify_checksums(gather(rows.data, rows.start - (SIZE_BYTES + CHECKSUM_BYTES), "<u4"), keys.select(owners), rows)
     if not decoder.state_view.listed:
         if (counts != 1).any():
             raise corrupt_row("found several values with checksums for one key, expected one")

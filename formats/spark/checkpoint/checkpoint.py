@@ -10,6 +10,7 @@ import itertools
 import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import pyarrow.fs as pafs
@@ -156,7 +157,7 @@ class Operator:
     properties: Mapping[str, Any]
     stores: tuple[Store, ...]
 
-    @property
+    @cached_property
     def variables(self) -> dict[str, str]:
         entries = self.properties.get("stateVariables") or []
         try:

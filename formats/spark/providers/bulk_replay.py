@@ -1,4 +1,4 @@
-"""State as of a version where many changes follow the base: the changes stream, as the base does.
+"""State as of a version: the changes since the base stream, as the base does.
 
 The changes are read once to find the newest of each key (``newest_of_keys``), and once more for their rows. Changes
 that are few enough stay in memory between. Merged values need all changes of a key side by side: see ``replay``.
@@ -107,7 +107,7 @@ def bulk_rows(
     """Yield ``each`` of the rows, some at a time and never none; several threads may call ``each``.
 
     ``changes`` reads the changes in order, of keys in ``kept``, and may be called several times. ``base`` applies a
-    function to the batches of the base. Raises FoundMerges before the first row. This needs compiled loops.
+    function to the batches of the base. Raises FoundMerges before the first row.
     """
     reader = Rereader(changes, _held_bytes, HELD_BYTES)
     for noted in newest_passes(most_keys):

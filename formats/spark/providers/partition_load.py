@@ -18,7 +18,7 @@ import pyarrow as pa
 from statestore.formats.bytes.byte_columns import Cells, gather
 from statestore.formats.bytes.hash_passes import HashPass, HashRange
 from statestore.formats.errors import CorruptError, NotFoundError
-from statestore.formats.kernels.compiled_use import is_loaded, load_if_it_pays
+from statestore.formats.kernels.compiled_use import load_if_it_pays
 from statestore.formats.places.folder import Folder
 from statestore.formats.places.reading_threads import in_order, reading_threads
 from statestore.formats.rocksdb.key_ranges import KeyRange
@@ -57,13 +57,12 @@ from statestore.formats.spark.providers.snapshot_repair import (
     with_whole_base,
 )
 from statestore.formats.spark.providers.stored_rows import KeyBounds, StoredRows, changes_within, rows_in, rows_within
-from statestore.formats.spark.rows.row_checksum import CHECKSUM_BYTES, verify_checksums
+from statestore.formats.spark.rows.row_encoding import CHECKSUM_BYTES, verify_checksums
 
 FAMILY_BYTES = 2
 _PART_BYTES = 16 << 20
 _HISTORY_BYTES = 6 << 20  # compressed bytes of files: changes are held in memory, and take many times as much there
 _MOST_PARTS = 256
-BULK_BYTES = 2 << 20  # compressed bytes of changes; fewer become few batches if they are folded
 T = TypeVar("T")
 
 
@@ -103,8 +102,9 @@ def stored_rows(
     apart; no row outside of them is returned. The ranges of ``lookup`` are without the id of a column family; if they
     are many, rows between them may be returned, too. ``hashes`` leaves out all other keys.
 
-    The changes since the base are held in memory. Where they are too many, only hashes of their keys are held and the
-    files are read twice, or, if values are merged, several times, each time for some of the keys.
+    Of the changes since the base, hashes of their keys are held in memory, and the changes themselves if they are few
+    enough; else their files are read twice. Where values are merged, the changes are held, or read several times, each
+    time for some of the keys.
 
     Raises NotFoundError SPARK_STATE_NOT_FOUND if the files of the version are not all kept, CorruptError
     SPARK_STATE_FILE, UnsupportedError SPARK_STATE_UNSUPPORTED.
@@ -182,10 +182,9 @@ def _rows_of(
     def base(over: Callable[[pa.RecordBatch], list[T]]) -> Iterator[T]:
         return reading.rows(_base(partition, plan.base, family_id, reading.counted(over), key_ranges, family_ranges))
 
-    if is_loaded() and sum(file.size for file in plan.changes) >= BULK_BYTES:
-        with contextlib.suppress(FoundMerges):
-            yield from bulk_rows(changes, base, whole, each)
-            return
+    with contextlib.suppress(FoundMerges):
+        yield from bulk_rows(changes, base, whole, each)
+        return
 
     def overlay(part: HashPass) -> Overlay:
         return overlay_of(changes(part.kept), checkpoint.delimiter, partial(fitted, part))

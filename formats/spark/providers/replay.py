@@ -20,12 +20,11 @@ import pyarrow.compute as pc
 
 from statestore.formats.bytes.byte_columns import cells_of, ends_of
 from statestore.formats.kernels.arrays import Bools, Ints
-from statestore.formats.rocksdb.rows import ROW_SCHEMA
+from statestore.formats.rocksdb.rows import BATCH_ROWS, ROW_SCHEMA
 from statestore.formats.spark.checkpoint.state_errors import corrupt_row
 from statestore.formats.spark.providers.file_records import DELETE, MERGE, PUT, Changes, change_kernels
 from statestore.formats.values.xxh64 import U64s, xxh64_strings
 
-BATCH_ROWS = 65536
 _BATCH_BYTES = 256 << 20
 _FOLD_BYTES = 16 << 20  # bytes as `weight_of` counts them
 _ROW_WEIGHT = 128  # added to the bytes of key and value for their positions in arrays

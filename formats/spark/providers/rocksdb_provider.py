@@ -30,17 +30,15 @@ from statestore.formats.places.fetched_parts import forget_parts
 from statestore.formats.places.folder import MAX_SMALL_BYTES, PARALLEL_REQUESTS, Folder, RandomAccess
 from statestore.formats.places.local_directory import temporary_directory
 from statestore.formats.rocksdb.key_ranges import KeyRange
-from statestore.formats.rocksdb.key_samples import split_points
 from statestore.formats.rocksdb.rocksdb_errors import naming
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
 from statestore.formats.rocksdb.scan import scan_rocksdb
-from statestore.formats.rocksdb.table_index import ReadAt, read_index, spans_of
+from statestore.formats.rocksdb.table_index import ReadAt, read_index, spans_of, split_points
 from statestore.formats.spark.checkpoint.checkpoint_files import PURGED, DataFile, parse_json
 from statestore.formats.spark.checkpoint.state_errors import corrupt_file, corrupt_row, missing, unsupported
 from statestore.formats.spark.providers.file_records import Changes
 from statestore.formats.spark.providers.stored_rows import KeyBounds
-from statestore.formats.spark.rows.row_checksum import CHECKSUM_BYTES, verify_checksums
-from statestore.formats.spark.rows.row_encoding import split_values
+from statestore.formats.spark.rows.row_encoding import CHECKSUM_BYTES, SIZE_BYTES, split_values, verify_checksums
 
 # Table files on the local disk: links to local files, copies of others.
 #
@@ -323,9 +321,6 @@ def _with_delimiter(options: bytes, delimiter: bytes) -> bytes:
 # get new ids. Rows from before and after can be compared once those of one side have the ids of the other.
 
 
-_SIZE_BYTES = 4
-
-
 def rows_of_family(rows: pa.RecordBatch, family_id: int, delimiter: bytes | None) -> pa.RecordBatch:
     """Replace the id in front of the keys of rows (key, value).
 
@@ -355,7 +350,7 @@ def _checked_again(keys: Cells, renamed: Cells, values: Cells, delimiter: bytes)
     """Values with their checksums recomputed for other keys."""
     counts, rows = split_values(values, delimiter, front=CHECKSUM_BYTES)
     owners = np.repeat(np.arange(len(values)), counts)
-    positions: Ints = rows.start - (_SIZE_BYTES + CHECKSUM_BYTES)
+    positions: Ints = rows.start - (SIZE_BYTES + CHECKSUM_BYTES)
     verify_checksums(gather(rows.data, positions, "<u4"), keys.select(owners), rows)
     found = crc32c_of_cells(rows, crc32c_of_cells(renamed.select(owners))).astype("<u4")
     data = values.data.copy()

@@ -36,11 +36,10 @@ from statestore.formats.spark.checkpoint.spark_schema import (
     arrow_type,
     has_collation,
 )
-from statestore.formats.spark.rows.unsafe_row import MAX_LONG_DIGITS
+from statestore.formats.spark.rows.unsafe_row import MAX_LONG_DIGITS, WORD
 from statestore.formats.values.canonical import ErrorPath, canonical
 
 MAX_PATTERNS = 64
-_WORD = 8
 _EPOCH = date(1970, 1, 1)
 
 
@@ -151,21 +150,21 @@ def _row(schema: StructOf, values: Sequence[Any], leading: int, absent: set[int]
     words = (len(values) + 63) // 64
     bits = sum(1 << number for number in absent)
     slots, behind = [], b""
-    offset = _WORD * (words + len(values))
+    offset = WORD * (words + len(values))
     for field, value in zip(schema.fields[:leading], values, strict=False):
         slot, data = _cell(field.type, value, offset)
         slots.append(slot)
-        behind += data + bytes(-len(data) % _WORD)
-        offset += len(data) + -len(data) % _WORD
+        behind += data + bytes(-len(data) % WORD)
+        offset += len(data) + -len(data) % WORD
     for number in range(leading, len(values)):
         kind = schema.fields[number].type
         size = _room(kind) if number not in absent else None if _keeps_room(kind) else 0
         if size is None:
             break
-        slots.append(_pointer(offset, size) if size else bytes(_WORD))
+        slots.append(_pointer(offset, size) if size else bytes(WORD))
         offset += size
-    head = bits.to_bytes(_WORD * words, "little") + b"".join(slots)
-    hole = _WORD * (len(values) - len(slots))
+    head = bits.to_bytes(WORD * words, "little") + b"".join(slots)
+    hole = WORD * (len(values) - len(slots))
     return RowStart(head, hole, behind) if hole and behind else RowStart(head if hole else head + behind)
 
 
@@ -180,7 +179,7 @@ def _room(kind: SparkType) -> int | None:
         return None
     if not all(isinstance(field.type, Plain) and field.type.form is not None for field in kind.fields):
         return None
-    return _WORD * ((len(kind.fields) + 63) // 64 + len(kind.fields))
+    return WORD * ((len(kind.fields) + 63) // 64 + len(kind.fields))
 
 
 def _cell(kind: SparkType, value: Any, offset: int) -> tuple[bytes, bytes]:
@@ -188,13 +187,13 @@ def _cell(kind: SparkType, value: Any, offset: int) -> tuple[bytes, bytes]:
     if value is None:
         if _keeps_room(kind):
             raise _NotCertain
-        return bytes(_WORD), b""
+        return bytes(WORD), b""
     if isinstance(kind, Plain) and kind.form is not None:
-        return _fixed(kind, value).ljust(_WORD, b"\0"), b""
+        return _fixed(kind, value).ljust(WORD, b"\0"), b""
     if isinstance(kind, DecimalOf):
         unscaled = int(Decimal(value).scaleb(kind.scale))
         if kind.precision <= MAX_LONG_DIGITS:
-            return unscaled.to_bytes(_WORD, "little", signed=True), b""
+            return unscaled.to_bytes(WORD, "little", signed=True), b""
         digits = unscaled.to_bytes((unscaled + (unscaled < 0)).bit_length() // 8 + 1, signed=True)
         return _pointer(offset, len(digits)), digits.ljust(16, b"\0")
     if kind == STRING:
@@ -210,7 +209,7 @@ def _cell(kind: SparkType, value: Any, offset: int) -> tuple[bytes, bytes]:
 
 
 def _pointer(offset: int, size: int) -> bytes:
-    return (offset << 32 | size).to_bytes(_WORD, "little")
+    return (offset << 32 | size).to_bytes(WORD, "little")
 
 
 def _fixed(kind: Plain, value: Any) -> bytes:

@@ -18,11 +18,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from struct import Struct
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from statestore.formats.bytes.byte_columns import Cells, cells_of, gather
+from statestore.formats.bytes.crc32c import crc32c_of_cells
 from statestore.formats.kernels.arrays import Bools, Bytes, Ints
 from statestore.formats.spark.checkpoint.schema_files import KeyEncoder
 from statestore.formats.spark.checkpoint.spark_schema import BINARY, DecimalOf, Field, Plain, SparkType, StructOf
@@ -31,10 +34,15 @@ from statestore.formats.spark.rows.unsafe_row import decode_fields, struct_array
 from statestore.formats.spark.rows.value_columns import decimals_of_longs, plain_values
 
 VERSION = 0
-SIZE_BYTES = 4
+SIZE_BYTES, CHECKSUM_BYTES = 4, 4
 _TIME_BYTES = 8
 _NEGATIVE, _NULL = 0, 2
-_LONG_LIST, _FEW = 64, 32
+_FEW = 32
+"""So few lists are read one by one, more of them together, an entry of each at a time.
+
+Read together, a list of 5,000 entries takes 112 ms in place of 3. Read one by one, 100,000 lists take 740 ms in place
+of 30.
+"""
 
 RowDecoder = Callable[[Cells, StructOf], list[pa.Array]]
 """Function from rows, which follow their version byte, to columns."""
@@ -95,7 +103,7 @@ def split_values(values: Cells, delimiter: bytes, front: int = 0) -> tuple[Ints,
     at, end = values.start.copy(), values.start + values.size
     entries: list[tuple[Ints, Ints, Ints]] = []  # rows, starts and sizes of entries
     active = np.flatnonzero(at < end)
-    while len(active) >= _FEW or (len(active) and len(entries) < _LONG_LIST):
+    while len(active) >= _FEW:
         offset = at[active] + front
         _require(offset + SIZE_BYTES <= end[active], "a size")
         size = gather(values.data, offset, "<i4").astype(np.int64)
@@ -105,7 +113,7 @@ def split_values(values: Cells, delimiter: bytes, front: int = 0) -> tuple[Ints,
         at[active] = start + size
         active = active[at[active] < end[active]]
         at[active] = _behind(values.data, at[active], delimiter)
-    # Few long lists are left, and reading them one by one costs less than reading them together.
+    # Few lists are left, often long ones.
     entries += [_entries_of(values.data, row, int(at[row]), int(end[row]), delimiter, front) for row in active.tolist()]
     if not entries:
         return np.zeros(len(values), np.int64), values.select(np.empty(0, np.int64))
@@ -218,3 +226,16 @@ def _timed(keys: Cells, schema: StructOf, before: bool, form: RowForm) -> list[p
     if not isinstance(kind, Plain) or kind.form != "<i8":
         raise unsupported(f"a key that ends with {kind} as its time; expected a long")
     return [*columns, plain_values(kind, time.astype("<u8").view("<i8"), None)]
+
+
+# Checksums of rows (``stateStore.rowChecksum.enabled``): a CRC32C of four bytes, little-endian, over the key and the
+# value before which it stands. The checksum of a deletion is over the key.
+
+
+def verify_checksums(stored: npt.NDArray[Any], keys: Cells, values: Cells | None = None) -> None:
+    """Raise CorruptError SPARK_STATE_ROW, naming the first row that does not match its checksum."""
+    found = crc32c_of_cells(keys) if values is None else crc32c_of_cells(values, crc32c_of_cells(keys))
+    wrong = found != stored
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise corrupt_row(f"row {row} has checksum {int(found[row]):#010x}, expected {int(stored[row]):#010x}")

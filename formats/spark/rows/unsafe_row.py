@@ -53,12 +53,13 @@ from statestore.formats.spark.rows.value_columns import (
 )
 
 MAX_LONG_DIGITS = 18
-_WORD = 8
+WORD = 8
+_WIDEST_DECIMAL = 16
 
 
 def slot_of(number: int, fields: int) -> int:
     """Offset of a field's slot in a row with this number of fields."""
-    return _WORD * ((fields + 63) // 64 + number)
+    return WORD * ((fields + 63) // 64 + number)
 
 
 @dataclass(frozen=True)
@@ -103,13 +104,13 @@ def slots_of(rows: Cells, schema: StructOf, chosen: Callable[[SparkType], bool])
 
 
 def _fields(rows: Cells, count: int) -> Iterator[tuple[int, Callable[[], Slots]]]:
-    bitmap = _WORD * ((count + 63) // 64)
-    rows.require(bitmap + _WORD * count, f"a row of {count} fields", corrupt_row)
-    ever_null = _union(rows, bitmap // _WORD)
+    bitmap = WORD * ((count + 63) // 64)
+    rows.require(bitmap + WORD * count, f"a row of {count} fields", corrupt_row)
+    ever_null = _union(rows, bitmap // WORD)
 
     def slots(number: int) -> Slots:
         nulls = _null_bits(rows.data, rows.start, number) if ever_null >> number & 1 else None
-        return Slots(rows.data, rows.start + (bitmap + _WORD * number), nulls, rows.start, rows.size)
+        return Slots(rows.data, rows.start + (bitmap + WORD * number), nulls, rows.start, rows.size)
 
     for number in range(count):
         yield number, partial(slots, number)
@@ -126,7 +127,7 @@ def _union(rows: Cells, words: int) -> int:
     """The bitwise OR of the bitmaps of all rows."""
     bits_of_any = 0
     for number in range(words):
-        bits = gather(rows.data, rows.start + _WORD * number, "<u8")
+        bits = gather(rows.data, rows.start + WORD * number, "<u8")
         bits_of_any |= int(np.bitwise_or.reduce(bits)) << (64 * number)
     return bits_of_any
 
@@ -217,21 +218,21 @@ def _checked(slots: Slots, words: npt.NDArray[Any]) -> Cells:
 
 def _elements(arrays: Cells, kind: SparkType) -> tuple[Ints, pa.Array]:
     """(offsets, elements) of the arrays."""
-    arrays.require(_WORD, "an array", corrupt_row)
+    arrays.require(WORD, "an array", corrupt_row)
     counts = gather(arrays.data, arrays.start, "<i8")
     width = _width(kind)
     # The first test keeps the second one from overflowing.
     wrong = (counts < 0) | (counts > arrays.size)
-    bitmap = _WORD * ((np.where(wrong, 0, counts) + 63) // 64)
-    wrong |= _WORD + bitmap + counts * width > arrays.size
+    bitmap = WORD * ((np.where(wrong, 0, counts) + 63) // 64)
+    wrong |= WORD + bitmap + counts * width > arrays.size
     if wrong.any():
         at = int(np.argmax(wrong))
         raise corrupt_row(f"found {int(counts[at])} elements in an array of {int(arrays.size[at])} bytes")
     offsets = ends_of(counts)
     number = np.arange(offsets[-1]) - np.repeat(offsets[:-1], counts)
     start = np.repeat(arrays.start, counts)
-    slot_offsets = np.repeat(arrays.start + _WORD + bitmap, counts) + number * width
-    nulls = _element_nulls(arrays.data, start + _WORD, number)
+    slot_offsets = np.repeat(arrays.start + WORD + bitmap, counts) + number * width
+    nulls = _element_nulls(arrays.data, start + WORD, number)
     slots = Slots(arrays.data, slot_offsets, nulls, start, np.repeat(arrays.size, counts))
     return offsets, _column(kind, slots)
 
@@ -248,14 +249,63 @@ def _width(kind: SparkType) -> int:
 
 
 def _maps(maps: Cells, kind: MapOf) -> pa.Array:
-    maps.require(_WORD, "a map", corrupt_row)
+    maps.require(WORD, "a map", corrupt_row)
     size = gather(maps.data, maps.start, "<i8")
-    if ((size < 0) | (size > maps.size - _WORD)).any():
+    if ((size < 0) | (size > maps.size - WORD)).any():
         raise corrupt_row("found a map whose keys are larger than the map")
-    keys = Cells(maps.data, maps.start + _WORD, size)
-    values = Cells(maps.data, keys.start + size, maps.size - _WORD - size)
+    keys = Cells(maps.data, maps.start + WORD, size)
+    values = Cells(maps.data, keys.start + size, maps.size - WORD - size)
     offsets, key_cells = _elements(keys, kind.key)
     value_offsets, value_cells = _elements(values, kind.value)
     if not np.array_equal(offsets, value_offsets) or key_cells.null_count:
         raise corrupt_row("found a map with null keys or with more keys than values, expected one value for each key")
     return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), key_cells, value_cells, type=arrow_type(kind))
+
+
+# Stored rows as cells that Spark takes as they are: nothing is decoded, and every pointer is checked.
+#
+# Spark reads a struct of a row in the form in which state stores keep it, without a check of its own. A pointer that
+# leads out of the row would let it read any memory. So only types whose pointers are checked here are passed on.
+
+
+def is_checkable(schema: StructOf) -> bool:
+    """Return whether rows of the schema can be passed on."""
+    return bool(schema.fields) and all(_is_checkable(field.type) for field in schema.fields)
+
+
+def _is_checkable(kind: SparkType) -> bool:
+    if isinstance(kind, StructOf):
+        return is_checkable(kind)
+    return (
+        isinstance(kind, DecimalOf) or kind in (STRING, BINARY) or (isinstance(kind, Plain) and kind.form is not None)
+    )
+
+
+def unsafe_cells(rows: Cells, schema: StructOf) -> pa.BinaryArray:
+    """The rows as binary cells. Raises CorruptError SPARK_STATE_ROW for a row that points out of itself."""
+    check_rows(rows, schema)
+    return rows.copied(corrupt_row)
+
+
+def check_rows(rows: Cells, schema: StructOf) -> None:
+    """Raise CorruptError SPARK_STATE_ROW unless each row has all slots, and all that they point to is inside it."""
+    for kind, slots in slots_of(rows, schema, _points):
+        kernels = row_kernels()
+        if kind in (STRING, BINARY) and kernels is not None:
+            nulls: Bools = np.empty(0, np.bool_) if slots.nulls is None else slots.nulls
+            if kernels.are_inside(slots.data, slots.slot_offset, slots.base, slots.limit, nulls):
+                continue  # otherwise the slower check says which row it is
+        inside = targets_of(slots.present())
+        if isinstance(kind, StructOf):
+            check_rows(inside, kind)
+        elif isinstance(kind, DecimalOf) and len(inside):
+            least, most = int(inside.size.min()), int(inside.size.max())
+            if not 1 <= least <= most <= _WIDEST_DECIMAL:
+                raise corrupt_row(f"found a decimal of {least} to {most} bytes, expected 1 to {_WIDEST_DECIMAL}")
+
+
+def _points(kind: SparkType) -> bool:
+    """Return whether a slot of the type holds the place of the value."""
+    if isinstance(kind, DecimalOf):
+        return kind.precision > MAX_LONG_DIGITS
+    return not (isinstance(kind, Plain) and kind.form is not None)

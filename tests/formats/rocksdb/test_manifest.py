@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from support.rocksdb.rocksdb_tables import (
 )
 
 from statestore.formats.errors import CorruptError
-from statestore.formats.rocksdb.manifest import next_file_number, read_families
+from statestore.formats.rocksdb.manifest import broken_frame, next_file_number, read_families
 from statestore.formats.rocksdb.rocksdb_errors import Unreadable
 
 
@@ -168,3 +169,52 @@ def test_a_version_edit_of_several_pages(tmp_path: Path) -> None:
     for at in (10, 32760, 32768, 40_000, 65_540, len(long) - 1):
         (directory / "MANIFEST-000005").write_bytes(long[:at] + bytes([long[at] ^ 1]) + long[at + 1 :])
         assert outcome(directory) is None
+
+
+# MANIFESTs that RocksDB would take for older ones without a word: a frame that is not whole is found before
+
+
+PAGE = 32768
+
+
+def record(size: int, kind: int = 1) -> bytes:
+    return bytes(4) + struct.pack("<HB", size, kind) + b"x" * size
+
+
+def numbered(size: int, kind: int) -> bytes:
+    return bytes(4) + struct.pack("<HBI", size, kind, 9) + b"x" * size
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        record(0) + record(5),
+        record(10, 2) + record(0, 3) + record(10, 4),
+        numbered(3, 5) + numbered(3, 6) + numbered(3, 8),
+        record(PAGE - 7) + record(1),
+        record(PAGE - 7 - 6) + bytes(6) + record(1),
+        record(PAGE - 7 - 7) + record(0, 2) + record(9, 4),
+    ],
+)
+def test_whole_frames_are_whole(data: bytes) -> None:
+    assert broken_frame(data) is None
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (b"", "not whole"),
+        (record(5) + record(9)[:-1], "byte 12: found a record of type 1 and 9 bytes"),
+        (record(5) + record(9)[:3], "byte 12: found a record of type 0"),
+        (record(5) + bytes(20) + record(1), "byte 12: found a record of type 0 and 0 bytes"),
+        (record(5) + bytes(20), "byte 12: found a record of type 0 and 0 bytes"),
+        (record(5, 9), "byte 0: found a record of type 9"),
+        (record(5, 2), "not whole"),
+        (record(5, 2) + record(5), "byte 12: found part 1 of a record in the wrong place"),
+        (record(5, 4), "byte 0: found part 4 of a record in the wrong place"),
+        (record(PAGE - 7 - 6) + b"\0\0x\0\0\0" + record(1), "behind the last record of a page"),
+        (record(PAGE - 6), "found a record of type 1"),
+    ],
+)
+def test_broken_frames_are_named(data: bytes, found: str) -> None:
+    assert found in (broken_frame(data) or "")

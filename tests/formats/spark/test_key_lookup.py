@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import Row
 from support.checkpoints.spark_state_fixtures import (
@@ -88,17 +88,19 @@ def filters_of(row: dict[str, Any]) -> list[Filter]:
     return found
 
 
-@pytest.mark.parametrize("name", mostly_slow(NAMES, set(QUICK) - {"spark4.3.0-twsttl__rkav"}))
+SLOW = {"spark4.3.0-twsttl__rkav", "spark4.3.0-join__rkj4", "spark4.0.1-agg__rk2"}
+
+
+@pytest.mark.parametrize("name", mostly_slow(NAMES, set(QUICK) - SLOW))
 def test_looking_up_a_key_finds_what_a_scan_finds(name: str) -> None:
     chance = random.Random(name)
     looked_up = 0
     for state_view in user_views(name):
         table = table_of(name, state_view)
         rows = read(table).to_pylist()
-        for row in chance.sample(rows, min(len(rows), 3)):
+        named = [row for row in rows if all(item.value is not None for item in filters_of(row))]
+        for row in chance.sample(named, min(len(named), 2)):
             filters = filters_of(row)
-            if any(item.value is None for item in filters):
-                continue
             for count in range(1, len(filters) + 1):
                 expected = [r for r in rows if filters_of(r)[:count] == filters[:count]]
                 found = read(table, *filters[:count])
@@ -217,6 +219,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
+@settings(max_examples=50)
 @given(st.data())
 def test_every_row_is_within_the_bounds_of_its_first_columns(data: st.DataObject) -> None:
     kinds = data.draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=5))
@@ -382,8 +385,7 @@ def test_what_cannot_be_a_struct_key_is_refused_with_its_spelling() -> None:
 
 
 @pytest.mark.parametrize("name", ["spark4.3.0-agg__hdfs", "spark4.3.0-agg__rkcl"])
-@pytest.mark.parametrize("ask", READS)
-def test_a_key_is_read_from_its_partition_alone(name: str, ask: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_is_read_from_its_partition_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     table = statestore.inspect(checkpoint_path(name)).table("state")
     row = table.scan().read_all().to_pylist()[0]
     read_from: set[str] = set()
@@ -403,6 +405,8 @@ def test_a_key_is_read_from_its_partition_alone(name: str, ask: str, monkeypatch
 
     monkeypatch.setattr(Folder, "stream", streamed)
     monkeypatch.setattr(Folder, "read_once", read)
-    READS[ask](table, row["key"])
-    expected = {str(row["partition_id"])} if ask != "get, absent" else read_from
-    assert read_from == expected and len(read_from) == 1
+    for ask, reading in READS.items():
+        read_from.clear()
+        reading(table, row["key"])
+        assert read_from == {str(row["partition_id"])} or ask == "get, absent", ask
+        assert len(read_from) == 1, ask

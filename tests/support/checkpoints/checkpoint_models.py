@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,12 +11,19 @@ import pyarrow as pa
 
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
 from statestore.formats.spark.checkpoint.query_metadata import read_batch
-from statestore.formats.spark.checkpoint.state_views import StateView
+from statestore.formats.spark.checkpoint.state_views import StateView, state_views
 from statestore.formats.spark.state_rows import read_state
-from support.checkpoints.spark_state_fixtures import multiset
+from support.checkpoints.spark_state_fixtures import multiset, opened
 
 Row = tuple[Any, ...]
 States = dict[int, Counter[Row]]
+
+
+def shown_views(name: str) -> Iterator[StateView]:
+    """The state views of a checkpoint that users see, and for joins the state views that Spark keeps."""
+    checkpoint = opened(name)
+    for operator in checkpoint.operators:
+        yield from (view for view in state_views(checkpoint, operator) if view.user or "KeyWith" in view.name)
 
 
 def states_of(checkpoint: Checkpoint, state_view: StateView) -> States:

@@ -6,6 +6,7 @@ levels; blocks can be changed afterwards with their checksums made right again, 
 
 from __future__ import annotations
 
+import bisect
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -140,16 +141,18 @@ def entry_bytes(shared: int, own: bytes, value: bytes, *, sized: bool = True) ->
     return varint(shared) + varint(len(own)) + (varint(len(value)) if sized else b"") + own + value
 
 
+def shared_bytes(one: bytes, other: bytes) -> int:
+    """The number of bytes with which both begin."""
+    return bisect.bisect_left(range(min(len(one), len(other))), True, key=lambda at: one[: at + 1] != other[: at + 1])
+
+
 def block_bytes(entries: Sequence[tuple[bytes, bytes]], restarts: int) -> bytes:
     """An entry block, keys sharing what they can between restart points."""
     found, points, before = bytearray(), [], b""
     for number, (key, value) in enumerate(entries):
-        shared = 0
+        shared = 0 if number % restarts == 0 else shared_bytes(before, key)
         if number % restarts == 0:
             points.append(len(found))
-        else:
-            while shared < min(len(key), len(before)) and key[shared] == before[shared]:
-                shared += 1
         found += entry_bytes(shared, key[shared:], value)
         before = key
     return bytes(found) + b"".join(map(u32, points or [0])) + u32(max(len(points), 1))
@@ -161,12 +164,9 @@ def index_bytes(parts: Sequence[tuple[bytes, BlockHandle]], form: Form) -> bytes
         return block_bytes([(key, block_handle.encoded) for key, block_handle in parts], form.index_restarts)
     found, points, before, last = bytearray(), [], b"", BlockHandle(0, 0)
     for number, (key, block_handle) in enumerate(parts):
-        shared = 0
+        shared = 0 if number % form.index_restarts == 0 else shared_bytes(before, key)
         if number % form.index_restarts == 0:
             points.append(len(found))
-        else:
-            while shared < min(len(key), len(before)) and key[shared] == before[shared]:
-                shared += 1
         change = block_handle.size - last.size
         value = varint(change * 2 if change >= 0 else -change * 2 - 1) if shared else block_handle.encoded
         found += entry_bytes(shared, key[shared:], value, sized=False)

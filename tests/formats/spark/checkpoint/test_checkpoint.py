@@ -240,7 +240,7 @@ def test_damaged_changes_are_refused_or_harmless(name: str, copied: Callable[[st
     files = [*(path / "state/0").glob("*/*.delta"), *(path / "state/0").glob("*/*.changelog")]
     for file in files:
         whole = file.read_bytes()
-        for _ in range(4):
+        for _ in range(2):
             damaged = bytearray(whole)
             damaged[rng.randrange(len(whole))] ^= 1 << rng.randrange(8)
             file.write_bytes(damaged)
@@ -253,7 +253,7 @@ def test_damaged_changes_are_refused_or_harmless(name: str, copied: Callable[[st
             with pytest.raises(CorruptError, match="SPARK_STATE_FILE"):
                 rows(at(path), base_version=0)
         file.write_bytes(whole)
-    assert refused > 30  # what is harmless is the size class of a block and the mark behind the last one
+    assert refused > 15  # what is harmless is the size class of a block and the mark behind the last one
 
 
 def zipped(members: dict[str, bytes]) -> bytes:
@@ -274,6 +274,15 @@ def metadata(**changes: Any) -> bytes:
     return b"v1\n" + json.dumps({"sstFiles": [table], "numKeys": 1, **changes}).encode()
 
 
+def with_bad_name() -> bytes:
+    """A zip in which a name that is said to be UTF-8 is none."""
+    data = bytearray(zipped({"a": b"", "metadata": metadata()}))
+    entry = data.find(b"PK\x01\x02")
+    data[entry + 9] |= 8
+    data[entry + 46] = 0xFF
+    return bytes(data)
+
+
 HOSTILE_ZIPS: dict[str, tuple[bytes, type[StateStoreError]]] = {
     "no zip": (b"damaged", CorruptError),
     "empty": (zipped({}), CorruptError),
@@ -287,7 +296,8 @@ HOSTILE_ZIPS: dict[str, tuple[bytes, type[StateStoreError]]] = {
     "no json": (zipped({"metadata": b"v1\n{"}), CorruptError),
     "no tables": (zipped({"metadata": b"v1\n{}"}), CorruptError),
     "a list": (zipped({"metadata": b"v1\n[]"}), CorruptError),
-    "bomb": (zipped({"MANIFEST-1": bytes(65 << 20), "metadata": metadata()}), CorruptError),
+    "bomb": (b"", CorruptError),  # made where it is used
+    "name that is no text": (with_bad_name(), CorruptError),
     "log files": (zipped({"metadata": metadata(logFiles=[{"dfsLogFileName": "1.log"}])}), UnsupportedError),
 }
 
@@ -295,6 +305,8 @@ HOSTILE_ZIPS: dict[str, tuple[bytes, type[StateStoreError]]] = {
 @pytest.mark.parametrize("case", HOSTILE_ZIPS)
 def test_hostile_zips_are_refused(case: str, copied: Callable[[str], Path]) -> None:
     data, error = HOSTILE_ZIPS[case]
+    if case == "bomb":
+        data = zipped({"MANIFEST-1": bytes(65 << 20), "metadata": metadata()})
     path = copied(ROCKSDB)
     before = {file for file in path.parent.rglob("*") if file.is_file()}
     for partition in (0, 1):

@@ -203,7 +203,7 @@ def test_avro_values_with_nulls_between(kind: Any, data: bytes, expected: Any) -
     ]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(st.sampled_from(AVRO), st.randoms(use_true_random=False))
 def test_tampered_avro_is_refused_or_stays_valid(case: tuple[Any, bytes, Any], rng: random.Random) -> None:
     row = bytearray(present(case[1]) + present(text("z")))

@@ -123,7 +123,7 @@ def runs_of(changes: list[tuple[bytes, int, bytes, int]], stem: bytes = b"") -> 
     return [in_order([entry for entry, own in entries if own == run]) for run in range(5)]
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     changes=CHANGES,
     delimiter=st.sampled_from([b"", b",", b"--"]),
@@ -152,7 +152,7 @@ def test_operands_without_an_operator(changes: list[tuple[bytes, int, bytes, int
         assert merged(runs, None) == model(entries, b"")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(keys=st.lists(KEYS, min_size=2, max_size=12, unique=True), data=st.data())
 def test_a_run_out_of_order(keys: list[bytes], data: st.DataObject) -> None:
     run = [Entry(key, number + 1, PUT, b"") for number, key in enumerate(data.draw(st.permutations(keys)))]
@@ -180,7 +180,7 @@ def test_one_version_of_a_key_twice(split: bool) -> None:
     assert caught.value.status == SAME_VERSION
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(runs=st.lists(st.lists(KEYS, max_size=6), max_size=4), stem=st.binary(max_size=20))
 def test_the_common_prefix(runs: list[list[bytes]], stem: bytes) -> None:
     keys = [[stem + key for key in sorted(run)] for run in runs]

@@ -22,8 +22,7 @@ from statestore.formats.spark.providers import compression, replay
 from statestore.formats.spark.providers.compression import decompressed
 from statestore.formats.spark.providers.file_records import DELETE, MERGE, PUT, Changes, read_records
 from statestore.formats.spark.providers.replay import Overlay, Replay, overlay_of
-from statestore.formats.spark.rows.row_checksum import verify_checksums
-from statestore.formats.spark.rows.row_encoding import split_values
+from statestore.formats.spark.rows.row_encoding import split_values, verify_checksums
 
 KEYS = st.sampled_from([b"", b"a", b"b", b"ab", b"c" * 40])
 CHANGES = st.lists(st.tuples(st.sampled_from([PUT, DELETE, MERGE]), KEYS, st.binary(max_size=5)), max_size=25)
@@ -65,7 +64,7 @@ def listed(changes: Iterator[Changes]) -> list[tuple[int, bytes, bytes]]:
     return found
 
 
-@settings(deadline=None)  # the first example may load compiled code
+@settings(deadline=None, max_examples=50)  # the first example may load compiled code
 @given(CHANGES, st.booleans(), st.integers(1, 30))
 def test_records_are_read_in_blocks_of_any_size(
     changes: list[tuple[int, bytes, bytes]], typed: bool, block: int
@@ -78,6 +77,7 @@ def test_records_are_read_in_blocks_of_any_size(
     assert listed(read_records(pieces, "f", typed=typed, block=block)) == expected
 
 
+@settings(max_examples=50)
 @given(CHANGES, st.booleans(), st.data())
 def test_a_file_that_was_cut_off_is_refused(
     changes: list[tuple[int, bytes, bytes]], typed: bool, data: st.DataObject
@@ -99,7 +99,7 @@ def test_unknown_types_of_records_are_refused() -> None:
         list(read_records([written([(7, b"k", b"v")], typed=True)], "f", typed=True))
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(st.dictionaries(KEYS, st.binary(max_size=5)), CHANGES, st.sampled_from([b"", b","]), st.integers(1, 4))
 def test_replay_is_what_a_dictionary_would_do(
     base: dict[bytes, bytes], changes: list[tuple[int, bytes, bytes]], delimiter: bytes, rows: int
@@ -122,7 +122,7 @@ def test_replay_is_what_a_dictionary_would_do(
 
 def test_folding_on_the_way_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Long runs of changes are folded before all are read."""
-    changes = [(MERGE if n % 3 else PUT, b"%d" % (n % 7), b"%d" % n) for n in range(500)]
+    changes = [(MERGE if n % 3 else PUT, b"%d" % (n % 7), b"%d" % n) for n in range(150)]
     changes += [(DELETE, b"3", b""), (MERGE, b"3", b"x")]
     runs = [next(read_records([written([change], typed=True)], "f", typed=True)) for change in changes]
     whole = pa.Table.from_batches(replayed([], overlay_of(runs, b",")), ROW_SCHEMA).sort_by("key")
@@ -192,7 +192,7 @@ def test_codecs(packed: bytes, expected: bytes | None) -> None:
     assert found == expected if expected is not None else found == b"abc" + (b"state" * 60)[:260] + b"e"
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(st.lists(st.tuples(st.binary(min_size=1, max_size=90), st.booleans()), max_size=12), st.integers(30, 300))
 def test_frames_of_lz4_end_anywhere_in_what_is_read_at_once(blocks: list[tuple[bytes, bool]], chunk: int) -> None:
     packed = b"".join(lz4_block(data, raw=raw) for data, raw in blocks)

@@ -1,20 +1,26 @@
-"""A state that is too large for memory is read in several passes, each for some of its keys, with the same rows."""
+"""History and changes of checkpoints against a plain model of the same batches, each read as it stands.
+
+A state that is too large for memory is read in several passes, each for some of its keys, with the same rows.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from support.checkpoints.checkpoint_models import changes_of, history_of, states_of
-from support.checkpoints.spark_state_fixtures import multiset, opened
+from support.checkpoints.checkpoint_models import States, changes_of, history_of, shown_views, states_of
+from support.checkpoints.spark_state_fixtures import QUICK, index, multiset, opened
 from support.parameters import mostly_slow
-from test_checkpoint_history import KEY_CELLS, counted, named, shown
 
 from statestore.formats.bytes import hash_passes
 from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.bytes.hash_passes import HashPass, HashRange
+from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
+from statestore.formats.spark.checkpoint.query_metadata import Batch
+from statestore.formats.spark.checkpoint.state_views import StateView
 from statestore.formats.spark.history import PartitionBatches, read_history, read_row_changes, tells_rows_apart
 from statestore.formats.spark.providers import bulk_replay, replay
 from statestore.formats.spark.providers.bulk_replay import KeyHashes, fitted, parts_kept, stored_passes
@@ -22,26 +28,81 @@ from statestore.formats.spark.providers.replay import Parts
 from statestore.formats.spark.readable_batches import kept_batches, read_batches
 from statestore.formats.spark.state_rows import read_state
 
+KEY_CELLS = {"rows": 1, "map": 2, "timers": 2}
+TYPES = pa.array(["insert", "update_preimage", "update_postimage", "delete"])
+SOME = 3
+
+
+@cache
+def states_in_archive(name: str, view: StateView) -> States:
+    """The states of a view of a checkpoint, read once for all tests."""
+    return states_of(opened(name), view)
+
+
+def check_history(checkpoint: Checkpoint, view: StateView, kept: list[Batch], states: States) -> None:
+    parts = [PartitionBatches(checkpoint, view, number, kept) for number in view.store.partitions]
+    found = [batch for part in parts for batch in read_history(part)]
+    assert counted(found, ("from_batch", "to_batch")) == history_of(states)
+
+
+def check_changes(checkpoint: Checkpoint, view: StateView, kept: list[Batch], states: States, first: int) -> None:
+    """Compare the changes from batch ``first`` on."""
+    parts = [PartitionBatches(checkpoint, view, number, kept[first:]) for number in view.store.partitions]
+    before = kept[first - 1] if first else None
+    found = [named(batch) for part in parts for batch in read_row_changes(part, before)]
+    key_cells = KEY_CELLS[view.shape] if tells_rows_apart(view) else None
+    assert counted(found, ("batch_id", "kind")) == changes_of(states, first, key_cells)
+
+
+def counted(batches: list[pa.RecordBatch], last: tuple[str, str]) -> Counter[tuple[object, ...]]:
+    """The rows with these columns, which are the first two, at the end."""
+    found: Counter[tuple[object, ...]] = Counter()
+    for batch in batches:
+        found += multiset(pa.Table.from_batches([batch]).select([*batch.schema.names[2:], *last]))
+    return found
+
+
+def named(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.set_column(1, "kind", TYPES.take(batch.column("kind")))
+
+
+SLOW = {"spark4.3.0-twsttl__rkav", "spark4.3.0-aggmulti__rkcl", "spark4.3.0-win__rkcl"}
+
+
+@pytest.mark.parametrize("name", mostly_slow(sorted(index()), set(QUICK) - SLOW))
+def test_every_batch_of_every_checkpoint(name: str) -> None:
+    checkpoint = opened(name)
+    for view in shown_views(name):
+        states = states_in_archive(name, view)
+        kept = read_batches(checkpoint, kept_batches(checkpoint, view.store))
+        assert [batch.batch_id for batch in kept] == list(states)
+        check_history(checkpoint, view, kept, states)
+        for first in (0, SOME):
+            check_changes(checkpoint, view, kept, states, first)
+
+
+# Passes over a state of which only some rows are held
+
+
 ALL, ONE = slice(None), slice(1, 2)
-QUICK = [
-    ("spark4.3.0-agg__hdfs", ALL),
+IN_PASSES = [
     ("spark4.3.0-agg__hdfsck", ALL),  # checksums
     ("spark4.3.0-join__hdfs", ONE),  # rows that repeat
     ("spark4.3.0-twsttl__rkcl", ONE),  # column families, merges
 ]
 CASES = mostly_slow(
     [
-        *QUICK,
+        *IN_PASSES,
+        ("spark4.3.0-agg__hdfs", ALL),
         ("spark4.3.0-join__hdfs", ALL),
         ("spark4.3.0-agg__rk", ALL),  # no changelogs
         ("spark4.3.0-join__rkcl", ALL),
         ("spark4.3.0-twsttl__rkcl", ALL),
     ],
-    QUICK,
+    IN_PASSES,
 )
-SOME = 3
 A_FEW_ROWS = 4000
-KEYS = pa.array([b"%d" % number for number in range(2000)], pa.large_binary())
+KEYS = pa.array([b"%d" % number for number in range(600)], pa.large_binary())
 VALUES = pa.array([b"value"] * len(KEYS), pa.large_binary())
 
 
@@ -61,31 +122,22 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[HashRange]:
     return found
 
 
-@pytest.mark.parametrize(("name", "shown_views"), CASES)
+@pytest.mark.parametrize(("name", "some"), CASES)
 def test_rows_history_and_changes_are_those_of_one_pass(
-    name: str, shown_views: slice, passes: list[HashRange], monkeypatch: pytest.MonkeyPatch
+    name: str, some: slice, passes: list[HashRange], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint = opened(name)
-    for state_view in list(shown(name))[shown_views]:
+    for view in list(shown_views(name))[some]:
         with monkeypatch.context() as whole:
             whole.setattr(bulk_replay, "HELD_BYTES", 1 << 30)
-            states = states_of(checkpoint, state_view)
+            states = states_in_archive(name, view)
         passes.clear()
-        parts = [
-            batch for number in state_view.store.partitions for batch in read_state(checkpoint, state_view, number)
-        ]
-        assert multiset(pa.Table.from_batches(parts, state_view.schema)) == states[max(states)]
-        kept = read_batches(checkpoint, kept_batches(checkpoint, state_view.store))
-        sources = [PartitionBatches(checkpoint, state_view, number, kept) for number in state_view.store.partitions]
-        found = [batch for source in sources for batch in read_history(source)]
-        assert counted(found, ("from_batch", "to_batch")) == history_of(states)
-        sources = [
-            PartitionBatches(checkpoint, state_view, number, kept[SOME:]) for number in state_view.store.partitions
-        ]
-        found = [named(batch) for source in sources for batch in read_row_changes(source, kept[SOME - 1])]
-        key_cells = KEY_CELLS[state_view.shape] if tells_rows_apart(state_view) else None
-        assert counted(found, ("batch_id", "kind")) == changes_of(states, SOME, key_cells)
-        assert len(passes) > 3 * len(state_view.store.partitions) or sum(states[max(states)].values()) < 10
+        parts = [batch for number in view.store.partitions for batch in read_state(checkpoint, view, number)]
+        assert multiset(pa.Table.from_batches(parts, view.schema)) == states[max(states)]
+        kept = read_batches(checkpoint, kept_batches(checkpoint, view.store))
+        check_history(checkpoint, view, kept, states)
+        check_changes(checkpoint, view, kept, states, SOME)
+        assert len(passes) > 3 * len(view.store.partitions) or sum(states[max(states)].values()) < 10
 
 
 def test_each_key_comes_in_one_pass_and_no_pass_holds_much(passes: list[HashRange]) -> None:

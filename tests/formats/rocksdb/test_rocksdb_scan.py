@@ -1,9 +1,10 @@
-"""Databases that the scanner leaves to RocksDB: it refuses before any row, and the public door returns RocksDB's
-rows."""
+"""Rows of RocksDB through the public door: the reader that is used, abandoned reads, what is left to RocksDB itself."""
 
 from __future__ import annotations
 
 import shutil
+import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -19,14 +20,158 @@ from rocksdict import (
     SliceTransform,
     SstFileWriter,
 )
+from support.open_files import open_below
 from support.rocksdb.rocksdb_scans import Rows, pairs, scanned
-from support.rocksdb.rocksdb_tables import MERGE, PUT, Entry, Form, table, u32, varint, write_directory
+from support.rocksdb.rocksdb_tables import (
+    MERGE,
+    PUT,
+    ZSTD,
+    Entry,
+    Form,
+    expected,
+    stored,
+    table,
+    u32,
+    varint,
+    write_directory,
+)
 
-from statestore.formats.errors import CorruptError
+from statestore.formats.errors import CorruptError, InvalidInputError
+from statestore.formats.places.reading_threads import in_order
 from statestore.formats.rocksdb import opened_families, range_read, scan, table_scan
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.rocksdb_errors import Unreadable
-from statestore.formats.rocksdb.scan import scan_family
+from statestore.formats.rocksdb.scan import scan_family, scan_rocksdb
+from statestore.formats.rocksdb.table_scan import plan_scan, scan_ranges
+
+
+def rows_of(directory: Path) -> Rows:
+    return [row for batch in scan_rocksdb(directory, pairs) for row in batch]
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return stored(tmp_path / "db", Form())
+
+
+@pytest.mark.parametrize("value", ["Scanner", "numba", "0", " "])
+def test_an_unknown_reader_is_refused(value: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(scan.READER, value)
+    with pytest.raises(InvalidInputError, match=r"STATESTORE_ROCKSDB_READER.*expected scanner or rocksdict") as caught:
+        rows_of(directory)
+    assert caught.value.code == "INVALID_SETTING"
+
+
+@pytest.mark.parametrize("reader", ["scanner", "rocksdict"])
+def test_the_reader_that_is_asked_for(reader: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(scan.READER, reader)
+    if reader == "scanner":
+        monkeypatch.setattr(scan, "scan_family", None)
+    else:
+        monkeypatch.setattr(table_scan, "plan_scan", None)
+    assert rows_of(directory) == expected()
+
+
+class NoNumba:
+    """An import hook for a process where numba is not installed, or refuses to load beside a newer numpy."""
+
+    def find_spec(self, name: str, *_: object) -> None:
+        if name.split(".")[0] in ("numba", "llvmlite"):
+            raise ImportError(f"{name} does not load")
+
+
+@pytest.fixture
+def without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(sys.modules):
+        if name.startswith(("numba", "llvmlite", "statestore.formats.")):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [NoNumba(), *sys.meta_path])
+
+
+@pytest.mark.usefixtures("without_numba")
+def test_without_numba_rocksdb_reads(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(scan.READER, raising=False)
+    monkeypatch.setattr(scan, "_wants_scanner", lambda *_: True)
+    assert rows_of(directory) == expected()
+
+
+@pytest.mark.usefixtures("without_numba")
+def test_without_numba_the_scanner_can_not_be_asked_for(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(scan.READER, "scanner")
+    with pytest.raises(InvalidInputError, match="needs numba"):
+        rows_of(directory)
+
+
+# Reads that are given up ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("reader", ["scanner", "rocksdict"])
+def test_a_read_that_is_given_up(threads: int, reader: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read that is given up leaves no thread and no open file, and the next one reads all rows."""
+    monkeypatch.setenv(scan.READER, reader)
+    monkeypatch.setattr(scan, "reading_threads", lambda: threads)
+    monkeypatch.setattr(table_scan, "RANGE_BYTES", 300)
+    before = set(threading.enumerate())
+    batches = scan_rocksdb(directory, pairs, batch_rows=3)
+    assert next(batches) == expected()[:3]
+    batches.close()  # type: ignore[attr-defined]
+    assert set(threading.enumerate()) <= before and not open_below(directory)
+    for batch in scan_rocksdb(directory, pairs, batch_rows=3):
+        assert batch
+        break
+    del batch
+    assert set(threading.enumerate()) <= before and not open_below(directory)
+    assert rows_of(directory) == expected()
+    assert set(threading.enumerate()) <= before and not open_below(directory)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_an_error_of_who_takes_the_batches(threads: int, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(scan.READER, "scanner")
+    monkeypatch.setattr(scan, "reading_threads", lambda: threads)
+    monkeypatch.setattr(table_scan, "RANGE_BYTES", 300)
+    seen: list[int] = []
+
+    def each(batch: pa.RecordBatch) -> int:
+        if batch.column("key")[0].as_py() > b"key-0070":
+            raise ZeroDivisionError
+        return int(batch.num_rows)
+
+    before = set(threading.enumerate())
+    with pytest.raises(ZeroDivisionError):
+        for count in scan_rocksdb(directory, each, batch_rows=10):
+            seen.append(count)
+    assert 50 < sum(seen) < 75
+    assert set(threading.enumerate()) <= before and not open_below(directory)
+
+
+def test_pieces_are_few_steps_ahead() -> None:
+    """Memory holds the results of twice the threads, however slowly they are taken; order is that of the pieces."""
+    begun: list[int] = []
+
+    def work(piece: int) -> int:
+        begun.append(piece)
+        return piece
+
+    results = in_order(work, iter(range(1000)), 2)
+    assert [next(results) for _ in range(5)] == [0, 1, 2, 3, 4]
+    assert len(begun) <= 5 + 2 * 2 + 1
+    results.close()  # type: ignore[attr-defined]
+    assert len(begun) < 20
+
+
+def test_memory_follows_what_is_plain(tmp_path: Path) -> None:
+    """Values that compress a hundredfold would make a range of raw blocks a hundred times as large."""
+    entries: list[Entry] = [(b"%04d" % number, number + 1, PUT, bytes(100_000)) for number in range(600)]
+    directory = write_directory(tmp_path / "db", [(0, entries, table(entries, Form(codec=ZSTD, block_entries=1)))])
+    plan = plan_scan(directory, "default", KeyRange())
+    sizes = [sum(rows) for _, rows in scan_ranges(plan, lambda batch: batch.nbytes, delimiter=None, batch_rows=1000)]
+    assert sum(sizes) > 60_000_000 and max(sizes) < 2 * table_scan.RANGE_PLAIN
+
+
+# Databases that the scanner leaves to RocksDB: it refuses before any row, and the door returns RocksDB's rows
+
 
 ROWS = {b"key-%04d" % number: b"value %d" % number * 5 for number in range(400)}
 

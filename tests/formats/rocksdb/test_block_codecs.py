@@ -7,7 +7,7 @@ by RocksDB 9.7.3: <codec>-v<format>, zlib-two (two-level index), zlib-hash (hash
 from __future__ import annotations
 
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,6 +25,7 @@ NEWEST = ("none-v5", "snappy-v5", "zlib-v5", "bzip2-v5", "lz4-v5", "lz4hc-v5", "
 ZLIB = ("zlib-v0", "zlib-v1", "zlib-v2", "zlib-v3", "zlib-v4", "zlib-v6", "zlib-two", "zlib-hash")
 READABLE = (*NEWEST, *ZLIB, "bzip2-v1", "lz4-v1", "lz4-v6")
 Rows = dict[bytes, bytes]
+Pairs = list[tuple[bytes, bytes]]
 
 
 def written() -> Rows:
@@ -46,35 +47,35 @@ def databases(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def pairs(batch: pa.RecordBatch) -> list[tuple[bytes, bytes]]:
+def pairs(batch: pa.RecordBatch) -> Pairs:
     return list(zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True))
 
 
-def scanned(directory: Path, within: KeyRange) -> Rows:
-    found = [row for rows in scan_rocksdb(directory, pairs, key_ranges=[within], delimiter=b",") for row in rows]
-    assert found == sorted(found)
-    return dict(found)
+def scanned(directory: Path, ranges: Sequence[KeyRange]) -> Pairs:
+    batches = scan_rocksdb(directory, pairs, key_ranges=ranges, delimiter=b",")
+    return [row for rows in batches for row in rows]
 
 
-def by_plain(directory: Path, within: KeyRange) -> Rows:
+def by_plain(directory: Path, ranges: Sequence[KeyRange]) -> Pairs:
     with opened_plain(directory, ["default"], b",") as opened:
-        found = list(opened["default"].pairs(within))
-        assert list(opened["default"].pairs(within, backwards=True)) == found[::-1]
-    return dict(found)
+        table = opened["default"]
+        for within in ranges:
+            assert list(table.pairs(within, backwards=True)) == list(table.pairs(within))[::-1]
+        return [row for within in ranges for row in table.pairs(within)]
 
 
-def by_family(directory: Path, within: KeyRange) -> Rows:
+def by_family(directory: Path, ranges: Sequence[KeyRange]) -> Pairs:
     with opened_family(directory, "default", delimiter=b",") as table:
-        return dict(table.pairs(within))
+        return [row for within in ranges for row in table.pairs(within)]
 
 
-def by_scanner(directory: Path, within: KeyRange) -> Rows:
+def by_scanner(directory: Path, ranges: Sequence[KeyRange]) -> Pairs:
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv(READER, "scanner")
-        return scanned(directory, within)
+        return scanned(directory, ranges)
 
 
-WAYS: tuple[Callable[[Path, KeyRange], Rows], ...] = (scanned, by_plain, by_family, by_scanner)
+WAYS: tuple[Callable[[Path, Sequence[KeyRange]], Pairs], ...] = (scanned, by_plain, by_family, by_scanner)
 RANGES = (
     KeyRange(),
     KeyRange(b"key-00042", b"key-00042\0"),
@@ -92,14 +93,14 @@ RANGES = (
 def test_every_way_reads_the_rows_that_were_written(databases: Path, name: str) -> None:
     directory, rows = databases / name, written()
     assert family_names(directory) == ["default", "other"]
-    for within in RANGES:
-        wanted = {
-            key: value
-            for key, value in rows.items()
-            if (within.first is None or within.first <= key) and (within.stop is None or key < within.stop)
-        }
-        for way in WAYS:
-            assert way(directory, within) == wanted, (way.__name__, within)
+    wanted = [
+        (key, rows[key])
+        for within in RANGES
+        for key in sorted(rows)
+        if (within.first is None or within.first <= key) and (within.stop is None or key < within.stop)
+    ]
+    for way in WAYS:
+        assert way(directory, RANGES) == wanted, way.__name__
     with opened_family(directory, "other") as table:
         assert list(table.pairs(KeyRange())) == [(b"o1", b"other 1 " + b"a" * 53), (b"o2", b"x")]
         assert table.estimated_rows == 2
@@ -126,7 +127,7 @@ def test_what_only_rocksdb_reads_is_refused_by_the_name_of_the_codec(databases: 
 
 @pytest.mark.parametrize("name", ["zlib-v5", "zlib-v6", "bzip2-v5", "zstd-v5"])
 def test_a_changed_byte_is_never_another_row(databases: Path, name: str, tmp_path: Path) -> None:
-    rows = written()
+    rows = sorted(written().items())
     source = max((databases / name).glob("*.sst"), key=lambda path: path.stat().st_size)
     for path in (databases / name).iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
@@ -135,7 +136,7 @@ def test_a_changed_byte_is_never_another_row(databases: Path, name: str, tmp_pat
     for at in range(0, len(whole), 97):
         (tmp_path / source.name).write_bytes(whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :])
         try:
-            assert by_plain(tmp_path, KeyRange()) == rows
+            assert by_plain(tmp_path, [KeyRange()]) == rows
         except CorruptError as error:
             assert error.code == "ROCKSDB_FILE"
             refused += 1
