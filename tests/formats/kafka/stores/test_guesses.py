@@ -10,14 +10,13 @@ from support.kafka.applications import APPLICATIONS, copied, kind_of, opened, ru
 from support.kafka.log_files import Logged
 from support.kafka.made_logs import MadeLog
 from support.kafka.real_applications import form_of
+from support.kafka.store_rows import encode_session_key, encode_store_key
 from support.parameters import mostly_slow
 
 from statestore.formats.kafka.changelog_source import SAMPLED, guess_logged
 from statestore.formats.kafka.stores.kind_detection import KindGuess, detect_kind
 from statestore.formats.kafka.stores.samples import Sample, StoreSamples, sample_store
 from statestore.formats.kafka.stores.serde_guesses import guess_serde
-from statestore.formats.kafka_rows.session_keys import encode_session_key
-from statestore.formats.kafka_rows.window_keys import encode_store_key
 
 UNGUESSED = {"upsell-left-shared-join-store"}  # its right values are all of one row
 CERTAIN = ("timestamped-key-value", "headers-key-value", "timestamped-window")

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
 from rocksdict import Options, Rdict
+from support.kafka import store_rows
 from support.kafka.applications import Rows
 from support.properties import few_or_many
 
@@ -16,7 +17,6 @@ from statestore.formats.kafka.stores.family_merge import merged_families
 from statestore.formats.kafka.stores.key_bounds import disjoint_ranges, key_range, rows_of_key, rows_of_keys, time_range
 from statestore.formats.kafka.stores.store_rows import read_database
 from statestore.formats.kafka.stores.versioned_streams import read_versioned
-from statestore.formats.kafka_rows import session_keys, window_keys
 from statestore.formats.kafka_rows.versioned_store import row_key
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.rows import ROW_SCHEMA
@@ -133,13 +133,13 @@ def encoded(form: str, key: bytes, time: int, other: int) -> bytes:
     if form == "plain":
         return key
     if form == "window":
-        return window_keys.encode_store_key(key, time, other)
+        return store_rows.encode_store_key(key, time, other)
     if form in ("time-ordered window", "grace buffer"):
-        return window_keys.encode_time_first_key(key, time, other)
+        return store_rows.encode_time_first_key(key, time, other)
     if form == "session":
-        return session_keys.encode_session_key(key, min(other, time), time)
+        return store_rows.encode_session_key(key, min(other, time), time)
     if form == "time-ordered session":
-        return session_keys.encode_time_first_session_key(key, min(other, time), time)
+        return store_rows.encode_time_first_session_key(key, min(other, time), time)
     if form == "outer-join buffer":
         return time.to_bytes(8, "big") + bytes([other % 2]) + key
     return len(key).to_bytes(4, "big") + key + time.to_bytes(8, "big")
@@ -153,7 +153,7 @@ TIMED = ("window", "session")
 
 
 @pytest.mark.parametrize("form", FORMS)
-@few_or_many(25, 200, rows=st.lists(st.tuples(SHORT, TIMES, st.integers(0, 300)), max_size=20), key=SHORT)
+@few_or_many(12, 200, rows=st.lists(st.tuples(SHORT, TIMES, st.integers(0, 300)), max_size=20), key=SHORT)
 def test_a_key_range_holds_all_rows_of_its_key(form: str, rows: list[Row], key: bytes) -> None:
     by_key = {encoded(form, *row): row for row in rows}
     within = key_range(form, key)
@@ -164,7 +164,7 @@ def test_a_key_range_holds_all_rows_of_its_key(form: str, rows: list[Row], key: 
 
 @pytest.mark.parametrize("form", TIMED)
 @few_or_many(
-    25,
+    12,
     200,
     rows=st.lists(st.tuples(SHORT, TIMES, st.integers(0, 300)), max_size=20),
     key=SHORT,
@@ -182,7 +182,7 @@ def test_a_key_range_is_bounded_by_times(form: str, rows: list[Row], key: bytes,
 
 
 @pytest.mark.parametrize("form", FORMS)
-@few_or_many(25, 200, rows=st.lists(st.tuples(SHORT, TIMES, st.integers(0, 300)), max_size=20), first=TIMES, last=TIMES)
+@few_or_many(12, 200, rows=st.lists(st.tuples(SHORT, TIMES, st.integers(0, 300)), max_size=20), first=TIMES, last=TIMES)
 def test_a_time_range_holds_all_rows_of_its_times(form: str, rows: list[Row], first: int, last: int) -> None:
     by_key = {encoded(form, *row): row for row in rows}
     within = time_range(form, first, last)
@@ -195,7 +195,7 @@ def test_a_time_range_holds_all_rows_of_its_times(form: str, rows: list[Row], fi
 
 @pytest.mark.parametrize("form", FORMS)
 @few_or_many(
-    25,
+    12,
     200,
     rows=st.lists(st.tuples(SHORT, TIMES, st.integers(0, 300)), max_size=20),
     keys=st.lists(SHORT, min_size=1, max_size=4),
@@ -211,7 +211,7 @@ def test_ranges_of_several_keys_hold_each_row_once(form: str, rows: list[Row], k
 
 
 def test_overlapping_ranges_of_a_database_yield_each_row_once(tmp_path: Path) -> None:
-    rows = {window_keys.encode_store_key(key, time): b"x" for key in (b"a", b"ab", b"b") for time in range(50)}
+    rows = {store_rows.encode_store_key(key, time): b"x" for key in (b"a", b"ab", b"b") for time in range(50)}
     path = made(tmp_path / "store", {"default": rows})
     ranges = [key_range("window", key) for key in (b"ab", b"a", b"ab")]
     found = [row for read in read_database(path, lambda read: pairs(read.rows), key_ranges=ranges) for row in read]
