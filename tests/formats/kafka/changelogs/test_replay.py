@@ -46,7 +46,7 @@ def model(records: list[Logged], moment: LogMoment, partition: int = 0) -> list[
     return [record.row(partition) for record in sorted(rows, key=lambda record: record.offset)]
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(30), 3))
+@pytest.mark.parametrize("seed", mostly_slow(range(30), 6))
 @pytest.mark.usefixtures("changelog_loops")
 def test_a_prefix_gives_the_newest_record_of_each_key(seed: int) -> None:
     records = random_records(seed, gaps=True)
