@@ -23,11 +23,9 @@ from statestore.formats.kafka_rows.versioned_store import LATEST_SEGMENT, TIME
 from statestore.formats.rocksdb.key_ranges import KeyRange, successor
 from statestore.formats.rocksdb.opened_families import Family, opened_family, rows_in
 from statestore.formats.rocksdb.rows import BATCH_ROWS, DEFAULT_FAMILY, ROW_SCHEMA
-from statestore.formats.rocksdb.scan import scan_rocksdb
 
 MOST_SEGMENTS = 10_000
 _LEAST_ROWS = 256
-_MOST_SCANS = 64  # each scan of a whole segment holds some blocks; Kafka's default is 24 segments
 
 
 def read_versioned(
@@ -49,7 +47,7 @@ def read_versioned(
         pending: list[pa.RecordBatch] = []
         count = 0
         for within in disjoint_ranges([KeyRange(first, stop) for first, stop in key_ranges]):
-            for span in _spans(directory, table, segments, within, batch_rows):
+            for span in _spans(table, segments, within, batch_rows):
                 pending += span
                 count += sum(rows.num_rows for rows in span)
                 if count >= batch_rows:
@@ -86,23 +84,12 @@ def find_segments(table: Family, where: str) -> list[int]:
         at = behind
 
 
-def _spans(
-    directory: Path, table: Family, segments: Sequence[int], within: KeyRange, batch_rows: int
-) -> Iterator[list[pa.RecordBatch]]:
+def _spans(table: Family, segments: Sequence[int], within: KeyRange, batch_rows: int) -> Iterator[list[pa.RecordBatch]]:
     each = max(_LEAST_ROWS, batch_rows // max(1, len(segments)))
     ranges = [_range(segment, within.first, within.stop) for segment in segments]
-    if within == KeyRange() and len(segments) <= _MOST_SCANS:
-        scans = [
-            scan_rocksdb(directory, _itself, key_ranges=(segment_range,), batch_rows=each) for segment_range in ranges
-        ]
-    else:
-        scans = [rows_in(table, segment_range, each) for segment_range in ranges]
+    scans = [rows_in(table, segment_range, each) for segment_range in ranges]
     for span in aligned([Held(scan, TIME.size) for scan in scans]):
         yield [rows for rows in span if rows is not None]
-
-
-def _itself(rows: pa.RecordBatch) -> pa.RecordBatch:
-    return rows
 
 
 def _range(segment: int, first: bytes | None, stop: bytes | None) -> KeyRange:
