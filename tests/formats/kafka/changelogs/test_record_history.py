@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.kafka.changelog_loops import changelog_loops
 from support.kafka.log_files import Logged
-from support.kafka.made_logs import MadeLog, random_records
+from support.kafka.made_logs import MadeLog, prefix, random_records
 from support.parameters import mostly_slow
 
 from statestore.formats.kafka.changelogs.record_history import changes, history
@@ -16,18 +16,6 @@ from statestore.formats.kafka.changelogs.record_log import END, LogMoment
 __all__ = ["changelog_loops"]
 
 MOMENTS = (END, LogMoment({0: 25}), LogMoment(time=1100))
-
-
-def prefix(records: list[Logged], moment: LogMoment) -> list[Logged]:
-    found, stream_time = [], -1
-    for record in records:
-        stream_time = max(stream_time, record.timestamp)
-        if moment.time is not None and stream_time > moment.time:
-            break
-        if record.offset > moment.offsets.get(0, 1 << 62):
-            break
-        found.append(record)
-    return found
 
 
 def missing_below(records: list[Logged], offset: int) -> int:
