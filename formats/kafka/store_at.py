@@ -28,8 +28,14 @@ from statestore.formats.kafka.directory.store_facts import store_facts
 from statestore.formats.kafka.key_filters import PARTITION, encoded_keys, partitions_asked, time_bounds
 from statestore.formats.kafka.known_store import KnownStore
 from statestore.formats.kafka.stores.key_bounds import key_range, rows_of_keys, time_range
-from statestore.formats.kafka.stores.store_rows import ALL, StoredRows, databases_until, read_database
-from statestore.formats.kafka.stores.versioned_streams import find_segments, read_versioned
+from statestore.formats.kafka.stores.store_rows import (
+    ALL,
+    StoredRows,
+    databases_until,
+    find_segments,
+    read_database,
+    read_versioned,
+)
 from statestore.formats.kafka.stores.visibility import (
     EXPIRED,
     NOTHING_SEEN,

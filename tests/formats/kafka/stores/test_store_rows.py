@@ -38,8 +38,14 @@ from statestore.formats.kafka.directory.applications import Database, StoreParti
 from statestore.formats.kafka.directory.database_copies import opened_copy
 from statestore.formats.kafka.stores.family_merge import merged_families
 from statestore.formats.kafka.stores.key_bounds import key_range
-from statestore.formats.kafka.stores.store_rows import StoredRows, databases_until, read_database, read_rows
-from statestore.formats.kafka.stores.versioned_streams import read_versioned, segments_of
+from statestore.formats.kafka.stores.store_rows import (
+    StoredRows,
+    databases_until,
+    read_database,
+    read_rows,
+    read_versioned,
+    segments_of,
+)
 from statestore.formats.kafka.stores.visibility import (
     has_stream_time,
     is_reachable,
