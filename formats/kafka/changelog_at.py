@@ -266,23 +266,24 @@ def replayed(
     *,
     columns: tuple[str, ...] = COLUMNS,
     most_keys: int = MOST_KEYS,
+    held_bytes: int = HELD_BYTES,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of an unversioned store at a moment: columns of RECORDS, each row the record that wrote it.
 
     Rows come in the order of partitions and offsets, or, over ``most_keys`` keys in a partition, in several such runs.
-    Raises as the logs do.
+    Up to ``held_bytes`` of records are held between the two readings of a partition. Raises as the logs do.
     """
     for log in logs:
-        yield from in_order(partial(_batch, columns), newest_of(log, moment, most_keys), reading_threads())
+        yield from in_order(partial(_batch, columns), newest_of(log, moment, most_keys, held_bytes), reading_threads())
 
 
 def _batch(columns: tuple[str, ...], records: Records) -> pa.RecordBatch:
     return records.batch(columns)
 
 
-def newest_of(log: RecordLog, moment: LogMoment = END, most_keys: int = MOST_KEYS) -> Iterator[Records]:
+def newest_of(log: RecordLog, moment: LogMoment, most_keys: int, held_bytes: int) -> Iterator[Records]:
     """Yield the newest record of each key of one partition, without deletes."""
-    reader = Rereader(partial(keyed, log, moment), _held_bytes, HELD_BYTES)
+    reader = Rereader(partial(keyed, log, moment), _held_bytes, held_bytes)
     for noted in newest_passes(most_keys):
         for records in reader.read():
             noted.note(records.key)

@@ -15,6 +15,7 @@ schema, such as "avro:order.avsc", names its file; a relative path begins at the
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -26,11 +27,26 @@ from statestore.formats.kafka.columns.serde_columns import cell_serde
 from statestore.formats.kafka.columns.store_form import serde_pair
 from statestore.formats.kafka.columns.store_kinds import KINDS
 from statestore.formats.kafka.schemas.schema_files import with_schema_file
-from statestore.formats.kafka.topology import StoreUse, read_topology
 from statestore.formats.values.expansion import parse_toml
 from statestore.formats.values.times import parse_time
 
 MOST_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class StoreUse:
+    """A store in a topology: its sub-topology, the processors that use it, and the topics which that reads."""
+
+    subtopology: int
+    is_global: bool
+    processors: tuple[str, ...]
+    topics: tuple[str, ...]
+
+    def shown(self) -> str:
+        """A text for users."""
+        place = "a global store" if self.is_global else f"sub-topology {self.subtopology}"
+        processors = f"processor{'s' if len(self.processors) > 1 else ''} {', '.join(self.processors)}"
+        return f"{place}, {processors}, reads {', '.join(self.topics) or 'no topic'}"
 
 
 @dataclass(frozen=True)
@@ -174,3 +190,58 @@ def _wrong(path: str, found: str) -> InvalidInputError:
     return InvalidInputError(
         ErrorCode.STORES_FILE, f"{path}: {found}; correct the file, or write one anew with statestore describe"
     )
+
+
+# Descriptions of topologies, as ``Topology.describe()`` of Kafka Streams prints them.
+#
+#     Sub-topology: 3
+#      Source: KSTREAM-SOURCE-0000000006 (topics: [orders])
+#        --> KSTREAM-REDUCE-0000000013
+#      Processor: KSTREAM-REDUCE-0000000013 (stores: [per-minute])
+#
+# Lines that are not of these forms are left out, so a description may stand within a log.
+
+
+_SUBTOPOLOGY = re.compile(r"\s*Sub-topology: (\d+)( for global store.*)?")
+_SOURCE = re.compile(r"\s*Source: (\S+) \((?:topics: \[(.*)\]|topic pattern: (.*))\)")
+_PROCESSOR = re.compile(r"\s*Processor: (\S+) \(stores: \[(.*)\]\)")
+
+
+def read_topology(path: str) -> Mapping[str, StoreUse]:
+    """Return the stores in the description that a file holds. Raises InvalidInputError STORES_FILE without any."""
+    try:
+        with Path(path).open("rb") as file:
+            text = file.read(MOST_BYTES).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInputError(ErrorCode.STORES_FILE, f"{path}: {error}; name a file with a topology") from error
+    found = parse_topology(text)
+    if not found:
+        raise InvalidInputError(
+            ErrorCode.STORES_FILE,
+            f"{path}: found no store, expected lines such as 'Processor: NAME (stores: [counts])', which "
+            "Topology.describe() prints",
+        )
+    return found
+
+
+def parse_topology(text: str) -> dict[str, StoreUse]:
+    """Return the stores of a description by name."""
+    number, is_global = 0, False
+    topics: dict[int, list[str]] = {}
+    processors: dict[str, tuple[int, bool, list[str]]] = {}
+    for line in text.splitlines():
+        if begin := _SUBTOPOLOGY.match(line):
+            number, is_global = int(begin[1]), begin[2] is not None
+        elif source := _SOURCE.match(line):
+            topics.setdefault(number, []).extend(_names(source[2]) if source[2] is not None else [source[3]])
+        elif processor := _PROCESSOR.match(line):
+            for store in _names(processor[2]):
+                processors.setdefault(store, (number, is_global, []))[2].append(processor[1])
+    return {
+        store: StoreUse(where, shared, tuple(users), tuple(topics.get(where, ())))
+        for store, (where, shared, users) in processors.items()
+    }
+
+
+def _names(text: str) -> list[str]:
+    return [name for name in (each.strip() for each in text.split(",")) if name]

@@ -1,14 +1,13 @@
 """Reading Kafka's big-endian structures field by field, without trusting a length from the file.
 
-This module reads the rare and nested forms (headers, positions, buffers). The modules of keys and of plain values
-decode theirs with precompiled structs.
+This module reads the rare and nested forms (headers, positions). Keys and values are read in whole columns.
 """
 
 from __future__ import annotations
 
 from struct import Struct
 
-from statestore.formats.bytes.field_reader import NULL, FieldReader, varint_bytes
+from statestore.formats.bytes.field_reader import NULL, FieldReader
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError
 
@@ -24,28 +23,13 @@ def corrupt(what: str, problem: str) -> CorruptError:
     )
 
 
-def require(what: str, data: bytes, size: int) -> None:
-    """Raise CorruptError KAFKA_BYTES if ``data`` is shorter than the fixed fields of ``what``."""
-    if len(data) < size:
-        raise corrupt(what, f"found {len(data)} bytes ({data[:24].hex()}), expected at least {size}")
-
-
 def int32(number: int) -> bytes:
     return INT32.pack(number)
-
-
-def int64(number: int) -> bytes:
-    return INT64.pack(number)
 
 
 def sized(data: bytes | None) -> bytes:
     """Encode ``length:int32 | bytes``; length -1 stands for None."""
     return INT32.pack(NULL) if data is None else INT32.pack(len(data)) + data
-
-
-def varint(number: int) -> bytes:
-    """Encode Kafka's zig-zag variable-length integer; ``number`` is an int32."""
-    return varint_bytes((number << 1) ^ (number >> 31))
 
 
 class Reader(FieldReader):

@@ -1,13 +1,13 @@
 """Kafka's built-in serdes for single values (``org.apache.kafka.common.serialization``).
 
 Numbers are big-endian, so in the order of bytes negative ones come after positive ones; text is UTF-8; a UUID is its
-text of 36 characters. None is Kafka's null in both directions. ``List<…>`` is in
-`statestore.formats.kafka_rows.list_serde`.
+text of 36 characters. None is Kafka's null. `statestore.formats.kafka.columns.serde_columns` reads whole columns of
+them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import Struct, error
 from typing import Any
 from uuid import UUID
@@ -16,16 +16,23 @@ import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
-from statestore.formats.kafka_rows.byte_reader import corrupt
+from statestore.formats.kafka_rows.byte_reader import int32, sized
 
 Serialize = Callable[[Any], bytes | None]
-Deserialize = Callable[[bytes | None], Any]
 
 FORMS = {"Integer": ">i", "Long": ">q", "Short": ">h", "Float": ">f", "Double": ">d"}
 RAW = ("ByteArray", "Bytes", "ByteBuffer")
 NAMES = ("String", *FORMS, "Boolean", "UUID", *RAW, "Void")
 UUID_LENGTH = 36
 NAN = bytes.fromhex("7ff8000000000000")  # DoubleSerializer writes every NaN as this one; FloatSerializer keeps the bits
+
+# Lists (``ListSerializer``, KIP-466; 3.0 and later):
+#
+#     00 | nulls:int32 | null index:int32 * | n:int32 | entries     inner serde of a fixed size; n counts nulls too
+#     01 | n:int32 | (length:int32, -1 for null | entry) *          any other inner serde
+
+FIXED, VARIABLE = 0, 1
+FIXED_SIZES = {"Short": 2, "Integer": 4, "Long": 8, "Float": 4, "Double": 8, "UUID": UUID_LENGTH}
 
 _BY_LOWER_NAME = {name.lower(): name for name in NAMES}
 _BY_TYPE = {
@@ -43,18 +50,12 @@ _BY_TYPE = {
 def serializer(name: str) -> Serialize:
     """Function from a value to its bytes, None to None.
 
-    ``name`` as in `NAMES`, in any case. Raises UnsupportedError UNSUPPORTED_SERDE for another name; the function
-    raises InvalidInputError WRONG_VALUE for a value that is not of the serde's type or does not fit.
+    ``name`` as in `NAMES`, in any case, or ``List<…>`` of such a name. Raises UnsupportedError UNSUPPORTED_SERDE for
+    another name; the function raises InvalidInputError WRONG_VALUE for a value that is not of the serde's type or does
+    not fit.
     """
-    return _SERIALIZERS[serde_name(name)]
-
-
-def deserializer(name: str) -> Deserialize:
-    """Function from bytes to the value, None to None.
-
-    Raises as `serializer`; the function raises CorruptError KAFKA_BYTES for bytes that are not a value of the serde.
-    """
-    return _DESERIALIZERS[serde_name(name)]
+    inner = _list_inner(name)
+    return _SERIALIZERS[serde_name(name)] if inner is None else _list_serializer(inner)
 
 
 def serde_name(name: str) -> str:
@@ -65,17 +66,6 @@ def serde_name(name: str) -> str:
             ErrorCode.UNSUPPORTED_SERDE, f"serde {name!r}; expected {', '.join(NAMES)} or List<…> of one of them"
         )
     return spelled
-
-
-def serde_of(arrow_type: pa.DataType) -> str:
-    """Name of the serde for a column of this type; UnsupportedError UNSUPPORTED_SERDE if Kafka has none."""
-    serde = _BY_TYPE.get(arrow_type)
-    if serde is None:
-        raise UnsupportedError(
-            ErrorCode.UNSUPPORTED_SERDE,
-            f"Kafka has no serde for a column of type {arrow_type}; expected {', '.join(map(str, _BY_TYPE))}",
-        )
-    return serde
 
 
 def arrow_type_of(name: str) -> pa.DataType:
@@ -105,15 +95,6 @@ def _string_to_bytes(value: Any) -> bytes | None:
         raise _wrong("String", value) from cause
 
 
-def _string_of(data: bytes | None) -> str | None:
-    if data is None:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError as cause:
-        raise corrupt("String", f"found {data[:24].hex()}, expected UTF-8") from cause
-
-
 def _number_to_bytes(name: str) -> Serialize:
     pack = Struct(FORMS[name]).pack
 
@@ -133,34 +114,12 @@ def _number_to_bytes(name: str) -> Serialize:
     return write_double if name == "Double" else write
 
 
-def _number_of(name: str) -> Deserialize:
-    form = Struct(FORMS[name])
-    size, unpack = form.size, form.unpack
-
-    def read(data: bytes | None) -> Any:
-        if data is None:
-            return None
-        if len(data) != size:
-            raise corrupt(name, f"found {len(data)} bytes ({data[:24].hex()}), expected {size}")
-        return unpack(data)[0]
-
-    return read
-
-
 def _boolean_to_bytes(value: Any) -> bytes | None:
     if value is None:
         return None
     if not isinstance(value, bool):
         raise _wrong("Boolean", value)
     return b"\x01" if value else b"\x00"
-
-
-def _boolean_of(data: bytes | None) -> bool | None:
-    if data is None:
-        return None
-    if data not in (b"\x00", b"\x01"):
-        raise corrupt("Boolean", f"found {data[:24].hex()} ({len(data)} bytes), expected 00 or 01")
-    return data == b"\x01"
 
 
 def _uuid_to_bytes(value: Any) -> bytes | None:
@@ -172,18 +131,6 @@ def _uuid_to_bytes(value: Any) -> bytes | None:
         raise _wrong("UUID", value) from cause
 
 
-def _uuid_of(data: bytes | None) -> UUID | None:
-    if data is None:
-        return None
-    try:
-        uuid = UUID(data.decode("ascii"))
-    except ValueError as cause:
-        raise corrupt("UUID", f"found {data[:40]!r}, expected the text of a UUID") from cause
-    if str(uuid).encode() != data.lower():
-        raise corrupt("UUID", f"found {data[:40]!r}, expected {UUID_LENGTH} characters with four hyphens")
-    return uuid
-
-
 def _raw_to_bytes(value: Any) -> bytes | None:
     if value is None or type(value) is bytes:
         return value
@@ -192,18 +139,41 @@ def _raw_to_bytes(value: Any) -> bytes | None:
     return bytes(value)
 
 
-def _raw_of(data: bytes | None) -> bytes | None:
-    return data
-
-
 def _void_to_bytes(value: Any) -> None:
     if value is not None:
         raise _wrong("Void", value)
 
 
-def _void_of(data: bytes | None) -> None:
-    if data is not None:
-        raise corrupt("Void", f"found {len(data)} bytes, expected null")
+def _list_serializer(inner: str) -> Serialize:
+    encode = serializer(inner)
+    fixed = _list_inner(inner) is None and serde_name(inner) in FIXED_SIZES
+
+    def write(values: Any) -> bytes | None:
+        if values is None:
+            return None
+        if not isinstance(values, Sequence) or isinstance(values, str | bytes):
+            raise InvalidInputError(
+                ErrorCode.WRONG_VALUE, f"serde List<{inner}>: found {values!r:.60}, expected a list"
+            )
+        entries = [encode(value) for value in values]
+        return _fixed_to_bytes(entries) if fixed else _variable_to_bytes(entries)
+
+    return write
+
+
+def _list_inner(name: str) -> str | None:
+    is_list = name[:5].lower() == "list<" and name.endswith(">")
+    return name[5:-1] if is_list else None
+
+
+def _fixed_to_bytes(entries: list[bytes | None]) -> bytes:
+    nulls = [index for index, entry in enumerate(entries) if entry is None]
+    present = [entry for entry in entries if entry is not None]
+    return b"".join((b"\x00", int32(len(nulls)), *map(int32, nulls), int32(len(entries)), *present))
+
+
+def _variable_to_bytes(entries: list[bytes | None]) -> bytes:
+    return b"\x01" + int32(len(entries)) + b"".join(map(sized, entries))
 
 
 _SERIALIZERS: dict[str, Serialize] = {
@@ -213,12 +183,4 @@ _SERIALIZERS: dict[str, Serialize] = {
     "UUID": _uuid_to_bytes,
     **dict.fromkeys(RAW, _raw_to_bytes),
     "Void": _void_to_bytes,
-}
-_DESERIALIZERS: dict[str, Deserialize] = {
-    "String": _string_of,
-    **{name: _number_of(name) for name in FORMS},
-    "Boolean": _boolean_of,
-    "UUID": _uuid_of,
-    **dict.fromkeys(RAW, _raw_of),
-    "Void": _void_of,
 }

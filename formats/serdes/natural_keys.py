@@ -17,14 +17,15 @@ from statestore.formats.serdes.columns import (
     as_binary,
     as_kind,
     check_ends,
+    encoded_column,
     from_matrix,
     heads,
     joined,
     matrix,
     rows_of,
     slices,
+    timeless,
 )
-from statestore.formats.serdes.nested_columns import encoded_column, timeless
 from statestore.formats.serdes.numbers import number_bytes
 from statestore.formats.serdes.plain_keys import key_cells
 from statestore.formats.serdes.row_errors import corrupt

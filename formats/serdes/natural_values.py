@@ -14,6 +14,8 @@ from statestore.formats.serdes.columns import (
     as_binary,
     as_kind,
     check_ends,
+    decoded_column,
+    encoded_column,
     from_matrix,
     heads,
     joined,
@@ -24,7 +26,6 @@ from statestore.formats.serdes.columns import (
     slices,
     valid_flags,
 )
-from statestore.formats.serdes.nested_columns import decoded_column, encoded_column
 from statestore.formats.serdes.row_errors import corrupt
 from statestore.formats.serdes.value_layout import ValueLayout
 

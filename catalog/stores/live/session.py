@@ -11,8 +11,8 @@ from typing import Any
 
 from statestore.catalog.stores.latency import SAMPLE
 from statestore.catalog.stores.live.time_segmented import TimeSegmentedStore, Windowed, key_range, one_key, within
-from statestore.formats.kafka_rows.session_keys import BOUNDS as SUFFIX
 from statestore.formats.kafka_rows.window_keys import MAX_TIME
+from statestore.formats.kafka_rows.window_keys import SESSION_SUFFIX as SUFFIX
 from statestore.formats.values.times import Time
 
 SUFFIX_BYTES = SUFFIX.size

@@ -27,6 +27,7 @@ from statestore.formats.kafka.schemas.protobuf_schema import (
     BYTES,
     FIXED32,
     FIXED64,
+    MOST_NUMBER,
     PREFIX,
     VARINT,
     ProtoField,
@@ -296,9 +297,8 @@ _VARINTS: dict[str, Callable[[npt.NDArray[np.uint64]], npt.NDArray[np.generic]]]
 # (protobuf.dev, "Encoding".) Groups, wire types 3 and 4, are not read: a message with one is bad.
 
 
+# Always in columns, a message of 2,000 fields takes 28 times as long; never, 20,000 messages take 12 times as long.
 _FEW_CELLS = 8
-_MOST_NUMBER = (1 << 29) - 1
-_FIXED = {FIXED64: 8, FIXED32: 4}
 _MOST_VARINT_BYTES = 10
 
 Unsigned = npt.NDArray[np.uint64]
@@ -363,7 +363,7 @@ def wire_fields(cells: Cells) -> tuple[WireFields, Bools]:
 def _next_field(part: Cursor) -> tuple[Ints, Ints, Unsigned, Ints, Ints]:
     tag = part.unsigned()
     number, wire = (tag >> np.uint64(3)).astype(np.int64), (tag & np.uint64(7)).astype(np.int64)
-    part.refuse((number == 0) | (number > _MOST_NUMBER))
+    part.refuse((number == 0) | (number > MOST_NUMBER))
     value = np.zeros(len(tag), np.uint64)
     start, size = part.at.copy(), np.zeros(len(tag), np.int64)
     known = np.zeros(len(tag), bool)
@@ -377,7 +377,7 @@ def _next_field(part: Cursor) -> tuple[Ints, Ints, Unsigned, Ints, Ints]:
         if form == VARINT:
             value[some] = each.unsigned()
         else:
-            sizes = np.full(len(some), _FIXED[form]) if form in _FIXED else _sizes(each)
+            sizes = np.full(len(some), _WIDTHS[form]) if form in _WIDTHS else _sizes(each)
             bytes_of = each.take(sizes)
             start[some], size[some] = bytes_of.start, bytes_of.size
         if each is not part:
@@ -406,14 +406,14 @@ def _fields_of_one(cursor: Cursor, row: int) -> tuple[Ints, Ints, Ints, Unsigned
     try:
         while at < stop:
             tag, at = _varint(data, at, stop)
-            number, wire, value, size = tag >> 3, tag & 7, 0, _FIXED.get(tag & 7, 0)
+            number, wire, value, size = tag >> 3, tag & 7, 0, _WIDTHS.get(tag & 7, 0)
             if wire == VARINT:
                 value, at = _varint(data, at, stop)
             elif wire == BYTES:
                 size, at = _varint(data, at, stop)
             elif not size:
                 at = stop + 1
-            if not 0 < number <= _MOST_NUMBER or size > stop - at:
+            if not 0 < number <= MOST_NUMBER or size > stop - at:
                 at = stop + 1
                 break
             numbers.append(number)

@@ -35,8 +35,16 @@ from statestore.formats.kafka.columns.serde_form import CellSerde, Decode
 from statestore.formats.kafka.columns.time_columns import TIME, times, window_ends
 from statestore.formats.kafka.schemas.avro_schema import is_avro
 from statestore.formats.kafka.schemas.protobuf_schema import is_protobuf
-from statestore.formats.kafka_rows.list_serde import FIXED, FIXED_SIZES, VARIABLE
-from statestore.formats.kafka_rows.serdes import FORMS, NAMES, UUID_LENGTH, arrow_type_of, serde_name
+from statestore.formats.kafka_rows.serdes import (
+    FIXED,
+    FIXED_SIZES,
+    FORMS,
+    NAMES,
+    UUID_LENGTH,
+    VARIABLE,
+    arrow_type_of,
+    serde_name,
+)
 from statestore.formats.kernels.arrays import Bools
 
 

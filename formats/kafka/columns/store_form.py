@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from statestore.formats.kafka.columns.stored_values import ValueForm
 from statestore.formats.kafka.schemas.schema_files import has_schema
 
 RowForm = Literal[
@@ -20,6 +19,8 @@ RowForm = Literal[
     "grace buffer",
     "suppression",
 ]
+
+ValueForm = Literal["bare", "timestamped", "headers", "session-headers"]
 
 
 @dataclass(frozen=True)

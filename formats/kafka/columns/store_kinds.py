@@ -16,8 +16,7 @@ import pyarrow as pa
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError
 from statestore.formats.kafka.columns.row_columns import logged_columns, logged_fields, row_fields, stored_columns
-from statestore.formats.kafka.columns.store_form import RowForm, StoreForm, StoreKind
-from statestore.formats.kafka.columns.stored_values import ValueForm
+from statestore.formats.kafka.columns.store_form import RowForm, StoreForm, StoreKind, ValueForm
 
 __all__ = ["KINDS", "StoreForm", "StoreKind", "kind_of", "logged_rows", "logged_schema", "row_schema", "stored_rows"]
 

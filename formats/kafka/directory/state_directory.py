@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from typing import Literal
@@ -68,13 +67,6 @@ def decode_store_path(path: str) -> StorePath:
     return StorePath(application, subtopology, partition, folder, "segment", named, name)
 
 
-def encode_store_path(path: StorePath) -> str:
-    task = GLOBAL if path.subtopology is None else f"{path.subtopology}_{path.partition}"
-    topology = () if path.named_topology is None else (f"__{path.named_topology}__",)
-    tail = (path.store, path.time_segment) if path.time_segment is not None else (ROCKSDB, path.store)
-    return "/".join((path.application_id, *topology, task, *tail))
-
-
 def decode_task(name: str) -> tuple[int, int] | None:
     """(subtopology, partition) if the name can be that of a task's directory, else None."""
     match = _TASK.fullmatch(name)
@@ -105,10 +97,6 @@ def decode_process_metadata(data: bytes | str) -> UUID | None:
             ErrorCode.KAFKA_FILE,
             f'file {PROCESS_METADATA}: found {error}, expected JSON {{"processId": "<uuid>"}}; restore it from a copy',
         ) from error
-
-
-def encode_process_metadata(process: UUID) -> str:
-    return json.dumps({"processId": str(process)}, separators=(",", ":"))
 
 
 def _task(name: str, path: str) -> tuple[int, int]:

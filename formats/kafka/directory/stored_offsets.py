@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from statestore.formats.kafka_rows.byte_reader import Reader, corrupt, int32, int64, sized
+from statestore.formats.kafka_rows.byte_reader import Reader, corrupt
 
 Position = dict[str, dict[int, int]]
 
@@ -31,16 +31,6 @@ class StoredOffsets:
     closed_cleanly: bool | None = None
     position: Position = field(default_factory=dict)
     changelog: dict[tuple[str, int], int] = field(default_factory=dict)
-
-
-def encode_position(position: Mapping[str, Mapping[int, int]], padded: bool = False) -> bytes:
-    """Encode a position; ``padded``: with the zeros that Kafka stores behind it."""
-    parts = [bytes([VERSION]), int32(len(position))]
-    for topic, offsets in position.items():
-        parts += (sized(topic.encode()), int32(len(offsets)))
-        parts += (int32(partition) + int64(offset) for partition, offset in offsets.items())
-    data = b"".join(parts)
-    return data.ljust(_buffer_size(position), b"\x00") if padded else data
 
 
 def decode_position(data: bytes) -> Position:
@@ -84,16 +74,6 @@ def decode_offsets_family(rows: Mapping[bytes, bytes]) -> StoredOffsets:
         else:
             changelog[_topic_partition(key)] = _offset(value)
     return StoredOffsets(None if status is None else status == CLOSED, position, changelog)
-
-
-def encode_offsets_family(offsets: StoredOffsets) -> dict[bytes, bytes]:
-    """Encode the rows as Kafka stores them."""
-    rows = {f"{topic}-{partition}".encode(): int64(offset) for (topic, partition), offset in offsets.changelog.items()}
-    if offsets.closed_cleanly is not None:
-        rows[STATUS_KEY] = int64(CLOSED if offsets.closed_cleanly else OPEN)
-    if offsets.position:
-        rows[POSITION_KEY] = encode_position(offsets.position, padded=True)
-    return rows
 
 
 def _buffer_size(position: Mapping[str, Mapping[int, int]]) -> int:

@@ -189,16 +189,6 @@ _SPACE = re.compile("[ \t\x0b\f]+")
 _NUMBER = re.compile("[+-]?[0-9]{1,19}")
 
 
-def encode_offsets(offsets: Mapping[str, Mapping[int, int | None]]) -> str:
-    """Encode the file's text, entries in the order given; an offset of None is written as unknown."""
-    lines = [
-        f"{topic} {partition} {UNKNOWN_OFFSET if offset is None else offset}"
-        for topic, partitions in offsets.items()
-        for partition, offset in partitions.items()
-    ]
-    return "".join(f"{line}\n" for line in (VERSION, len(lines), *lines))
-
-
 def decode_offsets(data: bytes | str, name: str = ".checkpoint") -> Offsets:
     """Offsets by topic and partition, None where unknown.
 

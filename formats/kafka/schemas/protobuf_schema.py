@@ -36,7 +36,7 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 """Wire types."""
 
 _MOST_DEPTH = 50
-_MOST_NUMBER = (1 << 29) - 1
+MOST_NUMBER = (1 << 29) - 1
 _TYPES: dict[int, tuple[str, int, pa.DataType]] = {
     1: ("double", FIXED64, pa.float64()),
     2: ("float", FIXED32, pa.float32()),
@@ -262,7 +262,7 @@ class _Types:
         name, number = content.text(1), content.number(3)
         if content.number(5) not in _TYPES:
             raise _unsupported(f"field {name!r}, a group or of an unknown type")
-        if not name or not 0 < number <= _MOST_NUMBER:
+        if not name or not 0 < number <= MOST_NUMBER:
             raise _wrong(f"field {shown(name)} with number {number}", "a name, and a number from 1 to 536870911")
         form, wire, column = _TYPES[content.number(5)]
         repeated, in_entry = content.number(4) == _REPEATED, owner.is_map_entry

@@ -21,10 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.formats.kafka_rows.versioned_store import TIME
-from statestore.formats.kafka_rows.window_keys import BASE_PREFIX
+from statestore.formats.kafka_rows.window_keys import BASE_PREFIX, MAX_TIME
 from statestore.formats.rocksdb.key_ranges import KeyRange, successor
 
-MAX_TIME = 2**63 - 1
 _MOST_BYTES = 2**31 - 1
 _AROUND: dict[str, tuple[int, int]] = {
     "plain": (0, 0),

@@ -15,12 +15,13 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from statestore.formats.bytes.field_reader import NULL
 from statestore.formats.errors import StateStoreError
 from statestore.formats.kafka.columns.store_form import StoreForm
 from statestore.formats.kafka.columns.store_kinds import stored_rows
 from statestore.formats.kafka.stores.samples import Sample, StoreSamples
 from statestore.formats.kafka.stores.serde_guesses import SerdeGuess, guess_serde
-from statestore.formats.kafka_rows.timestamped import decode_timestamped_headers, decode_with_headers
+from statestore.formats.kafka_rows.byte_reader import Reader
 from statestore.formats.kafka_rows.versioned_store import LATEST_SEGMENT, TIME, split_row_key
 
 WINDOW_HEADERS, SESSION_HEADERS = "windowKeyValueWithHeaders", "sessionKeyValueWithHeaders"
@@ -273,12 +274,30 @@ def _bare(row: _Row, *, timestamped: bool = False) -> bytes:
     """The user's value in a row's value, by its family; ``timestamped``: so are values in family default."""
     try:
         if row.family in (HEADERS, WINDOW_HEADERS):
-            return decode_timestamped_headers(row.value).value
+            return _behind_headers(row.value, timestamp=True)
         if row.family == SESSION_HEADERS:
-            return decode_with_headers(row.value)[1]
+            return _behind_headers(row.value)
     except StateStoreError:
         return row.value
     return row.value[8:] if row.family == TIMESTAMPED or timestamped else row.value
+
+
+def _behind_headers(data: bytes, timestamp: bool = False) -> bytes:
+    """The value behind ``length:varint | headers``, and a timestamp, in front (KIP-1271). Raises KAFKA_BYTES.
+
+    headers      count:varint | (key length:varint | key | value length:varint, -1 for null | value)*, or nothing
+    """
+    reader = Reader("value with headers", data)
+    headers = Reader("headers", reader.take(reader.varint("length of headers"), "headers"))
+    if headers.left:
+        for _ in range(headers.count(headers.varint("count"), 2, "headers")):
+            headers.text(headers.take(headers.varint("length of a header's key"), "header key"), "header key")
+            length = headers.varint("length of a header's value")
+            headers.take(0 if length == NULL else length, "header value")
+        headers.end()
+    if timestamp:
+        reader.i64("timestamp")
+    return reader.rest()
 
 
 def _time(data: bytes, at: int) -> int:

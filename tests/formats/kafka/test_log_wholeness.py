@@ -49,7 +49,7 @@ def rows(reader: Any) -> dict[str, str]:
 
 
 @few_or_many(
-    20,
+    8,
     200,
     log=st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from("xyz") | st.none()), min_size=1, max_size=14),
     removed=st.dictionaries(st.sampled_from("abcd"), st.integers(0, 5)),

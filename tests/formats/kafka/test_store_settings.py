@@ -12,8 +12,13 @@ from support.paths import DATA
 
 import statestore
 from statestore.formats.errors import InvalidInputError, UnsupportedError
-from statestore.formats.kafka.store_settings import Given, read_settings, settings_of
-from statestore.formats.kafka.topology import parse_topology, read_topology
+from statestore.formats.kafka.store_settings import (
+    Given,
+    parse_topology,
+    read_settings,
+    read_topology,
+    settings_of,
+)
 
 
 def described(folder: Path, text: str) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from typing import Any
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
-from support.paths import DATA
+from support.parameters import named
+from support.properties import few_or_many
+from support.stores.kafka_vectors import encodings
 
 from statestore.formats.errors import CorruptError
 from statestore.formats.kafka_rows.versioned_store import (
@@ -22,13 +21,6 @@ from statestore.formats.kafka_rows.versioned_store import (
     split_row_key,
 )
 
-ENCODINGS = DATA / "kafka-semantics" / "encodings.json.gz"
-CASES: list[dict[str, Any]] = json.loads(gzip.decompress(ENCODINGS.read_bytes()))["cases"]
-
-
-def of_kind(kind: str) -> list[Any]:
-    return [pytest.param(case, id=case["id"]) for case in CASES if case["kind"] == kind]
-
 
 def decoded(row: TimeSegmentRow) -> dict[str, Any]:
     records = [
@@ -38,35 +30,40 @@ def decoded(row: TimeSegmentRow) -> dict[str, Any]:
     return {"next_timestamp": row.next, "min_timestamp": row.min, "degenerate": row.degenerate, "records": records}
 
 
-@pytest.mark.parametrize("case", of_kind("value:versioned-segment"))
-def test_history_rows(case: dict[str, Any]) -> None:
-    row = decode_row(bytes.fromhex(case["hex"]))
-    assert decoded(row) == case["decoded"]
-    assert encode_row(row).hex() == case["hex"]
+def test_history_rows() -> None:
+    for case in encodings("value:versioned-segment"):
+        with named(case):
+            row = decode_row(bytes.fromhex(case["hex"]))
+            assert decoded(row) == case["decoded"]
+            assert encode_row(row).hex() == case["hex"]
 
 
-@pytest.mark.parametrize("case", of_kind("row:versioned"))
-def test_whole_rows(case: dict[str, Any]) -> None:
-    key, value = (bytes.fromhex(part) for part in case["hex"].split(":"))
-    expected = case["decoded"]
-    assert split_row_key(key) == (expected["segment_id"], expected["key"].encode())
-    assert row_key(expected["segment_id"], expected["key"].encode()) == key
-    if "latest" in expected:
-        latest = expected["latest"]["timestamp"], expected["latest"]["value"].encode()
-        assert decode_latest(value) == latest and encode_latest(*latest) == value
-    else:
-        assert decoded(decode_row(value)) == expected["row"]
-        assert encode_row(decode_row(value)) == value
+def test_whole_rows() -> None:
+    for case in encodings("row:versioned"):
+        with named(case):
+            key, value = (bytes.fromhex(part) for part in case["hex"].split(":"))
+            expected = case["decoded"]
+            assert split_row_key(key) == (expected["segment_id"], expected["key"].encode())
+            assert row_key(expected["segment_id"], expected["key"].encode()) == key
+            if "latest" in expected:
+                latest = expected["latest"]["timestamp"], expected["latest"]["value"].encode()
+                assert decode_latest(value) == latest and encode_latest(*latest) == value
+            else:
+                assert decoded(decode_row(value)) == expected["row"]
+                assert encode_row(decode_row(value)) == value
 
 
-@pytest.mark.parametrize("case", of_kind("op:versioned-segment-insert-latest"))
-def test_insert_after_an_interrupted_write(case: dict[str, Any]) -> None:
-    row, new = decode_row(bytes.fromhex(case["hex"])), case["params"]
-    row.insert_latest(new["valid_from"], new["valid_to"], new["value"].encode())
-    assert encode_row(row).hex() == case["expect_hex"]
+def test_insert_after_an_interrupted_write() -> None:
+    for case in encodings("op:versioned-segment-insert-latest"):
+        with named(case):
+            row, new = decode_row(bytes.fromhex(case["hex"])), case["params"]
+            row.insert_latest(new["valid_from"], new["valid_to"], new["value"].encode())
+            assert encode_row(row).hex() == case["expect_hex"]
 
 
-@given(
+@few_or_many(
+    20,
+    100,
     times=st.lists(st.integers(-(2**40), 2**40), min_size=2, max_size=6, unique=True),
     values=st.lists(st.none() | st.binary(max_size=5), min_size=5, max_size=5),
 )
@@ -78,7 +75,7 @@ def test_round_trips(times: list[int], values: list[bytes | None]) -> None:
         assert row.find(start) == row.find(end - 1) == (place, end)
 
 
-@given(data=st.binary(max_size=80))
+@few_or_many(30, 100, data=st.binary(max_size=80))
 def test_any_bytes_are_a_row_or_said_to_be_none(data: bytes) -> None:
     try:
         row = decode_row(data)

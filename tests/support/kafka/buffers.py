@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from statestore.formats.bytes.field_reader import NULL
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, UnsupportedError
-from statestore.formats.kafka_rows.byte_reader import INT64, Reader, int32, int64, sized
-from statestore.formats.kafka_rows.timestamped import Header
+from statestore.formats.kafka_rows.byte_reader import INT64, Reader, int32, sized
+from support.kafka.store_rows import Header
 
 SAME_AS_PRIOR = -2
 CURRENT_VERSION = 3
@@ -70,7 +70,7 @@ def encode_buffered(buffered: Buffered, version: int = CURRENT_VERSION) -> bytes
 
     Raises InvalidInputError BUFFER_CONTEXT if the context is missing in a version other than 0.
     """
-    time = b"" if buffered.buffer_time is None else int64(buffered.buffer_time)
+    time = b"" if buffered.buffer_time is None else INT64.pack(buffered.buffer_time)
     change = sized(buffered.old) + sized(buffered.new)
     if version == 0:
         return time + change
@@ -112,7 +112,12 @@ def decode_grace_buffered(data: bytes) -> Buffered:
 
 
 def encode_context(context: RecordContext) -> bytes:
-    parts = [int64(context.timestamp), int64(context.offset), sized(context.topic.encode()), int32(context.partition)]
+    parts = [
+        INT64.pack(context.timestamp),
+        INT64.pack(context.offset),
+        sized(context.topic.encode()),
+        int32(context.partition),
+    ]
     parts.append(int32(len(context.headers)))
     for key, value in context.headers:
         parts += (sized(key.encode()), sized(value))

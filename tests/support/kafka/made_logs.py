@@ -10,7 +10,7 @@ from functools import cache, cached_property
 import numpy as np
 import pyarrow as pa
 
-from statestore.formats.kafka.changelogs.record_log import LogFindings
+from statestore.formats.kafka.changelogs.record_log import LogFindings, LogMoment
 from statestore.formats.kafka.changelogs.records import RECORDS, Records, records_of
 from support.kafka.log_files import Logged
 from support.kafka.real_applications import application, data
@@ -66,6 +66,19 @@ def random_records(seed: int, *, gaps: bool = False, keys: int = 5, count: int =
         headers = (("h", chance.choice([None, b"", b"x"])),) if chance.random() < 0.3 else ()
         found.append(Logged(offset, now - late, key, value, headers))
         offset += 1
+    return found
+
+
+def prefix(records: Sequence[Logged], moment: LogMoment, partition: int = 0) -> list[Logged]:
+    """The records up to a moment: stream time only grows, so a late record does not end a prefix, nor reopen one."""
+    found, stream_time = [], -1
+    for record in records:
+        stream_time = max(stream_time, record.timestamp)
+        if moment.time is not None and stream_time > moment.time:
+            break
+        if record.offset > moment.offsets.get(partition, 1 << 62):
+            break
+        found.append(record)
     return found
 
 

@@ -39,6 +39,13 @@ def cases(name: str) -> list[Case]:
     return loaded
 
 
+def encodings(*kinds: str) -> list[dict[str, Any]]:
+    """The cases of ``encodings.json`` whose kind begins with one of these texts."""
+    found = [case for case in cases("encodings") if case["kind"].startswith(kinds)]
+    assert found
+    return found
+
+
 def key_serializer(store: dict[str, Any]) -> Callable[[Any], bytes]:
     """The serializer of keys in a case's ``store``. The cases of 2016 name none: their keys are integers."""
     return SERIALIZERS[store.get("key_serde", "integer")]

@@ -9,12 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from support.kafka.store_rows import encode_time_first_key
 
 import statestore
 from statestore.catalog.stores.live import window
 from statestore.catalog.stores.live.hot_tier import HotTier
 from statestore.catalog.stores.live.tier_position import read_position, write_position
-from statestore.formats.kafka_rows.window_keys import encode_time_first_key
 
 MINUTE = 60_000
 COLUMNS: dict[str, Any] = {"key": {"k": "binary"}, "value": {"v": "string"}}

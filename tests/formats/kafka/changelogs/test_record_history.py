@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.kafka.changelog_loops import changelog_loops
 from support.kafka.log_files import Logged
-from support.kafka.made_logs import MadeLog, random_records
+from support.kafka.made_logs import MadeLog, prefix, random_records
 from support.parameters import mostly_slow
 
 from statestore.formats.kafka.changelogs.record_history import changes, history
@@ -16,18 +16,6 @@ from statestore.formats.kafka.changelogs.record_log import END, LogMoment
 __all__ = ["changelog_loops"]
 
 MOMENTS = (END, LogMoment({0: 25}), LogMoment(time=1100))
-
-
-def prefix(records: list[Logged], moment: LogMoment) -> list[Logged]:
-    found, stream_time = [], -1
-    for record in records:
-        stream_time = max(stream_time, record.timestamp)
-        if moment.time is not None and stream_time > moment.time:
-            break
-        if record.offset > moment.offsets.get(0, 1 << 62):
-            break
-        found.append(record)
-    return found
 
 
 def missing_below(records: list[Logged], offset: int) -> int:
@@ -94,7 +82,7 @@ def changes_model(records: list[Logged], moment: LogMoment, since: LogMoment | N
     return rows
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", mostly_slow(range(25), 3))
 @pytest.mark.usefixtures("changelog_loops")
 def test_history_is_each_record_until_the_next_of_its_key(seed: int) -> None:
     records = random_records(seed, gaps=seed % 2 == 0)
@@ -103,7 +91,7 @@ def test_history_is_each_record_until_the_next_of_its_key(seed: int) -> None:
         assert found == history_model(records, moment)
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(25), 4))
+@pytest.mark.parametrize("seed", mostly_slow(range(25), 5))
 @pytest.mark.usefixtures("changelog_loops")
 def test_changes_have_what_was_before(seed: int) -> None:
     records = random_records(seed, gaps=seed % 2 == 0)
@@ -113,10 +101,10 @@ def test_changes_have_what_was_before(seed: int) -> None:
             assert found == changes_model(records, moment, since)
 
 
-@pytest.mark.parametrize("held", [pytest.param(3000, marks=pytest.mark.slow), 30_000])
+@pytest.mark.parametrize("held", [pytest.param(1000, marks=pytest.mark.slow), 8000])
 @pytest.mark.usefixtures("changelog_loops")
 def test_a_partition_larger_than_memory_is_read_in_ranges_of_keys(held: int) -> None:
-    records = [Logged(n, 1000 + n, b"key-%d" % (n % 90), b"%d" % n if n % 7 else None) for n in range(1500)]
+    records = [Logged(n, 1000 + n, b"key-%d" % (n % 90), b"%d" % n if n % 7 else None) for n in range(500)]
     log = MadeLog(records, piece=50)
     batches = list(changes([log], held_bytes=held))
     found = sorted((row for batch in batches for row in batch.to_pylist()), key=lambda row: int(row["offset"]))

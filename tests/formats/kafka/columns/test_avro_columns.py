@@ -120,7 +120,7 @@ def framed(data: bytes, schema_id: int = 7) -> bytes:
     return b"\0" + schema_id.to_bytes(4, "big") + data
 
 
-@few_or_many(60, 1000, data=st.data(), schema=SCHEMAS, blocks=st.integers(0, 2))
+@few_or_many(30, 1000, data=st.data(), schema=SCHEMAS, blocks=st.integers(0, 2))
 def test_values_of_any_schema(data: st.DataObject, schema: Any, blocks: int) -> None:
     """With and without the id of the schema in front, and with arrays in blocks of each kind."""
     values = data.draw(st.lists(values_of(schema), min_size=1, max_size=10))
@@ -138,7 +138,7 @@ def test_values_that_another_library_wrote() -> None:
     assert found.type.field("at").type == pa.timestamp("ms", "UTC")
 
 
-@few_or_many(60, 1000, schema=SCHEMAS, cells=st.lists(st.binary(max_size=20), max_size=5))
+@few_or_many(30, 1000, schema=SCHEMAS, cells=st.lists(st.binary(max_size=20), max_size=5))
 def test_any_bytes_are_read_or_refused(schema: Any, cells: list[bytes]) -> None:
     """Values that were read are written as they were, up to the blocks of arrays."""
     text = json.dumps({"type": schema})

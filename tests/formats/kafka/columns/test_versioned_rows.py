@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
+from support.properties import few_or_many
 
 from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.errors import CorruptError, InvalidInputError
@@ -36,7 +36,7 @@ def values(row: TimeSegmentRow) -> dict[int, Value]:
     return {t: next((value for start, end, value in found if start <= t < end), None) for t in MOMENTS}
 
 
-@given(row=rows(), start=st.integers(0, 10), length=st.integers(1, 2), value=VALUES)
+@few_or_many(25, 100, row=rows(), start=st.integers(0, 10), length=st.integers(1, 2), value=VALUES)
 def test_insert_latest(row: TimeSegmentRow, start: int, length: int, value: Value) -> None:
     """Nothing that was there reaches beyond the new version; a gap before it has no value."""
     before = values(row)
@@ -45,7 +45,7 @@ def test_insert_latest(row: TimeSegmentRow, start: int, length: int, value: Valu
     assert row.next == start + length
 
 
-@given(row=rows(), time=st.integers(-1, 9), value=VALUES)
+@few_or_many(25, 100, row=rows(), time=st.integers(-1, 9), value=VALUES)
 def test_insert_earliest(row: TimeSegmentRow, time: int, value: Value) -> None:
     if time < row.min:
         before, first = values(row), row.min
@@ -54,7 +54,7 @@ def test_insert_earliest(row: TimeSegmentRow, time: int, value: Value) -> None:
         assert row.min == time
 
 
-@given(row=rows(), time=st.integers(0, 10), value=VALUES)
+@few_or_many(30, 100, row=rows(), time=st.integers(0, 10), value=VALUES)
 def test_insert_and_update_within_a_row(row: TimeSegmentRow, time: int, value: Value) -> None:
     if not row.min <= time < row.next:
         with pytest.raises(InvalidInputError, match="NOT_IN_ROW"):
@@ -86,7 +86,7 @@ def versions_of(rows_: list[bytes], skipped: int = 0) -> Versions:
     return history_versions(cells_of(column), Origin("value", pa.array([b"key"] * len(rows_), pa.binary())))
 
 
-@given(found=st.lists(rows(), max_size=5), skipped=st.integers(0, 2))
+@few_or_many(25, 100, found=st.lists(rows(), max_size=5), skipped=st.integers(0, 2))
 def test_a_column_of_rows_reads_as_its_rows(found: list[TimeSegmentRow], skipped: int) -> None:
     versions = versions_of([encode_row(row) for row in found], skipped)
     values = versions.values.binary()
@@ -101,7 +101,7 @@ def test_a_column_of_rows_reads_as_its_rows(found: list[TimeSegmentRow], skipped
     assert list(read) == [(place, *one) for place, row in enumerate(found) for one in row.intervals()]
 
 
-@given(row=rows(), cut=st.integers(0, 40), data=st.binary(max_size=8))
+@few_or_many(40, 100, row=rows(), cut=st.integers(0, 40), data=st.binary(max_size=8))
 def test_a_column_refuses_the_rows_that_are_refused_alone(row: TimeSegmentRow, cut: int, data: bytes) -> None:
     """A column's error ends in the words of a row's error."""
     bad = encode_row(row)[:cut] + data
@@ -160,7 +160,7 @@ def answer(store: Store, key: bytes, time: int) -> tuple[int, Value] | None:
     return None
 
 
-@given(store=stores(), data=st.data())
+@few_or_many(35, 200, store=stores(), data=st.data())
 def test_versions_answer_as_the_engine_does_at_each_moment(store: Store, data: st.DataObject) -> None:
     """Also where rows overlap, and in any order of rows; the versions of a key do not overlap."""
     order = data.draw(st.permutations(sorted(store)))

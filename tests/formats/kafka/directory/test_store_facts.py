@@ -113,7 +113,7 @@ def test_position_files_beside_4_3_are_stale() -> None:
         assert any(f"{store}.position" in problem for problem in found.problems)
 
 
-@pytest.mark.parametrize("name", RUNNING)
+@pytest.mark.parametrize("name", mostly_slow(RUNNING, ["bookings"]))
 def test_a_running_application_has_unknown_rows_and_never_none(name: str) -> None:
     without = 0
     for found in application_facts(running(name)):

@@ -67,7 +67,7 @@ def simple(count: int, codec: str = "none") -> LogWriter:
     return log
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(40), 4))
+@pytest.mark.parametrize("seed", mostly_slow(range(40), 7))
 @pytest.mark.usefixtures("changelog_loops")
 def test_a_consumer_and_the_reader_agree(tmp_path: Path, seed: int) -> None:
     written, chance = random_log(seed), random.Random(seed)

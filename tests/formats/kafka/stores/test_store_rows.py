@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import strategies as st
+from rocksdict import Options, Rdict
 from support.kafka.applications import (
     APPLICATIONS,
     Rows,
@@ -23,7 +26,9 @@ from support.kafka.applications import (
     stores,
 )
 from support.kafka.real_applications import form_of, plain_rows
+from support.kafka.store_rows import encode_store_key
 from support.parameters import mostly_slow
+from support.properties import few_or_many
 
 from statestore.formats.errors import CorruptError, InvalidInputError
 from statestore.formats.kafka.columns.serde_columns import cell_serde
@@ -31,8 +36,16 @@ from statestore.formats.kafka.columns.store_kinds import KINDS, stored_rows
 from statestore.formats.kafka.columns.versioned_rows import versioned_columns
 from statestore.formats.kafka.directory.applications import Database, StorePartition
 from statestore.formats.kafka.directory.database_copies import opened_copy
-from statestore.formats.kafka.stores.store_rows import StoredRows, databases_until, read_rows
-from statestore.formats.kafka.stores.versioned_streams import read_versioned, segments_of
+from statestore.formats.kafka.stores.family_merge import merged_families
+from statestore.formats.kafka.stores.key_bounds import key_range
+from statestore.formats.kafka.stores.store_rows import (
+    StoredRows,
+    databases_until,
+    read_database,
+    read_rows,
+    read_versioned,
+    segments_of,
+)
 from statestore.formats.kafka.stores.visibility import (
     has_stream_time,
     is_reachable,
@@ -40,7 +53,9 @@ from statestore.formats.kafka.stores.visibility import (
     observed_stream_time,
     segment_times,
 )
+from statestore.formats.kafka_rows.versioned_store import row_key
 from statestore.formats.rocksdb.key_ranges import KeyRange
+from statestore.formats.rocksdb.rows import ROW_SCHEMA
 
 Found = dict[str, Any]
 
@@ -326,3 +341,111 @@ def test_the_worked_example_of_visibility() -> None:
     assert is_visible("window", times, 121_000, 120_000).tolist() == [False, True, True]
     assert is_visible("time-ordered window", times, 121_000, 120_000).tolist() == [True, True, True]
     assert is_visible("time-ordered session", times, 121_000, 120_000).tolist() == [False, True, True]
+
+
+# Merges of column families and ranges, against plain models
+
+KEYS = st.binary(max_size=3)
+
+
+def batch(rows: list[tuple[bytes, bytes]]) -> pa.RecordBatch:
+    columns = [pa.array(cells, pa.binary()) for cells in ([key for key, _ in rows], [value for _, value in rows])]
+    return pa.RecordBatch.from_arrays(columns, schema=ROW_SCHEMA)
+
+
+def batches(rows: Rows, sizes: list[int]) -> Iterator[pa.RecordBatch]:
+    """The rows in key order, in batches of these sizes, empty ones among them."""
+    left = sorted(rows.items())
+    for size in sizes:
+        yield batch(left[:size])
+        left = left[size:]
+    if left:
+        yield batch(left)
+
+
+FAMILIES = st.lists(st.dictionaries(KEYS, st.binary(max_size=2), max_size=12), min_size=1, max_size=4)
+
+
+@few_or_many(25, 200, families=FAMILIES, sizes=st.lists(st.integers(0, 4), max_size=6))
+def test_the_newest_family_wins_and_no_row_is_lost(families: list[Rows], sizes: list[int]) -> None:
+    found: dict[bytes, tuple[int, bytes]] = {}
+    last: dict[int, bytes] = {}
+    for position, rows in merged_families([batches(rows, sizes) for rows in families]):
+        assert rows.num_rows
+        for key, value in pairs(rows):
+            assert key not in found
+            assert position not in last or last[position] < key
+            found[key] = position, value
+            last[position] = key
+    expected: dict[bytes, tuple[int, bytes]] = {}
+    for position, family in reversed(list(enumerate(families))):
+        expected.update({key: (position, value) for key, value in family.items()})
+    assert found == expected
+
+
+def made(path: Path, families: dict[str, Rows]) -> Path:
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.create_missing_column_families(True)
+    names = {name: Options(raw_mode=True) for name in families if name != "default"}
+    database = Rdict(str(path), options=options, column_families=names or None)
+    for name, rows in families.items():
+        table = database if name == "default" else database.get_column_family(name)
+        for key, value in rows.items():
+            table[key] = value
+        if table is not database:
+            table.close()
+    database.flush()
+    database.close()
+    return path
+
+
+@pytest.mark.parametrize(
+    "within", [KeyRange(), KeyRange(b"key 01000", b"key 03000"), KeyRange(b"key 00007", b"key 00007\0")]
+)
+def test_families_of_a_database_are_merged_in_ranges(tmp_path: Path, within: KeyRange) -> None:
+    old = {b"key %05d" % number: b"old" for number in range(0, 6000, 2)}
+    new = {b"key %05d" % number: b"new" for number in range(0, 6000, 7)}
+    path = made(tmp_path / "store", {"default": old, "keyValueWithTimestamp": new})
+    found = [
+        row
+        for rows in read_database(path, lambda rows: pairs(rows.rows), key_ranges=[within], batch_rows=100)
+        for row in rows
+    ]
+    wanted = {
+        key: value
+        for key, value in {**old, **new}.items()
+        if (within.first or b"") <= key and (within.stop is None or key < within.stop)
+    }
+    assert sorted(found) == sorted(wanted.items())
+
+
+@pytest.mark.parametrize("batch_rows", [7, 5000])
+def test_versioned_rows_of_many_segments_come_by_key(tmp_path: Path, batch_rows: int) -> None:
+    rows = {row_key(-1, b"%04d" % key): b"latest" for key in range(0, 3000, 2)}
+    for segment in range(40):
+        rows |= {row_key(segment * 3, b"%04d" % key): b"%d" % segment for key in range(segment, 3000, 3 + segment)}
+    rows[row_key(5, b"")] = b"empty"
+    path = made(tmp_path / "store", {"default": rows})
+    found: Rows = {}
+    seen: set[bytes] = set()
+    most = 0
+    for read in read_versioned(path, batch_rows=batch_rows):
+        got = dict(pairs(read))
+        keys = {key[8:] for key in got}
+        assert not keys & seen
+        assert not found.keys() & got.keys()
+        found |= got
+        seen |= keys
+        most = max(most, len(got))
+    assert found == rows
+    assert most < len(rows)
+
+
+def test_overlapping_ranges_of_a_database_yield_each_row_once(tmp_path: Path) -> None:
+    rows = {encode_store_key(key, time): b"x" for key in (b"a", b"ab", b"b") for time in range(50)}
+    path = made(tmp_path / "store", {"default": rows})
+    ranges = [key_range("window", key) for key in (b"ab", b"a", b"ab")]
+    found = [row for read in read_database(path, lambda read: pairs(read.rows), key_ranges=ranges) for row in read]
+    assert found == sorted(row for row in rows.items() if row[0][:1] == b"a")
+    assert not list(read_database(path, lambda read: pairs(read.rows), key_ranges=[]))

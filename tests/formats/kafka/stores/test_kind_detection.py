@@ -10,14 +10,18 @@ from support.kafka.applications import APPLICATIONS, copied, kind_of, opened, ru
 from support.kafka.log_files import Logged
 from support.kafka.made_logs import MadeLog
 from support.kafka.real_applications import form_of
+from support.kafka.store_rows import (
+    encode_session_key,
+    encode_store_key,
+    encode_timestamped_headers,
+    encode_with_headers,
+)
 from support.parameters import mostly_slow
 
 from statestore.formats.kafka.changelog_source import SAMPLED, guess_logged
 from statestore.formats.kafka.stores.kind_detection import KindGuess, detect_kind
 from statestore.formats.kafka.stores.samples import Sample, StoreSamples, sample_store
 from statestore.formats.kafka.stores.serde_guesses import guess_serde
-from statestore.formats.kafka_rows.session_keys import encode_session_key
-from statestore.formats.kafka_rows.window_keys import encode_store_key
 
 UNGUESSED = {"upsell-left-shared-join-store"}  # its right values are all of one row
 CERTAIN = ("timestamped-key-value", "headers-key-value", "timestamped-window")
@@ -90,6 +94,26 @@ def test_rows_outside_their_segment_count_against_a_kind() -> None:
     guess = detect_kind(sampled(rows, start, start + 60_000))
     assert "9 of 10 sampled row keys end in a start within the segment" in guess.evidence
     assert not guess.certain
+
+
+@pytest.mark.parametrize("family", ["keyValueWithTimestampAndHeaders", "sessionKeyValueWithHeaders"])
+def test_values_are_found_behind_their_headers(family: str) -> None:
+    """What has no such front is a value as it is: headers of length -1, longer than the value, no text, cut off."""
+    headers = [("h", b"1"), ("n", None)]
+    good = {
+        encode_timestamped_headers(b"t%d" % size, 5, headers[:size])
+        if family.startswith("key")
+        else encode_with_headers(b"t%d" % size, headers[:size])
+        for size in range(3)
+    }
+    bad = {bytes.fromhex(data) for data in ("01" + "00" * 8, "14026b" + "00" * 8, "0202ff0201" + "00" * 8, "06040001")}
+    start = 1_700_000_000_000
+    rows = tuple(
+        (encode_session_key(b"key", start, start + number), value) for number, value in enumerate(sorted(good | bad))
+    )
+    sample = Sample(family, start, start + 60_000, rows)
+    samples = StoreSamples("s", family.startswith("session"), frozenset({family}), (sample,))
+    assert set(detect_kind(samples).values[0]) == {b"t0", b"t1", b"t2", *bad}
 
 
 @pytest.mark.parametrize(

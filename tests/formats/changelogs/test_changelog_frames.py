@@ -1,6 +1,6 @@
 """The example changelog of format version 3: written once, readable for ever; docs/log-format.md shows its frames.
 
-``PYTHONPATH=tests python tests/formats/changelogs/test_changelog_example.py``
+``PYTHONPATH=tests python tests/formats/changelogs/test_changelog_frames.py``
 writes it anew; only a new format version may need that.
 """
 

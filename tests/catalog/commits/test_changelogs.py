@@ -44,7 +44,7 @@ def test_rounds_without_a_commit_use_one_file(tmp_path: Path, kind: str) -> None
     """Each handle continues the file of the one before, and no file descriptor stays open."""
     catalog = statestore.connect(tmp_path)
     catalog.create_store("s", kind=kind, **COLUMNS).close()
-    rounds = 150 if kind == "versioned" else 15
+    rounds = 40 if kind == "versioned" else 15
     for number in range(rounds):
         with catalog.open_store("s") as store:
             put(store, f"k{number}", number)
