@@ -24,7 +24,7 @@ from statestore.formats.state_table import Query
 from statestore.formats.values.filters import Filter
 
 
-@pytest.fixture(scope="module", params=[DIRECTORY, MEMORY])
+@pytest.fixture(scope="module", params=mostly_slow([DIRECTORY, MEMORY], [DIRECTORY]))
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
     """Snapshots 1 to 6 of two tasks, of which the third was discarded; and a plain store."""
     place = warehouse_in(request.param, request, tmp_path_factory.mktemp("warehouse"))

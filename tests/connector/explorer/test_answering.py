@@ -23,7 +23,7 @@ from statestore.connector.explorer.server import Explorer
 from statestore.formats.error_codes import ErrorCode
 
 PATIENCE = 60.0
-MANY = 100
+MANY = 80  # more than any line takes
 KINDS = [
     ("/api/sql?sql=SELECT+2&run={}", sql_answers, "_answer", 8, "statements"),
     ("/api/rows?table=s", app, "page_of", 64, "questions that read rows"),

@@ -393,6 +393,16 @@ def test_a_page_is_of_one_version_beside_writers(tmp_path: Path) -> None:
     plain.close()
 
 
+def test_a_report_that_can_be_written_nowhere(tmp_path: Path) -> None:
+    statestore.connect(tmp_path / "w").create_store("s", key={"k": "int"}, value={"v": "int"}).close()
+    wrong: list[Any] = ["", ".", "a\0b", "a\ud800", 1, None, b"x", "s3://bucket/report.html"]
+    for out in wrong:
+        with pytest.raises(statestore.StateStoreError, match=r"INVALID_LOCATION|UNSUPPORTED_PATH"):
+            statestore.write_report(tmp_path / "w", out)
+    with pytest.raises(statestore.StorageError, match=r"DISK_FAILED.*cannot write"):
+        statestore.write_report(tmp_path / "w", tmp_path / "absent" / "report.html")
+
+
 # Snapshots whose times are not known, or of which there is only one
 
 RUN = "wide-rocksdb"
