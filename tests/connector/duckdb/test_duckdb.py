@@ -250,10 +250,7 @@ def test_plans_of_one_version_are_bounded(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 @pytest.mark.local_files
-def test_columns_that_are_made_are_copied_at_once_and_numbers_when_read_again(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(kept_rows, "MADE_ROWS", 5)
+def test_columns_that_are_made_are_copied_at_once_and_numbers_when_read_again(tmp_path: Path) -> None:
     with statestore.connect(tmp_path).create_store("s", key={"k": "bigint"}, value={"v": "bigint"}) as store:
         for commit in range(2):
             for key in range(20 - commit):
