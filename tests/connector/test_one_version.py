@@ -148,6 +148,7 @@ def test_a_transaction_sees_one_version(moving: Moving, door: Callable[[Path], A
     assert all(later[source] > seen[source] for source in later)
 
 
+@pytest.mark.quick("stores")
 def test_the_tables_of_a_pinned_warehouse_stay(moving: Moving) -> None:
     """Each read of them, by every question that they answer; the newest version is seen by who opens them again."""
     names = ["toys"] if "toys" in moving.numbers else ["t", "s.x"]

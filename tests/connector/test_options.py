@@ -211,7 +211,7 @@ def read(name: str, options: dict[str, Any]) -> pa.Table:
     return pa.Table.from_batches(batches, table.schema(query))
 
 
-@pytest.mark.parametrize("name", mostly_slow(CHECKPOINTS, sorted(QUICK)[::2]))
+@pytest.mark.parametrize("name", mostly_slow(CHECKPOINTS, sorted(QUICK)[::3]))
 def test_options_mean_what_they_mean_to_spark(name: str) -> None:
     for key, asked in index()[name]["reads"].items():
         if "error" in asked:

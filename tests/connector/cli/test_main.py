@@ -403,7 +403,7 @@ def test_paths(three_stores: Path) -> None:
     assert f'"{three_stores}"' in zsh("inspect", f"{three_stores.parent}/ware")
 
 
-@pytest.mark.slow  # below, bash runs its script
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_scripts(shell: str) -> None:
     environment = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
@@ -413,6 +413,7 @@ def test_scripts(shell: str) -> None:
     assert "_STATESTORE_COMPLETE=complete_" in done.stdout and "statestore" in done.stdout
 
 
+@pytest.mark.slow  # above, the same function answers without bash
 def test_bash_itself(three_stores: Path, tmp_path: Path) -> None:
     """Installed into a home of its own, sourced, and asked by bash's own completion function."""
     shell = shutil.which("bash")

