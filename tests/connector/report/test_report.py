@@ -26,7 +26,7 @@ from support.parameters import mostly_slow
 import statestore
 from statestore.catalog.warehouse import open_warehouse
 from statestore.connector.key_text import key_filters
-from statestore.connector.report import figures, key_counts
+from statestore.connector.report import figures
 from statestore.connector.report.charts import byte_axis, charts_of, count_axis, lifelines_of, time_axis, time_title
 from statestore.connector.report.figures import PARTS, figures_now, figures_of
 from statestore.connector.report.history import history_of, read_rows
@@ -146,10 +146,7 @@ def test_the_greatest_are_exact_however_few_are_held(
         for key, weight in rows:
             model[HASHES[key]] += weight
     arrays = [(np.array([HASHES[k] for k, _ in rows], np.uint64), np.array([w for _, w in rows])) for rows in batches]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(key_counts, "MAX_HASHES", held)
-        patch.setattr(key_counts, "PENDING_ROWS", pending)
-        hashes, sums = greatest(lambda: iter(arrays), 5)
+    hashes, sums = greatest(lambda: iter(arrays), 5, most=held, pending=pending)
     expected = sorted(model.items(), key=lambda item: (-item[1], item[0]))[:5]
     assert list(zip(hashes.tolist(), sums.tolist(), strict=True)) == expected
 
