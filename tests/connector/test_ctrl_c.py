@@ -185,7 +185,7 @@ IMPORTS = {
 }
 
 
-@pytest.mark.quick("sql")
+@pytest.mark.slow  # a command is interrupted at an import in every run, below
 @pytest.mark.parametrize("call", IMPORTS)
 def test_ctrl_c_while_a_library_is_imported(call: str, warehouse: Path) -> None:
     module, text = IMPORTS[call]

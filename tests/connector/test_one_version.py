@@ -117,7 +117,7 @@ def in_the_shell(path: Path) -> Ask:
     return ask
 
 
-@pytest.mark.quick("stores-by_sql", "stores-by_attach", "stores-in_the_explorer", "engine-in_the_shell")
+@pytest.mark.quick("stores-by_sql", "stores-by_attach", "engine-in_the_explorer", "engine-in_the_shell")
 @pytest.mark.parametrize("door", [by_sql, by_attach, in_the_explorer, in_the_shell])
 def test_a_statement_sees_one_version(moving: Moving, door: Callable[[Path], Ask]) -> None:
     chance = random.Random(door.__name__)

@@ -99,7 +99,7 @@ def test_flags(name: str) -> None:
 
 def test_spark_as_an_engine_of_sql(spark: SparkSession) -> None:
     """Options that select the state reach the scans that Spark runs."""
-    for name in ("batchId", "storeName", "joinSide", "snapshotStartBatchId", "changeStartBatchId"):
+    for name in ("batchId", "joinSide", "changeStartBatchId"):
         checkpoint, options, _ = READS[name]
         path = str(checkpoint_path(checkpoint))
         arguments: Any = {python_name(key): value for key, value in options.items()}
