@@ -228,6 +228,12 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
+def plain_text(value: Any) -> str:
+    """Return a value as text: a text as it is, times as ISO-8601, binary as base64, nested values as JSON."""
+    shown = plain(value)
+    return shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
+
+
 def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
     """Yield rows as tuples and not as dicts, because SQL may give two columns one name."""
     if not batch.num_columns:

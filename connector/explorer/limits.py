@@ -15,6 +15,7 @@ from statestore.formats.errors import UnsupportedError
 from statestore.formats.state_table import Query, StateTable
 
 SECONDS = 60.0
+SECONDS_BETWEEN = 0.05  # in which those who wait look whether somebody waits for them
 
 
 class NobodyWaits(Exception):

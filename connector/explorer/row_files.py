@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statestore.connector.explorer.limits import Limits
+from statestore.connector.explorer.limits import SECONDS_BETWEEN, Limits
 from statestore.connector.explorer.questions import Sorting
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError
@@ -29,7 +29,6 @@ KEPT = 4
 MAX_BYTES = 4 << 30
 MAX_SORTED = 20_000_000
 IS_NULL = " is null"
-SECONDS_BETWEEN = 0.05  # in which those who wait look whether somebody waits for them
 Key = tuple[object, ...]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from statestore.connector.report.figures import COMMIT_BARS, GROUP_CELLS, SAMPLED_VERSIONS, StoreFigures
-from statestore.connector.report.key_counts import cell_text
+from statestore.connector.terminal import plain_text
 
 Spec = dict[str, Any]
 
@@ -173,7 +173,7 @@ def _lifeline(figures: StoreFigures, rows: list[dict[str, Any]]) -> Spec:
             if row["column"] == column
         ]
         for row in mine:
-            row["text"] = cell_text(row["value"])
+            row["text"] = plain_text(row["value"])
         numeric = column in figures.numeric and all(not isinstance(r["value"], str) for r in mine)
         panels.append((_steps if numeric else _spans)(figures, mine, column))
     return {

@@ -6,7 +6,6 @@ first, and another pass over the rows counts the next ones. The keys of the grea
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statestore.connector.key_text import BASE64, HEX
-from statestore.connector.terminal import plain
+from statestore.connector.terminal import plain_text
 from statestore.formats.kernels.arrays import Hashes, Ints
 from statestore.formats.values.python_times import python_values
 
@@ -29,10 +28,16 @@ KEY_CHARACTERS = 100
 
 
 class _Sums:
-    """Sums by hash from ``first`` to ``last`` (inclusive). ``last`` is lowered when there are too many hashes."""
+    """Sums by hash from ``first`` to ``last`` (inclusive).
 
-    def __init__(self, first: int) -> None:
+    ``last`` is lowered when there are more than ``most`` hashes. Rows wait to be added until they are more than
+    ``pending``.
+    """
+
+    def __init__(self, first: int, most: int, pending: int) -> None:
         self.first = first
+        self._most = most
+        self._most_pending = pending
         self.last = (1 << 64) - 1
         self.hashes = np.empty(0, np.uint64)
         self.sums = np.empty(0, np.int64)
@@ -46,7 +51,7 @@ class _Sums:
         high += high < len(distinct) and int(distinct[high]) == self.last
         self._pending.append((distinct[low:high], counts[low:high]))
         self._rows += high - low
-        if self._rows > PENDING_ROWS:
+        if self._rows > self._most_pending:
             self.fold()
 
     def fold(self) -> None:
@@ -63,18 +68,22 @@ class _Sums:
         self.sums[at[known]] += counts[known]
         self.hashes = np.insert(self.hashes, at[~known], new[~known])
         self.sums = np.insert(self.sums, at[~known], counts[~known])
-        if len(self.hashes) > MAX_HASHES:
-            self.last = int(self.hashes[MAX_HASHES // 2])
-            held = MAX_HASHES // 2 + 1
+        if len(self.hashes) > self._most:
+            self.last = int(self.hashes[self._most // 2])
+            held = self._most // 2 + 1
             self.hashes, self.sums = self.hashes[:held].copy(), self.sums[:held].copy()
 
 
-def greatest(read: Callable[[], Iterator[Weighed]], count: int) -> tuple[Hashes, Ints]:
-    """The hashes with the greatest sums, descending, and these sums. ``read`` yields all rows each time it is
-    called."""
+def greatest(
+    read: Callable[[], Iterator[Weighed]], count: int, *, most: int = MAX_HASHES, pending: int = PENDING_ROWS
+) -> tuple[Hashes, Ints]:
+    """The hashes with the greatest sums, descending, and these sums.
+
+    ``read`` yields all rows each time it is called. At most ``most`` hashes and ``pending`` rows are held.
+    """
     best, totals, first = np.empty(0, np.uint64), np.empty(0, np.int64), 0
     while first < 1 << 64:
-        sums = _Sums(first)
+        sums = _Sums(first, most, pending)
         for hashes, weights in read():
             sums.add(hashes, weights)
         sums.fold()
@@ -106,18 +115,12 @@ def key_texts(columns: Sequence[pa.Array]) -> pa.Array:
 def _key_cell(cell: Any) -> str:
     """Return the cell of a key as it is typed: binary as the text that it holds, or as base64:…"""
     if not isinstance(cell, bytes):
-        return cell_text(cell)
+        return plain_text(cell)
     try:
         text = cell.decode()
     except UnicodeDecodeError:
-        return f"{BASE64}{cell_text(cell)}"
-    return f"{BASE64}{cell_text(cell)}" if text.startswith((BASE64, HEX)) else text
-
-
-def cell_text(value: Any) -> str:
-    """Return a cell as text in the spelling of the commands' JSON, with binary in base64."""
-    shown = plain(value)
-    return shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
+        return f"{BASE64}{plain_text(cell)}"
+    return f"{BASE64}{plain_text(cell)}" if text.startswith((BASE64, HEX)) else text
 
 
 def shortened(text: str, characters: int) -> str:

@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 
 from statestore.catalog.engines.history_columns import oldest_first
 from statestore.connector.report.history import History
-from statestore.connector.report.key_counts import cell_text, greatest, key_texts, shortened, unlike
+from statestore.connector.report.key_counts import greatest, key_texts, shortened, unlike
+from statestore.connector.terminal import plain_text
 from statestore.formats.kernels.arrays import Hashes, Ints
 from statestore.formats.state_table import Query
 from statestore.formats.values.comparable_values import comparable
@@ -148,7 +149,7 @@ def _shown(value: Any) -> Any:
         return shortened(value, 60) if isinstance(value, str) else value
     if isinstance(value, float) and np.isfinite(value):
         return value
-    return shortened(cell_text(value), 60)
+    return shortened(plain_text(value), 60)
 
 
 def positions(column: pa.Array) -> Ints:

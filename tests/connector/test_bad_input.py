@@ -280,13 +280,3 @@ def test_wrong_descriptions(tmp_path: Path) -> None:
 def test_every_class_of_error_is_in_the_tree() -> None:
     for kind in (NotFoundError, ConflictError, CorruptError, InvalidInputError, UnsupportedError):
         assert issubclass(kind, StateStoreError)
-
-
-def test_a_report_that_can_be_written_nowhere(tmp_path: Path) -> None:
-    statestore.connect(tmp_path / "w").create_store("s", key={"k": "int"}, value={"v": "int"}).close()
-    wrong: list[Any] = ["", ".", "a\0b", "a\ud800", 1, None, b"x", "s3://bucket/report.html"]
-    for out in wrong:
-        with pytest.raises(statestore.StateStoreError, match=r"INVALID_LOCATION|UNSUPPORTED_PATH"):
-            statestore.write_report(tmp_path / "w", out)
-    with pytest.raises(statestore.StorageError, match=r"DISK_FAILED.*cannot write"):
-        statestore.write_report(tmp_path / "w", tmp_path / "absent" / "report.html")

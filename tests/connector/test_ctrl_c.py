@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from support.parameters import mostly_slow
 
 import statestore
 from statestore.catalog.reads.versioned_table import VersionedTable
@@ -73,7 +74,7 @@ CALLS: dict[str, Callable[[Path], Any]] = {
 }
 
 
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("call", mostly_slow(CALLS, CALLS.keys() - {"report"}))
 def test_ctrl_c_inside_a_batch(call: str, warehouse: Path, in_a_batch: list[bool]) -> None:
     with pytest.raises(KeyboardInterrupt):
         CALLS[call](warehouse)
@@ -184,7 +185,7 @@ IMPORTS = {
 }
 
 
-@pytest.mark.quick("sql", "inspect")
+@pytest.mark.slow  # a command is interrupted at an import in every run, below
 @pytest.mark.parametrize("call", IMPORTS)
 def test_ctrl_c_while_a_library_is_imported(call: str, warehouse: Path) -> None:
     module, text = IMPORTS[call]

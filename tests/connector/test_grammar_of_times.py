@@ -266,7 +266,7 @@ SPARK_DOORS: dict[str, Callable[..., DataFrame]] = {
 
 
 @pytest.mark.parametrize("texts", mostly_slow([QUICK, [*ACCEPTED, *WITHOUT_ZONE]], [QUICK]))
-@pytest.mark.parametrize("door", SPARK_DOORS)
+@pytest.mark.parametrize("door", mostly_slow(SPARK_DOORS, 2))
 def test_spark_reads_the_same_forms_and_those_without_a_zone_in_the_session_s(
     spark: SparkSession, path: str, door: str, texts: list[str]
 ) -> None:

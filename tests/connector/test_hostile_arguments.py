@@ -222,7 +222,7 @@ def _taken(found: object) -> object:
     return found.read_all() if isinstance(found, pa.RecordBatchReader) else found
 
 
-QUICK = ("None", "surrogate", "NUL", "digits", "NaN", "numpy array", "last moment", "dict of types", "class")
+QUICK = ("None", "surrogate", "NUL", "digits", "numpy array", "last moment", "class")
 
 
 @pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in HOSTILE])

@@ -56,6 +56,7 @@ CONTROLS = "\x00\x1b\n\t\x7f\x80\x9f\u2028"
 STRUCT = pa.struct([("a", pa.string()), ("b", pa.float64()), ("c", pa.binary()), ("d", pa.timestamp("us", "UTC"))])
 
 
+@settings(max_examples=40)  # beside those that are named
 @given(keys())
 @example(pa.array([b"\x00\xff"]))
 @example(pa.array([b"hex:00"]))
@@ -91,7 +92,7 @@ def test_a_printed_text_names_its_key(text: str) -> None:
         assert text in readings or len(_ESCAPE.findall(typed)) > MANY_ESCAPES
 
 
-@settings(max_examples=30)  # each value alone is tried above
+@settings(max_examples=20)  # each value alone is tried above
 @given(keys(), keys())
 def test_a_key_of_several_columns_is_typed_as_json_prints_it(first: pa.Array, second: pa.Array) -> None:
     batch = pa.record_batch({"a": first, "b": second})

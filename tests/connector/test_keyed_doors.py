@@ -24,7 +24,7 @@ from statestore.formats.state_table import Query
 from statestore.formats.values.filters import Filter
 
 
-@pytest.fixture(scope="module", params=[DIRECTORY, MEMORY])
+@pytest.fixture(scope="module", params=mostly_slow([DIRECTORY, MEMORY], [DIRECTORY]))
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
     """Snapshots 1 to 6 of two tasks, of which the third was discarded; and a plain store."""
     place = warehouse_in(request.param, request, tmp_path_factory.mktemp("warehouse"))
@@ -56,6 +56,8 @@ def test_every_kept_version_through_every_door(made: Made, state: str) -> None:
             assert rows(statestore.sql(made.path, f"SELECT * FROM {shown} {clause.format(version)}")) == expected
         then = statestore.sql(made.path, f"SELECT * FROM sessions.{state} TIMESTAMP AS OF '{at}'")
         assert rows(then) == made.kept[last_at(made, version)][state]
+        if version not in (1, 5):  # the doors below hand the version on in one way
+            continue
         connection = statestore.attach(made.path + "/sessions", version=version)
         assert in_duckdb(connection, f"FROM sessions.{state}") == expected
         assert in_duckdb(connection, f'FROM "sessions.{state}"') == expected

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from support.command_line import run
 
 import statestore
-from statestore.connector.cli.main import app
 from statestore.formats.values.times import format_duration
 
 COLUMNS: dict[str, Any] = {"key": {"k": "string"}, "value": {"v": "bigint"}}
@@ -109,14 +107,11 @@ def test_attached_views(warehouse: Path) -> None:
 
 def test_command_line(warehouse: Path) -> None:
     """A key is the user's: all its windows and sessions are meant."""
-    runner = CliRunner()
 
-    def run(*arguments: str) -> list[dict[str, Any]]:
-        found = runner.invoke(app, [arguments[0], str(warehouse), *arguments[1:], "--json"])
-        assert found.exit_code == 0, found.output
-        return [json.loads(line) for line in found.stdout.splitlines()]
+    def rows(command: str, *arguments: str) -> list[dict[str, Any]]:
+        return run(command, warehouse, *arguments, "--json").rows
 
-    kinds = {row["store"]: (row["kind"], row["retention"]) for row in run("inspect")}
+    kinds = {row["store"]: (row["kind"], row["retention"]) for row in rows("inspect")}
     assert kinds == {
         "counts": ("key_value", None),
         "windows": ("window", "1 hour"),
@@ -124,9 +119,9 @@ def test_command_line(warehouse: Path) -> None:
         "joins": ("join_window", "1 hour"),
         "prices": ("versioned", "1 day"),
     }
-    assert len(run("get", "windows", "b")) == 50
-    assert [row["v"] for row in run("history", "sessions", "a")] == [2]
-    assert [row["v"] for row in run("get", "prices", "a", "--as-of", "3")] == [9]
+    assert len(rows("get", "windows", "b")) == 50
+    assert [row["v"] for row in rows("history", "sessions", "a")] == [2]
+    assert [row["v"] for row in rows("get", "prices", "a", "--as-of", "3")] == [9]
 
 
 @pytest.mark.parametrize(

@@ -76,11 +76,11 @@ def test_every_provider_reads_as_spark_did(store: ObjectStore, name: str, tempor
 
 def test_python_sql_duckdb_and_the_command_line(store: ObjectStore) -> None:
     """The folder's name has a space, a percent sign and a letter that is not ASCII."""
-    uri = store.upload(checkpoint_path(ROCKSDB), STRANGE)
+    uri = store.upload(checkpoint_path(DELTAS), STRANGE)
     found = statestore.inspect(uri)
     assert (found.path, found.tables()) == (f"s3://{BUCKET}/{STRANGE}", ["state"])
     expected = found.table("state").scan().read_all()
-    assert multiset(expected) == last(ROCKSDB)
+    assert multiset(expected) == last(DELTAS)
     assert multiset(statestore.sql(uri, "SELECT * FROM state")) == multiset(expected)
     assert statestore.attach(uri).sql("SELECT count(*) FROM state").fetchall() == [(len(expected),)]
     old = statestore.sql(uri, "SELECT * FROM state VERSION AS OF 0")
@@ -187,14 +187,14 @@ def test_a_file_in_the_place_of_another_is_read(store: ObjectStore) -> None:
 
 
 def test_a_new_batch_is_seen(store: ObjectStore) -> None:
-    uri = store.upload(checkpoint_path(ROCKSDB), "running")
+    uri = store.upload(checkpoint_path(DELTAS), "running")
     files = store.filesystem
     files.move(f"{BUCKET}/running/commits/5", f"{BUCKET}/later")
     table = open_table(uri)
     assert table.kept_versions() == (0, 4)
     files.move(f"{BUCKET}/later", f"{BUCKET}/running/commits/5")
     assert table.kept_versions() == (0, 5)
-    assert multiset(statestore.inspect(uri).table("state").scan().read_all()) == last(ROCKSDB)
+    assert multiset(statestore.inspect(uri).table("state").scan().read_all()) == last(DELTAS)
 
 
 def test_the_times_of_batches_are_fetched_at_once(store: ObjectStore) -> None:
@@ -276,6 +276,7 @@ def test_a_file_that_vanishes(store: ObjectStore, temporary: Path, ending: str) 
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.slow  # a file of this size with other bytes is repaired above
 def test_a_table_file_of_another_size(store: ObjectStore, temporary: Path) -> None:
     table = open_table(store.upload(checkpoint_path(ROCKSDB), "sizes"))
     path = next(path for path in store.contents("sizes") if path.endswith(".sst") and "/0/0/SSTs/" in path)

@@ -117,6 +117,7 @@ def in_the_shell(path: Path) -> Ask:
     return ask
 
 
+@pytest.mark.quick("stores-by_sql", "stores-by_attach", "engine-in_the_explorer", "engine-in_the_shell")
 @pytest.mark.parametrize("door", [by_sql, by_attach, in_the_explorer, in_the_shell])
 def test_a_statement_sees_one_version(moving: Moving, door: Callable[[Path], Ask]) -> None:
     chance = random.Random(door.__name__)
@@ -129,6 +130,7 @@ def test_a_statement_sees_one_version(moving: Moving, door: Callable[[Path], Ask
     assert moving.steps >= before + STATEMENTS, "nothing has moved"
 
 
+@pytest.mark.quick("stores-in_the_shell", "engine-by_attach")
 @pytest.mark.parametrize("door", [by_attach, in_the_shell])
 def test_a_transaction_sees_one_version(moving: Moving, door: Callable[[Path], Ask]) -> None:
     """Although the sources also move between its statements, and a compaction replaces all files."""
@@ -146,9 +148,10 @@ def test_a_transaction_sees_one_version(moving: Moving, door: Callable[[Path], A
     assert all(later[source] > seen[source] for source in later)
 
 
+@pytest.mark.quick("stores")
 def test_the_tables_of_a_pinned_warehouse_stay(moving: Moving) -> None:
     """Each read of them, by every question that they answer; the newest version is seen by who opens them again."""
-    names = ["toys"] if "toys" in moving.numbers else ["t", "s.x", "s.y"]
+    names = ["toys"] if "toys" in moving.numbers else ["t", "s.x"]
     with moved_on_by_looks(moving):
         pinned, seen = statestore.inspect(moving.path).pin(), defaultdict[str, set[int]](set)
         for _ in range(2):

@@ -78,7 +78,7 @@ print("complete", all(hasattr(statestore, name) for name in statestore.__all__))
 @pytest.mark.parametrize(
     ("prepared", "found"),
     [
-        (HIDDEN.format(package="pyspark"), "no pyspark"),
+        pytest.param(HIDDEN.format(package="pyspark"), "no pyspark", marks=pytest.mark.slow),
         pytest.param(
             HIDDEN.format(package="py4j"),
             "a pyspark that cannot be imported (No module named 'py4j')",

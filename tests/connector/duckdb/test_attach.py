@@ -104,6 +104,8 @@ def test_a_version_that_does_not_exist_states_the_range(prices: VersionedStore, 
 
 # States of a Flink job: every listed state has its rows, and types arrive whole
 
+FEW_STATES = "unaligned"
+
 
 @pytest.fixture(scope="module")
 def attached() -> Any:
@@ -166,7 +168,7 @@ def test_a_job_is_opened_once_for_all_views(monkeypatch: pytest.MonkeyPatch) -> 
         return opens(opening)
 
     monkeypatch.setattr(EngineOpening, "open", counted)
-    connection = statestore.attach(str(fixture("hashmap")))
+    connection = statestore.attach(str(fixture(FEW_STATES)))
     assert len(opened) == 1
     assert connection.sql('FROM "kv-long.balance"').fetchall()
 
@@ -185,5 +187,5 @@ def test_a_version_that_goes_while_a_job_is_attached(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(FlinkSource, "info", removed)
     monkeypatch.setattr(FlinkSource, "holding", lambda source: source)  # as in an object store
-    connection = statestore.attach(str(fixture("hashmap")))
+    connection = statestore.attach(str(fixture(FEW_STATES)))
     assert connection.sql('FROM "kv-long.balance"').fetchall()

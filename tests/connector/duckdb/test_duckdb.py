@@ -234,26 +234,22 @@ def test_a_pushed_expression_is_read_back(
     assert (pushed.pin, pushed.filters, pushed.complete) == (7, filters, complete)
 
 
-def test_plans_of_one_version_are_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(reading, "KEPT_PLANS", 3)
+def test_plans_of_one_version_are_bounded(tmp_path: Path) -> None:
     with statestore.connect(tmp_path).create_store("s", key={"k": "bigint"}, value={"v": "bigint"}) as store:
         for key in range(20):
             store.put(key, key, timestamp=key)
         store.commit()
         read = reading.Reading(store.table, Query())
-        for pin in range(1, 20):
-            for filters in ((), (Filter("k", "=", pin),)):
-                expected = [pin] if filters else list(range(20))
-                assert read.scan(pin, filters, ["v"], False).read_all()["v"].to_pylist() == expected
-        assert len(read._pins) == 19
-        assert {len(state.plans) for state in read._pins.values()} == {3}
+        for key in range(reading.KEPT_PLANS + 5):
+            filters = (Filter("k", "=", key),)
+            expected = [key] if key < 20 else []
+            assert read.scan(1 + key % 3, filters, ["v"], False).read_all()["v"].to_pylist() == expected
+        assert len(read._pins) == 3
+        assert {len(state.plans) for state in read._pins.values()} == {reading.KEPT_PLANS}
 
 
 @pytest.mark.local_files
-def test_columns_that_are_made_are_copied_at_once_and_numbers_when_read_again(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(kept_rows, "MADE_ROWS", 5)
+def test_columns_that_are_made_are_copied_at_once_and_numbers_when_read_again(tmp_path: Path) -> None:
     with statestore.connect(tmp_path).create_store("s", key={"k": "bigint"}, value={"v": "bigint"}) as store:
         for commit in range(2):
             for key in range(20 - commit):

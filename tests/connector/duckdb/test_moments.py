@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 from support.checkpoints.spark_state_fixtures import checkpoint_path
 from support.flink.fixtures import fixture
+from support.parameters import mostly_slow
 
 from statestore.catalog.catalog import connect
 from statestore.catalog.warehouse import inspect, open_warehouse
-from statestore.connector.duckdb import moments as kept_readings
 from statestore.connector.duckdb.attach import attach
-from statestore.connector.duckdb.moments import KEPT_BYTES, KeptReadings, _Moments
+from statestore.connector.duckdb.moments import KEPT_BYTES, KEPT_READINGS, KeptReadings, _Moments
 from statestore.connector.duckdb.transactions import Transactions
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.state_table import Query
@@ -187,17 +187,6 @@ def test_all_readings_of_a_transaction_are_of_one_version(attached: duckdb.DuckD
     assert cursor.execute("SELECT count(*) FROM prices_as_of(3001)").fetchall() == [(2,)]
 
 
-def test_a_statement_prepared_long_ago_still_reads_its_moment(
-    attached: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Readings that leave memory are made again: here each of ten moments of a query drives out the one before."""
-    monkeypatch.setattr(kept_readings, "KEPT_READINGS", 1)
-    attached.execute("PREPARE p AS SELECT item, price FROM prices_as_of(3000)")
-    text = " UNION ALL ".join(f"(SELECT item, price FROM prices_as_of({ms}))" for ms in range(10))
-    assert attached.execute(text).fetchall() == OLD * 10
-    assert attached.execute("EXECUTE p").fetchall() == OLD
-
-
 def test_copies_of_many_moments_have_one_bound() -> None:
     """The moments asked for last stay."""
     kept, made = KeptReadings(), []
@@ -237,13 +226,16 @@ def test_a_moment_needs_pushed_filters(attached: duckdb.DuckDBPyConnection) -> N
 
 
 def test_more_moments_in_one_query_than_are_kept(attached: duckdb.DuckDBPyConnection) -> None:
-    many = kept_readings.KEPT_READINGS + 10
+    """Readings that left memory are made again, also that of a statement that was prepared before."""
+    attached.execute("PREPARE p AS SELECT item, price FROM prices_as_of(3000)")
+    many = KEPT_READINGS + 10
     text = " UNION ALL ".join(f"SELECT * FROM prices_as_of({second * 1000})" for second in range(many))
     ((count,),) = attached.sql(f"SELECT count(*) FROM ({text})").fetchall()
     assert count == many + many - 6
+    assert attached.execute("EXECUTE p").fetchall() == OLD
 
 
-@pytest.mark.parametrize("name", ["spark4.3.0-agg__rkcl", "spark4.3.0-join__hdfs", "flink"])
+@pytest.mark.parametrize("name", mostly_slow(["spark4.3.0-agg__rkcl", "spark4.3.0-join__hdfs", "flink"], 3))
 def test_states_of_engines(name: str) -> None:
     path = fixture("sql") if name == "flink" else checkpoint_path(name)
     connection = attach(str(path))

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import httpx2 as httpx
 import pytest
+from support.parameters import mostly_slow
 
 import statestore
 from statestore.catalog.warehouse import open_warehouse
@@ -23,7 +24,7 @@ from statestore.connector.explorer.server import Explorer
 from statestore.formats.error_codes import ErrorCode
 
 PATIENCE = 60.0
-MANY = 100
+MANY = 80  # more than any line takes
 KINDS = [
     ("/api/sql?sql=SELECT+2&run={}", sql_answers, "_answer", 8, "statements"),
     ("/api/rows?table=s", app, "page_of", 64, "questions that read rows"),
@@ -75,7 +76,7 @@ def answered(asked: list[socket.socket], number: int) -> list[socket.socket]:
     return found
 
 
-@pytest.mark.parametrize(("path", "module", "name", "most", "kind"), KINDS)
+@pytest.mark.parametrize(("path", "module", "name", "most", "kind"), mostly_slow(KINDS, KINDS[:2]))
 def test_more_questions_than_a_line_takes_are_refused_and_no_others_wait(
     explorer: Explorer, monkeypatch: pytest.MonkeyPatch, path: str, module: Any, name: str, most: int, kind: str
 ) -> None:

@@ -253,7 +253,7 @@ def described(topology: Path) -> tuple[dict[str, str], dict[str, set[str]]]:
     return stores, topics
 
 
-@pytest.mark.quick("True")
+@pytest.mark.slow
 @pytest.mark.parametrize("is_given", [False, True])
 def test_sub_topologies_and_their_topics_are_those_of_the_application(tmp_path: Path, is_given: bool) -> None:
     orders = unpack("orders", tmp_path)

@@ -7,6 +7,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,13 @@ from support.checkpoints.spark_state_fixtures import MORE, checkpoint_path, inde
 from support.kafka.unpacked import unpack
 
 import statestore
-from statestore.connector.explorer import limits
+from statestore.connector.explorer import growth, limits
 from statestore.connector.explorer.ages import EDGES, endings_in
 from statestore.connector.explorer.app import application
 from statestore.connector.explorer.opened_paths import OpenedPaths
 from statestore.connector.explorer.row_files import RowFiles
-from statestore.connector.report import figures, key_counts
+from statestore.connector.report import figures
+from statestore.connector.report.key_counts import greatest
 
 START = 1_714_550_000_000
 KEYS = 60
@@ -212,7 +214,7 @@ def test_the_biggest_keys(client: TestClient, made: tuple[str, Model]) -> None:
 def test_more_keys_than_fit_are_counted_exactly_in_more_passes(
     client: TestClient, made: tuple[str, Model], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(key_counts, "MAX_HASHES", 16)
+    monkeypatch.setattr(growth, "greatest", partial(greatest, most=16))
     found = asked(client, "busiest")
     check_top(found, made[1].versions)
     assert int(found.schema.metadata[b"passes"]) > 1

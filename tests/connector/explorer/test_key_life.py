@@ -16,13 +16,15 @@ from support.flink.fixtures import copied
 
 import statestore
 from statestore.catalog.engines.engine_table import EngineTable
-from statestore.connector.explorer import key_life
 from statestore.connector.explorer.app import application
+from statestore.connector.explorer.key_life import FEW, life_of
+from statestore.connector.explorer.limits import Limits
 from statestore.connector.explorer.opened_paths import OpenedPaths
 from statestore.connector.explorer.row_files import RowFiles
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import NotFoundError
 from statestore.formats.state_table import Query
+from statestore.formats.values.filters import Filter
 
 START = 1_714_550_000_000
 # Commits of one key, as (second of state time, price or None for a delete).
@@ -122,15 +124,27 @@ def test_a_life_is_that_of_the_model(client: TestClient) -> None:
     assert count == {"rows": len(believed(WRITES))}
 
 
-def test_the_newest_versions_come_first_and_alone(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_life, "FEW", 0)  # so that the newest moments are tried first
-    for typed in ("curry, 1", "curry", "*"):
-        monkeypatch.setattr(key_life, "WINDOWS", ())
-        whole = asked(client, "life", key=typed, limit=100).to_pylist()
-        monkeypatch.setattr(key_life, "WINDOWS", (512, 64, 8, 2))
-        for limit in (1, 2, 3, 100):
-            found = asked(client, "life", key=typed, limit=limit).to_pylist()
-            assert [each["valid_from"] for each in found] == [each["valid_from"] for each in whole[-limit:]], limit
+def test_the_newest_versions_come_first_and_alone(tmp_path: Path) -> None:
+    """Of so many versions that the newest moments are tried first. Those of one item are all old."""
+    count = 2 * FEW
+    times = [START + number for number in range(count)]
+    items = ["old" if number < 500 else f"new {number % 7}" for number in range(count)]
+    with statestore.connect(tmp_path / "own").create_store(
+        "many", key={"item": "string", "shop": "int"}, value={"n": "bigint"}
+    ) as store:
+        shops = pa.array([number % 2 for number in range(count)], pa.int32())
+        rows = pa.table({"item": items, "shop": shops, "n": range(count), "timestamp": times})
+        for start in (0, FEW):
+            store.put_all(rows.slice(start, FEW))
+            store.commit()
+        for beginning in ("old", "new 3", "new"):
+            all_of_it = [number for number, item in enumerate(items) if item.startswith(beginning)]
+            query = Query(filters=(Filter("item", "starts_with", beginning),))
+            for limit in (1, 3, 100):
+                found = life_of(store.table, query, limit, Limits())
+                assert [int(number) for number in found["n"].to_pylist()] == all_of_it[-limit:], (beginning, limit)
+                total = found.schema.metadata[b"total"]
+                assert total == (b"500" if beginning == "old" else b""), (beginning, limit)
 
 
 def test_beliefs_are_those_of_the_model(client: TestClient) -> None:
@@ -172,7 +186,7 @@ def test_beliefs_of_an_engine_are_all_batches_that_changed_the_key(
             for row in (row for batch in table.read(split, query) for row in batch.to_pylist()):
                 states.setdefault(json.dumps(row["key"]), {}).setdefault(version, []).append(repr(row))
     found_deletes = False
-    for key, of_key in list(states.items())[:12]:
+    for key, of_key in list(states.items())[:4]:
         lists = {version: sorted(of_key.get(version, [])) for version in range(first - 1, last + 1)}
         expected = [version for version in range(first, last + 1) if lists[version] != lists[version - 1]]
         found = asked(client, "beliefs", name, place, where=json.dumps([["key", "=", json.loads(key)]]))

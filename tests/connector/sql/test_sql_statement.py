@@ -199,7 +199,7 @@ STATEMENTS: list[tuple[str, list[tuple[Any, ...]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("text", "expected"), mostly_slow(STATEMENTS, 3))
+@pytest.mark.parametrize(("text", "expected"), mostly_slow(STATEMENTS, 5))
 def test_statements(spark: SparkSession, warehouse: str, text: str, expected: list[tuple[Any, ...]]) -> None:
     found = both(spark, warehouse, text.replace("LEFT ANTI", "ANTI") if "ANTI" in text else text, text)
     assert found[0] == found[1]
@@ -271,7 +271,7 @@ KEPT_BY_NOBODY = [
 ]
 
 
-@pytest.mark.parametrize("allow", [False, True])
+@pytest.mark.parametrize("allow", mostly_slow([False, True], 2))
 def test_a_statement_whose_effect_would_end_with_it_is_refused(warehouse: str, allow: bool) -> None:
     for text in KEPT_BY_NOBODY:
         with pytest.raises(statestore.ReadOnlyError, match=r"READ_ONLY\] [A-Z]+ would have no effect: .*WITH name AS"):

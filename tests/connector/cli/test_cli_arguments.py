@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import csv
 import io
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import chdir
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.command_line import run
+from support.parameters import mostly_slow
+from typer.main import get_command
 
 import statestore
+from statestore.connector.cli.main import app
 
 
 @pytest.fixture
@@ -123,3 +131,126 @@ def test_short_options_of_the_program(warehouse: Path) -> None:
     assert run("-V").out == run("--version").out
     for command in ((), ("get",), ("create",)):
         assert run(*command, "-h").out == run(*command, "--help").out
+
+
+# A path where nothing is: the command fails, says so, and leaves nothing behind
+
+TWO_COLUMNS = ("--key", "k:string", "--value", "v:int")
+AT_A_PATH = {
+    "inspect": (),
+    "describe": (),
+    "sql": ("SELECT 1",),
+    "shell": (),
+    "get": ("s", "k"),
+    "history": ("s", "k"),
+    "scan": ("s",),
+    "versions": ("s",),
+    "report": ("-o", "page.html"),
+    "diff": ("s", "--from", "1"),
+    "compare": ("other",),
+    "changes": ("s",),
+    "watch": ("s",),
+    "explore": ("--no-browser",),
+    "export": ("s", "-o", "rows.csv"),
+    "put": ("s", "k", "1"),
+    "load": ("s", "rows.csv"),
+    "drop": ("s", "--yes"),
+    "import": ("copy/s",),
+    "verify": (),
+    "compact": (),
+    "expire": ("--before", "2024-01-01T00:00Z"),
+    "vacuum": (),
+    "hold": ("--", "true"),
+}
+
+
+def test_no_command_is_left_out() -> None:
+    assert {*AT_A_PATH, "create", "demo"} == set(get_command(app).commands)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("command", AT_A_PATH)
+def test_a_path_where_nothing_is(tmp_path: Path, command: str) -> None:
+    with chdir(tmp_path):
+        found = run(command, "new", *AT_A_PATH[command])
+    assert (found.code, found.out) == (1, "") and "new" in found.err
+    assert "PATH_NOT_FOUND" in found.err or "STORE_NOT_FOUND" in found.err
+    assert list(tmp_path.iterdir()) == []
+
+
+WRONG: list[tuple[Sequence[str], str]] = [
+    (("s", "--key", "k:nosuch", "--value", "v:int"), "'nosuch' is not a type"),
+    (("s", "--key", "k:string", "--value", "v:nosuch"), "'nosuch' is not a type"),
+    (("s", "--key", "k", "--value", "v:int"), "--key is 'k'"),
+    (("s", "--key", "k:string"), "needs --value"),
+    (("a/b", *TWO_COLUMNS), "store name 'a/b'"),
+    (("s", *TWO_COLUMNS, "--kind", "foo"), "store kind 'foo'"),
+    (("s", *TWO_COLUMNS, "--serde", "foo"), "serde 'foo'"),
+    (("s", *TWO_COLUMNS, "--key-groups", "0"), "--key-groups is 0"),
+    (("s", *TWO_COLUMNS, "--retention", "1h"), "did you mean --history-retention?"),
+    (("s", *TWO_COLUMNS, "--kind", "session"), "a session store needs --retention"),
+    (("s", *TWO_COLUMNS, "--history-retention", "soon"), "--history-retention is 'soon'"),
+]
+
+
+@pytest.mark.parametrize("path", ["new", "new/below"])
+def test_create_with_a_wrong_option(tmp_path: Path, path: str) -> None:
+    for arguments, said in WRONG:
+        found = run("create", tmp_path / path, *arguments)
+        assert (found.code, found.out) == (2, "") and said in found.err, arguments
+        assert list(tmp_path.iterdir()) == [], arguments
+
+
+# Paths that nobody would give on purpose end every command with one line, and nothing is read for ever
+
+COMMANDS: dict[str, Any] = vars(get_command(app))["commands"]
+PATHS = {"path", "paths", "source", "other", "file"}
+WITHOUT_A_PATH = {"demo"}
+STRANGE = [
+    "", "-", "~", "fifo", "socket", "file", "file/in", "loop", "dangling", "a\nb", "a\x1b[31m\x7f", "\u202e", "x" * 300,
+    "\udce4", "\x00", "%00", "../absent/..", "file:fifo", "file://fifo", "file:///dev/null", "/dev/null",
+    "s3://", "//:",
+]  # fmt: skip
+QUICK = ("create", "explore", "import", "inspect", "load")
+FEW = ["fifo", "file/in", "loop", "a\nb", "\udce4", ""]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    found = tmp_path_factory.mktemp("hostile")
+    os.mkfifo(found / "fifo")
+    (found / "file").write_text("x")
+    (found / "loop").symlink_to("loop")
+    (found / "dangling").symlink_to("nowhere")
+    for name in ("a\nb", "a\x1b[31m\x7f", "\u202e", "empty"):
+        (found / name).mkdir()
+    os.mkfifo(found / "empty" / "store.json")
+    before = Path.cwd()
+    os.chdir(found)
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind("socket")
+        yield found
+    os.chdir(before)
+
+
+def with_path(command: str, path: str) -> list[list[str]]:
+    """The command with a path in the place of each of its paths."""
+    names = [each.name for each in COMMANDS[command].params if each.param_type_name == "argument"]
+    return [
+        [command, "--", *(path if at == number else "empty" if name in PATHS else "k" for at, name in enumerate(names))]
+        for number, each in enumerate(names)
+        if each in PATHS
+    ]
+
+
+@pytest.mark.parametrize("command", mostly_slow(sorted(COMMANDS.keys() - WITHOUT_A_PATH), QUICK))
+def test_a_command_ends_with_one_line(folder: Path, command: str) -> None:
+    before = sorted(folder.rglob("*"))
+    for path in STRANGE if command == "inspect" else FEW:
+        for arguments in with_path(command, path):
+            answer = run(*arguments)
+            assert answer.code in (1, 2), (arguments, answer)
+            *usage, said = answer.err.rstrip("\n").split("\n")
+            assert not usage or usage[0].startswith("Usage: "), (arguments, answer.err)
+            assert usage or said.startswith("statestore: ["), (arguments, answer.err)
+            assert "Traceback" not in answer.err and said.isprintable(), (arguments, answer.err)
+    assert sorted(folder.rglob("*")) == before

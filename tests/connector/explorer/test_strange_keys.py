@@ -12,6 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 from support.command_line import run
 from support.flink.fixtures import SQL_KEYS, fixture
+from support.parameters import mostly_slow
 
 import statestore
 from statestore.connector.explorer.app import application
@@ -76,7 +77,7 @@ def test_a_key_that_is_shown_is_found(client: TestClient, table: str) -> None:
 COUNTS, BY_TIME = "GroupAggregate[5].accState", "GroupAggregate[11].accState"  # of Flink, by doubles and by (time, row)
 
 
-@pytest.mark.parametrize("table", [COUNTS, BY_TIME])
+@pytest.mark.parametrize("table", mostly_slow([COUNTS, BY_TIME], [COUNTS]))
 def test_each_zero_is_a_key_where_the_engine_has_two(client: TestClient, table: str) -> None:
     """NaNs of two bits look the same, and are shown together. Nanoseconds belong to a key."""
     shown = rows(client, "rows", place="1", table=table)
