@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.belief import SegmentWithClosures, close_rows, is_valid
+from statestore.catalog.reads.belief import SegmentWithClosures, close_rows, is_valid, is_valid_from, may_have_valid
 from statestore.catalog.reads.fetching import SMALL_FILE_BYTES, Ranges, batch_spans, framing, has_short_batches
 from statestore.catalog.reads.lookup.segment_probe import SegmentProbe, key_test, shown_reader
 from statestore.catalog.reads.lookup.value_readers import row_reader
@@ -84,7 +84,7 @@ class RemoteLookup:
         metas = [
             meta
             for meta in self._log_state.segments
-            if meta.role != "belief" and not meta.tombstone and meta.min_valid_from <= moment < meta.max_valid_to
+            if meta.role != "belief" and not meta.tombstone and may_have_valid(meta, moment, moment)
         ]
         rows = self._rows_of(metas, key_hash)
         few = sum(len(found) for _, found in rows) <= FEW_ROWS
@@ -111,9 +111,7 @@ class RemoteLookup:
         """
         self.left -= 1
         metas = [
-            meta
-            for meta in self._log_state.segments
-            if meta.role != "belief" and meta.min_valid_from <= high and meta.max_valid_to >= low
+            meta for meta in self._log_state.segments if meta.role != "belief" and may_have_valid(meta, low - 1, high)
         ]
         rows = self._rows_of(metas, key_hash)
         if sum(len(found) for _, found in rows) > MOST_ROWS:
@@ -128,7 +126,7 @@ class RemoteLookup:
             for meta, found in rows
             for row in found
             for start, end in [self._times(meta, row)]
-            if low <= end and start < end and start <= high
+            if is_valid_from(start, end, low) and start <= high
         ]
         self._fetch([(meta, text_ranges(self._open(meta), columns[meta.name], row)) for meta, row, *_ in ending])
         versions = []
