@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.properties import few_or_many
 from support.stores.versioned_model import Model
 
 import statestore
@@ -40,8 +40,7 @@ def found_of(store: Any, query: Query, name: str) -> tuple[Any, Any] | None:
     return found
 
 
-@settings(deadline=None, max_examples=40)
-@given(STEPS)
+@few_or_many(15, 100, STEPS)
 def test_they_are_exact_or_not_given(steps: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         model = Model()

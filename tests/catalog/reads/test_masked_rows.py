@@ -40,7 +40,7 @@ QUERIES = [
 ]
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 64, 1 << 17])
+@pytest.mark.parametrize("chunk", [pytest.param(1, marks=pytest.mark.slow), 7, 64, 1 << 17])
 def test_live_rows_are_the_answer(table: VersionedTable, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan, "CHUNK_ROWS", chunk)
     monkeypatch.setattr(scan, "SPARSE", 3)

@@ -18,6 +18,8 @@ from statestore.catalog.reads import segment_files
 from statestore.catalog.stores.versioned.natural_versioned import NaturalVersionedStore
 from statestore.formats.places.locations import Location
 
+COMMITS = {"many_commits": 140, "large_commits": 12}
+
 
 def rows(commit: int, count: int) -> pa.Table:
     """Changes of random keys among ten times as many, at the times of one commit."""
@@ -51,12 +53,12 @@ def stored(commits: int, count: int) -> Location:
 
 @pytest.fixture(scope="module")
 def many_commits() -> Location:
-    return stored(300, 10)
+    return stored(COMMITS["many_commits"], 10)
 
 
 @pytest.fixture(scope="module")
 def large_commits() -> Location:
-    return stored(12, 50_000)
+    return stored(COMMITS["large_commits"], 50_000)
 
 
 @pytest.fixture(autouse=True)
@@ -124,7 +126,7 @@ def test_the_history_of_a_key(opened: tuple[NaturalVersionedStore, Record], kind
     store, record = opened
     item = rows(2, COUNTS[kind]).to_pylist()[0]["item"]
     expected: dict[int, float] = {}
-    for commit in range({"many_commits": 300, "large_commits": 12}[kind]):
+    for commit in range(COMMITS[kind]):
         changes = rows(commit, COUNTS[kind])
         expected |= {row["timestamp"]: row["price"] for row in changes.filter(pc.field("item") == item).to_pylist()}
     found = store.history(key=item).read_all()
@@ -174,11 +176,11 @@ def test_the_change_feed(opened: tuple[NaturalVersionedStore, Record]) -> None:
 
 
 def test_a_commit(location: Location, kind: str) -> None:
-    """100,000 rows with deletes. The first commit of a handle also reads open rows; the second has the budget."""
+    """40,000 rows with deletes, so many that they get a key index. The second commit of a handle has the budget."""
     with Catalog(location).open_store("prices", auto_compact=False) as store:
-        store.put_all(with_deletes(rows(2_000, 100_000)))
+        store.put_all(with_deletes(rows(2_000, 40_000)))
         store.commit()
-        store.put_all(with_deletes(rows(2_001, 100_000)))
+        store.put_all(with_deletes(rows(2_001, 40_000)))
         with recorded() as record:
             store.commit()
         assert len(record) > 0

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.properties import few_or_many
 from support.stores.scan_loops import WAYS, read_by
 from support.stores.versioned_checks import HORIZON, check_answers
 from support.stores.versioned_pair import Pair
@@ -27,8 +27,7 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.lists(steps, min_size=4, max_size=12), st.sampled_from([None, 5]))
+@few_or_many(3, 20, st.lists(steps, min_size=4, max_size=12), st.sampled_from([None, 5]))
 def test_each_way_answers_as_the_model(program: list[tuple[str, Any]], retention: int | None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         pair = Pair(folder, retention, False)
