@@ -18,7 +18,7 @@ from statestore.catalog.reads import segment_files
 from statestore.catalog.stores.versioned.natural_versioned import NaturalVersionedStore
 from statestore.formats.places.locations import Location
 
-COMMITS = {"many_commits": 140, "large_commits": 12}
+COMMITS = {"many_commits": 170, "large_commits": 12}
 
 
 def rows(commit: int, count: int) -> pa.Table:
@@ -176,11 +176,11 @@ def test_the_change_feed(opened: tuple[NaturalVersionedStore, Record]) -> None:
 
 
 def test_a_commit(location: Location, kind: str) -> None:
-    """40,000 rows with deletes, so many that they get a key index. The second commit of a handle has the budget."""
+    """100,000 rows with deletes. The first commit of a handle also reads open rows; the second has the budget."""
     with Catalog(location).open_store("prices", auto_compact=False) as store:
-        store.put_all(with_deletes(rows(2_000, 40_000)))
+        store.put_all(with_deletes(rows(2_000, 100_000)))
         store.commit()
-        store.put_all(with_deletes(rows(2_001, 40_000)))
+        store.put_all(with_deletes(rows(2_001, 100_000)))
         with recorded() as record:
             store.commit()
         assert len(record) > 0
