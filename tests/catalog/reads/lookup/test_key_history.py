@@ -124,6 +124,8 @@ def test_writers_are_all_commits_that_put_or_deleted_the_key(tmp_path: Path, see
             store.compact(full=made.random() < 0.5)
         if number == 16:
             store.expire(before=START + 1000)
+        if number % 3 < 2:
+            continue
         table = statestore.inspect(tmp_path / "own").open("prices")
         first, _ = table.kept_versions()
         half = (first + version) // 2
