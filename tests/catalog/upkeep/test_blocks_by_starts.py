@@ -13,7 +13,7 @@ from support.object_stores.doubles import memory_location
 from support.object_stores.request_record import recorded
 
 from statestore.catalog.catalog import Catalog
-from statestore.catalog.reads import fetching, segment_files
+from statestore.catalog.reads import segment_files
 from statestore.catalog.upkeep import compaction_rules
 from statestore.catalog.upkeep.closure_folding import Numbers
 from statestore.catalog.upkeep.compaction import _by_starts
@@ -73,7 +73,6 @@ def test_an_old_moment_is_in_few_places() -> None:
 
 
 def test_whole_blocks_come_with_those_that_a_moment_cuts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetching, "SMALL_FILE_BYTES", 0)
     monkeypatch.setattr(compaction_rules, "DEFAULT", Rules(block_rows=4_096))
     monkeypatch.setenv("STATESTORE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("STATESTORE_LOCAL", str(tmp_path / "local"))

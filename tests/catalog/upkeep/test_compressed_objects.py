@@ -12,7 +12,7 @@ from support.object_stores.doubles import memory_location
 from support.object_stores.request_record import recorded
 
 from statestore.catalog.catalog import Catalog
-from statestore.catalog.reads import fetching, segment_files
+from statestore.catalog.reads import segment_files
 from statestore.catalog.stores.versioned.natural_versioned import NaturalVersionedStore
 from statestore.formats.places.locations import Location
 
@@ -109,7 +109,6 @@ def test_a_plan_fetches_only_closures_of_segments_that_it_need_not_search(
 
 
 def test_compressed_rows_are_fetched_in_few_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetching, "SMALL_FILE_BYTES", 0)
     location = memory_location()
     stored(location)
     monkeypatch.setenv("STATESTORE_CACHE", str(tmp_path / "other"))
