@@ -101,13 +101,15 @@ def _check_blocks(meta: SegmentMeta) -> None:
 
 def check_closures(pieces: Sequence[ClosureSlice]) -> None:
     """Raise ValueError unless all slices are right; files and segments that many of them share are checked once."""
+    if not pieces:
+        return
     for ref in {id(piece.file): piece.file for piece in pieces}.values():
         _check_file(ref)
     for segment in {piece.segment for piece in pieces}:
         check_data_name(segment, "segment of a closure list")
     for name, allowed in (("version", VERSION), ("offset", COUNT), ("count", COUNT), ("min_valid_to", INT64)):
         values = [getattr(piece, name) for piece in pieces]
-        if values and {*map(type, values)} == {int} and min(values) in allowed and max(values) in allowed:
+        if {*map(type, values)} == {int} and min(values) in allowed and max(values) in allowed:
             continue
         for value in values:
             check_int(value, allowed, f"{name} of a closure list")
