@@ -29,8 +29,8 @@ from statestore.catalog.stores.versioned.versioned_store import Retention, reten
 
 PART_ROWS = 1 << 20
 PART_BYTES = 1 << 27
-# A task with less leaves its rows to the process that commits. Were they staged, a write of 4 tasks of 10,000 rows would
-# take 3.5 times the processor time. Were none staged, the commit of 4 tasks of 100,000 rows would take 7 times as long.
+# A task with less leaves its rows to the process that commits. Were they staged, a write of 4 tasks of 10,000 rows
+# would take 3.5 times the processor time. Were none, the commit of 4 tasks of 100,000 rows would take 7 times as long.
 MIN_ROWS = 1 << 17
 MIN_BYTES = 1 << 24
 
