@@ -23,7 +23,7 @@ from statestore.catalog.reads.changes import (
     plan_changes,
     read_changes,
 )
-from statestore.catalog.reads.lookup.key_history import key_writers, newest_first
+from statestore.catalog.reads.key_versions import key_writers, newest_first
 from statestore.catalog.reads.plan import VERSION_COLUMN, StoreSplit, extremes, hashed_splits, plan, splits_of
 from statestore.catalog.reads.scan import lookup_hashes, masked, read_split
 from statestore.catalog.reads.segment_files import SegmentFiles, shared_files
