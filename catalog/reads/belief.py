@@ -26,10 +26,12 @@ import pyarrow as pa
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.reads.carried_states import (
     LAST_CLOSED,
+    LATE_ADDED,
     MAX_DROPPED,
     MAX_TO,
     MIN_ADDED,
     MIN_FROM,
+    SEGMENT,
     BlockStatistics,
     OpenMarks,
 )
@@ -333,8 +335,8 @@ def live_starts(files: SegmentFiles, piece: Piece, window: TimeRange) -> Ints:
 # Bounds of rows
 
 
-def blocks_with_rows(statistics: BlockStatistics, window: TimeRange) -> Ints:
-    """Return the blocks, as columns of the statistics, that may have rows of a window."""
+def blocks_with_rows(statistics: BlockStatistics, window: TimeRange) -> list[list[int]]:
+    """Return the statistics, from SEGMENT to LATE_ADDED, of the blocks that may have rows of a window."""
     table, version = statistics.table, window.version
     found: Bools = (table[MIN_ADDED] <= version) & (table[MIN_FROM] <= window.high)
     if window.newest:
@@ -342,7 +344,8 @@ def blocks_with_rows(statistics: BlockStatistics, window: TimeRange) -> Ints:
     else:
         found &= (table[MAX_TO] > window.low) | (table[LAST_CLOSED] > version)
         found &= (table[MAX_DROPPED] < 0) | (table[MAX_DROPPED] > version)
-    return np.flatnonzero(found)
+    blocks: list[list[int]] = table[SEGMENT : LATE_ADDED + 1, found].T.tolist()
+    return blocks
 
 
 def may_have_valid(meta: SegmentMeta, low: int, high: int) -> bool:

@@ -25,7 +25,6 @@ from statestore.catalog.reads.belief import (
     live_starts,
     may_be_cut,
 )
-from statestore.catalog.reads.carried_states import LATE_ADDED, SEGMENT
 from statestore.catalog.reads.fetching import BlockRows, fetch_searched, has_short_batches
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.segments.regions import corrupt
@@ -61,11 +60,9 @@ class StoreSplit:
 def plan(files: SegmentFiles, log_state: LogState, window: TimeRange, filters: tuple[Filter, ...]) -> list[Piece]:
     """Return the pieces that may hold rows of the window, without tombstones."""
     window = window.clamped(log_state)
-    statistics = files.block_statistics(log_state.segments)
-    touched = blocks_with_rows(statistics, window)
     pieces: list[Piece] = []
     segment, file, last, wanted = None, None, -1, False
-    blocks = statistics.table[SEGMENT : LATE_ADDED + 1, touched].T.tolist()
+    blocks = blocks_with_rows(files.block_statistics(log_state.segments), window)
     if not files.is_local:
         fetch_searched(files, *_searched(log_state, window, blocks), window.high)
     for number, first, rows, *bounds in blocks:
