@@ -173,7 +173,7 @@ LATE: list[Put] = [("a", 7, 6), ("b", 8, 4), ("c", None, 11), ("d", 9, 1)]
 LATER: list[Put] = [("a", None, 7), ("b", 1, 12), ("c", 2, 4), ("d", None, 6)]
 
 
-@pytest.mark.quick("full-closed", "minor-deltas")
+@pytest.mark.quick("full-closed")
 @pytest.mark.parametrize("compacted", [False, True], ids=["deltas", "closed"])
 @pytest.mark.parametrize("full", [False, True], ids=["minor", "full"])
 def test_commits_during_a_compaction(
