@@ -108,7 +108,8 @@ def test_changes_of_keys_are_those_keys_in_the_whole_feed(tmp_path: Path) -> Non
             ([("part", ">", 0), ("v", ">", 2)], lambda row: row["part"] > 0 and (row["v"] or 0) > 2),
             ([("pair", "=", x), ("part", "=", 9)], lambda row: False),
         ]
-        for ranges in ({}, {"start_version": 2, "end_version": 5}, {"start_time": 3, "end_time": 9}):
+        feeds: list[dict[str, Any]] = [{}, {"start_version": 2, "end_version": 5}, {"start_time": 3, "end_time": 9}]
+        for ranges in feeds:
             feed = store.changes(**ranges).read_all().to_pylist()
             for chosen, passes in filters:
                 found = store.changes(**ranges, filter=chosen).read_all().to_pylist()
