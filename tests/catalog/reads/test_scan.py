@@ -363,6 +363,7 @@ def test_live_rows_are_the_answer(table: VersionedTable, chunk: int, monkeypatch
         assert sorted(found, key=str) == sorted(answer, key=str), query
 
 
+@pytest.mark.local_files
 def test_pieces_are_whole_marked_or_copied(table: VersionedTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs of dead rows are not read at all."""
     monkeypatch.setattr(scan, "CHUNK_ROWS", 50)
