@@ -39,6 +39,7 @@ from statestore.catalog.log.log_names import log_checkpoint_name
 from statestore.catalog.log.log_state import LogState, advance
 from statestore.catalog.log.version_chunks import SCHEMA, VersionChunks
 from statestore.catalog.log.versions import versions_from
+from statestore.catalog.reads.belief import TimeRange, blocks_with_rows
 from statestore.catalog.reads.carried_states import BlockStatistics
 from statestore.catalog.upkeep.compaction_rules import DEFAULT
 from statestore.formats.segments.ipc_file import Batches, encode_file
@@ -169,7 +170,8 @@ def plans(state: LogState) -> None:
     first_ms, statistics = timed(lambda: BlockStatistics().of(state.segments))
     kib = (resident_mib() - before) * 1024 / count
     moment = SPAN_US * count // 2
-    choice_ms = min(timed(lambda: statistics.touched(moment, moment, state.version, True))[0] for _ in range(5))
+    window = TimeRange(moment, moment, state.version, True)
+    choice_ms = min(timed(lambda: blocks_with_rows(statistics, window))[0] for _ in range(5))
     entry = CommitEntry(
         version=state.version + 1, timestamp=1, operation="write", writer="w", transaction=None, stream_time=None,
         added=(renamed(state.segments[-1], 1),), removed=(), closures=(), rows=1, tombstones=0, closed=0, bytes=1,

@@ -20,6 +20,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from operator import attrgetter
 from pathlib import Path
 
 import pyarrow as pa
@@ -320,7 +321,8 @@ class Changelogs:
         records.
         """
         own = () if self._writer is None else (self._writer,)
-        return {file.path.name: file for file in sorted((*self._adopted.values(), *own), key=lambda file: file.path)}
+        files = sorted((*self._adopted.values(), *own), key=attrgetter("path"))
+        return {file.path.name: file for file in files}
 
     def _forget(self) -> None:
         self._writer = None

@@ -22,7 +22,9 @@ from statestore.formats.segments.segment_write import encode_segment, end_column
 from statestore.formats.values.arrow_numbers import arrow_numbers
 from statestore.formats.values.key_hash import hash_keys, key_groups_of
 
-INDEX_MIN_ROWS = 1 << 17  # an index of fewer rows is built in memory faster than it is read from a file
+# An index of fewer rows is built in memory, so that small commits write one file less. Were none written, the first
+# read of a key among 600,000 rows would take 7 times as long.
+INDEX_MIN_ROWS = 1 << 17
 REMOTE_INDEX_MIN_ROWS = 1 << 15  # in an object store, where building one fetches all keys
 REMOTE = Compression(level=1, plain=("valid_from", "valid_to"), coded=True, batch_rows=1 << 12)
 """How files in object stores are compressed, where each byte is sent and fetched.

@@ -19,10 +19,9 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.commits.claims import claim
-from statestore.catalog.commits.expired_rows import end_expired
 from statestore.catalog.commits.new_files import NewFiles, RowBlock
 from statestore.catalog.commits.open_rows import NewOpenRows, OpenRowsChange, carry_on, give_back
-from statestore.catalog.commits.record_timelines import Closure, Resolution, resolve
+from statestore.catalog.commits.record_timelines import Closure, Resolution, end_expired, resolve
 from statestore.catalog.commits.sorted_records import Records
 from statestore.catalog.commits.version_ends import NewRows
 from statestore.catalog.commits.writer_state import writer_of

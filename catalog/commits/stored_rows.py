@@ -15,7 +15,7 @@ import numpy as np
 
 from statestore.catalog.commits.sorted_records import Records, SortedRecords
 from statestore.catalog.commits.version_ends import Existing, merged
-from statestore.catalog.reads.belief import SegmentWithClosures, chosen_ends
+from statestore.catalog.reads.belief import SegmentWithClosures, chosen_ends, ever_valid, not_ended
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Hashes, Ints
 from statestore.formats.kernels.compiled_use import is_loaded
@@ -67,12 +67,12 @@ def find_existing(
         if not len(rows):
             continue
         file = files.open_segment(meta)
-        possible = file.int64("valid_to")[rows] > after[groups]  # ends only shrink
+        possible = not_ended(file.int64("valid_to")[rows], after[groups])  # ends only shrink
         if not possible.all():
             groups, rows = groups[possible], rows[possible]
         starts = file.int64("valid_from")[rows]
         ends = chosen_ends(files, segment, rows)
-        later = np.flatnonzero((ends > after[groups]) & (ends > starts))
+        later = np.flatnonzero(not_ended(ends, after[groups]) & ever_valid(starts, ends))
         if not len(later):
             continue
         stored = [file.column_array(name) for name in files.spec.key_names]
@@ -134,11 +134,12 @@ def _joined_indexes(files: SegmentFiles, metas: Sequence[SegmentMeta]) -> _Small
     known = _small.get(files)
     if known is None or names[: len(known.names)] != known.names:
         known = _SmallSegments((), np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int64))
-    new = [(number, files.index(meta)) for number, meta in enumerate(metas) if number >= len(known.names)]
-    if new:
-        hashes = np.concatenate([known.hashes, *(index.hashes for _, index in new)])
-        number = np.concatenate([known.number, *(np.full(index.entries, number) for number, index in new)])
-        row = np.concatenate([known.row, *(index.rows.astype(np.int64) for _, index in new)])
+    parts = [(known.hashes, known.number, known.row)]
+    for place in range(len(known.names), len(metas)):
+        index = files.index(metas[place])
+        parts.append((index.hashes, np.full(index.entries, place), index.rows.astype(np.int64)))
+    if len(parts) > 1:
+        hashes, number, row = map(np.concatenate, zip(*parts, strict=True))
         order = np.argsort(hashes, kind="stable")
         known = _small[files] = _SmallSegments(names, hashes[order], number[order], row[order])
     return known
@@ -176,8 +177,8 @@ def find_around(
         stored = [file.column_array(name) for name in files.spec.key_names]
         equal = keys_equal(records.keys, ordered.record[ordered.first[groups[asked]]], stored, rows)
         # A replaced row may hide the row that replaced it, and a key of the same hash all rows.
-        whole[groups[asked[~equal | (ends <= starts[rows])]]] = True
-        inside = equal & (ends > times[asked])
+        whole[groups[asked[~(equal & ever_valid(starts[rows], ends))]]] = True
+        inside = equal & not_ended(ends, times[asked])
         if inside.any():
             rows, unique = np.unique(rows[inside], return_index=True)
             mine, ends = groups[asked[inside]][unique], ends[inside][unique]

@@ -24,6 +24,7 @@ from statestore.catalog.log.log_checks import (
     check_closures,
     check_data_name,
     check_int,
+    check_ints,
     check_segment,
     check_text,
 )
@@ -316,8 +317,7 @@ def check_entry(entry: CommitEntry) -> None:
         check_int(batch, INT64, "batch of the transaction")
     if entry.stream_time is not None:
         check_int(entry.stream_time, INT64, "stream_time")
-    for name in _COUNTS:
-        check_int(getattr(entry, name), COUNT, name)
+    check_ints(entry, _COUNTS, COUNT)
     for meta in entry.added:
         check_segment(meta)
     for segment in entry.removed:

@@ -23,6 +23,7 @@ CHECKSUMS = re.compile(f"(?:[0-9a-f]{{{CHECKSUM_DIGITS}}})*")
 ROLES = get_args(Role)
 
 _TIMES = ("min_valid_from", "max_valid_from", "min_valid_to", "max_valid_to")
+_BLOCK_VERSIONS = ("min_added", "last_closed", "split_closed", "late_added")
 _VERSIONS = ("min_added", "max_added", "last_closed", "split_closed", "late_added", "max_dropped")
 
 
@@ -30,6 +31,14 @@ def check_int(value: Any, allowed: range, what: str) -> None:
     """Raise ValueError unless ``value`` is an integer in ``allowed``; True, 1.0 and "1" are not integers."""
     if type(value) is not int or value not in allowed:
         raise ValueError(f"{what} is {value!r}, expected an integer from {allowed.start} to {allowed.stop - 1}")
+
+
+def check_ints(record: Any, names: Iterable[str], allowed: range, of: str = "") -> None:
+    """Raise ValueError unless these fields of a record are integers in ``allowed``, as `check_int` does."""
+    for name in names:
+        value = getattr(record, name)
+        if type(value) is not int or value not in allowed:
+            check_int(value, allowed, name + of)
 
 
 def check_text(value: Any, what: str) -> None:
@@ -66,10 +75,8 @@ def check_segment(meta: SegmentMeta) -> None:
     check_choice(meta.role, ROLES, "role of a segment")
     check_choice(meta.tombstone, (True, False), "tombstone of a segment")
     check_int(meta.rows, range(1, COUNT.stop), "rows of a segment")
-    for name in _TIMES:
-        check_int(getattr(meta, name), INT64, name)
-    for name in _VERSIONS:
-        check_int(getattr(meta, name), VERSION, name)
+    check_ints(meta, _TIMES, INT64)
+    check_ints(meta, _VERSIONS, VERSION)
     if meta.open_rows is not None:
         check_int(meta.open_rows, range(meta.rows + 1), "open rows of a segment")
     _check_blocks(meta)
@@ -86,23 +93,23 @@ def _check_blocks(meta: SegmentMeta) -> None:
     for block in meta.blocks:
         check_int(block.rows, range(1, meta.rows + 1), "rows of a block")
         check_int(block.batch_rows, range(1, BATCH_ROWS + 1), "rows of a record batch")
-        for name in _TIMES:
-            check_int(getattr(block, name), INT64, f"{name} of a block")
-        for name in ("min_added", "last_closed", "split_closed", "late_added"):
-            check_int(getattr(block, name), VERSION, f"{name} of a block")
+        check_ints(block, _TIMES, INT64, " of a block")
+        check_ints(block, _BLOCK_VERSIONS, VERSION, " of a block")
     if meta.blocks and sum(block.rows for block in meta.blocks) != meta.rows:
         raise ValueError(f"the blocks of {meta.name} do not have its {meta.rows} rows")
 
 
 def check_closures(pieces: Sequence[ClosureSlice]) -> None:
     """Raise ValueError unless all slices are right; files and segments that many of them share are checked once."""
+    if not pieces:
+        return
     for ref in {id(piece.file): piece.file for piece in pieces}.values():
         _check_file(ref)
     for segment in {piece.segment for piece in pieces}:
         check_data_name(segment, "segment of a closure list")
     for name, allowed in (("version", VERSION), ("offset", COUNT), ("count", COUNT), ("min_valid_to", INT64)):
         values = [getattr(piece, name) for piece in pieces]
-        if values and {*map(type, values)} == {int} and min(values) in allowed and max(values) in allowed:
+        if {*map(type, values)} == {int} and min(values) in allowed and max(values) in allowed:
             continue
         for value in values:
             check_int(value, allowed, f"{name} of a closure list")

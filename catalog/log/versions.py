@@ -225,7 +225,7 @@ class Versions:
         with _growing:
             columns = self._columns
             place = count - columns.start
-            halved = any(len(columns.texts[name]) != count - columns.begin for name in TEXTS)
+            halved = {*map(len, columns.texts.values())} != {count - columns.begin}
             if columns.used != count or halved or place == len(columns.numbers["rows"]):
                 columns = columns.copy(count, max(64, 2 * place))
             for name in NUMBERS:

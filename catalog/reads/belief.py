@@ -5,6 +5,8 @@ end is the newest closure of a commit up to v, else the stored end if the commit
 open. A split row whose stored end came later is represented by its belief row. The row is valid at a moment T if it
 starts at or before T and ends after T. Times are epoch microseconds.
 
+Statistics of blocks, segments and closure lists bound what their rows can be; the tests of these bounds are here, too.
+
 Compiled loops have the same rules in ``statestore.formats.kernels.belief_kernels``. Nothing else compares ends with
 moments, or versions with those of rows, to answer a question.
 """
@@ -22,7 +24,17 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.carried_states import OpenMarks
+from statestore.catalog.reads.carried_states import (
+    LAST_CLOSED,
+    LATE_ADDED,
+    MAX_DROPPED,
+    MAX_TO,
+    MIN_ADDED,
+    MIN_FROM,
+    SEGMENT,
+    BlockStatistics,
+    OpenMarks,
+)
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import ABSENT, OPEN, Bools, Hashes, Ints, U32s
 from statestore.formats.segments.segment import Segment
@@ -44,7 +56,7 @@ class SegmentWithClosures:
     @cached_property
     def pending(self) -> int:
         """Number of its closures."""
-        return sum(piece.count for piece in self.closures)
+        return sum(map(attrgetter("count"), self.closures))
 
     def until(self, version: int) -> SegmentWithClosures:
         if not self.closures or self.closures[-1].version <= version:
@@ -199,9 +211,19 @@ def is_valid(start: int, end: int, moment: int) -> bool:
     return start <= moment < end
 
 
+def is_valid_from(start: int, end: int, moment: int) -> bool:
+    """Return whether a row, if it is not replaced, ends at or after a moment."""
+    return end >= moment and end > start
+
+
 def ever_valid(starts: Ints, ends: Ints) -> Bools:
     """Return which rows are valid at any moment; a replaced row ends at its own start."""
     return ends > starts
+
+
+def not_ended(ends: Ints, moment: int | Ints) -> Bools:
+    """Return which rows end after a moment, each after its own where there are several."""
+    return ends > moment
 
 
 @dataclass(frozen=True)
@@ -225,7 +247,7 @@ class TimeRange:
 
     def has(self, ends: Ints, starts: Callable[[], Ints]) -> Bools:
         """Return which rows are valid at some moment of the range; all of them start by its end."""
-        valid = ends > self.low
+        valid = not_ended(ends, self.low)
         return valid if self.low == self.high else valid & ever_valid(starts(), ends)
 
 
@@ -308,6 +330,75 @@ def live_starts(files: SegmentFiles, piece: Piece, window: TimeRange) -> Ints:
     starts = files.open_segment(piece.segment.meta).int64_rows("valid_from", piece.start, piece.stop)
     live = live_mask(files, piece, window)
     return starts if live is None else starts[live]
+
+
+# Bounds of rows
+
+
+def blocks_with_rows(statistics: BlockStatistics, window: TimeRange) -> list[list[int]]:
+    """Return the statistics, from SEGMENT to LATE_ADDED, of the blocks that may have rows of a window."""
+    table, version = statistics.table, window.version
+    found: Bools = (table[MIN_ADDED] <= version) & (table[MIN_FROM] <= window.high)
+    if window.newest:
+        found &= (table[MAX_TO] > window.low) & (table[MAX_DROPPED] < 0)
+    else:
+        found &= (table[MAX_TO] > window.low) | (table[LAST_CLOSED] > version)
+        found &= (table[MAX_DROPPED] < 0) | (table[MAX_DROPPED] > version)
+    blocks: list[list[int]] = table[SEGMENT : LATE_ADDED + 1, found].T.tolist()
+    return blocks
+
+
+def may_have_valid(meta: SegmentMeta, low: int, high: int) -> bool:
+    """Return whether a segment may have rows that are valid at a moment from ``low`` to ``high``, both inclusive, as of
+    now.
+    """
+    return meta.min_valid_from <= high and meta.max_valid_to > low
+
+
+def may_start_or_end(segment: SegmentWithClosures, low: int, high: int) -> bool:
+    """Return whether rows of a segment may start or end from ``low`` to ``high``, both inclusive, at any version."""
+    meta = segment.meta
+    if meta.min_valid_from > high:
+        return False
+    ends_inside = meta.min_valid_to <= high and meta.max_valid_to >= low
+    return ends_inside or meta.max_valid_from >= low or any(c.min_valid_to <= high for c in segment.closures)
+
+
+def may_take_back(closures: ClosureSlice, meta: SegmentMeta) -> bool:
+    """Return whether closures may end rows of their segment at the start of the row itself."""
+    return closures.min_valid_to <= meta.max_valid_from
+
+
+def may_be_cut(
+    files: SegmentFiles,
+    segment: SegmentWithClosures,
+    first: int,
+    rows: int,
+    bounds: tuple[int, int, int],
+    window: TimeRange,
+) -> bool:
+    """Return whether some of these rows of a block, which start by the end of the window, may not belong to it.
+
+    ``bounds``: MIN_TO, SPLIT_CLOSED and LATE_ADDED of the block. The log tells the least end of each closure list,
+    which is enough for a segment of one block.
+    """
+    least_end, split_closed, late_added = bounds
+    if segment.meta.role == "belief" or least_end <= window.low:
+        return True
+    if not window.newest and max(split_closed, late_added) > window.version:
+        return True
+    closures = segment.closures
+    # A closure at the row's own start replaces the row, so a window of many times cannot be judged by its least end.
+    latest = window.low if window.low == window.high else OPEN
+    if not any(piece.min_valid_to <= latest for piece in closures):
+        return False
+    if not segment.meta.blocks:
+        return True
+    # Marks are made of all ends of the segment, which a plan of an object store has not fetched.
+    marks = open_marks(files, segment, window) if files.is_local else None
+    if marks is not None:
+        return not marks.between(first, first + rows).all()
+    return files.pending(segment.meta, closures).touches(first, first + rows, len(closures), latest)
 
 
 # The row of a key at a moment

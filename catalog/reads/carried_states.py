@@ -290,17 +290,6 @@ class BlockStatistics:
         table = np.concatenate(tables, axis=1) if tables else np.empty((_COLUMNS, 0), np.int64)
         return BlockStatistics(segments, table, by_segment)
 
-    def touched(self, low: int, high: int, version: int, newest: bool) -> Ints:
-        """Return the blocks that may have rows of a window of state times, as the version ``version`` believes them."""
-        table = self.table
-        found: Bools = (table[MIN_ADDED] <= version) & (table[MIN_FROM] <= high)
-        if newest:
-            found &= (table[MAX_TO] > low) & (table[MAX_DROPPED] < 0)
-        else:
-            found &= (table[MAX_TO] > low) | (table[LAST_CLOSED] > version)
-            found &= (table[MAX_DROPPED] < 0) | (table[MAX_DROPPED] > version)
-        return np.flatnonzero(found)
-
 
 def _table(meta: SegmentMeta) -> Ints:
     """Return the statistics of one segment, by columns. A number that does not fit is refused by the caller's log."""

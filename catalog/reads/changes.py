@@ -33,6 +33,8 @@ from statestore.catalog.reads.belief import (
     chosen_ends,
     ends_between,
     ever_valid,
+    may_take_back,
+    not_ended,
     pair_ends,
     with_closures,
 )
@@ -290,7 +292,8 @@ def _events_by_version(files: SegmentFiles, split: ChangeSplit, of_keys: Sequenc
         else:
             rows, added = _within(of_keys[number], cells_of(file, "_added", of_keys[number]), split.first, split.last)
             starts = cells_of(file, "valid_from", rows)
-        known = pair_ends(files, segment, rows, added) > np.maximum(starts, split.after)
+        ends = pair_ends(files, segment, rows, added)
+        known = ever_valid(starts, ends) & not_ended(ends, split.after)
         events.append((number, rows[known], added[known]))
     events += _taken_back(files, split, of_keys)
     return _gather(files, split, events)
@@ -344,12 +347,12 @@ def _taken_back(
         if meta.tombstone:
             continue
         for piece in segment.until(split.last).since(split.first):
-            if piece.min_valid_to <= meta.max_valid_from:  # else it ends no row at its own start
+            if may_take_back(piece, meta):
                 rows, ends = files.closures(piece, meta.rows)
                 if of_keys is not None:
                     asked = np.isin(rows, of_keys[number])
                     rows, ends = rows[asked], ends[asked]
-                replaced = rows[ends <= cells_of(files.open_segment(meta), "valid_from", rows)]
+                replaced = rows[~ever_valid(cells_of(files.open_segment(meta), "valid_from", rows), ends)]
                 events.append((number, replaced, np.full(len(replaced), piece.version)))
         if meta.role == "belief" and meta.max_dropped >= split.first:
             rows = np.arange(meta.rows) if of_keys is None else of_keys[number]
@@ -360,7 +363,7 @@ def _taken_back(
         return events
     # A row that replaces one whose end an expiry has passed may be gone, and would not be seen to replace it.
     before = [pair_ends(files, split.segments[number], rows, versions - 1) for number, rows, versions in events]
-    known = [ends > split.after for ends in before]
+    known = [not_ended(ends, split.after) for ends in before]
     return [(number, rows[k], versions[k]) for (number, rows, versions), k in zip(events, known, strict=True)]
 
 

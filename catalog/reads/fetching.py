@@ -1,7 +1,7 @@
 """Fetching of data files before they are read, so that an object store is asked once for all that a read needs.
 
 Files of a local store are mapped, and nothing is done for them. A file of an object store is fetched region by region
-when its bytes are verified, which would be one request after the other.
+when its bytes are verified, which would be one request after the other. Small ones are fetched whole by the storage.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ BlockRows = tuple[SegmentWithClosures, int, int]
 """The rows [start, stop) of a segment, which are those of one block."""
 
 TIMES = ("valid_from", "valid_to")
-SMALL_FILE_BYTES = 4 << 20  # of which all columns are fetched
 
 
 def fetch_segments(files: SegmentFiles, segments: Iterable[SegmentWithClosures]) -> None:
@@ -45,9 +44,7 @@ def fetch_searched(
     narrow: dict[str, tuple[SegmentMeta, list[tuple[int, int]]]] = {}
     for segment, start, stop in searched:
         meta = segment.meta
-        if meta.file.bytes <= SMALL_FILE_BYTES:
-            wanted.append((meta.file, None))
-        elif has_short_batches(meta) and not meta.file.tail_checksum:
+        if has_short_batches(meta) and not meta.file.tail_checksum:
             wanted.append((meta.file, [*framing(meta), *batch_spans(files, meta, [(start, stop)])]))
         else:
             wanted.append((meta.file, framing(meta)))
@@ -89,7 +86,7 @@ def fetch_rows(
     for segment, start, stop in parts:
         meta = segments.setdefault(segment.meta.name, segment).meta
         whole.setdefault(meta.name, [])
-        if columns is None or meta.file.bytes <= SMALL_FILE_BYTES or has_short_batches(meta):
+        if columns is None or has_short_batches(meta):
             whole[meta.name].append((start, stop))
         else:
             narrow.append((meta, start, stop))

@@ -17,12 +17,18 @@ import pyarrow as pa
 
 from statestore.catalog.log.leases import Lease
 from statestore.catalog.log.log_state import LogState
-from statestore.catalog.reads.belief import Piece, SegmentWithClosures, TimeRange, live_starts, open_marks
-from statestore.catalog.reads.carried_states import LATE_ADDED, SEGMENT
+from statestore.catalog.reads.belief import (
+    Piece,
+    SegmentWithClosures,
+    TimeRange,
+    blocks_with_rows,
+    live_starts,
+    may_be_cut,
+)
 from statestore.catalog.reads.fetching import BlockRows, fetch_searched, has_short_batches
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.segments.regions import corrupt
-from statestore.formats.segments.segment_meta import OPEN, SegmentMeta
+from statestore.formats.segments.segment_meta import SegmentMeta
 from statestore.formats.values.filters import Filter, may_match
 
 CHUNK_ROWS = 1 << 17
@@ -54,11 +60,9 @@ class StoreSplit:
 def plan(files: SegmentFiles, log_state: LogState, window: TimeRange, filters: tuple[Filter, ...]) -> list[Piece]:
     """Return the pieces that may hold rows of the window, without tombstones."""
     window = window.clamped(log_state)
-    statistics = files.block_statistics(log_state.segments)
-    touched = statistics.touched(window.low, window.high, window.version, window.newest)
     pieces: list[Piece] = []
     segment, file, last, wanted = None, None, -1, False
-    blocks = statistics.table[SEGMENT : LATE_ADDED + 1, touched].T.tolist()
+    blocks = blocks_with_rows(files.block_statistics(log_state.segments), window)
     if not files.is_local:
         fetch_searched(files, *_searched(log_state, window, blocks), window.high)
     for number, first, rows, *bounds in blocks:
@@ -73,10 +77,8 @@ def plan(files: SegmentFiles, log_state: LogState, window: TimeRange, filters: t
             file = file or files.open_segment(segment.meta)
             rows = file.started_by(window.high, first, first + rows)
         if rows:
-            uncut = segment.meta.role != "belief" and least_end > window.low
-            uncut = uncut and (window.newest or (split_closed <= window.version and late_added <= window.version))
-            uncut = uncut and not _closes(files, segment, first, rows, window)
-            pieces.append(Piece(segment, first, first + rows, not uncut))
+            cut = may_be_cut(files, segment, first, rows, (least_end, split_closed, late_added), window)
+            pieces.append(Piece(segment, first, first + rows, cut))
     return pieces
 
 
@@ -104,25 +106,6 @@ def _searched(
             whole.append((number, (segment, first, first + rows)))
     searched += [block for number, block in whole if number in opened]
     return searched, list(closed.values())
-
-
-def _closes(files: SegmentFiles, segment: SegmentWithClosures, first: int, rows: int, window: TimeRange) -> bool:
-    """Return whether a pending closure may exclude one of these rows from the window.
-
-    The log tells the least end of each closure list, which is enough for a segment of one block.
-    """
-    closures = segment.closures
-    # A closure at the row's own start replaces the row, so a window of many times cannot be judged by its least end.
-    latest = window.low if window.low == window.high else OPEN
-    if not any(piece.min_valid_to <= latest for piece in closures):
-        return False
-    if not segment.meta.blocks:
-        return True
-    # Marks are made of all ends of the segment, which a plan of an object store has not fetched.
-    marks = open_marks(files, segment, window) if files.is_local else None
-    if marks is not None:
-        return not marks.between(first, first + rows).all()
-    return files.pending(segment.meta, closures).touches(first, first + rows, len(closures), latest)
 
 
 def keys_may_match(files: SegmentFiles, meta: SegmentMeta, filters: tuple[Filter, ...]) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statestore.catalog.reads.belief import SegmentWithClosures, cells_of, ever_valid, pair_ends
+from statestore.catalog.reads.belief import SegmentWithClosures, cells_of, ever_valid, may_start_or_end, pair_ends
 from statestore.catalog.reads.segment_files import SegmentFiles
 from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.values.key_equality import keys_equal
@@ -68,7 +68,7 @@ def related(
         return replaced, preceding, still_there
     low, high = int(events.start.min()), int(events.start.max())
     for number, segment in enumerate(segments):
-        if _may_be_related(segment, low, high):
+        if may_start_or_end(segment, low, high):
             _relate(files, segment, number, events, taken_back, by_time, (replaced, preceding, still_there))
     return replaced, preceding, still_there
 
@@ -177,11 +177,3 @@ def _same_keys(files: SegmentFiles, segment: SegmentWithClosures, events: Events
     if _are_few(segment, len(rows)):
         return keys_equal(events.keys, probe, [file.take(name, rows) for name in names], np.arange(len(rows)))
     return keys_equal(events.keys, probe, [file.column_array(name) for name in names], rows)
-
-
-def _may_be_related(segment: SegmentWithClosures, low: int, high: int) -> bool:
-    meta = segment.meta
-    if meta.min_valid_from > high:
-        return False
-    ends_inside = meta.min_valid_to <= high and meta.max_valid_to >= low
-    return ends_inside or meta.max_valid_from >= low or any(c.min_valid_to <= high for c in segment.closures)

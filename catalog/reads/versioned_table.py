@@ -14,7 +14,7 @@ from statestore.catalog.log.storage import Storage, local_root
 from statestore.catalog.log.store_log import PinnedLog
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.log.version_rows import versions_table
-from statestore.catalog.reads.belief import BEGINNING, NOW, TimeRange, live_rows
+from statestore.catalog.reads.belief import BEGINNING, NOW, Piece, TimeRange, live_rows
 from statestore.catalog.reads.changes import (
     CHANGE_COLUMNS,
     ChangeSplit,
@@ -45,6 +45,8 @@ class VersionedTable(StateTable):
     reads a split needs the storage, the description and the split alone: neither the log nor ``store.json`` is read.
     """
 
+    is_columnar = has_log = True
+
     storage: Storage
     spec: StoreSpec
     # What `for_plan` saw, which answers every question; it stays in the process that saw it.
@@ -68,14 +70,6 @@ class VersionedTable(StateTable):
     def row_key(self) -> tuple[str, ...]:
         """The key columns and those that distinguish windows and sessions of one key."""
         return tuple(self.spec.key_names)
-
-    @property
-    def is_columnar(self) -> bool:
-        return True
-
-    @property
-    def has_log(self) -> bool:
-        return True
 
     @property
     def identity(self) -> str:
@@ -155,18 +149,17 @@ class VersionedTable(StateTable):
 
         Raises NotFoundError COLUMN_NOT_FOUND for a column that the mode does not have.
         """
-        shown, hidden = self._fields(query)
+        shown, hidden = _columns(self.spec, query)
         return chosen_columns(pa.schema(shown), query, f"store {self.name!r}", hidden)
 
     def splits(self, query: Query) -> Sequence[StoreSplit | ChangeSplit]:
         """Return the splits. Raises NotFoundError or InvalidInputError for a version or time outside the kept range."""
-        self._checked(query)
-        files = self.files()
-        log_state, lease, query = self._planned(query)
+        _checked(self, query)
         if query.mode == "changes":
-            return [replace(split, lease=lease) for split in plan_changes(files, log_state, query)]
-        window = window_of(self.name, log_state, query)
-        return splits_of(plan(files, log_state, window, query.filters), window, lease=lease)
+            log_state, lease, query = _planned(self, query)
+            return [replace(split, lease=lease) for split in plan_changes(self.files(), log_state, query)]
+        pieces, window, lease = _pieces(self, query)
+        return splits_of(pieces, window, lease=lease)
 
     def newest_first(self, query: Query, rows: int) -> Iterator[NewestBatch] | None:
         """Return the history of keys that the filters name, as `newest_first` does.
@@ -174,13 +167,11 @@ class VersionedTable(StateTable):
         None for other queries, and in an object store, where a read of all parts at once takes fewer rounds.
         """
         files = self.files()
-        schema = self._checked(query)
+        schema = _checked(self, query)
         hashes = lookup_hashes(files, query.filters) if query.mode == "history" and files.is_local else None
         if hashes is None or query.fields:
             return None
-        log_state, lease, query = self._planned(query)
-        window = window_of(self.name, log_state, query)
-        pieces = plan(files, log_state, window, query.filters)
+        pieces, window, lease = _pieces(self, query)
         return _leased(newest_first(files, pieces, window, schema, query.filters, hashes, rows), lease)
 
     def writers(self, query: Query) -> Sequence[int] | None:
@@ -190,7 +181,7 @@ class VersionedTable(StateTable):
         hashes = lookup_hashes(files, query.filters)
         if hashes is None:
             return None
-        log_state, _lease, query = self._planned(query)
+        log_state, _lease, query = _planned(self, query)
         last = log_state.version if query.version is None else query.version
         found = key_writers(files, log_state, query.filters, hashes)
         return [each for each in found.tolist() if oldest_version(log_state) <= each <= last]
@@ -200,20 +191,16 @@ class VersionedTable(StateTable):
         if query.mode == "changes" or query.filters:
             return None
         self.schema(query)
-        files = self.files()
-        log_state, _lease, query = self._planned(query)
-        window = window_of(self.name, log_state, query)
-        return sum(live_rows(files, piece, window) for piece in plan(files, log_state, window, ()))
+        pieces, window, _lease = _pieces(self, query)
+        return sum(live_rows(self.files(), piece, window) for piece in pieces)
 
     def extremes(self, query: Query, name: str) -> tuple[Any, Any] | None:
         """Return the least and greatest value of a column of a state without filters; None where it is not known."""
         if query.mode != "state" or query.filters:
             return None
         self.schema(query)
-        files = self.files()
-        log_state, _lease, query = self._planned(query)
-        window = window_of(self.name, log_state, query)
-        return extremes(files, plan(files, log_state, window, ()), window, name)
+        pieces, window, _lease = _pieces(self, query)
+        return extremes(self.files(), pieces, window, name)
 
     def masked_splits(self, splits: Sequence[StoreSplit | ChangeSplit]) -> Sequence[MaskedSplit]:
         """Return the rows of splits with marks of the dead ones; changes have none."""
@@ -246,10 +233,8 @@ class VersionedTable(StateTable):
         if query.mode == "changes":
             return None
         self.splits(query)
-        files = self.files()
-        log_state, lease, query = self._planned(query)
-        window = window_of(self.name, log_state, query)
-        return hashed_splits(plan(files, log_state, window, query.filters), window, ranges, lease)
+        pieces, window, lease = _pieces(self, query)
+        return hashed_splits(pieces, window, ranges, lease)
 
     def read(self, split: StoreSplit | ChangeSplit, query: Query) -> Iterator[pa.RecordBatch]:
         schema = self.schema(query)
@@ -296,36 +281,6 @@ class VersionedTable(StateTable):
             return self._pinned.leased(self.files().log)
         return self.files().log.leased() if self._seen is None else self._seen
 
-    def _planned(self, query: Query) -> tuple[LogState, Lease | None, Query]:
-        """Return the log state on which to plan a query, with a lease on its files, and the query as it is put to it.
-
-        Raises the errors of the pinned state for what that does not have.
-        """
-        newest, lease = self.leased()
-        if self._pinned is None:
-            return newest, lease, query
-        pinned = self._pinned.log_state(self.files().log, (newest, lease))
-        if newest.version < pinned.version:  # another thread has looked later
-            newest, lease = self.files().log.leased()
-        if newest is pinned or file_names(pinned) <= file_names(newest):
-            return pinned, lease, query
-        bound = _bound(self.name, pinned, query)
-        is_by_time = query.mode == "changes" and (query.start_time is not None or query.end_time is not None)
-        if bound is None or is_by_time:
-            raise NotFoundError(
-                ErrorCode.FILES_REPLACED,
-                f"{self.name!r} is read as of version {pinned.version}, whose files were replaced since by those of "
-                f"version {newest.version}, and only changes by version can be read from these; read again, or ask "
-                "for changes by version",
-            )
-        if query.mode == "changes" and newest.horizon != pinned.horizon:
-            raise NotFoundError(
-                ErrorCode.TIME_NOT_KEPT,
-                f"{self.name!r} is read as of version {pinned.version}, and an expiry has removed changes since; read "
-                "again, which returns what is kept",
-            )
-        return newest, lease, bound
-
     def repeatable(self, query: Query) -> Query | None:
         """Return the query with the version and the beginning that it means now; None for changes by state time."""
         return _bound(self.name, self.log_state(), query)
@@ -335,23 +290,63 @@ class VersionedTable(StateTable):
         horizon = self.log_state().horizon
         return None if horizon is None else (horizon.version, horizon.time)
 
-    def _checked(self, query: Query) -> pa.Schema:
-        """Return the schema of a query whose columns and filters the table has."""
-        schema = self.schema(query)
-        fields = pa.schema([field for part in self._fields(query) for field in part])
-        check_filter_columns(query.filters, fields, query, f"store {self.name!r}")
-        return schema
 
-    def _fields(self, query: Query) -> tuple[list[pa.Field], list[pa.Field]]:
-        """Return (columns shown if none are requested, further columns that can be requested)."""
-        rows = [f.with_nullable(True) for f in [*self.spec.key, *self.spec.value]]
-        interval = [pa.field("valid_from", TIME), pa.field("valid_to", TIME)]
-        version = pa.field(VERSION_COLUMN, pa.int64())
-        if query.mode == "changes":
-            return [*rows, *CHANGE_COLUMNS], []
-        if query.mode == "history":
-            return [*rows, *interval, version], []
-        return [*rows, *interval], [version]
+def _checked(table: VersionedTable, query: Query) -> pa.Schema:
+    """Return the schema of a query whose columns and filters the table has."""
+    schema = table.schema(query)
+    fields = pa.schema([field for part in _columns(table.spec, query) for field in part])
+    check_filter_columns(query.filters, fields, query, f"store {table.name!r}")
+    return schema
+
+
+def _columns(spec: StoreSpec, query: Query) -> tuple[list[pa.Field], list[pa.Field]]:
+    """Return (columns shown if none are requested, further columns that can be requested)."""
+    rows = [f.with_nullable(True) for f in [*spec.key, *spec.value]]
+    interval = [pa.field("valid_from", TIME), pa.field("valid_to", TIME)]
+    version = pa.field(VERSION_COLUMN, pa.int64())
+    if query.mode == "changes":
+        return [*rows, *CHANGE_COLUMNS], []
+    if query.mode == "history":
+        return [*rows, *interval, version], []
+    return [*rows, *interval], [version]
+
+
+def _planned(table: VersionedTable, query: Query) -> tuple[LogState, Lease | None, Query]:
+    """Return the log state on which to plan a query, with a lease on its files, and the query as it is put to it.
+
+    Raises the errors of the pinned state for what that does not have.
+    """
+    newest, lease = table.leased()
+    if table._pinned is None:
+        return newest, lease, query
+    pinned = table._pinned.log_state(table.files().log, (newest, lease))
+    if newest.version < pinned.version:  # another thread has looked later
+        newest, lease = table.files().log.leased()
+    if newest is pinned or file_names(pinned) <= file_names(newest):
+        return pinned, lease, query
+    bound = _bound(table.name, pinned, query)
+    is_by_time = query.mode == "changes" and (query.start_time is not None or query.end_time is not None)
+    if bound is None or is_by_time:
+        raise NotFoundError(
+            ErrorCode.FILES_REPLACED,
+            f"{table.name!r} is read as of version {pinned.version}, whose files were replaced since by those of "
+            f"version {newest.version}, and only changes by version can be read from these; read again, or ask "
+            "for changes by version",
+        )
+    if query.mode == "changes" and newest.horizon != pinned.horizon:
+        raise NotFoundError(
+            ErrorCode.TIME_NOT_KEPT,
+            f"{table.name!r} is read as of version {pinned.version}, and an expiry has removed changes since; read "
+            "again, which returns what is kept",
+        )
+    return newest, lease, bound
+
+
+def _pieces(table: VersionedTable, query: Query) -> tuple[list[Piece], TimeRange, Lease | None]:
+    """Return the pieces for a state or history, its times and version, and the lease that keeps the files of both."""
+    log_state, lease, query = _planned(table, query)
+    window = window_of(table.name, log_state, query)
+    return plan(table.files(), log_state, window, query.filters), window, lease
 
 
 def _leased(batches: Iterator[NewestBatch], lease: Lease | None) -> Iterator[NewestBatch]:

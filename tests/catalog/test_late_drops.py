@@ -140,7 +140,7 @@ def at_each_request(
     every: int = 1,
 ) -> Iterator[tuple[Name, BaseException | None]]:
     """Yield the name after the call, and what the call has raised, for each request before which the event comes, or
-    for each third of them where ``every`` is 3."""
+    for each fifth of them where ``every`` is 5."""
     for number in itertools.count(step=every):
         name, raised = Name(folder / str(number), dropped), None
         prepare(name)
@@ -200,7 +200,7 @@ CALLS: dict[str, tuple[Event, Event]] = {
 }
 
 
-@pytest.mark.parametrize(("call", "every"), mostly_slow([("drop", 3), *((call, 1) for call in CALLS)], [("drop", 3)]))
+@pytest.mark.parametrize(("call", "every"), mostly_slow([("drop", 5), *((call, 1) for call in CALLS)], [("drop", 5)]))
 def test_a_late_delete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, every: int) -> None:
     made, prepare = CALLS[call]
     for name, raised in at_each_request(tmp_path, monkeypatch, made, Name.late_delete, prepare, every=every):
@@ -211,7 +211,7 @@ def test_a_late_delete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: st
         name.check()
 
 
-DEATHS = [("create", False, True, 3), ("drop", False, False, 3)]
+DEATHS = [("create", False, True, 5), ("drop", False, False, 5)]
 
 
 @pytest.mark.parametrize(
@@ -241,8 +241,8 @@ CREATIONS = [create_other, create_then_late_delete, late_delete_then_create]
 @pytest.mark.parametrize(
     ("dropped", "event", "every"),
     mostly_slow(
-        [(False, create_then_late_delete, 3), *product([False, True], CREATIONS, [1])],
-        [(False, create_then_late_delete, 3)],
+        [(False, create_then_late_delete, 5), *product([False, True], CREATIONS, [1])],
+        [(False, create_then_late_delete, 5)],
     ),
 )
 def test_two_creations(
@@ -257,7 +257,7 @@ def test_two_creations(
         name.check()
 
 
-@pytest.mark.parametrize(("dropped", "every"), mostly_slow([(False, 3), (False, 1), (True, 1)], [(False, 3)]))
+@pytest.mark.parametrize(("dropped", "every"), mostly_slow([(False, 5), (False, 1), (True, 1)], [(False, 5)]))
 def test_a_whole_life_of_a_store_during_the_creation_of_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dropped: bool, every: int
 ) -> None:
@@ -277,7 +277,7 @@ def test_a_whole_life_of_a_store_during_the_creation_of_another(
 @pytest.mark.parametrize(
     ("dropped", "event", "every"),
     mostly_slow(
-        [(False, replace_old, 3), *product([False, True], [Name.drop, replace_old], [1])], [(False, replace_old, 3)]
+        [(False, replace_old, 5), *product([False, True], [Name.drop, replace_old], [1])], [(False, replace_old, 5)]
     ),
 )
 def test_two_drops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dropped: bool, event: Event, every: int) -> None:

@@ -23,6 +23,8 @@ from statestore.formats.segments.segment_meta import SegmentMeta
 from statestore.formats.serdes.numbers import as_number, number_bytes
 
 HALF, NOT_FOUND = 1 << 63, -1  # as in `belief_kernels`, which cannot be imported without numba
+# Reads of a store before compiled code finds its keys. Were there none, the first 10 reads of a process that has
+# loaded compiled code would take 1.2 times as long; without compiled code, each read takes 3.4 times as long.
 WARM_READS = 1 << 12
 ANSWERS_AT_ONCE = 1 << 7  # in which no other thread runs
 BYTES_A_READ = 128  # as which a read counts in the decision to load compiled code

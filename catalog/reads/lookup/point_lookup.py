@@ -11,6 +11,7 @@ import os
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from xxhash import xxh64_intdigest
 from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.log_state import LogState
 from statestore.catalog.log.storage import local_root
-from statestore.catalog.reads.belief import valid_row
+from statestore.catalog.reads.belief import is_valid_from, valid_row
 from statestore.catalog.reads.lookup.lookup_table import HALF, NOT_FOUND, LookupTable, reads_pay
 from statestore.catalog.reads.lookup.many_keys_at import ROW_MASK, FoundRows, entries_of, rows_at, rows_of_places
 from statestore.catalog.reads.lookup.remote_lookup import RemoteLookup, RemoteVersion
@@ -75,7 +76,8 @@ class PointLookup:
         # Earliest ends first, and so in the slots of a new filter: the segment that closed next after a moment most
         # likely holds the row that was valid then.
         metas = [meta for meta in log_state.segments if meta.role != "belief"]
-        metas.sort(key=lambda meta: (meta.max_valid_to, -meta.max_added))
+        metas.sort(key=attrgetter("max_added"), reverse=True)
+        metas.sort(key=attrgetter("max_valid_to"))
         rows = {meta.name: meta.rows for meta in metas}
         self._filter: SegmentFilter = SegmentFilter(rows) if previous is None else previous._filter.following(rows)
         slots = self._filter.slots
@@ -104,8 +106,10 @@ class PointLookup:
                 self._remote = RemoteLookup(files, log_state, values)
             elif of_previous is not None and of_previous.left > 0:
                 self._remote = of_previous.following(log_state)
-        self._all = SlotsByTime(metas, slots)
-        self._values = SlotsByTime([meta for meta in metas if not meta.tombstone], slots)
+        # Made by the first read: of most versions a writer reads nothing before its next commit.
+        self._by_end = metas
+        self._all: SlotsByTime | None = None
+        self._values: SlotsByTime | None = None
 
     def count_reads(self, reads: int) -> None:
         """Count reads of single keys; after many of them, rows are found by compiled code."""
@@ -179,7 +183,7 @@ class PointLookup:
                     end = probe.ends[row]
                     return probe, row, end if probe.new_end is None else probe.new_end(row, end)
         # Written out, like the look into a segment below: calls would cost a third of the read.
-        found, times, probes = self._filter, self._values, self._probes
+        found, times, probes = self._filter, self._values or self._times_of_values(), self._probes
         every = found.every  # before the bits: another thread may enter a segment meanwhile
         slots = found.view[key_hash >> found.shift] if found.width == 1 else found.slots_of(key_hash)
         slots = (slots | every) & times.from_end[bisect_right(times.ends, moment) // times.step]
@@ -247,7 +251,7 @@ class PointLookup:
 
     def _by_slot(self, hashes: Hashes, moment: int) -> Iterator[tuple[int, Ints]]:
         """Yield (slot, numbers of the hashes that its segment may have at a moment, by hash), slots ascending."""
-        found, times = self._filter, self._values
+        found, times = self._filter, self._values or self._times_of_values()
         order = np.argsort(hashes)
         ordered = hashes[order]
         slots = times.from_end[bisect_right(times.ends, moment) // times.step]
@@ -286,7 +290,8 @@ class PointLookup:
     def rows_ending_from(self, key: Key, moment: int) -> Iterator[tuple[OpenedSegment, int, int]]:
         """Yield (segment, row, end) of all versions and tombstones of `ending_from`, in no order."""
         form, key_hash = self._form_of(key)
-        found, times = self._filter, self._all
+        found = self._filter
+        times = self._all = self._all or SlotsByTime(self._by_end, found.slots)
         every = found.every  # before the bits: another thread may enter a segment meanwhile
         slots = (found.slots_of(key_hash) | every) & times.from_end[bisect_left(times.ends, moment) // times.step]
         while slots:
@@ -300,7 +305,7 @@ class PointLookup:
             for at in entries:
                 row = probe.rows[at]
                 end = probe.ends[row] if probe.new_end is None else probe.new_end(row, probe.ends[row])
-                if end >= moment and end > probe.starts[row] and probe.is_key(row, form):
+                if is_valid_from(probe.starts[row], end, moment) and probe.is_key(row, form):
                     yield self._opened[self._metas[slot].name], row, end  # type: ignore[union-attr]
 
     def remote_versions(self, key: Key, low: int, high: int) -> list[RemoteVersion] | None:
@@ -311,6 +316,11 @@ class PointLookup:
         if self._remote is None or self._remote.left <= 0:
             return None
         return self._remote.versions(*self._form_of(key), low, high)
+
+    def _times_of_values(self) -> SlotsByTime:
+        values = [meta for meta in self._by_end if not meta.tombstone]
+        made = self._values = SlotsByTime(values, self._filter.slots)
+        return made
 
     def _form_of(self, key: Key) -> tuple[Any, int]:
         """Return the form of a key by which rows are tested, and its hash."""

@@ -60,6 +60,7 @@ def vacuuming(root: Path, older_than: int | str, days_ahead: int, patch: pytest.
     return late
 
 
+@pytest.mark.quick("*-0-0", "commit-*", "bulk-7 days-8")
 @pytest.mark.parametrize(("older_than", "days_ahead"), [(0, 0), ("7 days", 8), (0, -8), (0, 800)])
 @pytest.mark.parametrize("act", ["commit", "write", "bulk", "compact"])
 def test_vacuum_in_the_middle_of_a_commit(

@@ -122,9 +122,7 @@ def operation(request: pytest.FixtureRequest) -> Iterator[Operation]:
         yield found
 
 
-@pytest.mark.quick(
-    "commit and compact-seventh step", "divided commit-seventh step", "overwrite-seventh step", "expiry-seventh step"
-)
+@pytest.mark.quick("commit and compact-seventh step", "divided commit-seventh step", "expiry-seventh step")
 @pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)], ids=["seventh step", "step"])
 def test_killed_at_every_step(operation: Operation, every: int, tmp_path: Path) -> None:
     template, base = _prepare(tmp_path / "template", operation)

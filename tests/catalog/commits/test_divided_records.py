@@ -42,6 +42,7 @@ def _divided(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_divided")
+@pytest.mark.quick("put_all")
 @pytest.mark.parametrize("way", ["put_all", "write"])
 def test_the_rows_are_those_of_small_commits(tmp_path: Path, way: str) -> None:
     catalog = statestore.connect(tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from statestore.formats.segments.segment_meta import FileRef
 STORE = "0" * 32
 
 
+@cache
 def paged_file(name: str, compressed: bool) -> FileRef:
     schema = pa.schema([("number", pa.int64())])
     batches = [

@@ -92,7 +92,7 @@ def test_nothing_is_written_for_a_lease(root: Path) -> None:
     assert (root / STORE_FILE).read_bytes() == b"{}"
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_lease_ends_with_its_process(root: Path, how: signal.Signals) -> None:
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(root), "5"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -164,7 +164,7 @@ def test_log_states_in_any_order_have_their_own_ends(
     store, found = states
     files._carried, files._marks = BoundedCache(budget), BoundedCache(budget // 4)
     chance = random.Random(budget)
-    for segment in chance.sample(_segments(found), 150):
+    for segment in chance.sample(_segments(found), 80):
         _check(files, _root(store), segment, chance)
         assert files._carried.used <= budget
 

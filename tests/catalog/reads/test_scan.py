@@ -1,28 +1,43 @@
-"""Scans and histories of a segment of several blocks with pending closures, against its rows one by one."""
+"""Scans and histories against rows one by one, by each way to read them, and their batches and marks."""
 
 from __future__ import annotations
 
+import importlib
+import tempfile
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.properties import few_or_many
 from support.stores.scan_loops import WAYS, read_by
+from support.stores.versioned_checks import HORIZON, check_answers
+from support.stores.versioned_pair import Pair
 
 import statestore
 from statestore.catalog.log.log_state import EMPTY, LogState
 from statestore.catalog.log.version_chunks import NUMBERS, TEXTS
 from statestore.catalog.reads import chosen_rows, scan
 from statestore.catalog.reads.belief import NOW, TimeRange, live_rows, live_starts
-from statestore.catalog.reads.plan import extremes, plan, splits_of
-from statestore.catalog.reads.scan import read_split
+from statestore.catalog.reads.plan import CHUNK_ROWS, extremes, plan, splits_of
+from statestore.catalog.reads.scan import JOINED_ROWS, joined, live_batches, read_split
 from statestore.catalog.reads.segment_files import SegmentFiles
+from statestore.catalog.reads.versioned_table import VersionedTable
+from statestore.formats.kernels import compiled_use
 from statestore.formats.kernels.arrays import ABSENT, Ints
 from statestore.formats.segments.closures import encode_closures
 from statestore.formats.segments.ipc_file import Batches, encode_file
 from statestore.formats.segments.segment_meta import OPEN, ClosureSlice, FileRef
 from statestore.formats.segments.segment_write import RowsOfBlock, end_column, time_column, write_blocks
+from statestore.formats.state_table import MARK_TYPE, SHARED_MARKS, Query, all_live
+
+# A segment of several blocks with pending closures
+
 
 NAME = "segments/blocks.arrow"
 VERSION, LAST_TIME = 6, 2_000_000
@@ -191,3 +206,193 @@ def test_keys_of_uncut_blocks_of_a_whole_segment_have_exact_bounds(tmp_path: Pat
     assert len(pieces) == len(meta.blocks)
     assert extremes(store.files, pieces, window, "k") == (0, meta.rows - 1)
     assert extremes(store.files, pieces[1:], window, "k") is None
+
+
+# Random histories with late, deleted and half-compacted rows
+
+
+keys, values, times = st.sampled_from("abcd"), st.one_of(st.none(), st.integers(0, 9)), st.integers(0, HORIZON - 1)
+puts = st.lists(st.tuples(keys, values, times), min_size=1, max_size=6)
+steps = st.one_of(
+    st.tuples(st.just("write"), puts),
+    st.tuples(st.just("write"), puts),
+    st.tuples(st.just("compact"), st.booleans()),
+)
+
+
+@few_or_many(3, 20, st.lists(steps, min_size=4, max_size=12), st.sampled_from([None, 5]))
+def test_each_way_answers_as_the_model(program: list[tuple[str, Any]], retention: int | None) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        pair = Pair(folder, retention, False)
+        for name, argument in program:
+            pair.step(name, argument)
+        pair.step("commit", None)
+        for way in WAYS:
+            with pytest.MonkeyPatch.context() as patch:
+                read_by(patch, way)
+                check_answers(pair.store, pair.model, [None, *range(0, HORIZON, 5)])
+        pair.store.close()
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_small_pieces_are_read_as_one_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: bool) -> None:
+    """Each commit leaves a segment; a batch costs its consumer as much as a thousand rows."""
+    monkeypatch.setattr(scan, "copies_pay", lambda rows: compiled)
+    with statestore.connect(tmp_path).create_store("s", key={"k": "bigint"}, value={"v": "string"}) as store:
+        for number in range(20):
+            store.put(number, f"value {number}", number * 10)
+            store.put(number // 2, None, number * 10 + 5)
+            store.commit()
+        batches = list(store.scan(as_of=120))
+    assert len(batches) == 1
+    assert sorted(batches[0]["k"].to_pylist()) == list(range(6, 13))
+
+
+def test_loops_are_used_when_enough_rows_were_copied_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loading them takes as long as copying a million rows, and numba itself as ten million."""
+    monkeypatch.setattr(compiled_use, "_copied_before", 0)
+    monkeypatch.setattr(compiled_use, "is_loaded", lambda: True)
+    assert not compiled_use.copies_pay(999_999)
+    assert compiled_use.copies_pay(1)
+    monkeypatch.setattr(compiled_use, "is_loaded", lambda: False)
+    monkeypatch.setattr(compiled_use, "_copied_before", 0)
+    loaded: list[str] = []
+    monkeypatch.setattr(importlib, "import_module", loaded.append)
+    assert not compiled_use.copies_pay(9_999_999)
+    assert loaded == []
+    compiled_use.copies_pay(1)
+    assert loaded == [compiled_use.COMPILED]
+
+
+# Batches without dead rows, against Arrow's own filter
+
+
+ROWS = 6_000
+BATCH = pa.RecordBatch.from_pydict(
+    {
+        "n": np.arange(ROWS),
+        "s": [None if n % 7 == 0 else f"text {n}" for n in range(ROWS)],
+        "b": [n % 3 == 0 for n in range(ROWS)],
+        "l": [[n] * (n % 4) for n in range(ROWS)],
+    }
+)
+
+
+def _mask(lengths: list[int], first: bool) -> np.ndarray:
+    """Runs of these lengths, dead and live in turn, up to the rows of the batch."""
+    states = np.arange(len(lengths)) % 2 == int(not first)
+    return np.resize(np.repeat(states, lengths), ROWS) if lengths else np.full(ROWS, first)
+
+
+@given(st.lists(st.sampled_from([1, 2, 3, 100, 200, 2_000, 3_000]), max_size=40), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_rows_are_those_of_a_filter(lengths: list[int], first: bool) -> None:
+    keep = _mask(lengths, first)
+    found = list(live_batches(BATCH, keep))
+    assert pa.Table.from_batches(found, BATCH.schema) == pa.Table.from_batches([BATCH.filter(pa.array(keep))])
+    assert all(batch.num_rows for batch in found)
+
+
+def test_long_runs_are_not_copied() -> None:
+    keep = np.ones(ROWS, bool)
+    keep[[10, 11, 2_500]] = False
+    found = list(live_batches(BATCH, keep))
+    assert [batch.num_rows for batch in found] == [1_022, 1_024, 1_023, 2_048, 880]
+    data = BATCH.column("n").buffers()[1]
+    shared = [batch.column("n").buffers()[1].address == data.address for batch in found]
+    assert shared == [False, True, False, True, True]
+
+
+def test_small_batches_are_joined_and_large_ones_passed() -> None:
+    parts = [BATCH.slice(at, 60) for at in range(0, ROWS, 60)]
+    large = BATCH.slice(0, JOINED_ROWS)
+    found = list(joined([*parts[:50], large, *parts[50:]]))
+    assert [batch.num_rows for batch in found] == [JOINED_ROWS, ROWS]
+    assert found[1].equals(BATCH)
+    assert list(joined([])) == [] and list(joined([BATCH.slice(0, 0)])) == []
+
+
+def test_joining_holds_few_rows() -> None:
+    small = BATCH.slice(0, JOINED_ROWS - 1)
+    found = list(joined([small] * 200))
+    assert sum(batch.num_rows for batch in found) == 200 * small.num_rows
+    assert all(batch.num_rows < CHUNK_ROWS + JOINED_ROWS for batch in found) and len(found) == 2
+
+
+# Rows with marks: those that are marked as live are the rows of the answer
+
+
+SECOND = 1_000
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> VersionedTable:
+    """A store whose rows are dead in long runs (every row of the first commits), in places, and nowhere."""
+    random = np.random.default_rng(5)
+    with statestore.connect(tmp_path_factory.mktemp("w")).create_store(
+        "s", key={"k": "bigint"}, value={"n": "bigint"}
+    ) as store:
+        for commit, keys in enumerate([range(200), range(150), range(3, 200, 9), range(300, 340)]):
+            times = commit * SECOND + np.sort(random.integers(0, 900, len(keys)))
+            store.put_all(pa.table({"k": list(keys), "n": random.integers(0, 9, len(keys)), "timestamp": times}))
+            store.commit()
+        assert isinstance(store.table, VersionedTable)
+        return store.table
+
+
+QUERIES = [
+    *(Query(as_of=as_of, version=version) for as_of, version in product((None, 0, 1_500_000), (None, 1, 2))),
+    Query(mode="history"),
+    Query(mode="history", start_time=1_000_000, end_time=1_200_000, version=3),
+]
+
+
+@pytest.mark.parametrize("chunk", [pytest.param(1, marks=pytest.mark.slow), 7, 64, 1 << 17])
+def test_live_rows_are_the_answer(table: VersionedTable, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "CHUNK_ROWS", chunk)
+    monkeypatch.setattr(scan, "SPARSE", 3)
+    for query in QUERIES:
+        splits = table.splits(query)
+        answer = [tuple(r.values()) for s in splits for b in table.read(s, query) for r in b.to_pylist()]
+        found: list[tuple[Any, ...]] = []
+        for part in table.masked_splits(splits):
+            rows = [tuple(r.values()) for b in table.read_marked(part.split, query) for r in b.to_pylist()]
+            live = [True] * len(rows) if part.marks is None else part.marks.is_valid().to_pylist()
+            assert sum(live) == part.live, query
+            found += [row for row, lives in zip(rows, live, strict=True) if lives]
+        assert sorted(found, key=str) == sorted(answer, key=str), query
+
+
+@pytest.mark.local_files
+def test_pieces_are_whole_marked_or_copied(table: VersionedTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of dead rows are not read at all."""
+    monkeypatch.setattr(scan, "CHUNK_ROWS", 50)
+    parts = table.masked_splits(table.splits(Query()))
+    assert [part.marks is None for part in parts].count(False) == 1
+    assert sum(len(part.marks) if part.marks is not None else part.live or 0 for part in parts) < 200 + 150 + 22 + 40
+    assert not any(table.is_mapped(part.split, ["valid_to"]) for part in parts)
+    assert all(table.is_mapped(part.split, ["n"]) for part in parts if part.marks is not None)
+
+
+@pytest.mark.parametrize("rows", [0, 1, SHARED_MARKS, SHARED_MARKS + 1])
+def test_marks_of_live_rows_have_no_nulls(rows: int) -> None:
+    marks = all_live(rows)
+    assert (len(marks), marks.null_count, marks.type) == (rows, 0, MARK_TYPE)
+    marks.validate(full=True)
+
+
+def test_marks_are_in_the_order_of_rows_where_small_pieces_come_before_large_ones(tmp_path: Path) -> None:
+    """Were small pieces read together, apart from large ones, the marks would be those of other rows."""
+    with statestore.connect(tmp_path).create_store("s", key={"k": "bigint"}, value={"n": "bigint"}) as store:
+        for commit, keys in enumerate([range(10), range(5, 5_000), range(4_000, 4_005)]):
+            times = [commit * 10_000 + number for number in range(len(keys))]
+            store.put_all(pa.table({"k": list(keys), "n": [commit] * len(keys), "timestamp": times}))
+            store.commit()
+        table = store.table
+        assert isinstance(table, VersionedTable)
+        found: dict[int, int] = {}
+        for part in table.masked_splits(table.splits(Query())):
+            rows = pa.Table.from_batches(table.read_marked(part.split, Query()))
+            live = rows if part.marks is None else rows.filter(part.marks.is_valid())
+            found.update(zip(live["k"].to_pylist(), live["n"].to_pylist(), strict=True))
+        assert found == {k: 2 if 4_000 <= k < 4_005 else 1 if k >= 5 else 0 for k in range(5_000)}

@@ -18,7 +18,7 @@ from support.object_stores.request_record import recorded
 from support.stores.segment_tables import opened, opened_blocks, table_of_all_types
 
 from statestore.catalog.catalog import Catalog
-from statestore.catalog.reads import fetching, segment_files
+from statestore.catalog.reads import segment_files
 from statestore.catalog.stores.versioned.natural_versioned import NaturalVersionedStore
 from statestore.catalog.upkeep import compaction_rules, segment_output
 from statestore.catalog.upkeep.closure_folding import Inputs, Numbers
@@ -183,7 +183,6 @@ def test_an_old_moment_is_in_few_places() -> None:
 
 
 def test_whole_blocks_come_with_those_that_a_moment_cuts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetching, "SMALL_FILE_BYTES", 0)
     monkeypatch.setattr(compaction_rules, "DEFAULT", Rules(block_rows=4_096))
     monkeypatch.setenv("STATESTORE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("STATESTORE_LOCAL", str(tmp_path / "local"))
@@ -311,7 +310,6 @@ def test_a_plan_fetches_only_closures_of_segments_that_it_need_not_search(
 
 
 def test_compressed_rows_are_fetched_in_few_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetching, "SMALL_FILE_BYTES", 0)
     location = memory_location()
     stored(location)
     monkeypatch.setenv("STATESTORE_CACHE", str(tmp_path / "other"))

@@ -26,8 +26,6 @@ VARIABLE = "STATESTORE_TEST_WAREHOUSES"
 _AS_LARGE = {
     "statestore.formats.segments.ipc_file.PAGED_FILE_BYTES": 0,
     "statestore.catalog.log.storage_objects.WHOLE_BYTES": 0,
-    "statestore.catalog.reads.fetching.SMALL_FILE_BYTES": 0,
-    "statestore.catalog.reads.lookup.remote_lookup.SMALL_FILE_BYTES": 0,
     "statestore.catalog.commits.new_files.REMOTE": replace(REMOTE, batch_rows=8),
     "statestore.catalog.commits.new_files.REMOTE_MIN_ROWS": 8,
 }

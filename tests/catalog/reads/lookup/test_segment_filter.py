@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
 from hypothesis import strategies as st
+from support.properties import few_or_many
 
 from statestore.catalog.reads.lookup.segment_filter import SegmentFilter
 from statestore.formats.kernels.arrays import Hashes
@@ -22,10 +22,12 @@ def named(found: SegmentFilter, key_hash: int) -> int:
     return slots | found.every
 
 
-@given(
+@few_or_many(
+    25,
+    200,
     st.lists(
         st.tuples(st.lists(st.integers(0, 40), max_size=6), st.lists(st.integers(0, 199), max_size=60)), max_size=8
-    )
+    ),
 )
 def test_entered_hashes_are_found_whatever_came_and_went(steps: list[tuple[list[int], list[int]]]) -> None:
     rows = {"s0": 50}

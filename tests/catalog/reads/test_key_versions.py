@@ -1,4 +1,4 @@
-"""The newest versions of a key are known before its older ones are read, in stores of many and of few segments."""
+"""Newest versions of a key are known before its older ones are read, and all commits that wrote it are found."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.stores.versioned_model import Model
 import statestore
 from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.formats.state_table import NewestBatch, Query
-from statestore.formats.values.filters import Filter
+from statestore.formats.values.filters import Filter, parse_filters
 
 HOT = Filter("k", "=", "a")
 
@@ -87,3 +87,63 @@ def test_other_questions_are_read_in_another_order(tmp_path: Path) -> None:
         assert newest_first(store, Query(mode="history", filters=(Filter("v", "=", 1),)), 1) is None
         with pytest.raises(statestore.NotFoundError, match="COLUMN_NOT_FOUND"):
             newest_first(store, Query(mode="history", columns=("x",), filters=(HOT,)), 1)
+
+
+# The commits that wrote a key, also after compaction
+
+
+KEYS = ["a", "b", "c", "", "é"]
+START = 1_714_550_000_000
+
+
+def of_key(item: str, shop: int) -> tuple[Filter, ...]:
+    return parse_filters([("item", "=", item), ("shop", "=", shop)])
+
+
+@pytest.mark.quick("0")
+@pytest.mark.parametrize("seed", range(4))
+def test_writers_are_all_commits_that_put_or_deleted_the_key(tmp_path: Path, seed: int) -> None:
+    made = random.Random(seed)
+    catalog = statestore.connect(tmp_path / "own")
+    store = catalog.create_store("prices", key={"item": "string", "shop": "int"}, value={"price": "double"})
+    wrote: dict[tuple[str, int], set[int]] = {(key, shop): set() for key in KEYS for shop in (1, 2)}
+    for number in range(24):
+        touched = made.sample(sorted(wrote), made.randrange(4))
+        for key in touched:
+            # Few moments, so that rows replace each other, and all rows of a commit may be gone.
+            moment = START + 1000 * (number // 6 + made.randrange(3))
+            if made.random() < 0.4:
+                store.delete(key, timestamp=moment)
+            else:
+                store.put(key, made.random(), timestamp=moment)
+        store.put(("other", 1), float(number), timestamp=START + 10_000)
+        version = store.commit()
+        for key in touched:
+            wrote[key].add(version)
+        if made.random() < 0.2:
+            store.compact(full=made.random() < 0.5)
+        if number == 16:
+            store.expire(before=START + 1000)
+        if number % 3 < 2:
+            continue
+        table = statestore.inspect(tmp_path / "own").open("prices")
+        first, _ = table.kept_versions()
+        half = (first + version) // 2
+        for (name, shop), versions in wrote.items():
+            found = table.writers(Query(mode="history", filters=of_key(name, shop)))
+            assert found == sorted(each for each in versions if each >= first), (number, name, shop)
+            found = table.writers(Query(mode="history", filters=of_key(name, shop), version=half))
+            assert found == sorted(each for each in versions if first <= each <= half), (number, name, shop)
+    store.close()
+
+
+def test_other_filters_are_no_keys(tmp_path: Path) -> None:
+    catalog = statestore.connect(tmp_path / "own")
+    with catalog.create_store("prices", key={"item": "string", "shop": "int"}, value={"price": "double"}) as store:
+        store.put(("a", 1), 1.0, timestamp=START)
+        store.commit()
+    table = statestore.inspect(tmp_path / "own").open("prices")
+    assert table.writers(Query(mode="history", filters=parse_filters([("item", "=", "a")]))) is None
+    assert table.writers(Query(mode="history")) is None
+    more = parse_filters([("item", "=", "a"), ("shop", "in", (1, 2, 3))])
+    assert table.writers(Query(mode="history", filters=more)) == [1]

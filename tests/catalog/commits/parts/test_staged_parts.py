@@ -15,7 +15,6 @@ from statestore.catalog.catalog import Catalog
 from statestore.catalog.checks.verification import verify_store
 from statestore.catalog.commits.parts.staging_folder import StagingFolder
 from statestore.catalog.log import storage_objects
-from statestore.catalog.reads import fetching
 from statestore.catalog.stores.versioned.natural_versioned import write_parts
 from statestore.catalog.stores.versioned.task_writes import task_write
 from statestore.formats.segments.page_table import PAGED_FILE_BYTES
@@ -55,7 +54,6 @@ def test_a_scan_of_the_past_fetches_pages_of_staged_files(tmp_path: Path, monkey
     assert len(large) == 2 and all(ref.tail_checksum for ref in large), refs  # a segment and its key index
 
     monkeypatch.setattr(storage_objects, "WHOLE_BYTES", 0)  # as if the files were larger
-    monkeypatch.setattr(fetching, "SMALL_FILE_BYTES", 0)
     reader = Catalog(location, cache=str(tmp_path / "reader")).open_store("notes", auto_compact=False)
     with reader, recorded() as record:
         found = reader.scan(as_of=999).read_all()

@@ -86,7 +86,7 @@ def test_every_layout(
         ]
 
     pair = Pair(str(tmp_path), None, seed % 2 == 0)
-    for step in range(14):
+    for step in range(12):
         pair.step("put_all", puts(int(random.integers(1, 9))))
         pair.step("commit", None)
         if step % 5 == 2:

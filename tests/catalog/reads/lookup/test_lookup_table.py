@@ -118,6 +118,7 @@ def text_store(compiled: None, tmp_path: Path) -> Iterator[Filled]:
     filled.store.close()
 
 
+@pytest.mark.quick("string", "binary", "int")
 @pytest.mark.parametrize("key", ["string", "binary", "tinyint", "smallint", "int", "bigint"])
 def test_every_type(compiled: None, tmp_path: Path, key: str) -> None:
     value = {f"{kind} column": kind for kind in TYPES}
@@ -133,6 +134,7 @@ def test_every_type(compiled: None, tmp_path: Path, key: str) -> None:
     filled.store.close()
 
 
+@pytest.mark.quick("tinyint", "boolean", "string", "timestamp", "decimal(9, 2)")
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_bare_value(compiled: None, tmp_path: Path, kind: str) -> None:
     cells = [cell for cell in TYPES[kind] if cell is not None]

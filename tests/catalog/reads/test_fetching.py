@@ -18,6 +18,8 @@ from statestore.catalog.reads import segment_files
 from statestore.catalog.stores.versioned.natural_versioned import NaturalVersionedStore
 from statestore.formats.places.locations import Location
 
+COMMITS = {"many_commits": 170, "large_commits": 12}
+
 
 def rows(commit: int, count: int) -> pa.Table:
     """Changes of random keys among ten times as many, at the times of one commit."""
@@ -51,12 +53,12 @@ def stored(commits: int, count: int) -> Location:
 
 @pytest.fixture(scope="module")
 def many_commits() -> Location:
-    return stored(300, 10)
+    return stored(COMMITS["many_commits"], 10)
 
 
 @pytest.fixture(scope="module")
 def large_commits() -> Location:
-    return stored(12, 50_000)
+    return stored(COMMITS["large_commits"], 50_000)
 
 
 @pytest.fixture(autouse=True)
@@ -124,7 +126,7 @@ def test_the_history_of_a_key(opened: tuple[NaturalVersionedStore, Record], kind
     store, record = opened
     item = rows(2, COUNTS[kind]).to_pylist()[0]["item"]
     expected: dict[int, float] = {}
-    for commit in range({"many_commits": 300, "large_commits": 12}[kind]):
+    for commit in range(COMMITS[kind]):
         changes = rows(commit, COUNTS[kind])
         expected |= {row["timestamp"]: row["price"] for row in changes.filter(pc.field("item") == item).to_pylist()}
     found = store.history(key=item).read_all()

@@ -1,4 +1,4 @@
-"""Every open store and every table has the same reads, with the same answers."""
+"""Every open store and every table has the same reads, with the same answers, and of the columns that they select."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from support.checkpoints.spark_state_fixtures import checkpoint_path
+from support.command_line import run
 
 import statestore
+from statestore import VersionedStore
 from statestore.catalog.reads.table import Table
 from statestore.formats.errors import InvalidInputError
 
@@ -47,7 +50,7 @@ def both(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[Any, 
         yield store, statestore.inspect(tmp_path).table("s")
 
 
-def test_a_store_answers_as_its_table(both: tuple[Any, Table]) -> None:
+def test_a_store_answers_as_its_table(both: tuple[Any, Table], tmp_path: Path) -> None:
     store, table = both
     for asked in ({}, {"version": 1}, {"columns": ["v"], "filter": ("v", ">", 0)}):
         assert store.scan(**asked).read_all() == table.scan(**asked).read_all()
@@ -55,22 +58,13 @@ def test_a_store_answers_as_its_table(both: tuple[Any, Table]) -> None:
     assert store.history(key="a").read_all() == table.history(key="a").read_all()
     assert store.changes(start_version=1).read_all() == table.changes(start_version=1).read_all()
     assert store.diff(1, 2).read_all() == table.diff(1, 2).read_all()
-    assert store.versions() == table.versions()
     assert store.schema == table.schema and store.name == table.name == "s"
-
-
-def test_versions_are_the_rows_of_the_metadata_table(both: tuple[Any, Table], tmp_path: Path) -> None:
-    store, _ = both
-    expected = statestore.inspect(tmp_path).table("s$versions")
-    assert isinstance(store.versions(), pa.Table)
-    assert store.versions() == expected.scan().read_all() == expected.versions()
-    assert store.versions()["version"].to_pylist() == [0, 1, 2]
-
-
-def test_reads_have_one_signature(both: tuple[Any, Table]) -> None:
-    store, table = both
     for name in READS:
         assert inspect.signature(getattr(store, name)) == inspect.signature(getattr(table, name))
+    expected = statestore.inspect(tmp_path).table("s$versions")
+    assert isinstance(store.versions(), pa.Table)
+    assert store.versions() == table.versions() == expected.scan().read_all() == expected.versions()
+    assert store.versions()["version"].to_pylist() == [0, 1, 2]
 
 
 def test_a_closed_store_refuses_every_read(both: tuple[Any, Table]) -> None:
@@ -88,10 +82,7 @@ def test_a_closed_store_refuses_every_read(both: tuple[Any, Table]) -> None:
 # Keys and changes
 
 
-@pytest.mark.parametrize(
-    "ranges", [{}, {"start_version": 2, "end_version": 5}, {"start_time": 3, "end_time": 9}], ids=str
-)
-def test_changes_of_keys_are_those_keys_in_the_whole_feed(tmp_path: Path, ranges: dict[str, Any]) -> None:
+def test_changes_of_keys_are_those_keys_in_the_whole_feed(tmp_path: Path) -> None:
     """Rows are replaced, taken back, deleted, and split, before and after a compaction."""
     key = {"pair": "struct<a:string,b:bigint>", "part": "bigint"}
     with statestore.connect(tmp_path).create_store("s", key=key, value={"v": "bigint"}) as store:
@@ -105,7 +96,6 @@ def test_changes_of_keys_are_those_keys_in_the_whole_feed(tmp_path: Path, ranges
             if number % 20 == 19:
                 store.commit()
                 store.compact(full=number < 60)
-        feed = store.changes(**ranges).read_all().to_pylist()
         x, y = {"a": "x", "b": 0}, {"a": "y", "b": 1}
         filters: list[tuple[Any, Callable[[dict[str, Any]], bool]]] = [
             ([("pair", "=", x), ("part", "=", 1)], lambda row: (row["pair"], row["part"]) == (x, 1)),
@@ -118,10 +108,13 @@ def test_changes_of_keys_are_those_keys_in_the_whole_feed(tmp_path: Path, ranges
             ([("part", ">", 0), ("v", ">", 2)], lambda row: row["part"] > 0 and (row["v"] or 0) > 2),
             ([("pair", "=", x), ("part", "=", 9)], lambda row: False),
         ]
-        for chosen, passes in filters:
-            found = store.changes(**ranges, filter=chosen).read_all().to_pylist()
-            assert found == [row for row in feed if passes(row)], chosen
-        assert {row["_change_type"] for row in feed} == {"insert", "update_preimage", "update_postimage", "delete"}
+        feeds: list[dict[str, Any]] = [{}, {"start_version": 2, "end_version": 5}, {"start_time": 3, "end_time": 9}]
+        for ranges in feeds:
+            feed = store.changes(**ranges).read_all().to_pylist()
+            for chosen, passes in filters:
+                found = store.changes(**ranges, filter=chosen).read_all().to_pylist()
+                assert found == [row for row in feed if passes(row)], (chosen, ranges)
+            assert {row["_change_type"] for row in feed} == {"insert", "update_preimage", "update_postimage", "delete"}
 
 
 # One row
@@ -193,3 +186,63 @@ def test_a_keyed_store_reads_each_state_as_its_table(tmp_path: Path) -> None:
         assert store.versions() == statestore.inspect(tmp_path).table("s.n$versions").scan().read_all()
         assert store.versions()["operation"].to_pylist() == ["snapshot"] * 3 + ["discard"]
         assert [size is None for size in store.versions()["bytes"].to_pylist()] == [True, False, False, True]
+
+
+# Columns: one by its name, none, and invalid names
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[VersionedStore]:
+    """Three rows in two commits, of which one is closed."""
+    catalog = statestore.connect(tmp_path)
+    with catalog.create_store("s", key={"k": "string"}, value={"item": "bigint"}) as made:
+        made.put("a", 1, timestamp=1000)
+        made.put("b", 2, timestamp=2000)
+        made.commit()
+        made.put("a", 3, timestamp=9000)
+        made.commit()
+        yield made
+
+
+SELECTIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "scan": lambda s, columns: s.scan(columns=columns),
+    "scan at a version": lambda s, columns: s.scan(columns=columns, version=1),
+    "scan as of": lambda s, columns: s.scan(columns=columns, as_of=1500),
+    "scan of one key": lambda s, columns: s.scan(columns=columns, filter=("k", "=", "a")),
+    "scan by a value": lambda s, columns: s.scan(columns=columns, filter=("item", ">", 1)),
+    "history": lambda s, columns: s.history(columns=columns),
+    "changes": lambda s, columns: s.changes(columns=columns),
+}
+
+
+@pytest.mark.parametrize("read", SELECTIONS)
+def test_rows_without_columns_are_counted(store: VersionedStore, read: str) -> None:
+    found = SELECTIONS[read](store, [])
+    assert found.schema.names == []
+    assert sum(batch.num_rows for batch in found) == SELECTIONS[read](store, None).read_all().num_rows > 0
+
+
+@pytest.mark.parametrize("name", ["spark4.3.0-agg__hdfs", "spark4.3.0-join__rkj4"])
+def test_rows_of_a_checkpoint_without_columns_are_counted(name: str) -> None:
+    warehouse = statestore.inspect(checkpoint_path(name))
+    for table in (warehouse.table(each) for each in warehouse.tables() if "$" not in each):
+        assert sum(batch.num_rows for batch in table.scan(columns=[])) == table.scan().read_all().num_rows
+
+
+def test_a_text_is_one_column(store: VersionedStore) -> None:
+    assert sorted(store.scan(columns="item").read_all().to_pydict()["item"]) == [2, 3]
+    with pytest.raises(statestore.NotFoundError, match=r"COLUMN_NOT_FOUND.*'i'"):
+        store.scan(columns="i")
+
+
+@pytest.mark.parametrize("columns", [["item", 1], 5, [None]], ids=str)
+def test_what_is_no_name_of_a_column(store: VersionedStore, columns: Any) -> None:
+    with pytest.raises(InvalidInputError, match=r"INVALID_OPTION.*columns"):
+        store.scan(columns=columns)
+
+
+@pytest.mark.parametrize("text", ["", " , "])
+def test_an_option_without_names_is_refused(store: VersionedStore, tmp_path: Path, text: str) -> None:
+    for command in ("scan", "changes"):
+        answer = run(command, str(tmp_path), "s", "--columns", text)
+        assert answer.code == 2 and "INVALID_OPTION" in answer.err and "--columns" in answer.err

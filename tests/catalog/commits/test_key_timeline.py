@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.properties import few_or_many
 
 from statestore.catalog.commits.key_timeline import KeyVersion, Timeline, put_all
 from statestore.formats.segments.segment_meta import OPEN
@@ -102,8 +103,7 @@ def test_versions_of_a_range(log: list[tuple[int, Any]], low: int, high: int, as
     assert found == (expected if ascending else expected[::-1])
 
 
-@settings(max_examples=300)
-@given(logs, logs)
+@few_or_many(80, 600, logs, logs)
 def test_changes_written_to_the_committed_rows_give_the_timeline(
     before: list[tuple[int, Any]], after: list[tuple[int, Any]]
 ) -> None:
@@ -115,8 +115,7 @@ def test_changes_written_to_the_committed_rows_give_the_timeline(
     assert apply_changes(rows, timeline) == model.entries()
 
 
-@settings(max_examples=300)
-@given(logs, logs)
+@few_or_many(80, 600, logs, logs)
 def test_rows_that_ended_before_the_earliest_put_are_not_needed(
     before: list[tuple[int, Any]], after: list[tuple[int, Any]]
 ) -> None:

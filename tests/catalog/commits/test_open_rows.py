@@ -67,7 +67,7 @@ def open_rows(store: statestore.VersionedStore) -> list[tuple[int, str, int]]:
     return sorted(found)
 
 
-@few_or_many(15, 60, steps=STEPS)
+@few_or_many(8, 60, steps=STEPS)
 def test_commits_with_the_index_are_those_of_the_model(steps: list[tuple[str, list[tuple[str, Any, int]]]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         catalog = statestore.connect(Path(folder) / "w")
@@ -228,7 +228,7 @@ def test_an_index_that_outgrows_its_bound_is_given_up(
 
 
 def test_names_of_segments_that_are_gone_are_forgotten(store: statestore.VersionedStore) -> None:
-    for round_ in range(80):
+    for round_ in range(68):  # more than 64 names
         bulk(store, round_, 10 * round_, KEYS[:2])
     store.compact(full=True)
     bulk(store, 9, 900)
