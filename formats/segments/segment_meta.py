@@ -7,7 +7,6 @@ a row that is still valid.
 from __future__ import annotations
 
 from dataclasses import asdict, astuple, dataclass
-from functools import cached_property
 from itertools import accumulate
 from typing import Any, Literal
 
@@ -81,7 +80,7 @@ class SegmentMeta:
     open_rows: int | None = None  # rows whose stored end is ``OPEN``; None where the commit does not record it
     blocks: tuple[Block, ...] = ()  # in the order of their rows; none if the whole file is one block
 
-    @cached_property
+    @property
     def name(self) -> str:
         return self.file.name
 

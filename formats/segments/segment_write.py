@@ -225,28 +225,25 @@ def _totals(table: pa.Table, times: _Times, role: Role, key_names: Sequence[str]
 def _metadata(
     ref: FileRef, role: Role, tombstone: bool, blocks: Sequence[Block], totals: Sequence[_Totals]
 ) -> SegmentMeta:
-    # Each statistic of all blocks as a tuple.
-    of_blocks = dict(zip(vars(blocks[0]), zip(*(vars(block).values() for block in blocks), strict=True), strict=True))
-    max_added, max_dropped, open_rows, all_bounds = zip(*(vars(each).values() for each in totals), strict=True)
-    bounds = [_joined(column) for column in zip(*all_bounds, strict=True)]
+    bounds = [_joined(column) for column in zip(*(t.bounds for t in totals), strict=True)]
     return SegmentMeta(
         file=ref,
         role=role,
         tombstone=tombstone,
-        rows=sum(of_blocks["rows"]),
-        min_valid_from=min(of_blocks["min_valid_from"]),
-        max_valid_from=max(of_blocks["max_valid_from"]),
-        min_valid_to=min(of_blocks["min_valid_to"]),
-        max_valid_to=max(of_blocks["max_valid_to"]),
-        min_added=min(of_blocks["min_added"]),
-        max_added=max(max_added),
-        last_closed=max(of_blocks["last_closed"]),
-        split_closed=max(of_blocks["split_closed"]),
-        late_added=max(of_blocks["late_added"]),
-        max_dropped=max(max_dropped),
+        rows=sum(b.rows for b in blocks),
+        min_valid_from=min(b.min_valid_from for b in blocks),
+        max_valid_from=max(b.max_valid_from for b in blocks),
+        min_valid_to=min(b.min_valid_to for b in blocks),
+        max_valid_to=max(b.max_valid_to for b in blocks),
+        min_added=min(b.min_added for b in blocks),
+        max_added=max(t.max_added for t in totals),
+        last_closed=max(b.last_closed for b in blocks),
+        split_closed=max(b.split_closed for b in blocks),
+        late_added=max(b.late_added for b in blocks),
+        max_dropped=max(t.max_dropped for t in totals),
         key_min=tuple(low for low, _ in bounds),
         key_max=tuple(high for _, high in bounds),
-        open_rows=sum(open_rows),
+        open_rows=sum(t.open_rows for t in totals),
         blocks=tuple(blocks),
     )
 

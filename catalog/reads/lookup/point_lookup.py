@@ -11,7 +11,6 @@ import os
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,8 +75,7 @@ class PointLookup:
         # Earliest ends first, and so in the slots of a new filter: the segment that closed next after a moment most
         # likely holds the row that was valid then.
         metas = [meta for meta in log_state.segments if meta.role != "belief"]
-        metas.sort(key=attrgetter("max_added"), reverse=True)
-        metas.sort(key=attrgetter("max_valid_to"))
+        metas.sort(key=lambda meta: (meta.max_valid_to, -meta.max_added))
         rows = {meta.name: meta.rows for meta in metas}
         self._filter: SegmentFilter = SegmentFilter(rows) if previous is None else previous._filter.following(rows)
         slots = self._filter.slots

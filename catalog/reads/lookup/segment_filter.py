@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, islice
+from itertools import accumulate
 from operator import or_
 
 import numpy as np
@@ -130,5 +130,6 @@ class SlotsByTime:
 
 def _sums(slots: Sequence[int], first: int, step: int) -> list[int]:
     """Return the bits of the first ``first + n * step`` slots, for each n, up to those of all."""
-    sums = accumulate(map((1).__lshift__, slots), or_, initial=0)
-    return [*islice(sums, first, len(slots), step), *sums]
+    sums = accumulate((1 << slot for slot in slots), or_, initial=0)
+    wanted = {*range(first, len(slots), step), len(slots)}
+    return [bits for number, bits in enumerate(sums) if number in wanted]

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Literal
 
 import pyarrow as pa
@@ -53,7 +52,7 @@ class StateView:
     value: StructOf
     flat: bool = True
 
-    @cached_property
+    @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the state view's rows."""
         return pa.schema([*state_fields(self), PARTITION])
