@@ -38,6 +38,9 @@ def preload() -> None:
     for module_name in ("statestore.connector.sql.query", "statestore.connector.sql.sql_duckdb"):
         with contextlib.suppress(ImportError):
             importlib.import_module(module_name)
+    from statestore.formats.bytes.crc32c import crc32c
+
+    crc32c(b"")  # the first compiled loop that is called prepares numba, in half of the time that a child takes
 
 
 def child(job: dict[str, Any], answer: str) -> None:
