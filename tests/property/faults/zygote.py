@@ -1,4 +1,4 @@
-"""A process that has imported everything and opened nothing, and forks a child for each job it is given.
+"""A process that has imported everything, or nothing, opened nothing, and forks a child for each job it is given.
 
 A process that has used RocksDB or its own threads must not fork, and an interpreter with all modules takes a second to
 start: so the children are forked from this one, which does neither. Started by `faults.children`; talks JSON lines on
@@ -85,8 +85,10 @@ def wait(pid: int, limit: float, kill_after: float | None) -> dict[str, Any]:
 
 
 def main() -> None:
-    sys.path[:0] = sys.argv[1:]
-    preload()
+    sys.path[:0] = sys.argv[2:]
+    importlib.import_module("faults.library")  # which every job imports, and with it pytest
+    if sys.argv[1] == "loaded":
+        preload()
     gc.collect()
     gc.freeze()
     answer = f"{os.environ['STATESTORE_FAULT_FOLDER']}/answer-{os.getpid()}"
