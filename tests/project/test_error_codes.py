@@ -18,7 +18,7 @@ from support.source_tree import modules
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CommitUnknownError, StateStoreError
 
-KINDS = (StateStoreError, *StateStoreError.__subclasses__(), CommitUnknownError)
+KINDS: tuple[type[StateStoreError], ...] = (StateStoreError, *StateStoreError.__subclasses__(), CommitUnknownError)
 RAISED = re.compile(rf"\b({'|'.join(kind.__name__ for kind in KINDS)})\(\s*ErrorCode\.(\w+)")
 NAMED = re.compile(r"(?<!`)\bErrorCode\.(\w+)")
 QUOTED = re.compile(r"""["']([A-Z_]+)["']""")
