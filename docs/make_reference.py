@@ -26,6 +26,7 @@ from statestore.formats.rocksdb.scan import READER
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "reference.md"
 PACKAGES = ("connector", "catalog", "formats")
+RAISED = re.compile(r"\b(\w+)\(\s*ErrorCode\.([A-Z_]+)")
 ACTIONS = {
     "NotFoundError": "name something that exists",
     "ConflictError": "read again, then retry",
@@ -198,13 +199,10 @@ def _classes_of_codes() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {code: [] for code in ErrorCode}
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
-            text = path.read_text("utf-8")
-            for node in ast.walk(ast.parse(text)) if "ErrorCode." in text else ():
-                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
-                    kind, first = indirect.get(node.func.id, node.func.id), node.args[0]
-                    code = first.attr if isinstance(first, ast.Attribute) and first.attr in found else None
-                    if code is not None and kind not in found[code] and kind in (*ACTIONS, "StateStoreError"):
-                        found[code].append(kind)
+            for name, code in RAISED.findall(path.read_text("utf-8")):
+                kind = indirect.get(name, name)
+                if kind not in found[code] and kind in (*ACTIONS, "StateStoreError"):
+                    found[code].append(kind)
     return found
 
 

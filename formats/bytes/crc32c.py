@@ -16,7 +16,9 @@ from statestore.formats.kernels.compiled_use import is_loaded
 
 _POLYNOMIAL, _ALL = 0x82F63B78, 0xFFFFFFFF
 _WORD = 8
-_SHORT = 4096  # bytes from which numpy's columns of words take less time than single bytes
+# Bytes from which numpy's columns of words take less time than single bytes: half of it at 8,000 bytes, but 16 times
+# as much at 64, the size of a small batch of Kafka.
+_SHORT = 4096
 
 
 def crc32c(data: bytes) -> int:

@@ -12,9 +12,11 @@ import importlib.util
 import sys
 
 COMPILED = "statestore.formats.kernels.compiled"
+# Loops of smaller reads would take as long as the plain way, and in an installation that has not compiled them yet
+# seconds: 12 s for the scan of a table file of 57 rows, which takes 16 ms either way later.
 _COLD_BYTES, _WARM_BYTES = 8 << 20, 1 << 20
 # Rows that Arrow copies before loops do. They take that much longer in Arrow as the loops take to load, those alone if
-# numba is loaded.
+# numba is loaded: 25 ms, and 2.3 s where they have to be compiled, for a scan of 400,000 rows that takes 2 or 3 ms.
 _COPIED_ROWS, _COPIED_ROWS_WARM = 10_000_000, 1_000_000
 _REWRITTEN_ROWS = 4_000_000  # rows that compactions copy before loops do, which take a third of the time
 _copied_before = 0

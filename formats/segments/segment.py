@@ -42,7 +42,9 @@ from statestore.formats.segments.stored_column import StoredColumn, stored_colum
 from statestore.formats.table_columns import unknown_column
 from statestore.formats.values.arrow_numbers import arrow_numbers, int64_values
 
-FEW = 32  # cells of a batch are few if it has more than so many times as many
+# Cells of a batch are few if it has more than so many times as many. One row of each of 60 blocks takes 77 ms in a new
+# process, and 158 ms where all their columns are kept at the first read.
+FEW = 32
 _AS_ARRAY, _AS_NUMPY = -1, -2  # in place of the number of a batch: all batches as one array
 _VERSIONS = ("_added", "_closed", "_dropped")
 

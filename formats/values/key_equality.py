@@ -15,7 +15,6 @@ from statestore.formats.kernels.compiled_use import is_loaded
 
 Rows = npt.NDArray[np.integer[Any]]
 
-_MAX_WIDTH = 64  # strings of at most so many bytes are compared as items of a numpy array
 _TAKE_BYTES = 1 << 28  # Arrow's take cannot make a string array of 2 GiB or more
 
 
@@ -117,25 +116,12 @@ def _strings_equal(left: pa.Array, left_rows: Rows, right: pa.Array, right_rows:
         rows = [r.astype(np.int64, copy=False) for r in (left_rows, right_rows)]
         if strings_equal(*sides[0], rows[0], *sides[1], rows[1], found):
             return found
-    left_starts, lengths = _extents(_string_offsets(left), left_rows)
-    right_starts, right_lengths = _extents(_string_offsets(right), right_rows)
-    equal: Bools = lengths == right_lengths
-    width = int(lengths[0]) if len(lengths) else 0
-    if 0 < width <= _MAX_WIDTH and (lengths == width).all() and equal.all():
-        ours, theirs = _pieces(left, left_starts, width), _pieces(right, right_starts, width)
-        # Usually all rows match, and testing that is seven times faster than finding which do.
-        return equal if np.array_equal(ours.view(np.uint8), theirs.view(np.uint8)) else ours == theirs
+    _, lengths = _extents(_string_offsets(left), left_rows)
+    equal: Bools = lengths == _extents(_string_offsets(right), right_rows)[1]
     same = np.flatnonzero(equal)
     for part in _parts(same, lengths):
         equal[part] = _taken_equal(left, left_rows[part], right, right_rows[part])
     return equal
-
-
-def _pieces(column: pa.Array, starts: Ints, width: int) -> npt.NDArray[np.void]:
-    """``width`` bytes of the strings' data from each of these positions on, three times as fast as Arrow's take."""
-    data = np.frombuffer(column.buffers()[2], np.uint8)
-    pieces: npt.NDArray[np.void] = np.ndarray((len(data) - width + 1,), f"V{width}", buffer=data, strides=(1,))[starts]
-    return pieces
 
 
 def _string_data(column: pa.Array) -> npt.NDArray[np.uint8]:

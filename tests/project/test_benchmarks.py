@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import json
 import math
+import os
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +19,8 @@ from support.stores.versioned_model import Model
 from benchmarks.__main__ import main
 from benchmarks.loads.oracle import WrongAnswerError, check, live_events
 from benchmarks.loads.stream import COLUMNS, Shape, Stream
-from benchmarks.measures import MEASURES, child, peers
+from benchmarks.measures import MEASURES, child, peers, small_commits
+from benchmarks.measures.small_writes import Written, stream_of, write
 from benchmarks.page.__main__ import BEGIN, END, KEPT, with_figures
 from benchmarks.page.summary import GOALS, summary
 from benchmarks.page.text import page
@@ -125,9 +128,17 @@ def in_this_process(verb: str, path: Path, kill_after: float | None = None) -> c
     return child.Ended(json.loads(said.getvalue().splitlines()[-1]), 1 << 20)
 
 
+def written_here(path: Path, commits: int, seed: int) -> Written:
+    return Written(path, stream_of(commits, seed), **write(path, commits, seed))
+
+
 @pytest.fixture
 def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child, "run", in_this_process)
+    monkeypatch.setattr(child, "SCANS", 1)
+    monkeypatch.setattr(small_commits, "write_apart", written_here)
+    monkeypatch.setattr(os, "fsync", os.fsync)  # `small_writes` replaces it in its process, and adds a callback
+    monkeypatch.setattr(gc, "callbacks", [])
 
 
 @pytest.mark.usefixtures("one_process")

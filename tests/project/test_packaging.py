@@ -90,8 +90,8 @@ def test_import_loads_neither_spark_nor_java() -> None:
 
 
 def test_import_is_quick() -> None:
-    """Well under half a second; the best of three, because a busy machine says nothing about the import."""
-    assert min(float(str(import_statestore()["seconds"])) for _ in range(3)) < 0.25
+    """Well under half a second, once in three, because a busy machine says nothing about the import."""
+    assert any(float(str(import_statestore()["seconds"])) < 0.25 for _ in range(3))
 
 
 @pytest.fixture(scope="module")

@@ -114,13 +114,13 @@ def run(folder: Path, size: Size, seed: int) -> None:
         check_everything(reopened, stream, versions)
 
 
-@pytest.mark.parametrize("memory", [divided_records.MEMORY, 600_000], ids=["whole", "divided"])
+@pytest.mark.parametrize("memory", [divided_records.MEMORY, 300_000], ids=["whole", "divided"])
 def test_small_commits_with_eager_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: int) -> None:
     monkeypatch.setattr(divided_records, "MEMORY", memory)
     monkeypatch.setattr(open_rows, "MIN_KEYS", 500)
     rules = Rules(small_store=2_000, small_fan_in=3, fan_in=2, tier_rows=512, block_rows=1_024)
     monkeypatch.setattr(compaction_rules, "DEFAULT", rules)
-    run(tmp_path, Size(keys=4_000, commits=9, rows=3_000, every=3), seed=1)
+    run(tmp_path, Size(keys=2_000, commits=9, rows=1_500, every=3), seed=1)
 
 
 @pytest.mark.slow

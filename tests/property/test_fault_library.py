@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
+from typing import Any
 
 import pytest
 from faults.campaign import scratch
-from faults.children import children
+from faults.children import Ended, children
 from faults.disks import Cut, disk_after
 from faults.library import CHANGING
 from faults.trace import Step, read_trace
 
 
+def in_child(function: str, **arguments: Any) -> Ended:
+    """Run a function that needs nothing but the library."""
+    return children(1, bare=True).run(f"faults.trials.library_trials:{function}", **arguments)
+
+
 def struck(folder: Path, kinds: tuple[str, ...], way: str, at: int) -> str:
-    ended = children().run(
-        "faults.trials.library_trials:write_a_file", folder=str(folder), kinds=kinds, way=way, at=at, errno=errno.EIO
-    )
+    ended = in_child("write_a_file", folder=str(folder), kinds=kinds, way=way, at=at, errno=errno.EIO)
     return f"signal {ended.signal}" if ended.signal else str(ended.value if ended.bad is None else ended.bad)
 
 
@@ -40,13 +44,13 @@ def test_a_call_is_struck(kinds: tuple[str, ...], way: str, at: int, outcome: st
 
 def test_calls_below_another_folder_are_left_alone() -> None:
     with scratch() as folder, scratch() as other:
-        ended = children().run("faults.trials.library_trials:write_elsewhere", folder=str(folder), other=str(other))
+        ended = in_child("write_elsewhere", folder=str(folder), other=str(other))
         assert ended.value == "abcdefgh"
 
 
 def test_the_clock_moves_and_files_are_swapped() -> None:
     with scratch() as folder:
-        ended = children().run("faults.trials.library_trials:move_the_clock", folder=str(folder), days=30)
+        ended = in_child("move_the_clock", folder=str(folder), days=30)
         assert ended.value == {"days": 30, "swapped": "other"}
 
 
@@ -54,7 +58,7 @@ def test_calls_are_recorded_with_their_data() -> None:
     with scratch() as folder:
         (folder / "disk").mkdir()
         arguments = {"folder": str(folder / "disk"), "trace": str(folder / "trace")}
-        ended = children().run("faults.trials.library_trials:record", **arguments)
+        ended = in_child("record", **arguments)
         assert ended.bad is None, ended.bad
         steps = read_trace(folder / "trace", str(folder / "disk"))
     root = str(folder / "disk")

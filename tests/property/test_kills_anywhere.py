@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from faults.campaign import ONLY, SEED, Sweep, scratch
-from faults.children import Ended, Zygote, children
+from faults.children import Children, Ended, Zygote, children
 from faults.subjects import SUBJECTS
 from support.parameters import mostly_slow
 
@@ -60,9 +60,8 @@ def attempt(sweep: Sweep, folder: Path, zygote: Zygote, kind: str, draw: int) ->
             return
 
 
-def sweep_kind(kind: str, most: int | None = None) -> None:
+def sweep_kind(kind: str, found: Children, most: int | None = None) -> None:
     sweep = Sweep(f"kills, {kind}", SHARE, most)
-    found = children()
     with scratch() as folder:
         draws = range(SEED * 10**7, SEED * 10**7 + 10**6)
         if ONLY:
@@ -76,10 +75,10 @@ def sweep_kind(kind: str, most: int | None = None) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_process_may_be_killed_at_any_call_and_moment(kind: str) -> None:
-    sweep_kind(kind)
+    sweep_kind(kind, children())
 
 
 @pytest.mark.parametrize("kind", mostly_slow(["versioned", "key_value"], ["versioned"]))
 def test_the_process_may_be_killed_now_and_then(kind: str) -> None:
     """A few of the trials above, for every run of the tests."""
-    sweep_kind(kind, most=2)
+    sweep_kind(kind, children(1), most=1)

@@ -30,11 +30,16 @@ def unpacked(archive: Path, finish: Callable[[Path], None] = lambda _: None) -> 
             if not folder.exists():
                 made = Path(tempfile.mkdtemp(prefix=f"{name}.", dir=folder.parent))
                 with tarfile.open(archive) as packed:
-                    packed.extractall(made, filter="data")
+                    packed.extractall(made, filter=_of_this_user)
                 finish(made)
                 made.chmod(0o755)
                 made.rename(folder)
     return folder
+
+
+def _of_this_user(member: tarfile.TarInfo, _: str) -> tarfile.TarInfo:
+    """A member without its owner. The archives are our own: the filter ``data`` takes as long as all else."""
+    return member.replace(uid=None, gid=None, uname=None, gname=None, deep=False)  # type: ignore[arg-type]
 
 
 @cache

@@ -21,7 +21,7 @@ POINT = pa.struct([("x", pa.int64()), ("y", pa.int64())])
 Pair = namedtuple("Pair", "size item")
 
 
-@few_or_many(25, 100, key_tables())
+@few_or_many(10, 100, key_tables())
 def test_rows_survive_columns_and_user_form(table: tuple[pa.Schema, list[tuple[Any, ...]]]) -> None:
     """Canonical rows are their own normal form and come back from columns, dicts and bare values."""
     schema, keys = table

@@ -34,7 +34,7 @@ def _all_pairs(rows: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     return grid[0].ravel(), grid[1].ravel()
 
 
-@few_or_many(25, 100, key_tables(), st.data())
+@few_or_many(10, 100, key_tables(), st.data())
 def test_equal_exactly_if_canonical_values_are(
     table: tuple[pa.Schema, list[tuple[Any, ...]]], data: st.DataObject
 ) -> None:

@@ -78,7 +78,7 @@ def test_definition_lists_the_same_vectors() -> None:
     assert f"`{NULL_HASH:016x}`" in DEFINITION.read_text()
 
 
-@few_or_many(25, 100, key_tables(), st.data())
+@few_or_many(10, 100, key_tables(), st.data())
 def test_columns_and_single_keys_agree(table: tuple[pa.Schema, list[tuple[Any, ...]]], data: st.DataObject) -> None:
     """Whole arrays, slices of them and single keys: the same bits."""
     schema, keys = table
@@ -90,7 +90,7 @@ def test_columns_and_single_keys_agree(table: tuple[pa.Schema, list[tuple[Any, .
     assert hash_keys([column.slice(start, stop - start) for column in columns]).tolist() == expected[start:stop]
 
 
-@few_or_many(25, 100, key_tables())
+@few_or_many(10, 100, key_tables())
 def test_equal_keys_are_those_of_equal_hash(table: tuple[pa.Schema, list[tuple[Any, ...]]]) -> None:
     """Equal keys have one hash; and no two different small keys were ever seen to share one."""
     schema, keys = table

@@ -35,9 +35,13 @@ class Ended:
 
 
 class Zygote:
-    """One parent of children; used by one thread at a time. Starts with its first job."""
+    """One parent of children; used by one thread at a time. Starts with its first job.
 
-    def __init__(self) -> None:
+    It has imported the package before, unless it is ``bare``.
+    """
+
+    def __init__(self, bare: bool = False) -> None:
+        self._bare = bare
         self._process: subprocess.Popen[str] | None = None
 
     def _start(self) -> subprocess.Popen[str]:
@@ -54,8 +58,9 @@ class Zygote:
             "ARROW_DEFAULT_MEMORY_POOL": "system",
         }
         paths = [str(HERE), str(HERE.parent)]
+        command = [sys.executable, "-W", "ignore::DeprecationWarning"]
         process = subprocess.Popen(
-            [sys.executable, "-W", "ignore::DeprecationWarning", str(HERE / "faults" / "zygote.py"), *paths],
+            [*command, str(HERE / "faults" / "zygote.py"), "bare" if self._bare else "loaded", *paths],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -99,11 +104,11 @@ class Zygote:
 class Children:
     """Zygotes for this many children at a time."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, bare: bool) -> None:
         self.count = count
         built_library()
         self._free: queue.LifoQueue[Zygote] = queue.LifoQueue()  # those that run come first
-        self._all = [Zygote() for _ in range(count)]
+        self._all = [Zygote(bare) for _ in range(count)]
         for zygote in self._all:
             self._free.put(zygote)
 
@@ -148,8 +153,8 @@ class Children:
 
 
 @functools.cache
-def children(count: int = 2) -> Children:
-    """Zygotes for the whole session: starting one costs seconds."""
-    found = Children(count)
+def children(count: int = 2, bare: bool = False) -> Children:
+    """Zygotes for the whole session: starting one costs seconds, unless they are ``bare`` and import nothing."""
+    found = Children(count, bare)
     atexit.register(found.close)
     return found

@@ -1,4 +1,4 @@
-"""A process that has imported everything and opened nothing, and forks a child for each job it is given.
+"""A process that has imported everything, or nothing, opened nothing, and forks a child for each job it is given.
 
 A process that has used RocksDB or its own threads must not fork, and an interpreter with all modules takes a second to
 start: so the children are forked from this one, which does neither. Started by `faults.children`; talks JSON lines on
@@ -38,6 +38,9 @@ def preload() -> None:
     for module_name in ("statestore.connector.sql.query", "statestore.connector.sql.sql_duckdb"):
         with contextlib.suppress(ImportError):
             importlib.import_module(module_name)
+    from statestore.formats.bytes.crc32c import crc32c
+
+    crc32c(b"")  # the first compiled loop that is called prepares numba, in half of the time that a child takes
 
 
 def child(job: dict[str, Any], answer: str) -> None:
@@ -82,8 +85,10 @@ def wait(pid: int, limit: float, kill_after: float | None) -> dict[str, Any]:
 
 
 def main() -> None:
-    sys.path[:0] = sys.argv[1:]
-    preload()
+    sys.path[:0] = sys.argv[2:]
+    importlib.import_module("faults.library")  # which every job imports, and with it pytest
+    if sys.argv[1] == "loaded":
+        preload()
     gc.collect()
     gc.freeze()
     answer = f"{os.environ['STATESTORE_FAULT_FOLDER']}/answer-{os.getpid()}"

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -39,11 +40,30 @@ Raw = list[tuple[bytes, bytes]]
 
 @dataclass(frozen=True)
 class Application:
-    """The contents of one archive. ``raw`` has the rows of each (task or "global", store, family)."""
+    """The contents of one archive. Rows are read when they are asked for: tests are named by the truth alone."""
 
-    truth: dict[str, Any]
-    raw: dict[tuple[str, str, str], Raw]
-    changelogs: dict[str, list[Row]]
+    folder: Path
+
+    @cached_property
+    def truth(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.folder / "truth.json").read_text("utf-8"))
+        return found
+
+    @cached_property
+    def raw(self) -> dict[tuple[str, str, str], Raw]:
+        """The rows of each (task or "global", store, family)."""
+        raw: dict[tuple[str, str, str], Raw] = defaultdict(list)
+        for row in lines((self.folder / "raw.jsonl").read_text("utf-8")):
+            if row["family"] != BOOKKEEPING:
+                task, folder, below = (*row["directory"].split("/"), "")[:3]
+                place = task, below if folder == "rocksdb" else folder, row["family"]
+                raw[place].append((bytes.fromhex(row["key"]), bytes.fromhex(row["value"])))
+        return dict(raw)
+
+    @cached_property
+    def changelogs(self) -> dict[str, list[Row]]:
+        files = (self.folder / "changelog").glob("*.jsonl")
+        return {path.name.removesuffix(".jsonl"): lines(path.read_text("utf-8")) for path in files}
 
     def stores(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.truth["stores"]
@@ -67,20 +87,7 @@ class Application:
 @cache
 def application(name: str) -> Application:
     """Read an archive."""
-    folder = unpacked(DATA / "kafka" / f"{name}.tar.xz") / name
-    texts = {path.relative_to(folder).as_posix(): path.read_text("utf-8") for path in folder.glob("**/*.json*")}
-    raw: dict[tuple[str, str, str], Raw] = defaultdict(list)
-    for row in lines(texts["raw.jsonl"]):
-        if row["family"] != BOOKKEEPING:
-            task, folder, below = (*row["directory"].split("/"), "")[:3]
-            place = task, below if folder == "rocksdb" else folder, row["family"]
-            raw[place].append((bytes.fromhex(row["key"]), bytes.fromhex(row["value"])))
-    changelogs = {
-        path.removeprefix("changelog/").removesuffix(".jsonl"): lines(text)
-        for path, text in texts.items()
-        if path.startswith("changelog/")
-    }
-    return Application(json.loads(texts["truth.json"]), dict(raw), changelogs)
+    return Application(unpacked(DATA / "kafka" / f"{name}.tar.xz") / name)
 
 
 def lines(text: str) -> list[Row]:

@@ -50,8 +50,28 @@ def directories(temporary: Path) -> list[Path]:
     return [path for folder in temporary.iterdir() for path in folder.iterdir()]
 
 
-def kill_a_reader(root: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", READER, str(root)], capture_output=True, text=True, check=False)
+@pytest.fixture(scope="module")
+def of_a_killed_reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of local files that a killed reader left, in a temporary folder of its own."""
+    place = tmp_path_factory.mktemp("killed")
+    made(place / "warehouse")
+    (place / "tmp").mkdir()
+    kill_a_reader(place / "warehouse", place / "tmp")
+    (left,) = (place / "tmp").iterdir()
+    assert len(directories(place / "tmp")) == 1
+    return left
+
+
+@pytest.fixture
+def abandoned(of_a_killed_reader: Path, temporary: Path) -> Path:
+    """A copy in this test's temporary folder. Nobody has the lock of a copy either."""
+    return Path(shutil.copytree(of_a_killed_reader, temporary / of_a_killed_reader.name))
+
+
+def kill_a_reader(root: Path, temporary: Path) -> None:
+    command = [sys.executable, "-c", READER, str(root)]
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
@@ -61,7 +81,7 @@ def test_the_next_reader_removes_those_of_killed_readers(tmp_path: Path, tempora
         assert living.get("a") == 1
         (own,) = directories(temporary)
         for _ in range(2):
-            kill_a_reader(tmp_path / "warehouse")
+            kill_a_reader(tmp_path / "warehouse", temporary)
         assert len(directories(temporary)) == 2, "the second has removed the first's"
         with catalog.open_store("s", read_only=True) as reader:
             assert reader.get("a") == 1
@@ -71,31 +91,27 @@ def test_the_next_reader_removes_those_of_killed_readers(tmp_path: Path, tempora
     assert not list(temporary.iterdir())
 
 
-def test_upkeep_removes_them_too(tmp_path: Path, temporary: Path) -> None:
-    made(tmp_path / "warehouse")
-    kill_a_reader(tmp_path / "warehouse")
+@pytest.mark.usefixtures("abandoned")
+def test_upkeep_removes_them_too(temporary: Path) -> None:
     assert directories(temporary)
     remove_abandoned()
     assert not list(temporary.iterdir())
     remove_abandoned()  # nothing there
 
 
+@pytest.mark.usefixtures("abandoned")
 @pytest.mark.parametrize("kind", ["versioned", "keyed"])
 def test_vacuum_of_any_store_removes_them(tmp_path: Path, temporary: Path, kind: str) -> None:
-    catalog = made(tmp_path / "warehouse")
     options: dict[str, Any] = COLUMNS if kind == "versioned" else {"kind": "keyed", "key": COLUMNS["key"]}
-    with catalog.create_store("other", **options) as store:
-        kill_a_reader(tmp_path / "warehouse")
+    with statestore.connect(tmp_path / "warehouse").create_store("other", **options) as store:
         assert directories(temporary)
         store.vacuum(0)
         assert not list(temporary.iterdir())
 
 
-def test_nothing_else_is_removed(tmp_path: Path, temporary: Path) -> None:
+def test_nothing_else_is_removed(tmp_path: Path, abandoned: Path) -> None:
     """Links are not followed, and files and folders with other names stay, however old."""
-    made(tmp_path / "warehouse")
-    kill_a_reader(tmp_path / "warehouse")
-    (folder,) = temporary.iterdir()
+    folder = abandoned
     precious = tmp_path / "precious"
     (precious / "deep").mkdir(parents=True)
     (precious / "owner.lock").touch()

@@ -121,7 +121,7 @@ def test_key_groups_are_those_that_flink_stored() -> None:
 PARALLELISMS = st.sampled_from([1, 2, 3, 7, 127, 128, 1000, MAX_PARALLELISM - 1, MAX_PARALLELISM])
 
 
-@few_or_many(30, 150, key_tables(), PARALLELISMS)
+@few_or_many(10, 150, key_tables(), PARALLELISMS)
 def test_key_groups_are_those_of_flink_s_rules(table: tuple[pa.Schema, list[tuple[Any, ...]]], most: int) -> None:
     """Keys of all types; those that Java has no hash code for have half of the key hash in its place."""
     schema, keys = table
