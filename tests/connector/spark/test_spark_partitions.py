@@ -23,8 +23,7 @@ from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.connector.options import StreamStart
 from statestore.connector.spark.partitions import TablePartition, read_partition
 from statestore.connector.spark.schema import spark_schema
-from statestore.connector.spark.source import TableReader
-from statestore.connector.spark.stream_reader import StateStoreStreamReader
+from statestore.connector.spark.source import StateStoreStreamReader, TableReader
 from statestore.formats.state_table import Query, StateTable
 
 STATE, CHANGES = Query(columns=("k", "v")), Query(mode="changes", columns=("k", "v"))

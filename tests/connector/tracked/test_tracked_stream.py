@@ -22,7 +22,7 @@ from support.places import DIRECTORY, S3, below, warehouse_in
 
 import statestore
 from statestore.connector.tracked.spec import State
-from statestore.connector.tracked.tracked import Tracked
+from statestore.connector.tracked.track import Tracked
 from statestore.tracked import StateSpec
 
 if TYPE_CHECKING:
