@@ -36,7 +36,7 @@ def refusal(spark: SparkSession, name: str | Path, **options: Any) -> str:
     return str(caught.value)
 
 
-@pytest.mark.quick("*agg__rkcl-state-options0", "*timers*")
+@pytest.mark.quick("*timers*")
 @pytest.mark.parametrize(
     ("name", "shown", "options"),
     [
@@ -75,7 +75,6 @@ def test_ranges_and_moments(spark: SparkSession) -> None:
         (table.history(start_time=first, end_time=last), {"history": "true", **times}),
         (table.history(version=2), {"history": "true", "versionAsOf": 2}),
         (table.history(version=2), {"history": "true", "batchId": 2}),
-        (table.scan(version=1), {"versionAsOf": 1}),
         (table.scan(version=2), {"timestampAsOf": first.isoformat()}),
         (table.scan(version=1), {"timestampAsOf": f"{int(first.timestamp() * 1000) - 1}"}),
     ):
@@ -154,6 +153,7 @@ def test_partitions_and_keys_that_are_filtered_out_are_no_tasks(spark: SparkSess
     assert load(spark, AGGREGATION).where("key.k = 'key-00-'").rdd.getNumPartitions() == 1
 
 
+@pytest.mark.slow
 def test_columns_that_are_asked_for(spark: SparkSession) -> None:
     rows = load(spark, AGGREGATION, readChangeFeed="true", columns="_Change_Type, key")
     assert rows.columns == ["_change_type", "key"]

@@ -218,6 +218,7 @@ def test_sql_of_spark_has_numbers_and_says_what_they_are(spark: SparkSession) ->
     assert months.dtypes == [("m", "interval year to month")]
 
 
+@pytest.mark.slow
 def test_the_columns_beside_an_interval_are_read_alone(spark: SparkSession) -> None:
     assert sorted(row.n for row in read(spark, types_checkpoint()).select("key.n").collect()) == [1, 2, 3, 4]
     named = read(spark, types_checkpoint(), columns="key")

@@ -213,6 +213,7 @@ def test_a_dataframe_is_one_batch(spark: SparkSession, tmp_path: Path, frame: An
         tracked.start(checkpoint=tmp_path / "checkpoint")
 
 
+@pytest.mark.slow
 def test_columns_at_once(spark: SparkSession, tmp_path: Path) -> None:
     def sums(batch_time: datetime, keys: pa.Array, rows: pa.RecordBatch, states: pa.RecordBatch) -> Any:
         added = np.zeros(len(keys), np.int64)

@@ -29,7 +29,7 @@ PLACES = (DIRECTORY, MEMORY)
 pytestmark = pytest.mark.usefixtures("workers")
 
 
-@pytest.mark.quick("directory-*-3", "memory-timing-out-3")
+@pytest.mark.quick("directory-*[!t]-3", "directory-timing-out-1", "memory-removing-3")
 @pytest.mark.parametrize("tasks", [1, 3])
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_the_original_scenarios(place: str, case: Case, tasks: int) -> None:

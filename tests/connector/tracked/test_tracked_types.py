@@ -51,6 +51,7 @@ TYPES: list[tuple[str, list[tuple[Any, Any]]]] = [
 ]
 
 
+@pytest.mark.quick("array<struct*", "struct*", "timestamp", "decimal*", "float", "boolean")
 @pytest.mark.parametrize(("kind", "values"), TYPES, ids=[kind for kind, _ in TYPES])
 def test_a_state_is_the_same_in_the_same_batch_and_the_next(
     tmp_path: Path, kind: str, values: list[tuple[Any, Any]]

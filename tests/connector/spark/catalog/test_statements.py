@@ -162,7 +162,7 @@ ORDERED = [
 ]
 
 
-@pytest.mark.parametrize("statement", mostly_slow([*STATEMENTS, *ORDERED], 9))
+@pytest.mark.parametrize("statement", mostly_slow([*STATEMENTS, *ORDERED], 14))
 def test_rows_are_those_of_duckdb(spark: SparkSession, warehouse: str, statement: str) -> None:
     duck = statement.format(c="").replace("LEFT ANTI JOIN", "ANTI JOIN")
     expected = cells(statestore.sql(warehouse, duck))
