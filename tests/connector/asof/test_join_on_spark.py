@@ -15,7 +15,7 @@ from support.checkpoints.spark_state_fixtures import checkpoint_path
 from support.keyed.keyed_kinds import keyed
 from support.parameters import mostly_slow
 from support.places import PLACES, below, warehouse_in, warehouse_of
-from test_asof_rows import all_rows, left_rows
+from test_join_on_arrow import all_rows, left_rows
 
 import statestore
 

@@ -108,6 +108,7 @@ def test_values_of_every_type_are_those_of_spark(spark: SparkSession, copy_for_s
     assert texts(mine.selectExpr(*shown)) == texts(true.selectExpr(*shown))
 
 
+@pytest.mark.slow
 def test_keys_of_every_type_are_those_of_spark(spark: SparkSession, tmp_path: Path) -> None:
     kinds = [f"{kind} AS {name}" for name, kind in KEYS.items()]
     checkpoint = run(spark, tmp_path, lambda rows: rows.selectExpr(*kinds).groupBy(*KEYS).count())
