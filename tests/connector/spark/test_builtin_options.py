@@ -117,6 +117,7 @@ def test_the_same_refusals(spark: SparkSession, copy_for_spark: Copy, name: str,
         state(spark, name, options).collect()
 
 
+@pytest.mark.slow
 def test_what_a_refusal_of_spark_leaves_in_a_checkpoint_does_not_matter(
     spark: SparkSession, copy_for_spark: Copy
 ) -> None:

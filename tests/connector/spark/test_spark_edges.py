@@ -58,6 +58,7 @@ def test_nan_inside_a_value_equals_nan_as_in_spark(
     assert keys(spark, path, where) == expected
 
 
+@pytest.mark.slow
 def test_a_null_where_the_given_schema_promises_none_is_an_error(spark: SparkSession, path: str) -> None:
     """Spark itself would die of it with an internal error."""
     reader = spark.read.format("statestore")

@@ -92,6 +92,7 @@ def test_explain_says_why_a_read_of_a_known_release_is_not_planned(spark: SparkS
     assert "BatchScan arrow_statestore (not planned: a schema of its own)[" in shown("item string")
 
 
+@pytest.mark.slow
 def test_a_session_that_is_not_registered_reads_without_a_reason(
     spark: SparkSession, other: SparkSession, warehouse: Path
 ) -> None:

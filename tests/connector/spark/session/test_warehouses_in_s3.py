@@ -82,6 +82,7 @@ def test_the_keys_of_the_session(session: SparkSession, warehouse: str) -> None:
     assert sorted(store_rows(warehouse)) == [("curry", 9.0), ("dal", 5.0), ("egg", 3.0)]
 
 
+@pytest.mark.slow
 def test_views_with_the_keys_of_the_session(session: SparkSession, warehouse: str) -> None:
     path = bare(below(warehouse, "prices"))
     for version, args in (("1", None), (":version", {"version": 1}), ("?", [1])):
