@@ -29,8 +29,10 @@ from statestore.formats.values.key_equality import keys_equal
 from statestore.formats.values.key_hash import hash_keys
 
 THREADS = min(8, os.cpu_count() or 1)
-FEW_KEYS = 4_096  # up to this many keys are looked up in the table's index; for more, the history is read
-FEW_NESTED_KEYS = 32
+# Up to this many keys are looked up in the table's index; for more, the history is read. One key of a million is joined
+# in a fifteenth of the time of that, 4,000 in half, and 30,000 would take five times as long.
+FEW_KEYS = 4_096
+FEW_NESTED_KEYS = 32  # of 200,000 such keys: 32 are joined in half of the time, and 400 would take twice as long
 MILLISECOND = 1000
 BEGINNING = -(1 << 61)  # before all times: the start of a version that is older than the known state of the table
 

@@ -8,7 +8,7 @@ from statestore.connector.tracked.spec import State, StateSpec
 
 if TYPE_CHECKING:
     from statestore.connector.tracked.kept_batches import StateSnapshot
-    from statestore.connector.tracked.tracked import Tracked
+    from statestore.connector.tracked.track import Tracked
 
 __all__ = ["State", "StateSnapshot", "StateSpec", "Tracked"]
 
@@ -23,7 +23,7 @@ def __getattr__(name: str) -> Any:
     if refusing is not None:
         return refusing
     if name == "Tracked":
-        from statestore.connector.tracked.tracked import Tracked
+        from statestore.connector.tracked.track import Tracked
 
         return Tracked
     from statestore.connector.tracked.kept_batches import StateSnapshot

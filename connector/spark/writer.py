@@ -1,4 +1,4 @@
-"""Batch writes from Spark: tasks stage private files, and the driver commits all of them at once or none.
+"""Writes from Spark: tasks stage private files, and the driver commits all of them at once or none.
 
 The files lie in the store. One commit takes them in, or they are never read. A task with many rows resolves them itself
 (`TaskWrite`), and the driver only joins the parts. Fewer rows are staged as they are, and the driver resolves them.
@@ -9,30 +9,33 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from statestore.catalog.commits.parts.staged_parts import StagedPart
-from statestore.catalog.commits.parts.staging_folder import StagingFolder
+from statestore.catalog.commits.parts.staging_folder import STAGING, StagingFolder
 from statestore.catalog.log.storage import Storage
 from statestore.catalog.log.store_spec import StoreSpec
 from statestore.catalog.store_kinds import check_columns
 from statestore.catalog.stores.versioned.natural_versioned import NaturalVersionedStore, write_parts
 from statestore.catalog.stores.versioned.task_writes import PART_BYTES, TaskWrite, task_write
 from statestore.catalog.warehouse import rows_table
-from statestore.connector.options import is_by_key_groups, transaction_of
+from statestore.connector.options import application_of, is_by_key_groups, transaction_of
 from statestore.connector.spark.errors import message_only
-from statestore.connector.spark.location import open_store_at
+from statestore.connector.spark.location import checked_path, open_store_at, with_settings
 from statestore.connector.spark.schema import arrow_schema
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import CommitUnknownError, ConflictError, StateStoreError
+from statestore.formats.errors import CommitUnknownError, ConflictError, StateStoreError, UnsupportedError
 from statestore.formats.places.locations import Location, parse_location
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 class StateStoreWriter(DataSourceArrowWriter):
@@ -120,7 +123,7 @@ def stage(folder: StagingFolder, batches: Iterator[pa.RecordBatch], write: TaskW
     """Stage the rows of one task in files with unique names in ``folder``; ``write`` resolves them if they are many."""
     context = TaskContext.get()
     partition = 0 if context is None else context.partitionId()
-    query_id = None if context is None else context.getLocalProperty("sql.streaming.queryId")
+    query_id = None if context is None else context.getLocalProperty(QUERY_ID)
     if write is None:
         first = list(itertools.islice(batches, 1))
     else:
@@ -199,3 +202,80 @@ def remove_staged(storage: Storage, staged: Sequence[Any]) -> None:
             for name in message.names:
                 with contextlib.suppress(StateStoreError):
                     storage.delete(name)
+
+
+# Streams into a store: each micro-batch is one commit, exactly once.
+#
+# A batch's transaction id is (id of the streaming query, number of the batch). Both are in the query's checkpoint and
+# survive restarts. If the query dies between the commit of the store and that of Spark, Spark repeats the batch; its
+# transaction is then found in the log, and the batch changes nothing.
+
+QUERY_ID = "sql.streaming.queryId"  # the name of Spark's own local property
+
+
+class StateStoreStreamWriter(DataSourceStreamArrowWriter):
+    """A writer of micro-batches: append mode adds the rows of a batch, complete mode makes them the whole current
+    state.
+
+    Columns are as for batch writes. Spark makes a new object for each batch and another for each commit, so everything
+    that a commit needs is in the messages.
+    """
+
+    def __init__(self, path: str, schema: StructType, overwrite: bool, options: Mapping[str, str]) -> None:
+        self._target = checked_target(path, schema)
+        self._write = self._target.task_write(overwrite)
+        self._overwrite = overwrite
+        self._application = application_of(options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        folder = self._folder(_query_id())
+        folder.make()
+        return stage(folder, iterator, self._write)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        staged = [m for m in messages if isinstance(m, Staged)]
+        if not staged:
+            return
+        query_id = str(staged[0].query_id)
+        # A batch without rows has nothing to record, however often it is repeated.
+        if self._overwrite or any(m.has_rows for m in staged):
+            transaction = (self._application or query_id, batchId)
+            commit_staged(self._target, self._folder(query_id), staged, self._overwrite, transaction, self._write)
+        # Everything that the query staged belongs to this batch, or to attempts at this batch and earlier ones.
+        self._folder(query_id).remove()
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        remove_staged(self._target.storage, messages)
+
+    def _folder(self, query_id: str) -> StagingFolder:
+        return StagingFolder(self._target.storage, f"{STAGING}/{query_id}")
+
+
+def update_writer(path: str | None, schema: StructType, given: Mapping[str, str]) -> Callable[[DataFrame, int], None]:
+    """The function for ``foreachBatch`` that writes the batches of update mode, which Spark does not offer to Python
+    sinks. Rows, commits and transaction ids are those of `StateStoreStreamWriter`. Path, options and schema are checked
+    now."""
+    location = with_settings(checked_path({**given, **({} if path is None else {"path": path})}), given)
+    checked_target(location, schema)
+    application = application_of(given)
+
+    def write(rows: DataFrame, batch: int) -> None:
+        query_id = rows.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
+        writer = rows.write.format("arrow_statestore").mode("append")
+        writer.option("txnAppId", application or _known(query_id)).option("txnVersion", batch).save(location)
+
+    return write
+
+
+def _query_id() -> str:
+    context = TaskContext.get()
+    return _known(None if context is None else context.getLocalProperty(QUERY_ID))
+
+
+def _known(query_id: str | None) -> str:
+    if not query_id:
+        raise UnsupportedError(
+            ErrorCode.NO_QUERY_ID,
+            "Spark does not report which query this batch belongs to; name it with the option txnAppId",
+        )
+    return query_id

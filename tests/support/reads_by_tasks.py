@@ -7,12 +7,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from statestore.connector.spark.planner import local_rows
+from statestore.connector.spark.planner import read_plan
 
 
 @contextmanager
 def reads_by_tasks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local_rows, "MOST_READ", -1)
-        patch.setattr(local_rows, "MOST_SUMMED", -1)
+        patch.setattr(read_plan, "MOST_READ", -1)
+        patch.setattr(read_plan, "MOST_SUMMED", -1)
         yield

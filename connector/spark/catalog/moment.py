@@ -1,4 +1,7 @@
-"""The moment of a table that a statement asks for: ``VERSION AS OF``, ``TIMESTAMP AS OF`` and options of readers."""
+"""The moment of a table, or the range of its changes, that a statement asks for.
+
+``VERSION AS OF``, ``TIMESTAMP AS OF``, options of readers, and ``CHANGES FROM VERSION 3 TO VERSION 7`` of Spark 4.3.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.connector.options import SESSION_TIME_ZONE, query_of
 from statestore.connector.spark.jvm import entries
 from statestore.formats.error_codes import ErrorCode
-from statestore.formats.errors import InvalidInputError
+from statestore.formats.errors import InvalidInputError, UnsupportedError
 from statestore.formats.state_table import Mode, Query, StateTable
 
 
@@ -71,6 +74,34 @@ def query_for(mode: Mode, asked: Asked, zone: str) -> Query:
                 f"TIMESTAMP AS OF asks for one moment, not for {mode}; filter by valid_from and valid_to",
             )
         query = replace(query, as_of=asked.time)
+    return query
+
+
+def change_query(table: StateTable, context: Any) -> Query:
+    """The query of a range of changes. A bound that is left out is that of the kept changes.
+
+    Raises UnsupportedError UNSUPPORTED_STATEMENT for net changes.
+    """
+    if str(context.deduplicationMode().toString()) == "NET_CHANGES":
+        raise UnsupportedError(
+            ErrorCode.UNSUPPORTED_STATEMENT,
+            "net changes are not computed; compare two versions with a join, or in Python with table.diff",
+        )
+    span = context.range()
+    kind = str(span.getClass().getSimpleName())
+    query = Query(mode="changes")
+    if kind == "VersionRange":
+        first = version_number(str(span.startingVersion())) + (0 if span.startingBoundInclusive() else 1)
+        last = None
+        if span.endingVersion().isPresent():
+            last = version_number(str(span.endingVersion().get())) - (0 if span.endingBoundInclusive() else 1)
+        return replace(query, start_version=first, end_version=last)
+    if kind == "TimestampRange":
+        start = int(span.startingTimestamp()) + (0 if span.startingBoundInclusive() else 1)
+        end = None
+        if span.endingTimestamp().isPresent():
+            end = int(span.endingTimestamp().get()) - (0 if span.endingBoundInclusive() else 1)
+        return replace(query, start_time=start, end_time=end)
     return query
 
 

@@ -14,8 +14,7 @@ from statestore.catalog.catalog import connect
 from statestore.catalog.reads.versioned_table import VersionedTable
 from statestore.catalog.warehouse import rows_spec
 from statestore.connector.options import OPTIONS
-from statestore.connector.spark.catalog.change_queries import Changes, change_query
-from statestore.connector.spark.catalog.moment import Asked, asked_of, pinned, query_for
+from statestore.connector.spark.catalog.moment import Asked, asked_of, change_query, pinned, query_for
 from statestore.connector.spark.catalog.place import DEFAULT, Named, Place, Statements
 from statestore.connector.spark.catalog.table_definition import (
     Definition,
@@ -37,7 +36,7 @@ from statestore.connector.spark.catalog.written_table import (
 )
 from statestore.connector.spark.jvm import CONNECTOR, Jvm, answering, entries, schema_of, texts, thrown
 from statestore.connector.spark.planner.hashed_scan import RangeFunctions
-from statestore.connector.spark.planner.planned_table import Face, PlannedTable
+from statestore.connector.spark.planner.planned_table import Changes, Face, PlannedTable
 from statestore.connector.spark.source import as_spelled
 from statestore.connector.spark.undated_times import check_dated
 from statestore.formats.error_codes import ErrorCode

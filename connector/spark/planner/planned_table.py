@@ -127,6 +127,49 @@ class PlannedTable(JavaObject):
         implements = (CONNECTOR + "catalog.SupportsRead",)
 
 
+class Changes(JavaObject):
+    """The change feed of a table as Spark's changelog.
+
+    Rows are those of `Table.changes`: each update has its row before and after.
+    """
+
+    def __init__(self, jvm: Jvm, face: Face) -> None:
+        super().__init__(jvm)
+        self._face = face
+        self._table = PlannedTable(jvm, face)
+
+    def identity(self) -> tuple[Any, ...]:
+        return self._table.identity()
+
+    def name(self) -> str:
+        return self._face.name
+
+    def columns(self) -> Any:
+        return self._table.columns()
+
+    def containsCarryoverRows(self) -> bool:
+        return False
+
+    def containsIntermediateChanges(self) -> bool:
+        return True
+
+    def representsUpdateAsDeleteAndInsert(self) -> bool:
+        return False
+
+    def rowId(self) -> Any:
+        return self._jvm.references(self._face.table.row_key)
+
+    def rowVersion(self) -> Any:
+        return self._jvm.static(CONNECTOR + "expressions.Expressions", "column")("_commit_version")
+
+    @answering
+    def newScanBuilder(self, options: Any) -> TableScanBuilder:
+        return self._table.newScanBuilder(options)
+
+    class Java:
+        implements = (CONNECTOR + "catalog.Changelog",)
+
+
 # `spark.read.format("statestore").load(path)` as a table that Spark's planner shapes.
 
 ZONE_CONF = "spark.sql.session.timeZone"

@@ -19,9 +19,17 @@ from statestore.connector.spark.planner.aggregation import (
     result_schema,
 )
 from statestore.connector.spark.planner.hashed_scan import HashedScan
-from statestore.connector.spark.planner.local_rows import WIDE, LocalRows, few_keys, read_here
-from statestore.connector.spark.planner.read_plan import MAX_SORTED, Order, ReadPlan, can_sort, unconverted
-from statestore.connector.spark.planner.task_scan import TaskScan
+from statestore.connector.spark.planner.read_plan import (
+    MAX_SORTED,
+    WIDE,
+    Order,
+    ReadPlan,
+    can_sort,
+    few_keys,
+    read_here,
+    unconverted,
+)
+from statestore.connector.spark.planner.task_scan import LocalRows, TaskScan
 from statestore.connector.spark.schema import arrow_schema
 from statestore.formats.state_table import Query, StateTable
 from statestore.formats.values.filters import Filter

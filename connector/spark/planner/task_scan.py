@@ -6,10 +6,14 @@ form in which Spark's Python data source has them (`PythonInputPartition`, `Pyth
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.types import StructType
 from pyspark.sql.udf import _wrap_function
@@ -46,6 +50,36 @@ class PlannedScan(JavaObject):
 
     def columnarSupportMode(self) -> Any:
         return self._jvm.constant(CONNECTOR + "read.Scan$ColumnarSupportMode", "UNSUPPORTED")
+
+
+class LocalRows(PlannedScan):
+    """A scan whose rows are here already."""
+
+    def __init__(self, jvm: Jvm, plan: ReadPlan, rows: pa.Table, description: str) -> None:
+        super().__init__(jvm, plan, description)
+        self._rows = rows
+
+    def rows(self) -> Any:
+        """The rows in Spark's own form, made from a stream of Arrow, as `SparkSession.createDataFrame` makes them."""
+        python = self._jvm.kind("org.apache.spark.sql.api.python.PythonSQLUtils")
+        descriptor, path = tempfile.mkstemp(prefix="statestore", suffix=".arrow")
+        try:
+            with os.fdopen(descriptor, "wb") as file, pa.ipc.new_stream(file, self._rows.schema) as stream:
+                stream.write_table(self._rows)
+            batches = python.readArrowStreamFromFile(path)
+            frame = python.toDataFrame(batches, self._plan.result.json(), self._jvm.session)
+        finally:
+            Path(path).unlink()
+        plan = frame.queryExecution().analyzed()
+        if str(plan.getClass().getSimpleName()) != "LocalRelation":  # rows beyond a setting are in blocks of Spark
+            return frame.queryExecution().executedPlan().executeCollect()
+        row = self._jvm.kind("org.apache.spark.sql.catalyst.InternalRow")
+        rows = self._jvm.gateway.new_array(row, len(self._rows))
+        plan.data().copyToArray(rows)
+        return rows
+
+    class Java:
+        implements = (CONNECTOR + "read.LocalScan",)
 
 
 class TaskScan(PlannedScan):

@@ -19,7 +19,7 @@ from statestore.connector.spark.intervals import with_intervals
 from statestore.connector.spark.location import PROVIDERS, client_path, no_catalog_table, session_settings
 from statestore.connector.spark.session.sql_text import in_session_catalog
 from statestore.connector.spark.source import SOURCE_NAME, StateStoreSource
-from statestore.connector.spark.stream_writer import update_writer
+from statestore.connector.spark.writer import update_writer
 from statestore.connector.supported_spark import unknown_release
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError

@@ -1,5 +1,6 @@
 """A keyed function over a stream: each micro-batch takes effect once, whatever is repeated, with any number of
-tasks."""
+tasks.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
+from support.engines.imported import made, one_operator, operator_engine
 from support.keyed.keyed_rows import (
     OUTPUT,
     Model,
@@ -28,6 +30,7 @@ from support.keyed.keyed_rows import (
     state,
     versions,
 )
+from support.parameters import mostly_slow
 from support.places import DIRECTORY, S3, below, in_places
 
 import statestore
@@ -145,14 +148,12 @@ def test_a_batch_that_comes_again(stream: Stream, tmp_path: Path) -> None:
     for number in range(2):
         feed(tmp_path / "in", number, some_rows(number))
         expected[number] = model.batch(some_rows(number))
-    stream.run(tasks=3)
-    stream.forget_commit()
-    feed(tmp_path / "in", 2, some_rows(2))
-    expected[2] = model.batch(some_rows(2))
-    stream.run(tasks=2)
-    assert stream.calls == [0, 1, 1, 2]
+        stream.run(tasks=3 - number)
+        if number == 0:
+            stream.forget_commit()
+    assert stream.calls == [0, 0, 1]
     assert stream.answers == expected
-    assert versions(stream.store) == [2, 3]  # each batch once, of which the newest two are kept
+    assert versions(stream.store) == [1, 2]  # each batch once
     assert state(stream.store) == model.amounts
 
 
@@ -277,3 +278,66 @@ def test_what_is_refused_before_it_starts(spark: SparkSession, stream: Stream, t
     with pytest.raises(InvalidInputError, match="call run_keyed_stream for it"):
         statestore.run_keyed(spark.readStream.schema(rows.schema).parquet(str(tmp_path / "in")), followed, **options)
     assert not (tmp_path / "checkpoint").exists()
+
+
+# A keyed function goes on with states that were imported from an engine's operator
+
+
+def imported(folder: Path, model: Model) -> Path:
+    """A store with the states of `followed` after the rows of the model, imported from an operator with two tasks."""
+    amounts = [(user, place, amount) for user, all_ in model.amounts.items() for place, amount in enumerate(all_)]
+    users, places, values = (list(column) for column in zip(*amounts, strict=True))
+    seen = {"key": list(model.amounts), "value": [len(all_) for all_ in model.amounts.values()]}
+    states = (
+        made("seen", "value", seen, value=pa.int64()),
+        made(
+            "amounts",
+            "list",
+            {"key": users, "position": places, "value": values},
+            position=pa.int32(),
+            value=pa.int64(),
+        ),
+    )
+    with operator_engine():
+        statestore.import_keyed(one_operator(folder, *states), folder / "w" / "users", key=["user"])
+    return folder / "w" / "users"
+
+
+@pytest.mark.parametrize(("tasks", "batches"), mostly_slow([(None, 2), (3, 2), (3, 1)], [(3, 1)]))
+def test_batches_go_on_with_imported_states(
+    spark: SparkSession, tmp_path: Path, tasks: int | None, batches: int
+) -> None:
+    model = Model()
+    model.batch(some_rows(0))
+    store = imported(tmp_path, model)
+    for number in range(1, batches + 1):
+        rows = some_rows(number)
+        frame = spark.createDataFrame(rows, "user string, amount bigint").coalesce(1)
+        answer = statestore.run_keyed(frame, followed, key="user", store=store, output=OUTPUT, tasks=tasks)
+        assert emitted(answer) == model.batch(rows)
+        assert state(store) == model.amounts
+    assert versions(store) == list(range(1, batches + 2))
+
+
+@pytest.mark.slow
+def test_a_stream_goes_on_with_imported_states(spark: SparkSession, tmp_path: Path) -> None:
+    model = Model()
+    model.batch(some_rows(0))
+    store = imported(tmp_path, model)
+    rows = some_rows(1)
+    frame = spark.createDataFrame(rows, "user string, amount bigint")
+    frame.coalesce(1).write.parquet(str(tmp_path / "rows"))
+    answers: list[Any] = []
+    query = statestore.run_keyed_stream(
+        spark.readStream.schema("user string, amount bigint").parquet(str(tmp_path / "rows")),
+        followed,
+        key="user",
+        store=store,
+        output=OUTPUT,
+        sink=lambda found, batch: answers.append(emitted(found)),
+        checkpoint=tmp_path / "checkpoint",
+        trigger={"availableNow": True},
+    )
+    query.awaitTermination()
+    assert answers == [model.batch(rows)]
+    assert state(store) == model.amounts

@@ -164,6 +164,7 @@ def test_any_setting_of_the_session_gives_the_same_rows(spark: SparkSession, war
         assert [int(v.timestamp() * 1000) for v in row["v"]] == [T0] and row["b"] == b"\xff"
 
 
+@pytest.mark.slow
 def test_overwrites_and_stores_with_a_hot_tier(spark: SparkSession, warehouse: Path) -> None:
     live = made(warehouse, "live", {"v": "bigint"}, kind="key_value")
     for mode, rows, expected in (

@@ -22,7 +22,7 @@ from support.spark_release import since
 
 import statestore
 from statestore.connector.spark.source import StateStoreSource
-from statestore.connector.spark.stream_writer import StateStoreStreamWriter
+from statestore.connector.spark.writer import StateStoreStreamWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

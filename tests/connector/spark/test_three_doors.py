@@ -121,7 +121,7 @@ QUESTIONS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("mode", "asked", "options", "clause"), QUESTIONS)
+@pytest.mark.parametrize(("mode", "asked", "options", "clause"), mostly_slow(QUESTIONS, QUESTIONS[-1:]))
 def test_snapshots(
     spark: SparkSession, warehouse: str, mode: str, asked: dict[str, Any], options: dict[str, Any], clause: str
 ) -> None:
@@ -132,27 +132,27 @@ def test_snapshots(
     assert rows(statestore.sql(warehouse, text, spark=spark).toArrow()) == expected
 
 
-@pytest.mark.parametrize(
-    ("mode", "asked", "options"),
-    [
-        ("history", {}, {"history": "true"}),
-        ("history", {"start": T0 + 31_000}, {"history": "TRUE", "startingTimestamp": T0 + 31_000}),
-        (
-            "history",
-            {"start": T0 + 400, "end": T0 + 2000},
-            {"history": True, "startingTimestamp": T0 + 400, "endingTimestamp": T0 + 2000},
-        ),
-        ("history", {"version": 1}, {"history": "true", "versionAsOf": 1}),
-        ("changes", {}, {"readChangeFeed": "true"}),
-        ("changes", {"start_version": 2}, {"readChangeFeed": "true", "startingVersion": 2}),
-        ("changes", {"end_version": 1}, {"readChangeFeed": "true", "endingVersion": 1}),
-        (
-            "changes",
-            {"start_time": T0 + 500, "end_time": T0 + 30_000},
-            {"readChangeFeed": "true", "startingTimestamp": T0 + 500, "endingTimestamp": T0 + 30_000},
-        ),
-    ],
-)
+BOUNDED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("history", {}, {"history": "true"}),
+    ("history", {"start": T0 + 31_000}, {"history": "TRUE", "startingTimestamp": T0 + 31_000}),
+    (
+        "history",
+        {"start": T0 + 400, "end": T0 + 2000},
+        {"history": True, "startingTimestamp": T0 + 400, "endingTimestamp": T0 + 2000},
+    ),
+    ("history", {"version": 1}, {"history": "true", "versionAsOf": 1}),
+    ("changes", {}, {"readChangeFeed": "true"}),
+    ("changes", {"start_version": 2}, {"readChangeFeed": "true", "startingVersion": 2}),
+    ("changes", {"end_version": 1}, {"readChangeFeed": "true", "endingVersion": 1}),
+    (
+        "changes",
+        {"start_time": T0 + 500, "end_time": T0 + 30_000},
+        {"readChangeFeed": "true", "startingTimestamp": T0 + 500, "endingTimestamp": T0 + 30_000},
+    ),
+]
+
+
+@pytest.mark.parametrize(("mode", "asked", "options"), mostly_slow(BOUNDED, [*BOUNDED[2:4], *BOUNDED[-2:]]))
 def test_history_and_changes(
     spark: SparkSession, warehouse: str, mode: str, asked: dict[str, Any], options: dict[str, Any]
 ) -> None:
@@ -213,7 +213,7 @@ def plain_copy(spark: SparkSession, warehouse: str) -> DataFrame:
     return spark.createDataFrame(history.collect(), history.schema)
 
 
-@pytest.mark.parametrize("where", mostly_slow(WHERE, WHERE[1::9]))
+@pytest.mark.parametrize("where", mostly_slow(WHERE, WHERE[1::18]))
 def test_filters_keep_the_same_rows_pushed_or_not(
     spark: SparkSession, warehouse: str, plain_copy: DataFrame, where: str
 ) -> None:
@@ -222,19 +222,19 @@ def test_filters_keep_the_same_rows_pushed_or_not(
     assert sorted(history.where(where).toArrow().column("id").to_pylist()) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "duck"),
-    [
-        ("SELECT id, name FROM items WHERE id > 2 AND name IS NOT NULL", None),
-        ("SELECT count(*) AS n, sum(price) AS total, max(ratio) AS most FROM items WHERE ratio < 2", None),
-        ("SELECT part.region AS region, count(*) AS n FROM items GROUP BY part.region", None),
-        ("SELECT now.id, old.name AS was FROM items now JOIN items VERSION AS OF 1 old ON now.id = old.id", None),
-        ("SELECT nested.a AS a, size(tags) AS n FROM items", "SELECT nested.a AS a, len(tags)::int AS n FROM items"),
-        ("SELECT k, v FROM empty", None),
-        ("SELECT count(*) AS n, sum(v) AS total FROM empty", None),
-        ("SELECT id FROM items WHERE name = 'nobody'", None),
-    ],
-)
+QUERIES: list[tuple[str, str | None]] = [
+    ("SELECT id, name FROM items WHERE id > 2 AND name IS NOT NULL", None),
+    ("SELECT count(*) AS n, sum(price) AS total, max(ratio) AS most FROM items WHERE ratio < 2", None),
+    ("SELECT part.region AS region, count(*) AS n FROM items GROUP BY part.region", None),
+    ("SELECT now.id, old.name AS was FROM items now JOIN items VERSION AS OF 1 old ON now.id = old.id", None),
+    ("SELECT nested.a AS a, size(tags) AS n FROM items", "SELECT nested.a AS a, len(tags)::int AS n FROM items"),
+    ("SELECT k, v FROM empty", None),
+    ("SELECT count(*) AS n, sum(v) AS total FROM empty", None),
+    ("SELECT id FROM items WHERE name = 'nobody'", None),
+]
+
+
+@pytest.mark.parametrize(("text", "duck"), mostly_slow(QUERIES, QUERIES[1:7:2]))
 def test_sql(spark: SparkSession, warehouse: str, text: str, duck: str | None) -> None:
     found = statestore.sql(warehouse, text, spark=spark).toArrow()
     assert rows(found) == rows(statestore.sql(warehouse, duck or text))

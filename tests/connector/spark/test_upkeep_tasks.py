@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
+from support.parameters import mostly_slow
 from support.places import PLACES, below, left_by_tasks, unnamed, vacuumed, warehouse_in
 from support.stores.versioned_checks import as_table, create, rows_of
 
@@ -112,7 +113,7 @@ def tasks_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return jobs
 
 
-@pytest.mark.parametrize("retention", [None, 10_000])
+@pytest.mark.parametrize("retention", mostly_slow([None, 10_000], [10_000]))
 def test_a_rebuild(
     spark: SparkSession,
     store: VersionedStore,
@@ -195,6 +196,7 @@ def test_a_rebuild_that_a_writer_overtakes_in_its_tasks(
         assert vacuumed(found) == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("later_write")
 def test_a_writer_goes_on_meanwhile(spark: SparkSession, store: VersionedStore, truth: Truth, warehouse: str) -> None:
     assert store.compact(full=True, spark=spark) == COMMITS + 2
@@ -203,6 +205,7 @@ def test_a_writer_goes_on_meanwhile(spark: SparkSession, store: VersionedStore, 
     assert unnamed(below(warehouse, "s")) == []
 
 
+@pytest.mark.slow
 def test_a_task_that_fails_at_first(
     spark: SparkSession, store: VersionedStore, truth: Truth, warehouse: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,6 +266,7 @@ def test_an_error_of_a_task_is_the_error_of_the_call(spark: SparkSession, store:
         store.compact(full=True, spark=spark)
 
 
+@pytest.mark.slow
 def test_verification_reports_what_one_process_reports(
     spark: SparkSession, store: VersionedStore, warehouse: str
 ) -> None:

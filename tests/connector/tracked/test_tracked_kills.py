@@ -1,6 +1,6 @@
 """A stream of 12 batches with tracked state, killed in a task, before and after our commit, and before Spark's own.
 
-It ends with the state and the records of a plain dict, as undisturbed streams do (`test_tracked_stream`). Each restart
+It ends with the state and the records of a plain dict, as undisturbed streams do (`test_track`). Each restart
 has another number of partitions.
 """
 

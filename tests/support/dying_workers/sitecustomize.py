@@ -15,7 +15,7 @@ LEAST_ROWS = 1_000
 
 def install_in_readers() -> None:
     """Change what plans streams: all that a process runs which Spark starts for each stream, and awaits for 10 s."""
-    from statestore.connector.spark.stream_reader import StateStoreStreamReader
+    from statestore.connector.spark.source import StateStoreStreamReader
     from support.dying_workers.deaths import dying_call
 
     for name in ("initialOffset", "latestOffset", "partitions", "commit"):
@@ -28,7 +28,7 @@ def install() -> None:
     from statestore.catalog.stores.versioned import task_writes
     from statestore.connector.asof import join_on_arrow
     from statestore.connector.keyed import task
-    from statestore.connector.spark import frame_writer, stream_writer, writer
+    from statestore.connector.spark import frame_writer, writer
     from statestore.connector.tracked import kept_batches
     from support.dying_workers.deaths import dying_call, dying_reader, dying_stage
 
@@ -40,12 +40,11 @@ def install() -> None:
         change(table, "read", dying_reader(table.read, "read"))
     for module in (task, kept_batches):
         change(module, "read_emitted", dying_reader(module.read_emitted, "emitted"))
-    for module in (frame_writer, stream_writer, writer):
+    for module in (frame_writer, writer):
         change(module, "stage", dying_stage(module.stage))
-    for kind in (stream_writer.StateStoreStreamWriter, writer.StateStoreWriter):
+    for kind in (writer.StateStoreStreamWriter, writer.StateStoreWriter):
         change(kind, "commit", dying_call(kind.commit, "commit"))
-    for module in (stream_writer, writer):
-        change(module, "commit_staged", dying_call(module.commit_staged, "commit of the store"))
+    change(writer, "commit_staged", dying_call(writer.commit_staged, "commit of the store"))
     change(join_on_arrow, "join_table", dying_call(join_on_arrow.join_table, "join"))
     change(task, "run_partition", dying_reader(task.run_partition, "keyed"))
 

@@ -20,7 +20,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 import statestore
-from statestore.connector.spark.planner import local_rows
+from statestore.connector.spark.planner import read_plan
 from statestore.connector.spark.source import StateStoreSource
 from statestore.tracked import State, StateSpec
 from support.dying_workers.deaths import FOLDER, arm, count, reach
@@ -148,7 +148,7 @@ class Batches:
 
 
 def main(master: str, folder: Path, cases: list[tuple[str, str, str, int, str, int]]) -> None:
-    local_rows.MOST_READ = local_rows.MOST_SUMMED = -1  # all reads by tasks
+    read_plan.MOST_READ = read_plan.MOST_SUMMED = -1  # all reads by tasks
     spark = dying_session(master)
     spark.dataSource.register(type("PlainSource", (StateStoreSource,), {"name": classmethod(lambda _: PLAIN)}))
     batches = Batches(spark, folder)

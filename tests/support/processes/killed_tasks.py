@@ -26,7 +26,7 @@ import statestore
 from statestore.catalog.stores.versioned import task_writes
 from statestore.catalog.upkeep import compaction_rules
 from statestore.connector.spark import frame_writer
-from statestore.connector.spark.planner import hashed_scan, local_rows, read_plan, task_scan
+from statestore.connector.spark.planner import hashed_scan, read_plan, task_scan
 from statestore.connector.spark.upkeep_tasks import UpkeepTasks
 from statestore.formats.places.locations import parse_location
 
@@ -102,7 +102,7 @@ def main(master: str, who: str, chosen: list[str], folder: Path, warehouse: str,
         return run(tasks, dying, count)
 
     scans: list[Any] = [task_scan, hashed_scan]
-    local_rows.MOST_READ = local_rows.MOST_SUMMED = -1  # all reads by tasks
+    read_plan.MOST_READ = read_plan.MOST_SUMMED = -1  # all reads by tasks
     builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false").config("spark.log.level", "OFF")
     builder = builder.config("spark.executorEnv.PYTHONPATH", os.pathsep.join(sys.path))
     for name, value in _hiding(hidden).items():

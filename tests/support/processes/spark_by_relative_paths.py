@@ -234,10 +234,10 @@ def main(master: str, *names: str) -> None:
     spark = session(master)
     statestore.register(spark)
     if not master.startswith("sc:"):
-        from statestore.connector.spark.planner import local_rows
+        from statestore.connector.spark.planner import read_plan
 
         # Tables this small would be read while planning, and not by tasks.
-        local_rows.MOST_READ = local_rows.MOST_SUMMED = -1
+        read_plan.MOST_READ = read_plan.MOST_SUMMED = -1
     calls = Calls(spark)
     answers: dict[str, Any] = {}
     for name in names:

@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 import statestore
 from statestore.connector.spark.source import StateStoreSource
-from statestore.connector.spark.stream_writer import StateStoreStreamWriter
+from statestore.connector.spark.writer import StateStoreStreamWriter
 
 LEAST_ROWS = os.environ.get("LEAST_ROWS", "")
 

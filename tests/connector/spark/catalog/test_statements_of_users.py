@@ -288,6 +288,7 @@ def test_inserts_and_overwrites(spark: SparkSession, writable: Path) -> None:
     assert {row[0]: row[1] for row in past} == V1
 
 
+@pytest.mark.slow
 def test_new_tables(spark: SparkSession, writable: Path) -> None:
     """From a query, like another table, and by the statement that SHOW CREATE TABLE states."""
     past = f"{T} TIMESTAMP AS OF '2024-05-01 08:30:00Z'"

@@ -133,7 +133,7 @@ def grouped(rows: list[dict[str, Any]], names: tuple[str, ...]) -> dict[tuple[An
 
 
 @few_or_many(
-    60,
+    25,
     1000,
     rows=ROWS,
     cuts=st.lists(st.integers(0, 12), max_size=3),
@@ -197,7 +197,7 @@ ORDERS = st.builds(Order, st.sampled_from(list(KINDS)), st.booleans(), st.boolea
 
 
 @few_or_many(
-    60,
+    25,
     1000,
     rows=ROWS,
     cuts=st.lists(st.integers(0, 12), max_size=3),

@@ -138,7 +138,7 @@ FIRST = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("condition", mostly_slow(CONDITIONS, 23))
+@pytest.mark.parametrize("condition", mostly_slow(CONDITIONS, 46))
 def test_conditions(spark: SparkSession, tables: None, condition: str) -> None:
     check(spark, f"SELECT k FROM {{t}} WHERE {condition}")
 

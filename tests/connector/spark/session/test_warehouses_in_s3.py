@@ -82,6 +82,7 @@ def test_the_keys_of_the_session(session: SparkSession, warehouse: str) -> None:
     assert sorted(store_rows(warehouse)) == [("curry", 9.0), ("dal", 5.0), ("egg", 3.0)]
 
 
+@pytest.mark.slow
 def test_views_with_the_keys_of_the_session(session: SparkSession, warehouse: str) -> None:
     path = bare(below(warehouse, "prices"))
     for version, args in (("1", None), (":version", {"version": 1}), ("?", [1])):
@@ -90,6 +91,7 @@ def test_views_with_the_keys_of_the_session(session: SparkSession, warehouse: st
     session.catalog.dropTempView("of_session")
 
 
+@pytest.mark.slow
 def test_a_table_of_a_catalog_takes_streams(session: SparkSession, warehouse: str, tmp_path: Path) -> None:
     statestore.connect(warehouse).create_store("copy", key={"item": "string"}, value={"price": "double"}).close()
     statestore.register(session, bare(warehouse), "of_streams")

@@ -66,6 +66,7 @@ def test_a_statement_over_a_catalog(spark: SparkSession, moving: Moving) -> None
     assert moving.steps > last
 
 
+@pytest.mark.quick("stores-None")
 @pytest.mark.parametrize("reason", [None, pytest.param("a process of its own", marks=pytest.mark.slow)])
 def test_a_statement_of_sql(
     spark: SparkSession, moving: Moving, monkeypatch: pytest.MonkeyPatch, reason: str | None

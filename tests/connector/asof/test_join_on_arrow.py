@@ -95,7 +95,7 @@ def check_joins(
     assert joined.num_rows == min(5, left.num_rows)
 
 
-@pytest.mark.parametrize("name", mostly_slow(CHECKPOINTS, CHECKPOINTS[:4]))
+@pytest.mark.parametrize("name", mostly_slow(CHECKPOINTS, [CHECKPOINTS[0], *CHECKPOINTS[2:4]]))
 def test_each_state_of_a_checkpoint(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path = checkpoint_path(name)
     for table in tables(path).values():
@@ -140,7 +140,7 @@ def test_a_left_row_of_before_what_is_kept_is_refused(tmp_path: Path, monkeypatc
                 statestore.asof_join(late, table, on={"k": "key"}, left_time="t", how=how, engine=engine)
 
 
-@pytest.mark.parametrize("discarded", [False, True])
+@pytest.mark.parametrize("discarded", mostly_slow([False, True], [True]))
 def test_each_state_of_a_keyed_store(discarded: bool, tmp_path: Path) -> None:
     found, times = keyed(tmp_path)
     if discarded:

@@ -108,6 +108,7 @@ def test_values_of_every_type_are_those_of_spark(spark: SparkSession, copy_for_s
     assert texts(mine.selectExpr(*shown)) == texts(true.selectExpr(*shown))
 
 
+@pytest.mark.slow
 def test_keys_of_every_type_are_those_of_spark(spark: SparkSession, tmp_path: Path) -> None:
     kinds = [f"{kind} AS {name}" for name, kind in KEYS.items()]
     checkpoint = run(spark, tmp_path, lambda rows: rows.selectExpr(*kinds).groupBy(*KEYS).count())
@@ -218,6 +219,7 @@ def test_sql_of_spark_has_numbers_and_says_what_they_are(spark: SparkSession) ->
     assert months.dtypes == [("m", "interval year to month")]
 
 
+@pytest.mark.slow
 def test_the_columns_beside_an_interval_are_read_alone(spark: SparkSession) -> None:
     assert sorted(row.n for row in read(spark, types_checkpoint()).select("key.n").collect()) == [1, 2, 3, 4]
     named = read(spark, types_checkpoint(), columns="key")

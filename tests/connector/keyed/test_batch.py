@@ -25,7 +25,7 @@ from support.keyed.keyed_rows import (
     versions,
 )
 from support.parameters import mostly_slow
-from support.places import DIRECTORY, S3, below, in_places
+from support.places import DIRECTORY, S3, below
 
 import statestore
 from statestore.catalog.keyed.snapshots.snapshot_part import SnapshotKind
@@ -104,7 +104,6 @@ def test_an_empty_relation_is_a_batch_too(spark: SparkSession, store: str) -> No
     assert state(store) == {}
 
 
-@in_places(DIRECTORY, S3)
 def test_a_transaction_runs_once(spark: SparkSession, store: str) -> None:
     model = Model()
     rows = some_rows(0)
@@ -184,28 +183,19 @@ def test_rows_that_are_not_of_the_output(spark: SparkSession, store: str, kind: 
     assert versions(store) == []
 
 
-def test_an_answer_may_be_one_row_or_none(spark: SparkSession, store: str) -> None:
-    def factory(backend: Any) -> Any:
-        def process(key: str, rows: pa.RecordBatch) -> Any:
-            return (
-                (key, 1, None) if key == "user-1" else {"user": key, "seen": 2, "last": 3} if key == "user-2" else None
-            )
-
-        return process
-
-    answer = statestore.run_keyed(frame(spark, some_rows(0)), factory, key="user", store=store, output=OUTPUT)
-    assert emitted(answer) == [("user-1", 1, None), ("user-2", 2, 3)]
-
-
+@pytest.mark.slow
 def test_one_column_needs_no_dict(spark: SparkSession, store: str) -> None:
     rows = frame(spark, some_rows(0, 40))
     answer = statestore.run_keyed(rows, lambda _: lambda key, _: key, key="user", store=store, output="user string")
     assert emitted(answer) == sorted((f"user-{number}",) for number in range(40))
 
 
-def test_whole_batches_and_rows_are_emitted_in_order(spark: SparkSession, store: str) -> None:
+def test_an_answer_is_one_row_none_or_rows_and_whole_batches_in_order(spark: SparkSession, store: str) -> None:
     def factory(backend: Any) -> Any:
         def process(key: str, rows: pa.RecordBatch) -> Any:
+            return answers[key] if key in answers else several(key, rows)
+
+        def several(key: str, rows: pa.RecordBatch) -> Any:
             yield (key, 0, None)
             yield pa.record_batch(
                 {"last": rows.column("amount"), "user": rows.column("user"), "seen": pa.nulls(len(rows))}
@@ -214,10 +204,14 @@ def test_whole_batches_and_rows_are_emitted_in_order(spark: SparkSession, store:
 
         return process
 
-    rows = some_rows(0, 90, 4)
+    answers: dict[str, Any] = {"one": ("one", 1, None), "dict": {"user": "dict", "seen": 2, "last": 3}, "none": None}
+    rows = [*some_rows(0, 90, 4), *((user, 1_000 + place) for place, user in enumerate(answers))]
     answer = statestore.run_keyed(frame(spark, rows), factory, key="user", store=store, output=OUTPUT, tasks=1)
     expected: list[tuple[Any, ...]] = []
     for user in dict(rows):
+        if user in answers:
+            expected += [("one", 1, None)] if user == "one" else [("dict", 2, 3)] if user == "dict" else []
+            continue
         amounts = [(user, None, amount) for each, amount in rows if each == user]
         expected += [(user, 0, None), *amounts, (user, 1, None)]
     assert [tuple(row) for row in answer.collect()] == expected

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import ArrayType, DataType, FloatType, IntegerType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, FloatType, IntegerType, LongType, StructField, StructType
 from support.stores.versioned_checks import as_table, create
 
 import statestore
@@ -23,8 +23,7 @@ from statestore.catalog.stores.versioned.versioned_store import VersionedStore
 from statestore.connector.options import StreamStart
 from statestore.connector.spark.partitions import TablePartition, read_partition
 from statestore.connector.spark.schema import spark_schema
-from statestore.connector.spark.source import TableReader
-from statestore.connector.spark.stream_reader import StateStoreStreamReader
+from statestore.connector.spark.source import StateStoreStreamReader, TableReader
 from statestore.formats.state_table import Query, StateTable
 
 STATE, CHANGES = Query(columns=("k", "v")), Query(mode="changes", columns=("k", "v"))
@@ -97,9 +96,9 @@ class Widened:
         yield pa.RecordBatch.from_arrays([self.values], names=["v"])
 
 
-def read_as(values: pa.Array, kind: DataType) -> list[Any]:
+def read_as(values: pa.Array, kind: DataType, nullable: bool = True) -> list[Any]:
     partition = TablePartition(("split",), Query())
-    schema = StructType([StructField("v", kind)])
+    schema = StructType([StructField("v", kind, nullable)])
     table = cast(StateTable, Widened(values))
     return [cell for batch in read_partition(table, partition, schema) for cell in batch.column(0).to_pylist()]
 
@@ -123,3 +122,9 @@ def test_values_that_fit_a_narrower_type_are_read() -> None:
 def test_values_that_do_not_fit_a_narrower_type_are_refused(values: pa.Array, kind: DataType) -> None:
     with pytest.raises(Exception, match="SCHEMA_CHANGED"):
         read_as(values, kind)
+
+
+def test_a_null_where_the_given_schema_promises_none_is_refused() -> None:
+    assert read_as(pa.array([1, 2]), LongType(), nullable=False) == [1, 2]
+    with pytest.raises(Exception, match=r"NULL_NOT_EXPECTED.*'v'"):
+        read_as(pa.array([1, None]), LongType(), nullable=False)

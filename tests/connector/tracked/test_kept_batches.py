@@ -18,7 +18,7 @@ from statestore.connector.tracked.kept_batches import EmittedReader, Offset
 from statestore.tracked import StateSpec
 
 pytest_plugins = ["support.keyed.keyed_place_fixtures"]
-PLACES = (DIRECTORY, MEMORY)
+PLACES = (DIRECTORY, pytest.param(MEMORY, marks=pytest.mark.slow))
 Record = tuple[str, int]
 
 

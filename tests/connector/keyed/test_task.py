@@ -17,8 +17,8 @@ from statestore.catalog.keyed.backend import KeyedBackend
 from statestore.catalog.keyed.keyed_store import KeyedStore
 from statestore.connector.keyed import task as kept_backends
 from statestore.connector.keyed.batch import _committed
-from statestore.connector.keyed.key_function import key_function, rows_by_key
 from statestore.connector.keyed.keyed_job import KeyedBatch, KeyedJob, make_job, part_id
+from statestore.connector.keyed.run import key_function, rows_by_key
 from statestore.connector.keyed.task import Answer, Done, Failed, answers_of, from_json, read_emitted, to_json
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CommitUnknownError, InvalidInputError, UnsupportedError

@@ -15,8 +15,7 @@ from support.places import PLACES, below, files_below, opened, unnamed, warehous
 import statestore
 from statestore.catalog.stores.versioned import task_writes
 from statestore.connector.spark import writer as staging
-from statestore.connector.spark.stream_writer import StateStoreStreamWriter
-from statestore.connector.spark.writer import Staged, StateStoreWriter
+from statestore.connector.spark.writer import Staged, StateStoreStreamWriter, StateStoreWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -313,7 +312,7 @@ def test_the_driver_resolves_the_rows_of_many_small_tasks_in_parts(
 def test_an_aborted_batch_of_a_stream_removes_its_parts(
     spark: SparkSession, path: str, few_are_many: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("statestore.connector.spark.stream_writer._query_id", lambda: "query")
+    monkeypatch.setattr("statestore.connector.spark.writer._query_id", lambda: "query")
     writer = StateStoreStreamWriter(path, frame(spark, f"'x', 1BD, array('a'), {T0}").schema, False, {"txnAppId": "q"})
     aborted = writer.write(batch_of(writer, "a", "b"))
     assert len(staged(path)) == 2  # a segment and its index

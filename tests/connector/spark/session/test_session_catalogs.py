@@ -15,7 +15,7 @@ from support.spark_release import RELEASE
 
 import statestore
 from statestore.connector import supported_spark
-from statestore.connector.spark.session import private_classes, session_catalogs
+from statestore.connector.spark.session import session_catalogs
 from statestore.connector.spark.session.register import _active
 from statestore.connector.spark.source import StateStoreSource
 
@@ -65,8 +65,8 @@ def test_this_release_is_a_known_one() -> None:
 def test_this_release_has_all_that_is_used_and_asks_for_nothing_else(spark: SparkSession) -> None:
     from statestore.connector.spark.jvm import Jvm
 
-    assert private_classes.missing(Jvm(spark)) == []
-    assert private_classes.unanswered_methods(Jvm(spark)) == []
+    assert session_catalogs.missing(Jvm(spark)) == []
+    assert session_catalogs.unanswered_methods(Jvm(spark)) == []
 
 
 @pytest.mark.slow
@@ -92,6 +92,7 @@ def test_explain_says_why_a_read_of_a_known_release_is_not_planned(spark: SparkS
     assert "BatchScan arrow_statestore (not planned: a schema of its own)[" in shown("item string")
 
 
+@pytest.mark.slow
 def test_a_session_that_is_not_registered_reads_without_a_reason(
     spark: SparkSession, other: SparkSession, warehouse: Path
 ) -> None:
@@ -144,12 +145,12 @@ def test_a_statement_that_needs_such_a_method_is_refused(
         (r"CatalogManager\.gone", session_catalogs, "_FIELD", "gone"),
         (
             r"a constructor of PythonTable",
-            private_classes,
+            session_catalogs,
             "CALLED",
             (("org.apache.spark.PythonTable", "<init>", (3,)),),
         ),
-        (r"Gone\.create", private_classes, "CALLED", (("org.apache.spark.sql.Gone", "create", (4,)),)),
-        (r"String\.concat", private_classes, "CALLED", (("java.lang.String", "concat", (2, 3)),)),
+        (r"Gone\.create", session_catalogs, "CALLED", (("org.apache.spark.sql.Gone", "create", (4,)),)),
+        (r"String\.concat", session_catalogs, "CALLED", (("java.lang.String", "concat", (2, 3)),)),
     ],
 )
 def test_a_release_that_lacks_something_takes_no_catalog(
