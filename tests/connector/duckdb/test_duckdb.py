@@ -271,6 +271,7 @@ def test_columns_that_are_made_are_copied_at_once_and_numbers_when_read_again(tm
         assert list(read._last_marked.live_columns.kept(["k", "v", "valid_to"])) == ["k", "v", "valid_to"]
 
 
+@pytest.mark.local_files
 def test_copies_of_live_rows_are_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(kept_rows, "COPIED_BYTES", 300)
     with statestore.connect(tmp_path).create_store("s", key={"k": "bigint"}, value={"v": "bigint"}) as store:
