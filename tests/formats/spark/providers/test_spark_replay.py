@@ -154,9 +154,13 @@ def test_list_values_are_split(delimiter: bytes, front: int) -> None:
 
 
 @pytest.mark.parametrize("value", [b"\x05\0\0\0abc", b"\0\0\0", b"\xff\xff\xff\xff", b"\x01\0\0\0a;\x01\0\0\0b"])
-def test_list_values_that_do_not_add_up_are_refused(value: bytes) -> None:
-    with pytest.raises(CorruptError, match="SPARK_STATE_ROW"):
-        split_values(cells_of(binary([b"\x01\0\0\0a", value])), b",")
+@pytest.mark.parametrize("lists", [1, 100], ids=["few", "many"])
+def test_list_values_that_do_not_add_up_are_refused(value: bytes, lists: int) -> None:
+    """Few lists are read one by one, many of them together."""
+    whole = [b"\x01\0\0\0a"] * lists
+    for values in ([*whole, value], [value, *whole]):
+        with pytest.raises(CorruptError, match="SPARK_STATE_ROW"):
+            split_values(cells_of(binary(values)), b",")
 
 
 def test_a_row_that_does_not_match_its_checksum_is_named() -> None:
