@@ -1,6 +1,6 @@
 """The file ``_metadata`` of a savepoint or checkpoint: operators, their subtasks and the handles of their state.
 
-Source: ``org.apache.flink.runtime.checkpoint.metadata.MetadataV3Serializer`` to ``MetadataV6Serializer``.
+Source: ``org.apache.flink.runtime.checkpoint.metadata.MetadataV2Serializer`` to ``MetadataV6Serializer``.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from statestore.formats.flink.snapshot.java_objects import classes_of_object
 
 METADATA = "_metadata"
 MAGIC = 0x4960672D
-VERSIONS = range(3, 7)
-"""Versions that are read: Flink 1.11 to 1.19 write 3, 1.20 writes 4, 2.0 to 2.3 write 5 and 6."""
+VERSIONS = range(2, 7)
+"""Versions that are read: Flink 1.4 to 1.10 write 2, 1.11 to 1.19 write 3, 1.20 writes 4, 2.0 to 2.3 write 5 and 6."""
 
 _MASTER_STATE_MAGIC = 0xC96B1696 - (1 << 32)
 _SAVEPOINT = "org.apache.flink.runtime.checkpoint.SavepointType"
@@ -70,7 +70,7 @@ class OperatorSnapshot:
 
 @dataclass(frozen=True)
 class SnapshotMetadata:
-    """The content of a ``_metadata`` file. ``is_savepoint`` is None where it does not say (version 3)."""
+    """The content of a ``_metadata`` file. ``is_savepoint`` is None where it does not say (up to version 3)."""
 
     version: int
     checkpoint_id: int
@@ -102,14 +102,14 @@ def parse_metadata(data: bytes, path: str) -> SnapshotMetadata:
         raise UnsupportedError(
             ErrorCode.FLINK_UNSUPPORTED,
             f"{path}: found version {version} of the metadata, expected {VERSIONS.start} to {VERSIONS.stop - 1} (Flink "
-            "1.11 to 2.3); restore the job with one of these releases and take a savepoint",
+            "1.8 to 2.3); restore the job with one of these releases and take a savepoint",
         )
     checkpoint = source.i64("the checkpoint id")
     _skip_master_states(source)
     number = source.count(source.i32("operators"), _LEAST_OPERATOR, "operators")
     operators = tuple(_operator(source, version) for _ in range(number))
     _check_distinct(source, [operator.id for operator in operators], "operator")
-    if version == VERSIONS.start:
+    if version <= 3:
         source.end()
         return SnapshotMetadata(version, checkpoint, operators)
     return SnapshotMetadata(version, checkpoint, operators, _is_savepoint(source))
@@ -147,9 +147,13 @@ def _operator(source: DataInput, version: int) -> OperatorSnapshot:
             f"parallelism from 1 to {MAX_KEY_GROUPS}",
             start,
         )
-    coordinator = stream_handle(source, "a coordinator's state") is not None
+    coordinator = False
+    if version == 2:
+        source.i32("the length of a chain")  # 1 since Flink 1.3
+    else:
+        coordinator = stream_handle(source, "a coordinator's state") is not None
     subtasks = source.i32("subtasks")
-    if subtasks < 0:
+    if subtasks < 0 and version > 2:
         return OperatorSnapshot(number, uid, name, parallelism, most, True, (), coordinator)
     least = 4  # a finished subtask is its index alone
     found = [_subtask(source, version) for _ in range(source.count(subtasks, least, "subtasks"))]
@@ -188,14 +192,18 @@ def _first_group(handle: KeyedHandle) -> int:
 
 def _subtask(source: DataInput, version: int) -> Subtask:
     index = source.i32("the index of a subtask")
-    if index < 0:
+    if index < 0 and version > 2:
         return Subtask(-index - 1, True)
+    if version == 2:
+        source.i64("a duration")  # unused
+        if source.i32("states of Flink 1.1"):
+            raise source.error("found state of a Checkpointed function, expected none since Flink 1.4", source.at - 4)
     managed_operator = operator_handle(source) if source.i32("the mark of operator state") else None
     raw_operator = operator_handle(source) if source.i32("the mark of raw operator state") else None
     managed_keyed = keyed_handle(source)
     raw_keyed = keyed_handle(source, raw=True)
     channels = channel_bytes = 0
-    for part in ("input channels", "result subpartitions"):
+    for part in ("input channels", "result subpartitions") if version > 2 else ():
         number = source.count(source.i32(part), _LEAST_CHANNEL, part)
         channels += number
         channel_bytes += sum(channel_state(source, version) for _ in range(number))
