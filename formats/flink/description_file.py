@@ -53,6 +53,7 @@ from statestore.formats.flink.serializers.flink_types import (
     MaskedListOf,
     Nullable,
     Opaque,
+    OptionOf,
     PojoOf,
     PrimitiveArray,
     RowDataOf,
@@ -61,6 +62,8 @@ from statestore.formats.flink.serializers.flink_types import (
     StringArray,
     TableValue,
     TimerOf,
+    TraversableOf,
+    TryOf,
     TtlOf,
     TupleOf,
     UnionOf,
@@ -269,6 +272,9 @@ _CLASSES: Mapping[str, type[Any]] = {
     "enum": EnumOf,
     "pojo": PojoOf,
     "either": EitherOf,
+    "option": OptionOf,
+    "try": TryOf,
+    "collection": TraversableOf,
     "union": UnionOf,
     "masked list": MaskedListOf,
     "time to live": TtlOf,
@@ -364,8 +370,8 @@ def _made(wanted: str, value: Any, where: str, depth: int) -> Any:
         return tuple((name, from_tree(each, f"{where}.{name}", depth)) for name, each in value.items())
     if not isinstance(value, list):
         raise _unlike(value, "a list", where)
-    if wanted == "tuple[str, ...]":
-        return tuple(_made("str", each, where, depth) for each in value)
+    if wanted in ("tuple[str, ...]", "tuple[int, ...]"):
+        return tuple(_made(wanted[6:9], each, where, depth) for each in value)
     if wanted == "tuple[tuple[int, str, FlinkType], ...]":
         return tuple(_case(each, where, depth) for each in value)
     inner = "Logical" if wanted.startswith("tuple[Logical") else "FlinkType"

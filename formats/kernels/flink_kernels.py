@@ -15,6 +15,7 @@ from statestore.formats.kernels.flink_steps import (
     BLOCKS,
     BRANCH,
     CALL,
+    CONSTANT,
     COUNT,
     DONE,
     END,
@@ -45,7 +46,6 @@ from statestore.formats.kernels.flink_steps import (
     TEXT,
     UNMASKED,
     WRONG,
-    ZERO,
 )
 
 Matrix = npt.NDArray[np.int64]
@@ -339,11 +339,11 @@ def walk(
                     out[row + 1, used[row]] = count
                     used[row] += 1
                 at += size
-            elif step == ZERO:
+            elif step == CONSTANT:
                 if at >= end:
                     status = SHORT
                     break
-                if data[at] != 0:
+                if data[at] != a:
                     status = WRONG
                     break
                 at += 1

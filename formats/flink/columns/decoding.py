@@ -24,7 +24,7 @@ from statestore.formats.flink.columns.program_writer import Program, program_of
 from statestore.formats.flink.serializers.flink_types import FlinkType
 from statestore.formats.kernels import compiled_use
 from statestore.formats.kernels.arrays import Bytes, Ints
-from statestore.formats.kernels.flink_steps import DONE, FIXED, FULL, OPAQUE, REST, SHORT, WRONG, ZERO
+from statestore.formats.kernels.flink_steps import CONSTANT, DONE, FIXED, FULL, OPAQUE, REST, SHORT, WRONG
 
 _KERNELS = "statestore.formats.kernels.flink_kernels"
 _WORTH_BYTES = 1 << 20
@@ -238,9 +238,9 @@ def _walk_straight(program: Program, data: Bytes, start: Ints, stop: Ints, first
                 rows[row], rows[row + 1] = at, end - at
             bad |= at > end
             at = end
-        elif step == ZERO:
+        elif step == CONSTANT:
             bad |= at >= end
-            bad |= gather(data, np.where(bad, 0, at), "u1") != 0
+            bad |= gather(data, np.where(bad, 0, at), "u1") != size
             at = at + 1
     bad |= at != end
     right = int(bad.argmax()) if bad.any() else len(bad)

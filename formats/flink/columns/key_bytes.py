@@ -44,7 +44,10 @@ def encode(kind: FlinkType, value: Any) -> bytes | None:
     if isinstance(kind, Basic):
         return _basic(kind.name, value)
     if isinstance(kind, EnumOf):
-        return kind.constants.index(value).to_bytes(4, "big") if value in kind.constants else None
+        if value not in kind.constants:
+            return None
+        number = kind.constants.index(value)
+        return (kind.ids[number] if kind.ids else number).to_bytes(4, "big", signed=True)
     if isinstance(kind, RowDataOf):
         whole = row_bytes(kind.row, value)
         return None if whole is None else len(whole).to_bytes(4, "big") + whole

@@ -34,6 +34,8 @@ def fixed_column(data: Bytes, at: Ints, shape: Fixed) -> pa.Array:
         return booleans(gather(data, at, "u1"))
     if form == "enum":
         index = gather(data, at, ">i4")
+        if shape.ids:
+            index = _places_of(index, np.array(shape.ids, np.int32))
         refuse((index < 0) | (index >= len(shape.names)), "an index beyond the enum", f"below {len(shape.names)}")
         return pa.array(shape.names or ("",), pa.string()).take(pa.array(index))
     if form == "char":
@@ -51,6 +53,13 @@ def fixed_column(data: Bytes, at: Ints, shape: Fixed) -> pa.Array:
         return TEXTS[form](data, at)
     found = TIMES[form](data, at)
     return found if found.type == column else found.view(column)  # a zone or none
+
+
+def _places_of(numbers: npt.NDArray[np.integer], ids: npt.NDArray[np.int32]) -> Ints:
+    """Where each number stands among different ones; -1 where it does not."""
+    order = np.argsort(ids)
+    near = order[np.searchsorted(ids[order], numbers).clip(max=len(ids) - 1)]
+    return np.where(ids[near] == numbers, near, -1)
 
 
 def integers(numbers: npt.NDArray[np.integer], column: pa.DataType) -> pa.Array:

@@ -127,11 +127,11 @@ class ProgramInterpreter:
                     out[row].append(at)
                     out[row + 1].append(count)
                 at += size
-            elif step == steps.ZERO:
+            elif step == steps.CONSTANT:
                 if at >= end:
                     raise Short(1, 0)
-                if data[at]:
-                    raise Wrong(f"byte {data[at]} for a void value", "byte 0")
+                if data[at] != a:
+                    raise Wrong(f"byte {data[at]} for a void value or the mark of an entry", f"byte {a}")
                 at += 1
             elif step == steps.JOIN:
                 registers[register] = 0

@@ -15,6 +15,7 @@ from statestore.formats.flink.layouts.shapes import (
     BigNumber,
     Branches,
     Cast,
+    Constant,
     Fixed,
     LengthBefore,
     Masked,
@@ -28,7 +29,6 @@ from statestore.formats.flink.layouts.shapes import (
     Struct,
     Text,
     Unknown,
-    Zero,
     least_bytes,
 )
 from statestore.formats.flink.layouts.type_layouts import layout
@@ -42,6 +42,7 @@ from statestore.formats.kernels.flink_steps import (
     BLOCKS,
     BRANCH,
     CALL,
+    CONSTANT,
     COUNT,
     END,
     FAIL,
@@ -66,7 +67,6 @@ from statestore.formats.kernels.flink_steps import (
     TAG_POJO,
     TEXT,
     UNMASKED,
-    ZERO,
 )
 
 # Programs: what a reader does to step over records of some shapes, as arrays of numbers.
@@ -118,7 +118,7 @@ class Program:
 
 _ROWS = {MASKED: 2, TEXT: 3, SIZED: 2, BIG: 2, REST: 2, KEPT: 2}
 _TAGS = {"either": TAG_EITHER, "index": TAG_INDEX, "pojo": TAG_POJO, "byte": TAG_BYTE}
-_STRAIGHT = (FIXED, ZERO, REST, END)
+_STRAIGHT = (FIXED, CONSTANT, REST, END)
 _MOST_STEPS = 1 << 16
 _MOST_CALLS = 1 << 12  # a record of Avro within itself; writers and readers of Java have no room for many more
 _MOST_STACK = 1 << 20
@@ -157,6 +157,7 @@ _Bodies = tuple[tuple[str, Shape], ...]
 class _Writer:
     def __init__(self, framed: bool) -> None:
         self._framed = framed
+        self._branch = 0  # branches around the shape that is written
         self._steps: list[list[int]] = []
         self._heads: list[int] = []
         self._registers = 0
@@ -253,8 +254,8 @@ class _Writer:
             return self._again(shape, want)
         if isinstance(shape, (Cast, Nulls)):
             return Place(shape, parts=(self.write(shape.value, want),))
-        if isinstance(shape, Zero):
-            self.step(ZERO)
+        if isinstance(shape, Constant):
+            self.step(CONSTANT, a=shape.byte)
         elif isinstance(shape, LengthBefore):
             self.step(LENGTH, register=self.length_of)
         elif isinstance(shape, Unknown):
@@ -321,9 +322,13 @@ class _Writer:
             self.step(BIG, row, int(shape.scaled))
         else:
             assert isinstance(shape, Rest)
+            row = self._row(REST, want)
+            if not self._framed and self._branch:  # values of other cases can be read
+                self.step(FAIL, a=len(self._whose))
+                self._whose.append(shape.whose)
+                return Place(shape, row)
             if not self._framed:
                 raise _opaque(shape.whose)
-            row = self._row(REST, want)
             self.step(REST, row)
             self._ended_by = shape.whose
         return Place(shape, row)
@@ -393,7 +398,9 @@ class _Writer:
         ends, ended_by = [], ""
         for number, case in enumerate(shape.cases):
             self._jumps[base + number] = self._here()
+            self._branch += 1
             parts.append(None if case is None else self.write(case, want))
+            self._branch -= 1
             ended_by = ended_by or self._ended_by
             self._ended_by = ""
             ends.append(self.step(JUMP))

@@ -31,11 +31,15 @@ class Shape:
 
 @dataclass(frozen=True)
 class Fixed(Shape):
-    """``width`` bytes. ``form`` names their meaning (``columns.leaf_columns``), ``names`` the constants of an enum."""
+    """``width`` bytes. ``form`` names their meaning (``columns.leaf_columns``), ``names`` the constants of an enum.
+
+    ``ids`` are the numbers of the constants, where they are not 0, 1, 2.
+    """
 
     width: int
     form: str
     names: tuple[str, ...] = ()
+    ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -178,8 +182,10 @@ class Unknown(Shape):
 
 
 @dataclass(frozen=True)
-class Zero(Shape):
-    """One byte 0."""
+class Constant(Shape):
+    """One byte that is the same in each value."""
+
+    byte: int
 
 
 @dataclass(frozen=True)

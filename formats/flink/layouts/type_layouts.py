@@ -14,6 +14,7 @@ from statestore.formats.flink.layouts.shapes import (
     BigNumber,
     Branches,
     Cast,
+    Constant,
     Fixed,
     LengthBefore,
     Masked,
@@ -25,7 +26,6 @@ from statestore.formats.flink.layouts.shapes import (
     Struct,
     Text,
     Unknown,
-    Zero,
     field_of,
     least_bytes,
     struct_of,
@@ -49,6 +49,7 @@ from statestore.formats.flink.serializers.flink_types import (
     MaskedListOf,
     Nullable,
     Opaque,
+    OptionOf,
     PojoOf,
     Prefix,
     PrimitiveArray,
@@ -59,6 +60,8 @@ from statestore.formats.flink.serializers.flink_types import (
     StringArray,
     TableValue,
     TimerOf,
+    TraversableOf,
+    TryOf,
     TtlOf,
     TupleOf,
     UnionOf,
@@ -92,7 +95,7 @@ _BASICS: dict[str, Shape] = {
     "local_date_time": Fixed(pa.timestamp("ns"), 13, "local date time"),
     "instant": Fixed(NANOS, 12, "instant"),
     "null_value": Struct(None, ()),
-    "void": Zero(None),
+    "void": Constant(None, 0),
     "time_window": Struct(struct_of(["start", "end"], (_MILLIS, _MILLIS)), (_MILLIS, _MILLIS)),
 }
 _ELEMENTS = {
@@ -134,15 +137,23 @@ def _layout(kind: FlinkType, depth: int) -> Shape:
     if isinstance(kind, ArrayOf):
         return _repeated("counted", _optional(_layout(kind.element, below), 0))
     if isinstance(kind, MapOf):
-        return _map(_layout(kind.key, below), _layout(kind.value, below))
+        return _map(_layout(kind.key, below), with_column(_optional(_layout(kind.value, below), 1)))
+    if isinstance(kind, TraversableOf):
+        return _traversable(kind, below)
     if isinstance(kind, Nullable):
         return _optional(_layout(kind.value, below), 1, kind.padding)
+    if isinstance(kind, OptionOf):
+        return _optional(_layout(kind.value, below), 0)
+    if isinstance(kind, TryOf):
+        cases = _layout(kind.value, below), _layout(kind.failure, below)
+        return _alternatives("either", ["success", "failure"], cases)
     if isinstance(kind, (TupleOf, RowOf)):
         return _fields(kind, tuple(_layout(each, below) for each in kind.fields))
     if isinstance(kind, PojoOf):
         return _pojo(kind, below)
     if isinstance(kind, EnumOf):
-        return Fixed(pa.string(), 4, "enum", kind.constants)
+        is_counted = kind.ids == tuple(range(len(kind.ids)))
+        return Fixed(pa.string(), 4, "enum", kind.constants, () if is_counted else kind.ids)
     if isinstance(kind, EitherOf):
         cases = _layout(kind.left, below), _layout(kind.right, below)
         return _alternatives("either", ["left", "right"], cases)
@@ -231,12 +242,18 @@ def _joined(element: Shape) -> Shape:
     return _repeated("joined", element)
 
 
-def _map(key: Shape, value: Shape) -> Shape:
+def _map(key: Shape, value: Shape, front: tuple[Shape, ...] = ()) -> Shape:
     if key.column is None:
         raise unsupported("a map with void keys")
-    value = with_column(_optional(value, 1))
-    entry = Struct(pa.struct([pa.field("key", key.column, nullable=False), field_of("value", value)]), (key, value))
-    return Repeated(pa.map_(key.column, field_of("value", value)), "counted", entry)
+    fields = pa.field("key", key.column, nullable=False), field_of("value", value)
+    return Repeated(pa.map_(key.column, fields[1]), "counted", Struct(pa.struct(fields), (*front, key, value)))
+
+
+def _traversable(kind: TraversableOf, depth: int) -> Shape:
+    if kind.is_map and isinstance(kind.element, TupleOf):
+        key, value = (_layout(each, depth + 1) for each in kind.element.fields)
+        return _map(key, with_column(value), (Constant(None, 1),))
+    return _repeated("counted", _optional(_layout(kind.element, depth), 0))
 
 
 def _optional(value: Shape, null_flag: int, padding: int = 0) -> Shape:

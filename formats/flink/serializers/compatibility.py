@@ -24,10 +24,13 @@ from statestore.formats.flink.serializers.flink_types import (
     MaskedListOf,
     Nullable,
     Opaque,
+    OptionOf,
     PojoOf,
     RowOf,
     Shown,
     TimerOf,
+    TraversableOf,
+    TryOf,
     TtlOf,
     TupleOf,
     UnionOf,
@@ -140,6 +143,12 @@ def _pairs(old: FlinkType, new: FlinkType) -> list[tuple[str, FlinkType, FlinkTy
         return [("element", old.element, new.element)]
     if isinstance(old, MapOf) and isinstance(new, MapOf):
         return [("key", old.key, new.key), ("value", old.value, new.value)]
+    if isinstance(old, TraversableOf) and isinstance(new, TraversableOf):
+        return [("element", old.element, new.element)]
+    if isinstance(old, OptionOf) and isinstance(new, OptionOf):
+        return [("", old.value, new.value)]
+    if isinstance(old, TryOf) and isinstance(new, TryOf):
+        return [("success", old.value, new.value), ("failure", old.failure, new.failure)]
     if isinstance(old, EitherOf) and isinstance(new, EitherOf):
         return [("left", old.left, new.left), ("right", old.right, new.right)]
     if isinstance(old, TimerOf) and isinstance(new, TimerOf):
@@ -176,11 +185,14 @@ def _common(
 
 
 def _enum(old: EnumOf, new: EnumOf) -> Compatibility:
-    """Constants may be added anywhere; Flink keeps the numbers of the old ones."""
+    """Constants may be added anywhere; Flink keeps the numbers of the old ones, but not those of Scala's."""
     if old.class_name != new.class_name:
         return Compatibility("incompatible", f"class {old.class_name} became {new.class_name}")
-    gone = [name for name in old.constants if name not in new.constants]
-    return Compatibility("incompatible", f"constants {', '.join(gone)} removed") if gone else AS_IS
+    kept = dict(zip(new.constants, new.ids or new.constants, strict=True))
+    before = zip(old.constants, old.ids or old.constants, strict=True)
+    gone = [name for name, number in before if kept.get(name) != number]
+    how = "removed or renumbered" if old.ids else "removed"
+    return Compatibility("incompatible", f"constants {', '.join(gone)} {how}") if gone else AS_IS
 
 
 def _avro(old: AvroOf, new: AvroOf) -> Compatibility:

@@ -25,6 +25,7 @@ from statestore.formats.flink.serializers.flink_types import (
     MaskedListOf,
     Nullable,
     Opaque,
+    OptionOf,
     PojoOf,
     PrimitiveArray,
     RowDataOf,
@@ -33,6 +34,8 @@ from statestore.formats.flink.serializers.flink_types import (
     SortedLong,
     StringArray,
     TableValue,
+    TraversableOf,
+    TryOf,
     TtlOf,
     TupleOf,
     UnionOf,
@@ -163,11 +166,13 @@ def _fitted(kind: FlinkType, declared: pa.DataType) -> FlinkType:
         return _written(kind, declared)
     if isinstance(kind, Basic):
         return _basic(kind, declared)
-    if isinstance(kind, Nullable):
+    if isinstance(kind, (Nullable, OptionOf)):
         return replace(kind, value=_fitted(kind.value, declared))
+    if isinstance(kind, TraversableOf) and kind.is_map:
+        return _scala_map(kind, declared)
     if isinstance(kind, TtlOf):
         return replace(kind, value=_fitted(kind.value, declared))
-    if isinstance(kind, (ListOf, ArrayOf, MaskedListOf, Joined)):
+    if isinstance(kind, (ListOf, ArrayOf, MaskedListOf, TraversableOf, Joined)):
         if not pa.types.is_list(declared):
             raise _unfit(kind, declared)
         return replace(kind, element=_below("element", kind.element, declared.value_type))
@@ -182,7 +187,7 @@ def _fitted(kind: FlinkType, declared: pa.DataType) -> FlinkType:
             _below(n, each, declared.field(i).type) for i, (n, each) in enumerate(_pairs(names, kind.fields))
         )
         return replace(kind, fields=fields, names=names)
-    if isinstance(kind, (PojoOf, EitherOf, UnionOf)):
+    if isinstance(kind, (PojoOf, EitherOf, TryOf, UnionOf)):
         return _named_parts(kind, declared)
     if isinstance(kind, RowDataOf):
         return RowDataOf(_logical(kind.row, declared))
@@ -232,10 +237,20 @@ def _names(kind: FlinkType, declared: pa.DataType, number: int) -> tuple[str, ..
     return names
 
 
-def _named_parts(kind: PojoOf | EitherOf | UnionOf, declared: pa.DataType) -> FlinkType:
+def _scala_map(kind: TraversableOf, declared: pa.DataType) -> FlinkType:
+    if not pa.types.is_map(declared) or not isinstance(kind.element, TupleOf):
+        raise _unfit(kind, declared)
+    key, value = kind.element.fields
+    fitted = _below("key", key, declared.key_type), _below("value", value, declared.item_type)
+    return replace(kind, element=replace(kind.element, fields=fitted))
+
+
+def _named_parts(kind: PojoOf | EitherOf | TryOf | UnionOf, declared: pa.DataType) -> FlinkType:
     """Types whose parts have names already: a struct of the same names, in any order."""
     if isinstance(kind, EitherOf):
         parts: tuple[tuple[str, FlinkType], ...] = (("left", kind.left), ("right", kind.right))
+    elif isinstance(kind, TryOf):
+        parts = (("success", kind.value), ("failure", kind.failure))
     elif isinstance(kind, UnionOf):
         parts = tuple((name, each) for _, name, each in kind.cases)
     else:
@@ -247,6 +262,8 @@ def _named_parts(kind: PojoOf | EitherOf | UnionOf, declared: pa.DataType) -> Fl
     fitted = tuple((name, _below(name, each, declared.field(name).type)) for name, each in parts)
     if isinstance(kind, EitherOf):
         return EitherOf(fitted[0][1], fitted[1][1])
+    if isinstance(kind, TryOf):
+        return TryOf(fitted[0][1], fitted[1][1])
     if isinstance(kind, UnionOf):
         return UnionOf(tuple((tag, name, each) for (tag, _, _), (name, each) in zip(kind.cases, fitted, strict=True)))
     return replace(kind, fields=fitted)

@@ -108,6 +108,32 @@ class ArrayOf(FlinkType):
 
 
 @dataclass(frozen=True)
+class TraversableOf(FlinkType):
+    """A collection of Scala. int32 n | n times: bool present | element if present (``TraversableSerializer``).
+
+    ``is_map``: the elements are pairs, of which none is null.
+    """
+
+    element: FlinkType
+    is_map: bool = False
+
+
+@dataclass(frozen=True)
+class OptionOf(FlinkType):
+    """An ``Option`` of Scala. Bool present | value if present (``OptionSerializer``)."""
+
+    value: FlinkType
+
+
+@dataclass(frozen=True)
+class TryOf(FlinkType):
+    """A ``Try`` of Scala. Bool success | the value, or what was thrown, written by Kryo (``TrySerializer``)."""
+
+    value: FlinkType
+    failure: FlinkType
+
+
+@dataclass(frozen=True)
 class Nullable(FlinkType):
     """Bool null | value unless null; a null is followed by ``padding`` bytes.
 
@@ -148,10 +174,11 @@ class RowOf(FlinkType):
 
 @dataclass(frozen=True)
 class EnumOf(FlinkType):
-    """int32 index into ``constants``."""
+    """int32 index into ``constants``, or with ``ids`` the number of one of them (an ``Enumeration`` of Scala)."""
 
     class_name: str
     constants: tuple[str, ...]
+    ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -333,7 +360,7 @@ def fixed_width(kind: FlinkType) -> int:
 def opaque_part(kind: FlinkType) -> Opaque | None:
     """The first part of a type that cannot be decoded, for which its whole value is opaque; None: there is none.
 
-    A subclass of a POJO that cannot be decoded does not count: other values of the POJO can be.
+    A subclass of a POJO that cannot be decoded does not count, nor what a Try has thrown: other values can be.
     """
     if isinstance(kind, Opaque):
         return kind
@@ -341,10 +368,10 @@ def opaque_part(kind: FlinkType) -> Opaque | None:
 
 
 def children(kind: FlinkType) -> tuple[FlinkType, ...]:
-    """The types that every value of a type may contain, without subclasses of a POJO."""
-    if isinstance(kind, (ListOf, MaskedListOf, ArrayOf, Joined)):
+    """The types that every value of a type may contain, without subclasses of a POJO and what a Try has thrown."""
+    if isinstance(kind, (ListOf, MaskedListOf, ArrayOf, TraversableOf, Joined)):
         return (kind.element,)
-    if isinstance(kind, (Nullable, TtlOf, Shown)):
+    if isinstance(kind, (Nullable, OptionOf, TryOf, TtlOf, Shown)):
         return (kind.value,)
     if isinstance(kind, MapOf):
         return kind.key, kind.value

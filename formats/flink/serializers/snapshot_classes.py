@@ -19,11 +19,13 @@ from statestore.formats.flink.serializers.flink_types import (
     MapOf,
     Nullable,
     Opaque,
+    OptionOf,
     PrimitiveArray,
     SortedLong,
     StringArray,
     TableValue,
     TimerOf,
+    TryOf,
     TtlOf,
     TupleOf,
     UnionOf,
@@ -160,7 +162,6 @@ def _stream_element(nested: Nested) -> FlinkType:
 
 def _opaque_composite(name: str, newest: int, number: int) -> dict[str, Composite]:
     serializer = name.rpartition("$")[0] or name.removesuffix("V2").removesuffix("Snapshot")
-    serializer = serializer.replace(f"{SCALA}Scala", SCALA)
     return {name: (newest, number, lambda _: Opaque(serializer))}
 
 
@@ -216,8 +217,8 @@ COMPOSITE: Mapping[str, Composite] = {
         lambda nested: TupleOf((Basic("int"), nested[0]), ("references", "element")),
     ),
     f"{SCALA}ScalaEitherSerializerSnapshot": (1, 2, lambda nested: EitherOf(*nested)),
-    **_opaque_composite(f"{SCALA}ScalaOptionSerializerSnapshot", 2, 1),
-    **_opaque_composite(f"{SCALA}ScalaTrySerializerSnapshot", 2, 2),
+    f"{SCALA}ScalaOptionSerializerSnapshot": (2, 1, lambda nested: OptionOf(nested[0])),
+    f"{SCALA}ScalaTrySerializerSnapshot": (2, 2, lambda nested: TryOf(*nested)),
     **_opaque_composite(f"{CEP}sharedbuffer.NodeId$NodeIdSerializer$NodeIdSerializerSnapshot", 1, 1),
     **_opaque_composite(
         f"{CEP}sharedbuffer.SharedBufferEdge$SharedBufferEdgeSerializer$SharedBufferEdgeSerializerSnapshot", 1, 2

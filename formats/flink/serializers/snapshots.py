@@ -5,6 +5,7 @@ Source: the ``readSnapshot`` of each class, Flink 1.20 and 2.3.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
@@ -25,6 +26,7 @@ from statestore.formats.flink.serializers.flink_types import (
     RowDataOf,
     RowOf,
     TableValue,
+    TraversableOf,
     TupleOf,
 )
 from statestore.formats.flink.serializers.logical_types import UnknownLogicalType, read_logical_type
@@ -136,6 +138,20 @@ def _read_enum(source: SnapshotInput, name: str, version: int) -> FlinkType:
     data = source.data
     number = data.count(data.i32("the number of constants of an enum"), 2, "constants of an enum")
     return EnumOf(class_name, tuple(data.utf("a constant of an enum") for _ in range(number)))
+
+
+def _read_scala_enum(source: SnapshotInput, name: str, version: int) -> FlinkType:
+    """``ScalaEnumSerializerSnapshot``: the class of the ``Enumeration``, and its constants with their numbers."""
+    if version not in (2, 3):
+        raise source.unsupported(name, version, "2 or 3")
+    class_name = source.class_name("the class of an enumeration")
+    data = source.data
+    number = data.count(data.i32("the number of constants of an enumeration"), 6, "constants of an enumeration")
+    found = [(data.utf("a constant of an enumeration"), data.i32("a constant's number")) for _ in range(number)]
+    ids = tuple(each for _, each in found)
+    if len(set(ids)) < number:
+        raise data.error(f"found a number of two constants in enumeration {class_name}, expected numbers that differ")
+    return EnumOf(class_name, tuple(constant for constant, _ in found), ids)
 
 
 def _read_kryo(source: SnapshotInput, name: str, version: int) -> FlinkType:
@@ -276,11 +292,15 @@ def _tuple(source: SnapshotInput, name: str, version: int) -> FlinkType:
     return TupleOf(_nested(source, name), class_name=class_name, is_scala=name.startswith(SCALA))
 
 
+_SCALA_MAP = re.compile(r"CanBuildFrom\[(\w+\.)*\w*Map\[|Factory\[.*\), (\w+\.)*\w*Map\[", re.DOTALL)
+
+
 def _traversable(source: SnapshotInput, name: str, version: int) -> FlinkType:
-    """A collection of Scala, which is not decoded: code that makes the collection, and the element."""
-    outer_snapshot(source, name, version, 2, lambda data, _: data.utf("the code of a Scala collection"))
-    _nested(source, name, 1)
-    return Opaque(_serializer_of(name))
+    """A collection of Scala: the code that makes it, which names its type, and the element."""
+    code = outer_snapshot(source, name, version, 2, lambda data, _: data.utf("the code of a Scala collection"))
+    (element,) = _nested(source, name, 1)
+    is_pair = isinstance(element, TupleOf) and element.class_name == "scala.Tuple2"
+    return TraversableOf(element, is_pair and _SCALA_MAP.search(code) is not None)
 
 
 def _generic_array(source: SnapshotInput, name: str, version: int) -> FlinkType:
@@ -448,6 +468,7 @@ _READERS: Mapping[str, Reader] = {
     f"{SCALA}ScalaCaseClassSerializerSnapshot": _tuple,
     f"{SCALA}Tuple2CaseClassSerializerSnapshot": _tuple,
     f"{SCALA}TraversableSerializerSnapshot": _traversable,
+    f"{SCALA}ScalaEnumSerializerSnapshot": _read_scala_enum,
     f"{CEP}NFAStateSerializerSnapshot": _flagged(2, 2, 3),
     f"{STREAMING}api.functions.sink.TwoPhaseCommitSinkFunction$StateSerializerSnapshot": _flagged(4, 4, 2),
     f"{STREAMING}api.functions.sink.legacy.TwoPhaseCommitSinkFunction$StateSerializerSnapshot": _flagged(4, 4, 2),

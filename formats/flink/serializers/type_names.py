@@ -19,6 +19,7 @@ from statestore.formats.flink.serializers.flink_types import (
     MaskedListOf,
     Nullable,
     Opaque,
+    OptionOf,
     PojoOf,
     Prefix,
     PrimitiveArray,
@@ -29,6 +30,8 @@ from statestore.formats.flink.serializers.flink_types import (
     StringArray,
     TableValue,
     TimerOf,
+    TraversableOf,
+    TryOf,
     TtlOf,
     TupleOf,
     UnionOf,
@@ -56,6 +59,10 @@ def shown(kind: FlinkType) -> str:
         return f"array({shown(kind.element)})"
     if isinstance(kind, MapOf):
         return f"map({shown(kind.key)}, {shown(kind.value)})"
+    if isinstance(kind, TraversableOf):
+        return f"{'map' if kind.is_map else 'collection'}({shown(kind.element)})"
+    if isinstance(kind, OptionOf):
+        return f"option({shown(kind.value)})"
     if isinstance(kind, Nullable):
         return f"nullable {shown(kind.value)}"
     if isinstance(kind, TupleOf):
@@ -93,6 +100,8 @@ def _with_class(kind: FlinkType) -> str:
 def _around(kind: FlinkType) -> str:
     if isinstance(kind, EitherOf):
         return f"either({shown(kind.left)}, {shown(kind.right)})"
+    if isinstance(kind, TryOf):
+        return f"try({shown(kind.value)})"
     if isinstance(kind, UnionOf):
         return f"union({', '.join(f'{name} {shown(each)}' for _, name, each in kind.cases)})"
     if isinstance(kind, TtlOf):
