@@ -126,9 +126,7 @@ def check_version(data: DataInput, what: str, version: int, expected: tuple[int,
     found = f"found version {version} of the header of {what}, expected {' or '.join(map(str, expected))}"
     if not 0 < version <= _MOST_VERSION:
         raise data.error(found)
-    raise UnsupportedError(
-        ErrorCode.FLINK_UNSUPPORTED, f"{data.path}: {found}; take a savepoint with Flink 1.11 to 2.3"
-    )
+    raise UnsupportedError(ErrorCode.FLINK_UNSUPPORTED, f"{data.path}: {found}; take a savepoint with Flink 1.8 to 2.3")
 
 
 def read_state_meta(source: SnapshotInput) -> StateMeta:

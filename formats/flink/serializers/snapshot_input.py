@@ -124,7 +124,7 @@ class SnapshotInput:
         return UnsupportedError(
             ErrorCode.FLINK_UNSUPPORTED,
             f"{self.data.path}: found version {version} of serializer snapshot {name}, expected {known}; take the "
-            "savepoint with Flink 1.11 to 2.3, or upgrade statestore",
+            "savepoint with Flink 1.8 to 2.3, or upgrade statestore",
         )
 
 

@@ -59,8 +59,10 @@ def shown(kind: FlinkType) -> str:
         return f"array({shown(kind.element)})"
     if isinstance(kind, MapOf):
         return f"map({shown(kind.key)}, {shown(kind.value)})"
+    if isinstance(kind, TraversableOf) and kind.is_map and isinstance(kind.element, TupleOf):
+        return f"map({', '.join(map(shown, kind.element.fields))})"
     if isinstance(kind, TraversableOf):
-        return f"{'map' if kind.is_map else 'collection'}({shown(kind.element)})"
+        return f"collection({shown(kind.element)})"
     if isinstance(kind, OptionOf):
         return f"option({shown(kind.value)})"
     if isinstance(kind, Nullable):

@@ -192,12 +192,14 @@ def _first_group(handle: KeyedHandle) -> int:
 
 def _subtask(source: DataInput, version: int) -> Subtask:
     index = source.i32("the index of a subtask")
-    if index < 0 and version > 2:
-        return Subtask(-index - 1, True)
     if version == 2:
-        source.i64("a duration")  # unused
-        if source.i32("states of Flink 1.1"):
-            raise source.error("found state of a Checkpointed function, expected none since Flink 1.4", source.at - 4)
+        if index < 0:
+            raise source.error(f"found index {index} of a subtask, expected one from 0 on", source.at - 4)
+        source.i64("a duration")  # without a meaning since Flink 1.3, like the number behind it
+        if source.i32("states of Checkpointed functions"):
+            raise source.error("found states of Checkpointed functions, which Flink 1.4 removed", source.at - 4)
+    elif index < 0:
+        return Subtask(-index - 1, True)
     managed_operator = operator_handle(source) if source.i32("the mark of operator state") else None
     raw_operator = operator_handle(source) if source.i32("the mark of raw operator state") else None
     managed_keyed = keyed_handle(source)

@@ -63,9 +63,13 @@ def subtask(
     raw: bytes = NULL,
     operator: bytes = b"",
     channels: Sequence[bytes] = (),
+    version: int = 3,
+    states: int = 0,
 ) -> bytes:
-    """The state of a subtask; ``channels`` are handles of input channels."""
+    """The state of a subtask; ``channels`` are handles of input channels, ``states`` a number that version 2 has."""
     managed = i32(1) + operator if operator else i32(0)
+    if version == 2:
+        return i32(index) + i64(-1) + i32(states) + managed + i32(0) + keyed + raw
     return i32(index) + managed + i32(0) + keyed + raw + i32(len(channels)) + b"".join(channels) + i32(0)
 
 
@@ -83,7 +87,8 @@ class Operator:
 
     def written(self, version: int) -> bytes:
         head = utf(self.name) + utf(self.uid) if version >= 5 else b""
-        head += bytes.fromhex(self.id) + i32(self.parallelism, self.max_parallelism) + self.coordinator
+        head += bytes.fromhex(self.id) + i32(self.parallelism, self.max_parallelism)
+        head += i32(1) if version == 2 else self.coordinator
         if self.subtasks is None:
             return head + i32(-1)
         return head + i32(len(self.subtasks)) + b"".join(self.subtasks)

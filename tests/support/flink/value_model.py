@@ -32,11 +32,14 @@ from statestore.formats.flink.serializers.flink_types import (
     MapOf,
     MaskedListOf,
     Nullable,
+    OptionOf,
     PojoOf,
     PrimitiveArray,
     RowOf,
     StringArray,
     TimerOf,
+    TraversableOf,
+    TryOf,
     TtlOf,
     TupleOf,
     UnionOf,
@@ -175,6 +178,13 @@ def encoded(kind: FlinkType, value: Any) -> bytes:
         return b",".join(encoded(kind.element, each) for each in value)
     if isinstance(kind, ArrayOf):
         return int32(len(value)) + b"".join(_flagged(kind.element, each, b"\0", b"\1") for each in value)
+    if isinstance(kind, TraversableOf) and kind.is_map:
+        pairs = [b"\1" + record(_pair(kind), each) for each in value]
+        return int32(len(value)) + b"".join(pairs)
+    if isinstance(kind, TraversableOf):
+        return int32(len(value)) + b"".join(_flagged(kind.element, each, b"\0", b"\1") for each in value)
+    if isinstance(kind, OptionOf):
+        return _flagged(kind.value, value, b"\0", b"\1")
     if isinstance(kind, MaskedListOf):
         bits = "".join("1" if each is None else "0" for each in value).ljust((len(value) + 7) // 8 * 8, "0")
         mask = int(bits or "0", 2).to_bytes(len(bits) // 8, "big")
@@ -197,7 +207,12 @@ def _of_fields(kind: FlinkType, value: Any) -> bytes:
         written = [encoded(each, cell) for each, cell in zip(kind.fields, cells, strict=True) if cell is not None]
         return mask + b"".join(written)
     if isinstance(kind, EnumOf):
-        return int32(kind.constants.index(value))
+        number = kind.constants.index(value)
+        return int32(kind.ids[number] if kind.ids else number)
+    if isinstance(kind, TryOf):
+        if value["success"] is not None:
+            return b"\1" + encoded(kind.value, value["success"])
+        return b"\0" + encoded(kind.failure, value["failure"])
     if isinstance(kind, EitherOf):
         if value["left"] is not None:
             return b"\1" + encoded(kind.left, value["left"])
@@ -223,6 +238,11 @@ def _pojo(kind: PojoOf, value: Any) -> bytes:
         if any(value.get(field) is not None for field, _ in each.fields if field not in own):
             return b"\4" + struct.pack(">H", len(name)) + name.encode() + _pojo(each, value)
     return b"\2" + b"".join(_flagged(each, value.get(name), b"\1", b"\0") for name, each in kind.fields)
+
+
+def _pair(kind: TraversableOf) -> tuple[FlinkType, ...]:
+    assert isinstance(kind.element, TupleOf)
+    return kind.element.fields
 
 
 def _flagged(kind: FlinkType, value: Any, null: bytes, present: bytes) -> bytes:
@@ -260,9 +280,8 @@ _BASICS: dict[str, st.SearchStrategy[Any]] = {
 }
 _VOID = ("void", "null_value")
 _ARRAYS = ("byte", "short", "int", "long", "float", "double", "boolean")
-_leaves = st.sampled_from(
-    [*map(Basic, (*_BASICS, *_VOID)), *map(PrimitiveArray, _ARRAYS), StringArray(), EnumOf("a.E", ("RED", "GREEN"))]
-)
+_ENUMS = EnumOf("a.E", ("RED", "GREEN")), EnumOf("a.Scala$", ("RED", "GREEN", "BLUE"), (7, -1, 2**31 - 1))
+_leaves = st.sampled_from([*map(Basic, (*_BASICS, *_VOID)), *map(PrimitiveArray, _ARRAYS), StringArray(), *_ENUMS])
 _PLAIN = Basic("long")
 
 
@@ -278,6 +297,10 @@ def _inner(kinds: st.SearchStrategy[FlinkType]) -> st.SearchStrategy[FlinkType]:
         st.builds(ListOf, kinds, st.booleans()),
         kinds.map(ArrayOf),
         kinds.map(MaskedListOf),
+        kinds.map(TraversableOf),
+        st.builds(lambda value: TraversableOf(TupleOf((Basic("long"), value)), True), kinds),
+        kinds.map(OptionOf),
+        st.just(TryOf(_PLAIN, Basic("boolean"))),
         st.builds(MapOf, st.sampled_from([Basic("int"), Basic("long")]), kinds),
         st.builds(Nullable, kinds, st.integers(0, 3)),
         several.map(TupleOf),
@@ -307,11 +330,13 @@ def values(kind: FlinkType) -> st.SearchStrategy[Any]:
     if isinstance(kind, ListOf):
         element = values(kind.element)
         return st.lists(st.none() | element if kind.is_set else element, max_size=3)
-    if isinstance(kind, (ArrayOf, MaskedListOf)):
+    if isinstance(kind, TraversableOf) and kind.is_map:
+        return st.lists(st.tuples(*map(values, _pair(kind))), max_size=3)
+    if isinstance(kind, (ArrayOf, MaskedListOf, TraversableOf)):
         return st.lists(st.none() | values(kind.element), max_size=10)
     if isinstance(kind, MapOf):
         return st.lists(st.tuples(values(kind.key), st.none() | values(kind.value)), max_size=3)
-    if isinstance(kind, Nullable):
+    if isinstance(kind, (Nullable, OptionOf)):
         return st.none() | values(kind.value)
     if isinstance(kind, EnumOf):
         return st.sampled_from(kind.constants)
@@ -332,6 +357,11 @@ def _values_of_choices(kind: FlinkType) -> st.SearchStrategy[Any]:
         return st.one_of(
             values(kind.left).map(lambda value: {"left": value, "right": None}),
             values(kind.right).map(lambda value: {"left": None, "right": value}),
+        )
+    if isinstance(kind, TryOf):
+        return st.one_of(
+            values(kind.value).map(lambda value: {"success": value, "failure": None}),
+            values(kind.failure).map(lambda value: {"success": None, "failure": value}),
         )
     if isinstance(kind, UnionOf):
         none = {name: None for _, name, _ in kind.cases}

@@ -48,6 +48,8 @@ from statestore.formats.flink.serializers.flink_types import (
     PrimitiveArray,
     RowOf,
     Shown,
+    TraversableOf,
+    TryOf,
     TtlOf,
     TupleOf,
 )
@@ -276,6 +278,31 @@ def test_opaque_bytes_are_binary_at_the_end_of_a_frame(each_way: bool) -> None:
     (_, inner) = arrow_field("v", kind).type
     assert inner.metadata[b"statestore.serializer"] == b"KryoSerializer of a.B"
     assert arrow_field("v", Opaque("K")).metadata[b"statestore.serializer"] == b"K"
+
+
+def test_what_a_try_has_thrown_is_binary_where_a_frame_ends_it(each_way: bool) -> None:
+    kind = TryOf(STRING, Opaque("KryoSerializer", "java.lang.Throwable"))
+    rows = [b"\1" + text("done"), b"\0thrown"]
+    assert decoded(kind, *rows) == [{"success": "done", "failure": None}, {"success": None, "failure": b"thrown"}]
+    found = records([kind], rows[0] * 3, 3, True)
+    assert found.columns[0] is not None and found.columns[0].field("success").to_pylist() == ["done"] * 3
+    with pytest.raises(UnsupportedError, match=r"FLINK_OPAQUE.*op.*KryoSerializer of java\.lang\.Throwable"):
+        records([kind], b"".join(rows), 2, True)
+
+
+def test_a_number_that_no_constant_of_scala_has_is_refused(each_way: bool) -> None:
+    kind = EnumOf("x.Color$", ("RED", "GREEN"), (5, -1))
+    assert decoded(kind, int32(-1), int32(5)) == ["GREEN", "RED"]
+    for number in (0, 1, -2, 6, 2**31 - 1, -(2**31)):
+        with pytest.raises(CorruptError, match="FLINK_ROW"):
+            decoded(kind, int32(number))
+
+
+def test_an_entry_of_a_map_of_scala_is_marked_as_present(each_way: bool) -> None:
+    kind = TraversableOf(TupleOf((LONG, STRING)), True)
+    assert decoded(kind, int32(1) + b"\1" + int64(5) + text("five")) == [[(5, "five")]]
+    with pytest.raises(CorruptError, match="FLINK_ROW"):
+        decoded(kind, int32(1) + b"\0" + int64(5) + text("five"))
 
 
 def test_opaque_bytes_before_others_are_refused() -> None:

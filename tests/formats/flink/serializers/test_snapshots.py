@@ -99,7 +99,7 @@ EXPECTED = {
     "sqnnode": "tuple(row ROW(INTEGER), sqn long, prev_sqn nullable long, next_sqn nullable long, "
     "next_sqn_for_record nullable long, timestamp long)",
     "scala-case": "case class scala.Tuple2(string, long)",
-    "scala-option": f"{SCALA}OptionSerializer {NOT}",
+    "scala-option": "option(string)",
     "scala-either": "either(string, long)",
     "scala-unit": f"{SCALA}UnitSerializer {NOT}",
     "copyablevalue": f"{RUNTIME}CopyableValueSerializer of org.apache.flink.types.LongValue {NOT}",
@@ -245,6 +245,49 @@ def test_an_enum_has_its_constants() -> None:
     body = utf("x.Color") + i32(2) + utf("RED") + utf("GREEN")
     found = read(snapshot(f"{BASE}EnumSerializer$EnumSerializerSnapshot", 3, body))
     assert found == EnumOf("x.Color", ("RED", "GREEN")) and fixed_width(found) == 4
+
+
+def test_an_enumeration_of_scala_has_constants_with_numbers() -> None:
+    body = utf("x.Color$") + i32(2) + utf("RED") + i32(5) + utf("GREEN") + i32(-1)
+    found = read(snapshot(f"{SCALA}ScalaEnumSerializerSnapshot", 3, body))
+    assert found == EnumOf("x.Color$", ("RED", "GREEN"), (5, -1)) and fixed_width(found) == 4
+    with pytest.raises(CorruptError, match="a number of two constants"):
+        read(snapshot(f"{SCALA}ScalaEnumSerializerSnapshot", 3, body[:-4] + i32(5)))
+
+
+PAIR = composite(f"{SCALA}ScalaCaseClassSerializerSnapshot", STRING, INT, version=2, outer=utf("scala.Tuple2"))
+OTHER = composite(f"{SCALA}ScalaCaseClassSerializerSnapshot", STRING, INT, version=2, outer=utf("x.Pair"))
+
+
+@pytest.mark.parametrize(
+    ("types", "element", "expected"),
+    [
+        ("Seq[Int], Int, Seq[Int]", INT, "collection(int)"),
+        ("scala.collection.BitSet, Int, scala.collection.BitSet", INT, "collection(int)"),
+        ("Map[String,Int], (String, Int), Map[String,Int]", PAIR, "map(string, int)"),
+        (
+            "scala.collection.mutable.LinkedHashMap[String,Int], (String, Int), scala.collection.mutable.LinkedHashMap",
+            PAIR,
+            "map(string, int)",
+        ),
+        (
+            "Seq[(String, Int)], (String, Int), Seq[(String, Int)]",
+            PAIR,
+            "collection(case class scala.Tuple2(string, int))",
+        ),
+        ("Set[Map[String,Int]], Map[String,Int], Set[Map[String,Int]]", INT, "collection(int)"),
+        ("x.RoadMap[x.Pair], x.Pair, x.RoadMap[x.Pair]", OTHER, "collection(case class x.Pair(string, int))"),
+    ],
+)
+def test_the_code_of_a_collection_of_scala_says_whether_it_is_a_map(types: str, element: bytes, expected: str) -> None:
+    outer = utf(f"implicitly[scala.collection.generic.CanBuildFrom[{types}]]")
+    assert shown(read(composite(f"{SCALA}TraversableSerializerSnapshot", element, version=2, outer=outer))) == expected
+
+
+def test_what_a_try_has_thrown_does_not_keep_values_from_being_read() -> None:
+    kryo = snapshot(f"{RUNTIME}kryo.KryoSerializerSnapshot", 2, utf("java.lang.Throwable") + 3 * optional_map([]))
+    found = read(composite(f"{SCALA}ScalaTrySerializerSnapshot", STRING, kryo, version=2))
+    assert shown(found) == "try(string)" and opaque_part(found) is None
 
 
 def test_nesting_ends_at_64_levels() -> None:

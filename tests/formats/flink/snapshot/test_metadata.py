@@ -139,6 +139,20 @@ def test_ids_of_uids_of_any_length(uid: str, numbers: tuple[int, int]) -> None:
     assert operator_id(uid) == b"".join(number.to_bytes(8, "little") for number in numbers).hex()
 
 
+def test_version_2_has_neither_coordinators_nor_channels() -> None:
+    keyed = made.key_groups(3, 0, [0, 55], made.in_place(b"state", "name"))
+    operator = Operator(subtasks=[subtask(1, keyed=keyed, version=2), subtask(0, version=2)], parallelism=2)
+    found = parse_metadata(metadata(operator, version=2, masters=[b"state"]), "_metadata")
+    assert (found.version, found.checkpoint_id, found.is_savepoint) == (2, 7, None)
+    (one,) = found.operators
+    assert (one.id, one.parallelism, one.max_parallelism, one.finished) == (operator.id, 2, 128, False)
+    handle = KeyGroupHandle("heap", 0, (0, 55), InPlace("name", b"state"))
+    assert one.subtasks == (Subtask(1, False, handle), Subtask(0, False))
+    refused(metadata(Operator(subtasks=[subtask(version=2, states=1)]), version=2))
+    refused(metadata(Operator(subtasks=[subtask(-1, version=2)]), version=2))
+    refused(metadata(Operator(subtasks=None), version=2))
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_each_version_is_read(version: int) -> None:
     first = Operator(
@@ -309,9 +323,9 @@ def test_another_file_is_named_by_its_magic_number() -> None:
     assert "found" in refused(b"")
 
 
-@pytest.mark.parametrize("version", [-1, 0, 1, 2, 7, LARGE])
+@pytest.mark.parametrize("version", [-1, 0, 1, 7, LARGE])
 def test_other_versions_are_refused_by_number(version: int) -> None:
-    with pytest.raises(UnsupportedError, match=f"found version {version} of the metadata, expected 3 to 6") as raised:
+    with pytest.raises(UnsupportedError, match=f"found version {version} of the metadata, expected 2 to 6") as raised:
         parse_metadata(metadata(Operator(), version=version), "_metadata")
     assert raised.value.code == "FLINK_UNSUPPORTED"
 
