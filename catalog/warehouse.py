@@ -303,6 +303,9 @@ def open_warehouse(path: str | os.PathLike[str], options: Mapping[str, str] | No
     root = Path(location.path)
     with disk_errors("look at", root):
         if not root.is_dir():
+            by_file = states_at(location) if root.is_file() else None
+            if by_file is not None:
+                return Warehouse(location, by_file)
             raise NotFoundError(
                 ErrorCode.PATH_NOT_FOUND, f"{root} is not a directory; expected a warehouse, a store or {expected()}"
             )

@@ -220,6 +220,8 @@ def _states_at(location: Location) -> EngineStates | None:
     if location.is_local:
         root = Path(location.path)
         with disk_errors("look at", root):
+            if root.is_file():
+                return states_at(location)
             return one_state(location, {}) if not root.is_dir() else None if _is_store(root) else states_at(location)
     return None if is_object_store(location) and _places_in_objects(location) else states_at(location)
 

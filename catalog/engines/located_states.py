@@ -47,7 +47,7 @@ def states_in(folder: Folder, location: Location, options: Mapping[str, str] | N
     """Return the state of an engine in a folder at a location; None if there is none. Errors as `states_at`."""
     engine = recognised(folder)
     chosen = {name.lower(): value for name, value in (options or {}).items()}
-    _check_owners(location, engine, chosen)
+    _check_owners(location, engine, chosen, folder)
     if engine is None:
         return None
     opening = EngineOpening(engine.name, location, chosen)
@@ -94,13 +94,17 @@ def options_at(location: Location, options: Mapping[str, str]) -> Mapping[str, s
     return {name: value for name, value in options.items() if name.lower() != STRICT}
 
 
-def _check_owners(location: Location, engine: Engine | None, options: Iterable[str]) -> None:
+def _check_owners(
+    location: Location, engine: Engine | None, options: Iterable[str], folder: Folder | None = None
+) -> None:
     """Raise InvalidInputError STATE_SELECTION for options of an engine whose state is not at the location."""
     for name in options:
         owners = [owner for owner, _ in engine_options(name)]
         if owners and engine not in owners:
+            begun = unreadable(folder) if engine is None and folder is not None else ""
+            found = begun or f"is no {owners[0].expects}"
             raise InvalidInputError(
-                ErrorCode.STATE_SELECTION, f"{location} is no {owners[0].expects}; option {name} selects state in one"
+                ErrorCode.STATE_SELECTION, f"{location} {found}; option {name} selects state in one"
             )
 
 
@@ -111,7 +115,7 @@ def selected_states(location: Location, options: Mapping[str, str]) -> EngineSta
     """
     aliases = {name for name in options for _, option in engine_options(name) if option.alias == "versionAsOf"}
     folder = folder_at(location).remembering()
-    _check_owners(location, recognised(folder), options)
+    _check_owners(location, recognised(folder), options, folder)
     found = states_in(folder, location, None if aliases == set(options) else options)
     assert found is not None  # of the engine that has the options
     bounds = [int(options[name]) for name in aliases]

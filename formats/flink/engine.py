@@ -17,6 +17,13 @@ def recognises(folder: Folder) -> bool:
     return is_flink(folder)
 
 
+def unreadable(folder: Folder) -> str:
+    """Return what a folder is that is named as a snapshot of Flink and is not complete."""
+    from statestore.formats.flink.snapshot.job_snapshots import incomplete
+
+    return incomplete(folder)
+
+
 def open_state(location: Location, options: Mapping[str, str]) -> Source:
     """Open the states of a job in all its snapshots at a location, or in one snapshot.
 
@@ -28,4 +35,12 @@ def open_state(location: Location, options: Mapping[str, str]) -> Source:
     return open_source(location, settings_of(options))
 
 
-ENGINE = Engine("flink", "savepoint or checkpoint of Flink", OPTIONS, recognises, open_state, includes_below=True)
+ENGINE = Engine(
+    "flink",
+    "savepoint or checkpoint of Flink",
+    OPTIONS,
+    recognises,
+    open_state,
+    unreadable=unreadable,
+    includes_below=True,
+)

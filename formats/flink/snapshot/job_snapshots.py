@@ -26,6 +26,7 @@ from statestore.formats.places.locations import no_access
 
 Kind = Literal["checkpoint", "savepoint"]
 _OF_A_JOB = {"shared", "taskowned"}
+_MOST_NAMED = 10
 _LONGEST_COPY_US = 3600 * 1_000_000
 _PARQUET = b"PAR1"  # a data set of Parquet files may have a _metadata file, too
 T = TypeVar("T")
@@ -114,6 +115,26 @@ def find_jobs(folder: Folder) -> tuple[JobSnapshots, ...]:
     for job, inside in zip(jobs, _at_once(Folder.folders, jobs), strict=True):
         found += _candidates(job, inside)
     return _grouped(found, _at_once(lambda each: _metadata(each.folder), found))
+
+
+def incomplete(folder: Folder) -> str:
+    """Return what a folder is that is named as a snapshot and lacks ``_metadata``; "" for any other.
+
+    The complete snapshots beside it are named, the newest first, at most `_MOST_NAMED`. Raises InvalidInputError
+    NO_ACCESS.
+    """
+    name = posixpath.basename(folder.path)
+    if not _is_snapshot(name) or not folder.entries() or _metadata(folder) is not None:
+        return ""
+    kind = "checkpoint" if CHECKPOINT.fullmatch(name) else "savepoint"
+    said = f"is a {kind} of Flink that is not complete: it has no {METADATA}, which Flink writes last"
+    if _is_link(folder):
+        said = f"is a {kind} of Flink whose {METADATA} is a link that leads to no file"
+    parent = _parent(folder)
+    beside = [each for job in find_jobs(parent) for each in job.snapshots]
+    names = [each.name for each in sorted(beside, key=_age, reverse=True)[:_MOST_NAMED]]
+    there = f"complete beside it: {', '.join(names)}" if names else "no snapshot beside it is complete"
+    return f"{said}; it was aborted, or is still being taken; {there}"
 
 
 def is_there(ref: SnapshotRef) -> bool:

@@ -166,6 +166,28 @@ def test_a_checkpoint_that_is_not_complete_is_left_out_and_named(tmp_path: Path)
     assert any("chk-9" in each for each in found.summary("kv-long.balance").details)
 
 
+def test_the_path_of_metadata_is_that_of_its_snapshot() -> None:
+    folder = fixture("rocksdb") / manifest("rocksdb")["snapshots"][0]["path"]
+    path = folder / "_metadata"
+    assert statestore.inspect(path).tables() == statestore.inspect(folder).tables()
+    found = statestore.inspect(path).table("kv-long.balance").scan().read_all()
+    assert found == statestore.inspect(folder).table("kv-long.balance").scan().read_all() and found.num_rows
+    assert statestore.sql(path, 'SELECT count(*) AS n FROM "kv-long.balance"')["n"].to_pylist() == [found.num_rows]
+    assert list(map(repr, statestore.verify(path))) == list(map(repr, statestore.verify(folder)))
+
+
+@pytest.mark.parametrize("options", [(), ("--uids", "a")], ids=["alone", "with options"])
+def test_a_snapshot_without_metadata_is_told(options: Sequence[str], tmp_path: Path) -> None:
+    (facts,) = [each for each in manifest("rocksdb")["snapshots"] if each["path"].endswith("chk-3")]
+    job = copied("rocksdb", tmp_path / "job") / Path(facts["path"]).parent
+    shutil.copytree(job / "chk-3", job / "chk-4")
+    (job / "chk-4" / "_metadata").unlink()
+    for verb in ("inspect", "verify")[: 1 if options else 2]:
+        asked = command(verb, job / "chk-4", *options)
+        assert asked.code and "chk-4 is a checkpoint of Flink that is not complete: it has no _metadata" in asked.err
+        assert "complete beside it: chk-3" in asked.err
+
+
 def test_a_state_that_came_later_has_no_rows_before(tmp_path: Path) -> None:
     folder = together(tmp_path, ("hashmap", 3), ("rocksdb", 4))
     opened = statestore.inspect(folder)

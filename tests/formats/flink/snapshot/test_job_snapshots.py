@@ -14,7 +14,7 @@ import statestore
 from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.flink.snapshot.file_places import places, places_outside
 from statestore.formats.flink.snapshot.handles import FileHandle
-from statestore.formats.flink.snapshot.job_snapshots import JobSnapshots, find_jobs, recognises
+from statestore.formats.flink.snapshot.job_snapshots import JobSnapshots, find_jobs, incomplete, recognises
 from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles
 from statestore.formats.places.folder import Folder, folder_at
 from statestore.formats.places.locations import parse_location
@@ -67,6 +67,26 @@ def test_a_snapshot_is_found_by_its_folder_and_by_its_metadata(name: str) -> Non
             ((snapshot,),) = [job.snapshots for job in find_jobs(place)]
             assert snapshot.folder == folder
             assert snapshot.time_us == taken_us(facts["checkpoint_id"])
+
+
+def test_a_snapshot_without_metadata_says_which_beside_it_are_complete(tmp_path: Path) -> None:
+    make(tmp_path / A, "chk-9", "chk-10", "chk-11?", "shared?")
+    make(tmp_path, "savepoint-4a6628-0123456789ab?")
+    assert incomplete(at(tmp_path / A / "chk-11")) == (
+        "is a checkpoint of Flink that is not complete: it has no _metadata, which Flink writes last; it was aborted, "
+        "or is still being taken; complete beside it: chk-10, chk-9"
+    )
+    assert "is a savepoint of Flink that is not complete" in incomplete(at(tmp_path / "savepoint-4a6628-0123456789ab"))
+    (tmp_path / A / "chk-12").mkdir()
+    for other in (tmp_path, tmp_path / A, tmp_path / A / "chk-9", tmp_path / A / "chk-12", tmp_path / A / "shared"):
+        assert incomplete(at(other)) == ""
+    (tmp_path / A / "chk-11" / "_metadata").symlink_to("nowhere")
+    assert "_metadata is a link that leads to no file" in incomplete(at(tmp_path / A / "chk-11"))
+
+
+def test_the_first_checkpoint_of_a_job_may_not_be_complete(tmp_path: Path) -> None:
+    make(tmp_path / A, "chk-1?", "shared?")
+    assert incomplete(at(tmp_path / A / "chk-1")).endswith("; no snapshot beside it is complete")
 
 
 def test_the_folder_of_a_job_has_its_checkpoints(tmp_path: Path) -> None:
