@@ -121,7 +121,7 @@ def incomplete(folder: Folder) -> str:
     """Return what a folder is that is named as a snapshot and lacks ``_metadata``; "" for any other.
 
     The complete snapshots beside it are named, the newest first, at most `_MOST_NAMED`. Raises InvalidInputError
-    NO_ACCESS.
+    NO_ACCESS for the folder itself.
     """
     name = posixpath.basename(folder.path)
     if not _is_snapshot(name) or not folder.entries() or _metadata(folder) is not None:
@@ -130,11 +130,17 @@ def incomplete(folder: Folder) -> str:
     said = f"is a {kind} of Flink that is not complete: it has no {METADATA}, which Flink writes last"
     if _is_link(folder):
         said = f"is a {kind} of Flink whose {METADATA} is a link that leads to no file"
+    return f"{said}; it was aborted, or is still being taken; {_complete_beside(folder)}"
+
+
+def _complete_beside(folder: Folder) -> str:
     parent = _parent(folder)
-    beside = [each for job in find_jobs(parent) for each in job.snapshots]
+    try:
+        beside = [each for job in find_jobs(parent) for each in job.snapshots]
+    except InvalidInputError:
+        return f"{parent.path} cannot be listed, so that complete ones are not known"
     names = [each.name for each in sorted(beside, key=_age, reverse=True)[:_MOST_NAMED]]
-    there = f"complete beside it: {', '.join(names)}" if names else "no snapshot beside it is complete"
-    return f"{said}; it was aborted, or is still being taken; {there}"
+    return f"complete beside it: {', '.join(names)}" if names else "no snapshot beside it is complete"
 
 
 def is_there(ref: SnapshotRef) -> bool:

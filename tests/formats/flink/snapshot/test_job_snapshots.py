@@ -11,7 +11,9 @@ from support.flink.fixtures import NAMES, fixture, manifest, taken_us
 from support.flink.metadata_bytes import Operator, metadata
 
 import statestore
-from statestore.formats.errors import CorruptError, NotFoundError
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError
+from statestore.formats.flink.snapshot import job_snapshots
 from statestore.formats.flink.snapshot.file_places import places, places_outside
 from statestore.formats.flink.snapshot.handles import FileHandle
 from statestore.formats.flink.snapshot.job_snapshots import JobSnapshots, find_jobs, incomplete, recognises
@@ -82,6 +84,19 @@ def test_a_snapshot_without_metadata_says_which_beside_it_are_complete(tmp_path:
         assert incomplete(at(other)) == ""
     (tmp_path / A / "chk-11" / "_metadata").symlink_to("nowhere")
     assert "_metadata is a link that leads to no file" in incomplete(at(tmp_path / A / "chk-11"))
+
+
+def test_snapshots_beside_one_are_not_known_where_nothing_may_be_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(folder: Folder) -> tuple[JobSnapshots, ...]:
+        raise InvalidInputError(ErrorCode.NO_ACCESS, "refused")
+
+    make(tmp_path / A, "chk-9", "chk-11?")
+    monkeypatch.setattr(job_snapshots, "find_jobs", refused)
+    assert incomplete(at(tmp_path / A / "chk-11")).endswith(
+        f"; {tmp_path / A} cannot be listed, so that complete ones are not known"
+    )
 
 
 def test_the_first_checkpoint_of_a_job_may_not_be_complete(tmp_path: Path) -> None:
