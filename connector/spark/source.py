@@ -258,7 +258,7 @@ class StateStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return found
 
     def __getstate__(self) -> dict[str, Any]:
-        """What tasks need of the reader, which Spark pickles with each batch."""
+        """Return what tasks need of the reader; Spark pickles it with each batch."""
         return {**self.__dict__, "_table": self._table.for_tasks(), "_held": ()}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -273,8 +273,10 @@ def operator_forms(
         what = f"broadcast state {name!r}"
         key = typed(name).of(MAP_KEY, merged([key for key, _ in pairs], what))
         value = typed(name).of(MAP_VALUE, merged([value for _, value in pairs], what))
-        if is_opaque(key) or is_opaque(value):  # nothing tells its entries apart: the whole map is one value
-            undivided = or_opaque(key if is_opaque(key) else value)
+        # Nothing tells the entries of such a map apart, so that the whole map is one value.
+        opaque = [each for each in (key, value) if is_opaque(each, inside=True)]
+        if opaque:
+            undivided = or_opaque(opaque[0], inside=True)
             found.append(OperatorForm(name, "broadcast", undivided))
         else:
             found.append(OperatorForm(name, "broadcast", value, key))

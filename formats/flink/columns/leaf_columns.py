@@ -36,6 +36,7 @@ def fixed_column(data: Bytes, at: Ints, shape: Fixed) -> pa.Array:
         index = gather(data, at, ">i4")
         if shape.ids:
             index = _places_of(index, np.array(shape.ids, np.int32))
+            refuse(index < 0, "a number that no constant has", f"one of {len(shape.ids)} numbers")
         refuse((index < 0) | (index >= len(shape.names)), "an index beyond the enum", f"below {len(shape.names)}")
         return pa.array(shape.names or ("",), pa.string()).take(pa.array(index))
     if form == "char":

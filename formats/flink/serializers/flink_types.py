@@ -360,19 +360,29 @@ def fixed_width(kind: FlinkType) -> int:
 def opaque_part(kind: FlinkType) -> Opaque | None:
     """The first part of a type that cannot be decoded, for which its whole value is opaque; None: there is none.
 
-    A subclass of a POJO that cannot be decoded does not count, nor what a Try has thrown: other values can be.
+    A subclass of a POJO that cannot be decoded does not count: other values of the POJO can be. Nor does what a Try has
+    thrown, if nothing follows the Try.
     """
+    if isinstance(kind, (TryOf, OptionOf, Nullable, TtlOf)):  # the frame of the value ends what a Try has thrown
+        return opaque_part(kind.value)
+    return opaque_inside(kind)
+
+
+def opaque_inside(kind: FlinkType) -> Opaque | None:
+    """The first part of a type that cannot be decoded where other bytes may follow; None: there is none."""
     if isinstance(kind, Opaque):
         return kind
-    return next((found for child in children(kind) if (found := opaque_part(child)) is not None), None)
+    return next((found for child in children(kind) if (found := opaque_inside(child)) is not None), None)
 
 
 def children(kind: FlinkType) -> tuple[FlinkType, ...]:
-    """The types that every value of a type may contain, without subclasses of a POJO and what a Try has thrown."""
+    """The types that every value of a type may contain, without subclasses of a POJO."""
     if isinstance(kind, (ListOf, MaskedListOf, ArrayOf, TraversableOf, Joined)):
         return (kind.element,)
-    if isinstance(kind, (Nullable, OptionOf, TryOf, TtlOf, Shown)):
+    if isinstance(kind, (Nullable, OptionOf, TtlOf, Shown)):
         return (kind.value,)
+    if isinstance(kind, TryOf):
+        return kind.value, kind.failure
     if isinstance(kind, MapOf):
         return kind.key, kind.value
     if isinstance(kind, TimerOf):

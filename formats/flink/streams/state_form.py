@@ -37,6 +37,7 @@ from statestore.formats.flink.serializers.flink_types import (
     TimerOf,
     TtlOf,
     fixed_width,
+    opaque_inside,
     opaque_part,
 )
 from statestore.formats.flink.serializers.type_names import shown
@@ -156,6 +157,8 @@ def form_of(header: KeyedStateHeader, key: FlinkType, typed: Typed) -> KeyedForm
     if isinstance(element, TtlOf):
         element = element.value
     element = typed.of(MAP_VALUE if map_key is not None else VALUE, element)
+    if header.kind == "list":
+        element = or_opaque(element, inside=True)
     within: FlinkType = TtlOf(element) if has_ttl else element
     if header.kind == "list" and isinstance(stored, ListOf | MaskedListOf):
         stored = replace(stored, element=within)
@@ -179,9 +182,9 @@ def form_of(header: KeyedStateHeader, key: FlinkType, typed: Typed) -> KeyedForm
     return _divided(form)
 
 
-def is_opaque(kind: FlinkType) -> bool:
-    """Return whether values of a type can only be shown as bytes."""
-    if opaque_part(kind) is not None:
+def is_opaque(kind: FlinkType, inside: bool = False) -> bool:
+    """Return whether values of a type can only be shown as bytes; ``inside``: where other bytes may follow them."""
+    if (opaque_inside(kind) if inside else opaque_part(kind)) is not None:
         return True
     try:
         arrow_type(kind)
@@ -190,11 +193,11 @@ def is_opaque(kind: FlinkType) -> bool:
     return False
 
 
-def or_opaque(kind: FlinkType) -> FlinkType:
-    """The type, or `Opaque` bytes if it cannot be decoded."""
-    if isinstance(kind, Opaque) or not is_opaque(kind):
+def or_opaque(kind: FlinkType, inside: bool = False) -> FlinkType:
+    """The type, or `Opaque` bytes if it cannot be decoded; ``inside``: where other bytes may follow them."""
+    if isinstance(kind, Opaque) or not is_opaque(kind, inside):
         return kind
-    part = opaque_part(kind)
+    part = opaque_inside(kind) if inside else opaque_part(kind)
     if part is None:
         return Opaque("", shown(kind))
     return Opaque(part.serializer, part.class_name)

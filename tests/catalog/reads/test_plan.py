@@ -1,4 +1,4 @@
-"""What plans answer without reading rows, and their splits by ranges of key hashes."""
+"""Plans answer extremes without reading rows, and split by ranges of key hashes."""
 
 from __future__ import annotations
 

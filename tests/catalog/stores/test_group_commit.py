@@ -282,7 +282,7 @@ for thread in range(5):
 @pytest.mark.quick("versioned")
 @pytest.mark.parametrize("kind", ["key_value", "versioned"])
 def test_threads_that_are_killed_lose_nothing_that_was_acknowledged(tmp_path: Path, kind: str) -> None:
-    """What a commit acknowledged is in the table, what a put acknowledged is there for the next commit, all once."""
+    """Rows of an acknowledged commit are in the table, and acknowledged puts in the next commit, each once."""
     catalog = statestore.connect(tmp_path)
     catalog.create_store("s", kind=kind, key={"k": "string"}, value={"v": "bigint"}).close()
     command = [sys.executable, "-c", WRITER, str(tmp_path), kind]

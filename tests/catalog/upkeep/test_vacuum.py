@@ -321,7 +321,7 @@ def test_files_that_go_while_a_read_takes_its_lease(
 def test_a_planner_that_ends_leaves_a_lease_for_a_time(
     uncompacted: VersionedStore, model: Model, monkeypatch: pytest.MonkeyPatch, query: Query
 ) -> None:
-    """As for the tasks of a Spark query that a process planned which has ended."""
+    """Tasks of a Spark query read its files after the process that planned it has ended."""
     table = uncompacted.table
     assert isinstance(table, VersionedTable)
     splits = table.splits(query)

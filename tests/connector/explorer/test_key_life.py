@@ -125,7 +125,7 @@ def test_a_life_is_that_of_the_model(client: TestClient) -> None:
 
 
 def test_the_newest_versions_come_first_and_alone(tmp_path: Path) -> None:
-    """Of so many versions that the newest moments are tried first. Those of one item are all old."""
+    """A table has so many versions that the newest moments are tried first; those of one item are all old."""
     count = 2 * FEW
     times = [START + number for number in range(count)]
     items = ["old" if number < 500 else f"new {number % 7}" for number in range(count)]

@@ -29,9 +29,15 @@ from statestore.formats.flink.serializers.flink_types import (
     Basic,
     EnumOf,
     FlinkType,
+    ListOf,
+    MapOf,
+    Nullable,
     Opaque,
+    OptionOf,
     PojoOf,
     RowOf,
+    TraversableOf,
+    TtlOf,
     TupleOf,
     fixed_width,
     opaque_part,
@@ -288,6 +294,10 @@ def test_what_a_try_has_thrown_does_not_keep_values_from_being_read() -> None:
     kryo = snapshot(f"{RUNTIME}kryo.KryoSerializerSnapshot", 2, utf("java.lang.Throwable") + 3 * optional_map([]))
     found = read(composite(f"{SCALA}ScalaTrySerializerSnapshot", STRING, kryo, version=2))
     assert shown(found) == "try(string)" and opaque_part(found) is None
+    for around in (TtlOf(found), OptionOf(found), Nullable(found)):
+        assert opaque_part(around) is None
+    for kind in (ListOf(found), TraversableOf(found), TupleOf((found, Basic("int"))), MapOf(Basic("int"), found)):
+        assert opaque_part(kind) == Opaque(f"{RUNTIME}kryo.KryoSerializer", "java.lang.Throwable")
 
 
 def test_nesting_ends_at_64_levels() -> None:

@@ -11,7 +11,7 @@ from support.flink.value_model import encoded, int64, record, text
 from statestore.formats.bytes.byte_columns import cells_of
 from statestore.formats.flink.columns.decoding import decode_records
 from statestore.formats.flink.serializers.backend_header import KeyedStateHeader, StateKind
-from statestore.formats.flink.serializers.flink_types import VOID, Basic, FlinkType, ListOf, MapOf, TtlOf
+from statestore.formats.flink.serializers.flink_types import VOID, Basic, FlinkType, ListOf, MapOf, Opaque, TryOf, TtlOf
 from statestore.formats.flink.streams.keyed_columns import KeyGroups, framed_rows, heap_rows, record_kinds
 from statestore.formats.flink.streams.state_form import KeyedForm, Typed, form_of
 from statestore.formats.kernels.arrays import Bytes
@@ -75,3 +75,11 @@ def test_a_void_key_is_a_column_of_nulls() -> None:
     one = form("value", LONG, key=VOID)
     assert framed(one, (GROUP + b"\0\0", int64(3))) == [{"key": None, "value": 3, **PLACED}]
     assert stepped(one, record([VOID, VOID, LONG], [None, None, 3]), 1) == [{"key": None, "value": 3, **PLACED}]
+
+
+def test_what_a_try_has_thrown_ends_a_value_and_no_element_of_a_list() -> None:
+    attempt = TryOf(STRING, Opaque("KryoSerializer", "java.lang.Throwable"))
+    for found in (form("value", attempt), form("value", TtlOf(attempt)), form("map", MapOf(LONG, attempt))):
+        assert found.element == attempt and not found.whole
+    found = form("list", ListOf(attempt))
+    assert found.element == attempt.failure and found.whole

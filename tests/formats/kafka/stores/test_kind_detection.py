@@ -98,7 +98,7 @@ def test_rows_outside_their_segment_count_against_a_kind() -> None:
 
 @pytest.mark.parametrize("family", ["keyValueWithTimestampAndHeaders", "sessionKeyValueWithHeaders"])
 def test_values_are_found_behind_their_headers(family: str) -> None:
-    """What has no such front is a value as it is: headers of length -1, longer than the value, no text, cut off."""
+    """A value without such a front stays as it is: headers of length -1, longer than the value, no text, cut off."""
     headers = [("h", b"1"), ("n", None)]
     good = {
         encode_timestamped_headers(b"t%d" % size, 5, headers[:size])
