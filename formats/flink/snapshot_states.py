@@ -313,6 +313,13 @@ def state_info(state: str, found: ShownState, operator: OperatorSnapshot) -> Sta
     facts = {"operator": words, "parallelism": str(operator.parallelism)}
     form = found.form
     if form is None:
+        if operator.max_parallelism > 0:
+            facts["max_parallelism"] = str(operator.max_parallelism)
+        # `_metadata` names the states of an operator, but not the keyed ones, whose names are in their files.
+        lists = (each.managed_operator for each in operator.subtasks)
+        names = dict.fromkeys(state.name for each in lists if each is not None for state in each.states)
+        if names:
+            facts["operator_states"] = ", ".join(names)
         facts["error"] = str(found.error)
         return StateInfo(state, "unreadable state", UNREADABLE, (), (), facts=facts, operator=words)
     if isinstance(form, OperatorForm):

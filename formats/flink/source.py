@@ -114,12 +114,7 @@ class FlinkSource(Source):
         return "checkpoint", "checkpoints"
 
     def states(self) -> Sequence[str]:
-        names = sorted(self._states())
-        if not names or all(each.form is None for each in self._states().values()):
-            for each in self._states().values():
-                if each.error is not None:
-                    raise each.error
-        return names
+        return sorted(self._states())
 
     def listed_as(self, name: str) -> str | None:
         """A state is also called by its operator's uid, name or id, and by its stored name."""

@@ -291,6 +291,33 @@ def test_a_damaged_header_is_the_error_of_its_operator_only(damage: str, tmp_pat
     assert not opened.summary("kv-tuple.n").damaged
 
 
+def test_metadata_alone_lists_the_operators_with_what_is_missing(tmp_path: Path) -> None:
+    whole = together(tmp_path / "whole", ("rocksdb", 5)) / "savepoint-abcdef-000000000000"
+    alone = tmp_path / "alone" / "_metadata"
+    alone.parent.mkdir()
+    shutil.copy(whole / "_metadata", alone)
+    before, opened = statestore.inspect(whole), statestore.inspect(alone)
+    expected: dict[str, list[Any]] = {}
+    for state in before.tables():
+        facts = before.about(state).facts
+        known = expected.setdefault(facts["operator"], [facts["parallelism"], None, set()])
+        known[1] = facts.get("max_parallelism", known[1])
+        if "operator" in before.about(state).kind or "broadcast" in before.about(state).kind:
+            known[2].add(state.split(".", 1)[1])
+    found = {each["operator"]: each for each in (opened.about(state).facts for state in opened.tables())}
+    assert set(found) == set(expected)
+    for operator, (parallelism, most, lists) in expected.items():
+        facts = found[operator]
+        assert facts["parallelism"] == parallelism and most in (None, facts["max_parallelism"])
+        assert lists <= set(facts.get("operator_states", "").split(", "))
+        assert "FLINK_FILE_MISSING" in facts["error"]
+    for state in opened.tables():
+        summary = opened.summary(state)
+        assert summary.damaged and summary.bytes and all(row["role"] == "missing" for row in files_of(alone, state))
+    with pytest.raises(statestore.NotFoundError, match="FLINK_FILE_MISSING"):
+        opened.table(opened.tables()[0]).scan()
+
+
 @pytest.mark.parametrize(
     ("run", "state", "facts"),
     [
