@@ -171,6 +171,15 @@ def test_a_catalog_of_a_job(spark: SparkSession, job: Path) -> None:
     assert {json.dumps(row.key): row.value for row in rows} == true_values("hashmap", "kv-long", "balance", 2)
 
 
+def test_the_path_of_a_snapshots_metadata_is_that_of_the_snapshot(spark: SparkSession, job: Path) -> None:
+    (metadata,) = job.glob("*/chk-2/_metadata")
+    expected = true_values("hashmap", "kv-long", "balance", 2)
+    assert by_key(spark.read.format("statestore").load(f"{metadata}/kv-long.balance")) == expected
+    statestore.register(spark, str(metadata), name="flink_snapshot")
+    rows = spark.sql("SELECT key, value FROM flink_snapshot.`kv-long.balance`").collect()
+    assert {json.dumps(row.key): row.value for row in rows} == expected
+
+
 def test_tasks_read_what_the_driver_reads_and_a_key_needs_one_partition(spark: SparkSession) -> None:
     path = str(fixture("wide-rocksdb") / manifest("wide-rocksdb")["snapshots"][-1]["path"])
     state = next(each for each in statestore.inspect(path).tables() if each.endswith(".balance"))
