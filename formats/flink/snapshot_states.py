@@ -20,6 +20,7 @@ from statestore.formats.errors import StateStoreError, UnsupportedError
 from statestore.formats.flink.flink_options import FlinkSettings
 from statestore.formats.flink.serializers.backend_header import KeyedStateHeader
 from statestore.formats.flink.serializers.flink_types import FlinkType
+from statestore.formats.flink.serializers.python_types import of_state
 from statestore.formats.flink.serializers.type_names import shown
 from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot, SnapshotMetadata
@@ -29,8 +30,6 @@ from statestore.formats.flink.streams.operator_rows import OperatorForm
 from statestore.formats.flink.streams.raw_timers import EVENT, PROCESSING
 from statestore.formats.flink.streams.state_form import (
     LAST_ACCESS,
-    MAP_KEY,
-    MAP_VALUE,
     PLACEMENT,
     STORED_BYTES,
     VALUE,
@@ -192,9 +191,9 @@ class OpenedSnapshot:
         return found
 
     def _declared(self, shown_as: str, stored_as: str) -> Mapping[str, str]:
-        """The types that the user gave for a state; one without a column is that of its values."""
+        """The types that the user gave for a state; one without a column, "", is that of its values, too."""
         given = self.settings.types.get(shown_as) or self.settings.types.get(stored_as) or {}
-        return {**{name: text for name, text in given.items() if name}, **_of_values(given)}
+        return {**given, **_of_values(given)}
 
 
 def open_snapshot(ref: SnapshotRef, settings: FlinkSettings) -> OpenedSnapshot:
@@ -271,8 +270,10 @@ def operator_forms(
     ]
     for name, pairs in maps.items():
         what = f"broadcast state {name!r}"
-        key = typed(name).of(MAP_KEY, merged([key for key, _ in pairs], what))
-        value = typed(name).of(MAP_VALUE, merged([value for _, value in pairs], what))
+        stored_key, stored_value = (merged(each, what) for each in zip(*pairs, strict=True))
+        if not whole:
+            stored_key, stored_value = of_state(name, stored_key), of_state(name, stored_value)
+        key, value = typed(name).entry(stored_key, stored_value)
         # Nothing tells the entries of such a map apart, so that the whole map is one value.
         opaque = [each for each in (key, value) if is_opaque(each, inside=True)]
         if opaque:

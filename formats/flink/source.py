@@ -50,7 +50,7 @@ from statestore.formats.flink.snapshot_states import (
 from statestore.formats.flink.state_at import UNREADABLE, ElementsAt, KeyedAt, Origin, UnreadableAt
 from statestore.formats.flink.stored_parts import asked_groups, parts_of
 from statestore.formats.flink.streams.operator_rows import OperatorForm
-from statestore.formats.flink.streams.state_form import MAP_VALUE, VALUE, KeyedForm
+from statestore.formats.flink.streams.state_form import MAP_VALUE, VALUE, KeyedForm, assumption
 from statestore.formats.jobs import Job, KeyedOperator, OperatorState, RestoreFinding
 from statestore.formats.places.locations import Location
 from statestore.formats.replaced_versions import is_gone
@@ -488,6 +488,7 @@ class FlinkSource(Source):
             return UnreadableAt(version, error, UNREADABLE if known.form is None else known.schema)
         known = wanted if found is None else found
         form = known.form
+        label += "" if form is None else assumption(form.map_key if isinstance(form, KeyedForm) else form.key)
         stored = None if operator is None else snapshot.stored(operator.id)
         operator = operator or self._newest_operator(wanted)
         origin = Origin(self, wanted.name)

@@ -22,6 +22,8 @@ from statestore.formats.kernels.flink_steps import (
     FAIL,
     FIELD,
     FIXED,
+    FRAME,
+    FRAMED,
     FULL,
     JOIN,
     JOINED,
@@ -464,6 +466,38 @@ def walk(
                 if registers[register] > 0:
                     pc = steps[pc, 4]
                     continue
+            elif step == FRAME:
+                if end - at < 4:
+                    status = SHORT
+                    break
+                count = _int32(data, at)
+                at += 4
+                if count < 0:
+                    status = WRONG
+                    break
+                if count > end - at:
+                    status = SHORT
+                    break
+                registers[steps[pc, 5]] = at + count
+                registers[steps[pc, 5] + 1] = 0
+                if a != 0 and count == 0:
+                    if row >= 0:
+                        out[row, used[row]] = 0
+                        used[row] += 1
+                    pc = steps[pc, 4]
+                    continue
+            elif step == FRAMED:
+                register = steps[pc, 5]
+                registers[register + 1] += 1
+                if a != 0 and at < registers[register]:
+                    pc = steps[pc, 4]
+                    continue
+                if at != registers[register]:
+                    status = WRONG
+                    break
+                if row >= 0:
+                    out[row, used[row]] = registers[register + 1]
+                    used[row] += 1
             elif step == KEPT:
                 position = registers[steps[pc, 5]]
                 out[row, used[row]] = position

@@ -12,16 +12,21 @@ _TOKEN = re.compile(r"\s*(?:(?P<quoted>`(?:[^`]|``)*`)|(?P<word>[^\s<>(),:`\[\]]
 _NUMBER = re.compile(r"[0-9]{1,3}")
 
 Token = tuple[str, str]  # kind (quoted, word, sign, end) and text
+_NOT_NULL = [("word", "not"), ("word", "null")]
 END: Token = ("end", "the end")
 
 
 @dataclass(frozen=True)
 class TypeText:
-    """A parsed name: ``name`` in lower case, numbers in parentheses, members in angle brackets (None: no brackets)."""
+    """A parsed name: ``name`` in lower case, numbers in parentheses, members in angle brackets (None: no brackets).
+
+    ``not_null``: the words ``not null`` stand behind it.
+    """
 
     name: str
     numbers: tuple[int, ...] = ()
     members: tuple[tuple[str | None, TypeText], ...] | None = None
+    not_null: bool = False
 
 
 def parse_type_text(text: str) -> TypeText:
@@ -57,12 +62,18 @@ class _Parser:
         if depth > MAX_DEPTH:
             raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
         words = [self.expect("word")]
-        while self.kind() == "word":
+        while self.kind() == "word" and not self.is_not_null():
             words.append(self.expect("word"))
         name = " ".join(words).lower()
         numbers = self.numbers() if self.skip("(") else ()
         members = self.members(name == "struct", depth + 1) if self.skip("<") else None
-        return TypeText(name, numbers, members)
+        not_null = self.is_not_null()
+        self.position += 2 * not_null
+        return TypeText(name, numbers, members, not_null)
+
+    def is_not_null(self) -> bool:
+        """Return whether the words ``not null`` are next."""
+        return [(kind, text.lower()) for kind, text in self.tokens[self.position : self.position + 2]] == _NOT_NULL
 
     def numbers(self) -> tuple[int, ...]:
         numbers: list[int] = []

@@ -89,16 +89,20 @@ _NAMES = {kind: name for name, kind in SIMPLE_TYPES.items()}
 _NAMES_OF_ENGINES = {pa.null(): "void", pa.time64("ns"): "time", pa.month_day_nano_interval(): "interval"}
 
 
-def parse_type(name: str, words: Mapping[str, pa.DataType] | None = None) -> pa.DataType:
+def parse_type(name: str, words: Mapping[str, pa.DataType] | None = None, *, not_null: bool = False) -> pa.DataType:
     """Parse a Spark or Arrow name of a type: ``string``, ``bigint``/``long``/``int64``, ``decimal(10,2)``,
     ``array<int>``, ``map<string,int>``, ``struct<a:int,b:string>``, …
 
-    ``words`` are further names, in lower case. Raises UnsupportedError UNSUPPORTED_TYPE that names the nearest known
-    name.
+    ``words`` are further names, in lower case, some with numbers: ``time(3)``. With ``not_null``, members of arrays
+    and structs may be ``int not null``, which their fields then say. Raises UnsupportedError UNSUPPORTED_TYPE that
+    names the nearest known name.
     """
     check_encodable(name, "type")
     try:
-        return _type_of(parse_type_text(name), words or {})
+        parsed = parse_type_text(name)
+        if parsed.not_null:
+            raise ValueError("'not null' is out of place")
+        return _type_of(parsed, words or {}, not_null)
     except ValueError as error:
         shown = name if len(name) <= 200 else f"{name[:200]}…"
         raise UnsupportedError(ErrorCode.UNSUPPORTED_TYPE, f"type {shown!r}: {error}") from None
@@ -308,22 +312,29 @@ def _instead(kind: pa.DataType) -> str:
     return "expected a type that a Spark DataFrame holds"
 
 
-def _type_of(text: TypeText, words: Mapping[str, pa.DataType]) -> pa.DataType:
+def _type_of(text: TypeText, words: Mapping[str, pa.DataType], not_null: bool = False) -> pa.DataType:
     """Convert a parsed name to a type. Raises ValueError with the problem."""
     name = ALIASES.get(text.name, text.name)
-    members = [_type_of(member, words) for _, member in text.members or ()]
+    strict = [member.not_null for _, member in text.members or ()]
+    if any(strict) and not (not_null and name in ("array", "struct")):
+        raise ValueError(f"{name} has members that are not null, which cannot be said here")
+    members = [_type_of(member, words, not_null) for _, member in text.members or ()]
     simple = {**SIMPLE_TYPES, **words}
     if name in simple and not text.numbers and text.members is None:
         return simple[name]
+    numbered = f"{name}({','.join(map(str, text.numbers))})"
+    if numbered in words and text.members is None:
+        return words[numbered]
     if name == "decimal" and text.members is None:
         return _decimal(*(text.numbers or (10,)))
     if name == "array" and len(members) == 1 and not text.numbers:
-        return pa.list_(*members)
+        return pa.list_(pa.field("item", members[0], nullable=not strict[0]))
     if name == "map" and len(members) == 2 and not text.numbers:
         return pa.map_(*members)
     if name == "struct" and text.members is not None and not text.numbers:
         fields = [field or "" for field, _ in text.members]
-        return pa.struct(list(zip(fields, members, strict=True)))
+        kinds = zip(fields, members, strict, strict=True)
+        return pa.struct([pa.field(field, kind, nullable=not cut) for field, kind, cut in kinds])
     if name in (*simple, *PARAMETRIC_TYPES):
         raise ValueError(f"{text.name} is written {PARAMETRIC_TYPES.get(name, name)}")
     close = difflib.get_close_matches(text.name, [*simple, *ALIASES, *PARAMETRIC_TYPES], 3, 0.5)

@@ -21,6 +21,7 @@ from statestore.formats.flink.layouts.shapes import (
     Branches,
     Cast,
     Fixed,
+    Framed,
     Masked,
     Nulls,
     Optional,
@@ -72,7 +73,7 @@ def build(places: Places, place: Place, count: int) -> pa.Array:
         return struct_array(parts, column, count)
     if isinstance(shape, Nulls):
         return pa.nulls(count)
-    if isinstance(shape, Routines):
+    if isinstance(shape, (Routines, Framed)):
         return _part(places, place, 0, count)
     if isinstance(shape, Cast):
         values = _part(places, place, 0, count)

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from statestore.formats.bytes.byte_columns import Cells, ends_of, gather
 from statestore.formats.flink.columns.faults import Beyond, refuse
 from statestore.formats.flink.columns.java_texts import TEXTS
+from statestore.formats.flink.columns.python_leaves import decimals_of_text, pickles, plain_text
 from statestore.formats.flink.columns.text_columns import characters, modified_text_column, text_of_units, utf8
 from statestore.formats.flink.columns.time_columns import TIMES
 from statestore.formats.flink.layouts.shapes import Fixed, Sized
@@ -82,6 +83,12 @@ def sized_column(data: Bytes, at: Ints, count: Ints, shape: Sized) -> pa.Array:
         return Cells(data, at, count).binary()
     if form == "utf-8":
         return utf8(Cells(data, at, count))
+    if form == "plain utf-8":
+        return plain_text(Cells(data, at, count))
+    if form == "pickle":
+        return pickles(Cells(data, at, count))
+    if form == "decimal text":
+        return decimals_of_text(Cells(data, at, count), column)
     if form == "modified utf-8":
         return modified_text_column(Cells(data, at, count))
     if form == "decimal":

@@ -179,6 +179,21 @@ class ProgramInterpreter:
                 registers[register + 1] += 1
                 if registers[register]:
                     pc = target
+            elif step == steps.FRAME:
+                size, at = self._count(at, end, 1)
+                registers[register : register + 2] = at + size, 0
+                if a and not size:
+                    if row >= 0:
+                        out[row].append(0)
+                    pc = target
+            elif step == steps.FRAMED:
+                registers[register + 1] += 1
+                if a and at < registers[register]:
+                    pc = target
+                elif at != registers[register]:
+                    raise _misfit(registers[register] - at)
+                elif row >= 0:
+                    out[row].append(registers[register + 1])
             elif step == steps.MARK:
                 registers[register] = at
             elif step == steps.LENGTH:
@@ -309,6 +324,12 @@ class ProgramInterpreter:
                 raise Wrong(f"byte {self._data[at]:02x} in the length of the value before", f"length {size}")
             at += 1
         return at
+
+
+def _misfit(left: int) -> Wrong:
+    if left < 0:
+        return Wrong(f"the end of the bytes of a value of PyFlink {-left} bytes before that of the value", "one end")
+    return Wrong(f"{left} bytes behind the value within its bytes of PyFlink", "none")
 
 
 def _check(count: int, least: int, left: int) -> None:

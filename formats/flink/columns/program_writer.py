@@ -17,6 +17,7 @@ from statestore.formats.flink.layouts.shapes import (
     Cast,
     Constant,
     Fixed,
+    Framed,
     LengthBefore,
     Masked,
     Nulls,
@@ -48,6 +49,8 @@ from statestore.formats.kernels.flink_steps import (
     FAIL,
     FIELD,
     FIXED,
+    FRAME,
+    FRAMED,
     JOIN,
     JOINED,
     JUMP,
@@ -245,6 +248,8 @@ class _Writer:
             return Place(shape, parts=tuple(self.write(part, want) for part in shape.parts))
         if isinstance(shape, Masked):
             return self._masked(shape, want)
+        if isinstance(shape, Framed):
+            return self._framed_value(shape, want)
         if isinstance(shape, Branches):
             return self._branches(shape, want)
         if isinstance(shape, Routines):
@@ -344,6 +349,13 @@ class _Writer:
             part = self.write(shape.element, want)
             self.step(AGAIN, target=start, register=register)
             self._steps[step][4] = self._here()
+        elif shape.framing == "packed":
+            self.register()  # for the entries
+            step = self.step(FRAME, row, 1, register=register)
+            start = self._here()
+            part = self.write(shape.element, want)
+            self.step(FRAMED, row, 1, target=start, register=register)
+            self._steps[step][4] = self._here()
         elif shape.framing == "joined":
             if not self._framed:
                 raise AssertionError("elements are joined only inside of frames")
@@ -360,6 +372,14 @@ class _Writer:
             self.step(BLOCK_NEXT, b=head, target=start, register=register)
             self._steps[head][4] = self._here()
         return Place(shape, row, parts=(part,))
+
+    def _framed_value(self, shape: Framed, want: bool) -> Place:
+        register = self.register()
+        self.register()
+        self.step(FRAME, register=register)
+        part = self.write(shape.value, want)
+        self.step(FRAMED, register=register)
+        return Place(shape, parts=(part,))
 
     def _masked_list(self, shape: Repeated, want: bool) -> Place:
         row, register = self._row(MASKED, want), self.register()

@@ -18,6 +18,7 @@ MOST_DIGITS = 38
 """Digits of the widest decimal column."""
 
 SERIALIZER = b"statestore.serializer"
+_COUNTED = ("counted", "masked", "packed")
 TEXT_FORMS = ("millis or null", "instant", "sql timestamp", "local date", "local time", "local date time")
 """Forms of fixed values that may be shown as text, as Java writes them."""
 
@@ -56,13 +57,15 @@ class Text(Shape):
 class Sized(Shape):
     """n, an integer of ``counted_by`` bytes, 4 or 2 | n times ``unit`` bytes. n has no sign in 2 bytes.
 
-    ``form`` names the meaning of the bytes; ``logical`` is that of binary data of SQL.
+    ``form`` names the meaning of the bytes; ``logical`` is that of binary data of SQL. ``whose`` says in metadata whose
+    bytes they are, where they are not decoded.
     """
 
     unit: int
     form: str
     logical: Logical | None = None
     counted_by: int = 4
+    whose: str = ""
 
 
 @dataclass(frozen=True)
@@ -75,14 +78,22 @@ class BigNumber(Shape):
 @dataclass(frozen=True)
 class Repeated(Shape):
     """Entries. ``framing``: "counted" by an int32 before them, "joined" by bytes ``2C`` up to the end of the cell, or
-    in Avro's "blocks", each a varlong of its entries before them, 0 at the end, or "masked": int32 n | a bit for each
-    entry, most significant first, 1 for null | the other entries.
+    in Avro's "blocks", each a varlong of its entries before them, 0 at the end, "packed": int32 n | entries up to the
+    end of the n bytes, or "masked": int32 n | a bit for each entry, most significant first, 1 for null | the other
+    entries.
 
     If the column is a map, ``element`` is a `Struct` of key and value.
     """
 
     framing: str
     element: Shape
+
+
+@dataclass(frozen=True)
+class Framed(Shape):
+    """int32 n | a value that has n bytes."""
+
+    value: Shape
 
 
 @dataclass(frozen=True)
@@ -199,8 +210,10 @@ def least_bytes(shape: Shape | None) -> int:
         return shape.width
     if isinstance(shape, Sized):
         return shape.counted_by
-    if isinstance(shape, BigNumber) or (isinstance(shape, Repeated) and shape.framing in ("counted", "masked")):
+    if isinstance(shape, BigNumber) or (isinstance(shape, Repeated) and shape.framing in _COUNTED):
         return 4
+    if isinstance(shape, Framed):
+        return 4 + least_bytes(shape.value)
     if isinstance(shape, Struct):
         return sum(map(least_bytes, shape.parts))
     if isinstance(shape, Masked):
@@ -215,10 +228,10 @@ def least_bytes(shape: Shape | None) -> int:
 def field_of(name: str, shape: Shape) -> pa.Field:
     """The field of a column. Bytes that are not decoded say in their metadata whose they are."""
     inner: Shape | None = shape
-    while isinstance(inner, (Optional, Cast, Branches)):
+    while isinstance(inner, (Optional, Cast, Branches, Framed)):
         inner = _only_case(inner) if isinstance(inner, Branches) else inner.value
     metadata = None
-    if isinstance(inner, (Rest, Again)):
+    if isinstance(inner, (Rest, Again)) or (isinstance(inner, Sized) and inner.whose):
         whose = inner.whose.encode("utf-8", "backslashreplace")
         for_spark = json.dumps({SERIALIZER.decode(): whose.decode()})
         metadata = {SERIALIZER: whose, COLUMN_METADATA: for_spark.encode()}

@@ -16,6 +16,7 @@ from statestore.formats.flink.layouts.shapes import (
     Cast,
     Constant,
     Fixed,
+    Framed,
     LengthBefore,
     Masked,
     Optional,
@@ -53,6 +54,10 @@ from statestore.formats.flink.serializers.flink_types import (
     PojoOf,
     Prefix,
     PrimitiveArray,
+    PythonBytes,
+    PythonElements,
+    PythonLeaf,
+    PythonValue,
     RowDataOf,
     RowOf,
     Shown,
@@ -98,6 +103,7 @@ _BASICS: dict[str, Shape] = {
     "void": Constant(None, 0),
     "time_window": Struct(struct_of(["start", "end"], (_MILLIS, _MILLIS)), (_MILLIS, _MILLIS)),
 }
+_PYTHON, _PICKLE = "a coder of PyFlink", "pickle of Python"
 _ELEMENTS = {
     "short": (2, pa.int16(), "integers"),
     "int": (4, pa.int32(), "integers"),
@@ -170,6 +176,11 @@ def _layout(kind: FlinkType, depth: int) -> Shape:
     if isinstance(kind, TimerOf):
         timer = Fixed(pa.int64(), 8, "flipped"), _layout(kind.key, below), _layout(kind.namespace, below)
         return Struct(struct_of(["timestamp", "key", "namespace"], timer), timer)
+    if isinstance(kind, PythonValue):
+        inner = with_column(_layout(kind.value, below))
+        return Framed(inner.column, inner)
+    if isinstance(kind, PythonElements):
+        return _packed(_layout(kind.element, below))
     return _other(kind)
 
 
@@ -185,6 +196,10 @@ def _other(kind: FlinkType) -> Shape:
     if isinstance(kind, Opaque):
         rest = Rest(pa.binary(), whose(kind))
         return rest if kind.declared is None else _shown(rest, kind.declared)
+    if isinstance(kind, PythonBytes):
+        return Sized(pa.binary(), 1, "bytes", whose=_PYTHON)
+    if isinstance(kind, PythonLeaf):
+        return _python_leaf(kind)
     if isinstance(kind, SortedLong):
         return Fixed(pa.int64(), 8, "flipped")
     if isinstance(kind, Prefix):
@@ -240,6 +255,20 @@ def _joined(element: Shape) -> Shape:
     if isinstance(element, Struct) and not least_bytes(element):
         raise unsupported("a list of values without bytes, of which Flink itself cannot tell the number")
     return _repeated("joined", element)
+
+
+def _packed(element: Shape) -> Shape:
+    if not least_bytes(element):
+        raise unsupported("a list of values without bytes, of which nothing tells the number")
+    return _repeated("packed", element)
+
+
+def _python_leaf(kind: PythonLeaf) -> Shape:
+    if kind.name in ("date", "time"):
+        return Fixed(kind.column, 4, "int")
+    if kind.name == "pickle":
+        return Sized(kind.column, 1, "pickle", whose=_PICKLE)
+    return Sized(kind.column, 1, {"decimal": "decimal text", "plain_text": "plain utf-8"}[kind.name])
 
 
 def _map(key: Shape, value: Shape, front: tuple[Shape, ...] = ()) -> Shape:

@@ -28,6 +28,7 @@ from statestore.formats.flink.serializers.flink_types import (
     OptionOf,
     PojoOf,
     PrimitiveArray,
+    PythonBytes,
     RowDataOf,
     RowOf,
     Shown,
@@ -40,6 +41,7 @@ from statestore.formats.flink.serializers.flink_types import (
     TupleOf,
     UnionOf,
 )
+from statestore.formats.flink.serializers.python_types import python_value
 from statestore.formats.flink.serializers.type_names import KRYO, shown
 from statestore.formats.values.types import parse_type, type_name
 
@@ -122,11 +124,14 @@ def with_declared(kind: FlinkType, text: str) -> FlinkType:
     long, ``array`` a list, ``map`` a map, ``date`` a LocalDate, ``timestamp`` an Instant, ``timestamp_ntz`` a
     LocalDateTime, ``decimal`` a BigDecimal. In them ``utf`` is a string of Java's ``DataOutput.writeUTF``, which has
     other bytes than Flink's ``string``. ``string`` for times and ``decimal`` for big numbers gives a `Shown`, and
-    ``struct<start: bigint, end: bigint>`` a time window in epoch milliseconds.
+    ``struct<start: bigint, end: bigint>`` a time window in epoch milliseconds. Bytes of PyFlink are read as by
+    `python_value`.
 
     Whether a stored key is ambiguous depends on the serializer, so ask `fixed_width` of the type without the user's.
     Raises InvalidInputError FLINK_TYPE, which names both types.
     """
+    if isinstance(kind, PythonBytes):
+        return python_value(text)
     try:
         declared = parse_type(text, _WORDS)
     except UnsupportedError as error:

@@ -306,6 +306,40 @@ class Shown(FlinkType):
     column: pa.DataType
 
 
+# Values of PyFlink: its operators keep the bytes of its coders in states of byte arrays
+
+
+@dataclass(frozen=True)
+class PythonBytes(FlinkType):
+    """int32 n | n bytes that a coder of PyFlink wrote. No file says which one; shown as binary."""
+
+
+@dataclass(frozen=True)
+class PythonValue(FlinkType):
+    """int32 n | one value of n bytes, as the coder of PyFlink writes it."""
+
+    value: FlinkType
+
+
+@dataclass(frozen=True)
+class PythonElements(FlinkType):
+    """int32 n | elements one after another, up to the end of the n bytes: what one bundle has added to a state."""
+
+    element: FlinkType
+
+
+@dataclass(frozen=True)
+class PythonLeaf(FlinkType):
+    """A value of a coder of PyFlink that no serializer of Java writes.
+
+    ``name`` is date (int32 days), time (int32 milliseconds), decimal (int32 n | its digits as text), pickle (int32 n |
+    n bytes, never unpickled), or plain_text (int32 n | UTF-8, at least one character, none of control).
+    """
+
+    name: str
+    column: pa.DataType
+
+
 # Types that only occur in the keys and values of states, where a frame shows the end
 
 
@@ -377,9 +411,9 @@ def opaque_inside(kind: FlinkType) -> Opaque | None:
 
 def children(kind: FlinkType) -> tuple[FlinkType, ...]:
     """The types that every value of a type may contain, without subclasses of a POJO."""
-    if isinstance(kind, (ListOf, MaskedListOf, ArrayOf, TraversableOf, Joined)):
+    if isinstance(kind, (ListOf, MaskedListOf, ArrayOf, TraversableOf, Joined, PythonElements)):
         return (kind.element,)
-    if isinstance(kind, (Nullable, OptionOf, TtlOf, Shown)):
+    if isinstance(kind, (Nullable, OptionOf, TtlOf, Shown, PythonValue)):
         return (kind.value,)
     if isinstance(kind, TryOf):
         return kind.value, kind.failure

@@ -23,6 +23,10 @@ from statestore.formats.flink.serializers.flink_types import (
     PojoOf,
     Prefix,
     PrimitiveArray,
+    PythonBytes,
+    PythonElements,
+    PythonLeaf,
+    PythonValue,
     RowDataOf,
     RowOf,
     Shown,
@@ -112,6 +116,14 @@ def _around(kind: FlinkType) -> str:
         return f"timer({shown(kind.key)}, {shown(kind.namespace)})"
     if isinstance(kind, Shown):
         return f"{shown(kind.value)} as {kind.column}"
+    if isinstance(kind, PythonBytes):
+        return "bytes of a coder of PyFlink (not decoded)"
+    if isinstance(kind, PythonValue):
+        return shown(kind.value)
+    if isinstance(kind, PythonElements):
+        return f"list({shown(kind.element)})"
+    if isinstance(kind, PythonLeaf):
+        return "string" if kind.name == "plain_text" else kind.name
     if isinstance(kind, Prefix):
         return "key group"
     if isinstance(kind, LengthOf):

@@ -23,6 +23,7 @@ from statestore.formats.flink.serializers.flink_types import (
     Nullable,
     Opaque,
     Prefix,
+    PythonElements,
     SortedLong,
     TimerOf,
     TtlOf,
@@ -80,7 +81,8 @@ def framed_rows(
         return _batch(form, found, columns)
     if not any(name in columns for name in _VALUES) and (form.kind != "list" or form.whole):
         return _batch(form, found, columns)
-    element: FlinkType = TtlOf(form.element) if form.has_ttl else form.element
+    element: FlinkType = PythonElements(form.element) if form.packed else form.element
+    element = TtlOf(element) if form.has_ttl else element
     if form.kind == "list" and not form.whole:
         (lists,) = decode_cells([Joined(element)], values, [True], origin)
         return _batch(form, _listed(form, found, lists), columns)
@@ -268,11 +270,27 @@ def _moments(milliseconds: pa.Array) -> pa.Array:
 def _listed(form: KeyedForm, found: Columns, lists: pa.ListArray) -> Columns:
     """A row for each element of each list."""
     offsets = lists.offsets.to_numpy()
+    values = lists.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
+    if form.packed:
+        values, offsets = _unpacked(form, values, offsets - offsets[0])
     rows, positions = _entries(offsets)
     repeated = _repeated(found, rows, positions)
     repeated[POSITION] = pa.array(positions.astype(np.int32))
-    _put_value(form, repeated, lists.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0])))
+    _put_value(form, repeated, values)
     return repeated
+
+
+def _unpacked(form: KeyedForm, packs: pa.Array, offsets: Ints) -> tuple[pa.Array, Ints]:
+    """The elements of packs, one after another, and the offsets of each list in them."""
+    lists = pc.struct_field(packs, ["value"]) if form.has_ttl else packs
+    inner = lists.offsets.to_numpy()
+    first, count = int(inner[0]), int(inner[-1] - inner[0])
+    values = lists.values.slice(first, count)
+    if form.has_ttl:  # an element was accessed when its pack was
+        own, _ = _entries(inner)
+        accesses = pc.struct_field(packs, [LAST_ACCESS]).take(pa.array(own))
+        values = pa.StructArray.from_arrays([values, accesses], names=["value", LAST_ACCESS])
+    return values, (inner - first)[offsets]
 
 
 def _mapped(form: KeyedForm, found: Columns, maps: pa.MapArray) -> Columns:

@@ -34,12 +34,16 @@ from statestore.formats.flink.serializers.flink_types import (
     MaskedListOf,
     Opaque,
     PrimitiveArray,
+    PythonBytes,
+    PythonElements,
+    PythonValue,
     TimerOf,
     TtlOf,
     fixed_width,
     opaque_inside,
     opaque_part,
 )
+from statestore.formats.flink.serializers.python_types import DEFAULT_MAP_KEY, of_state, python_entry
 from statestore.formats.flink.serializers.type_names import shown
 
 KEY, NAMESPACE, VALUE, POSITION = "key", "namespace", "value", "position"
@@ -60,7 +64,8 @@ class KeyedForm:
     ``element`` is the type of a value, of an element of a list, or of a map's values, without the time to live;
     ``stored`` is that of the whole value in heap snapshots. ``ambiguous``: stored keys have lengths in them.
     ``undivided``: keys cannot be told from what follows them in stored keys, so ``key`` is all of it as bytes.
-    ``whole``: lists are not divided into elements, because these cannot be decoded.
+    ``whole``: lists are not divided into elements, because these cannot be decoded. ``packed``: what is stored as an
+    element of a list has several elements, as `PythonElements`.
     """
 
     name: str
@@ -74,6 +79,7 @@ class KeyedForm:
     ambiguous: bool = False
     undivided: bool = False
     whole: bool = False
+    packed: bool = False
 
     @property
     def has_namespace(self) -> bool:
@@ -128,12 +134,29 @@ class Typed:
         text = self.declared.get(column)
         if text is None:
             return kind
-        if text == BINARY and not isinstance(kind, Opaque | PrimitiveArray):
+        if text == BINARY and not isinstance(kind, Opaque | PrimitiveArray | PythonBytes):
             return Opaque("", shown(kind))  # bytes as they are stored, of any type
         try:
             return with_declared(kind, text)
         except InvalidInputError as error:
             raise InvalidInputError(ErrorCode.FLINK_TYPE, f"{self.where}, column {column}: {error.message}") from error
+
+    def entry(self, key: FlinkType, value: FlinkType) -> tuple[FlinkType, FlinkType]:
+        """The types of the keys and values of a map. Raises as `of`.
+
+        In a state of PyFlink, a type that is a map and given for no column is that of both, and keys are text where
+        only values have a type.
+        """
+        if not isinstance(key, PythonBytes) or not isinstance(value, PythonBytes) or MAP_KEY in self.declared:
+            return self.of(MAP_KEY, key), self.of(MAP_VALUE, value)
+        whole = self.declared.get("")
+        try:
+            both = None if whole is None else python_entry(whole)
+        except InvalidInputError as error:
+            raise InvalidInputError(ErrorCode.FLINK_TYPE, f"{self.where}: {error.message}") from error
+        if both is not None:
+            return both
+        return DEFAULT_MAP_KEY if MAP_VALUE in self.declared else key, self.of(MAP_VALUE, value)
 
 
 def form_of(header: KeyedStateHeader, key: FlinkType, typed: Typed) -> KeyedForm:
@@ -152,14 +175,22 @@ def form_of(header: KeyedStateHeader, key: FlinkType, typed: Typed) -> KeyedForm
     if header.kind == "list" and isinstance(element, ListOf | MaskedListOf):
         element = element.element
     elif header.kind == "map" and isinstance(element, MapOf):
-        map_key, element = typed.of(MAP_KEY, element.key), element.value
+        map_key, element = of_state(header.name, element.key), element.value
     has_ttl = isinstance(element, TtlOf)
     if isinstance(element, TtlOf):
         element = element.value
-    element = typed.of(MAP_VALUE if map_key is not None else VALUE, element)
+    element = of_state(header.name, element)
+    if map_key is None:
+        element = typed.of(VALUE, element)
+    else:
+        map_key, element = typed.entry(map_key, element)
+    packed = header.kind == "list" and isinstance(element, PythonValue)
+    if packed and isinstance(element, PythonValue):
+        element = element.value
     if header.kind == "list":
         element = or_opaque(element, inside=True)
-    within: FlinkType = TtlOf(element) if has_ttl else element
+    within: FlinkType = PythonElements(element) if packed else element
+    within = TtlOf(within) if has_ttl else within
     if header.kind == "list" and isinstance(stored, ListOf | MaskedListOf):
         stored = replace(stored, element=within)
     elif map_key is not None:
@@ -178,8 +209,14 @@ def form_of(header: KeyedStateHeader, key: FlinkType, typed: Typed) -> KeyedForm
         has_ttl and not is_opaque(element),
         ambiguous,
         whole=whole,
+        packed=packed,
     )
     return _divided(form)
+
+
+def assumption(map_key: FlinkType | None) -> str:
+    """How keys of a map are read without a type that says so, for errors; "" where there is no such one."""
+    return ", whose map_key is read as string, as no type is given for it" if map_key == DEFAULT_MAP_KEY else ""
 
 
 def is_opaque(kind: FlinkType, inside: bool = False) -> bool:

@@ -462,3 +462,34 @@ def test_nulls_are_left_to_the_caller() -> None:
     """The caller knows whether a null is an error, and reports it with the store's name."""
     schema = pa.schema([pa.field("x", pa.int64(), nullable=False)])
     assert conform(pa.table({"x": [None, 1]}), schema).column("x").null_count == 1
+
+
+def test_members_are_not_null_where_that_may_be_said() -> None:
+    words = {"clock(3)": pa.time32("ms")}
+    parsed = parse_type(
+        "struct<a:array<int not null>, `b c` map<int, clock(3)> NOT NULL, c:clock(3)>", words, not_null=True
+    )
+    assert parsed == pa.struct(
+        [
+            pa.field("a", pa.list_(pa.field("item", pa.int32(), nullable=False))),
+            pa.field("b c", pa.map_(pa.int32(), pa.time32("ms")), nullable=False),
+            pa.field("c", pa.time32("ms")),
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed", "said"),
+    [
+        ("array<int not null>", False, "array has members that are not null"),
+        ("struct<a:int not null>", False, "struct has members that are not null"),
+        ("map<int, int not null>", True, "map has members that are not null"),
+        ("int not null", True, "'not null' is out of place"),
+        ("int not", True, "'int not' is not a type"),
+        ("array<not null>", True, "'not null' is not a type"),
+        ("clock(4)", True, "'clock' is not a type"),
+    ],
+)
+def test_not_null_where_it_says_nothing(name: str, allowed: bool, said: str) -> None:
+    with pytest.raises(UnsupportedError, match=said.replace("(", r"\(")):
+        parse_type(name, {"clock(3)": pa.time32("ms")}, not_null=allowed)

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from statestore.formats.bytes.byte_columns import Cells, cells_of
 from statestore.formats.flink.columns import decoding
 from statestore.formats.flink.columns.decoding import decode_cells
-from statestore.formats.flink.layouts.type_layouts import arrow_type, has_column
+from statestore.formats.flink.layouts.shapes import least_bytes
+from statestore.formats.flink.layouts.type_layouts import arrow_type, has_column, layout
 from statestore.formats.flink.serializers.flink_types import (
     ArrayOf,
     Basic,
@@ -35,6 +36,8 @@ from statestore.formats.flink.serializers.flink_types import (
     OptionOf,
     PojoOf,
     PrimitiveArray,
+    PythonElements,
+    PythonValue,
     RowOf,
     StringArray,
     TimerOf,
@@ -194,7 +197,15 @@ def encoded(kind: FlinkType, value: Any) -> bytes:
         return int32(len(value)) + b"".join(pairs)
     if isinstance(kind, Nullable):
         return _flagged(kind.value, value, b"\1" + bytes(kind.padding), b"\0")
+    if isinstance(kind, (PythonValue, PythonElements)):
+        return _of_python(kind, value)
     return _of_fields(kind, value)
+
+
+def _of_python(kind: PythonValue | PythonElements, value: Any) -> bytes:
+    inner = kind.value if isinstance(kind, PythonValue) else kind.element
+    octets = b"".join(encoded(inner, each) for each in ([value] if isinstance(kind, PythonValue) else value))
+    return int32(len(octets)) + octets
 
 
 def _of_fields(kind: FlinkType, value: Any) -> bytes:
@@ -291,6 +302,11 @@ def _pojo_types(fields: tuple[FlinkType, ...], further: FlinkType) -> FlinkType:
     return PojoOf("a.Base", own, (), (("a.Sub", subclass),))
 
 
+def has_bytes(kind: FlinkType) -> bool:
+    """Whether each value of a type has at least one byte."""
+    return least_bytes(layout(kind)) > 0
+
+
 def _inner(kinds: st.SearchStrategy[FlinkType]) -> st.SearchStrategy[FlinkType]:
     several = st.lists(kinds, min_size=1, max_size=4).map(tuple)
     return st.one_of(
@@ -309,6 +325,8 @@ def _inner(kinds: st.SearchStrategy[FlinkType]) -> st.SearchStrategy[FlinkType]:
         st.builds(EitherOf, st.just(_PLAIN), st.just(Basic("boolean"))),
         st.just(UnionOf(((3, "one", _PLAIN), (9, "two", Basic("int"))))),
         kinds.map(TtlOf),
+        kinds.filter(has_column).map(PythonValue),
+        kinds.filter(has_bytes).map(PythonElements),
         st.builds(TimerOf, kinds, st.just(Basic("void")) | kinds),
     )
 
@@ -338,6 +356,10 @@ def values(kind: FlinkType) -> st.SearchStrategy[Any]:
         return st.lists(st.tuples(values(kind.key), st.none() | values(kind.value)), max_size=3)
     if isinstance(kind, (Nullable, OptionOf)):
         return st.none() | values(kind.value)
+    if isinstance(kind, PythonValue):
+        return values(kind.value)
+    if isinstance(kind, PythonElements):
+        return st.lists(values(kind.element), max_size=4)
     if isinstance(kind, EnumOf):
         return st.sampled_from(kind.constants)
     if isinstance(kind, TupleOf):
