@@ -24,7 +24,7 @@ OPTIONS = (
         "text",
         "Types of states, operator.state=type; operator.state.key=type: names for fields, or how to read bytes of a "
         "serializer of the job's own, where utf is a text of Java's writeUTF, string one of Flink's StringSerializer; "
-        "and types of states of PyFlink.",
+        "types of states of PyFlink; or the form of a connector, such as kafka_split.",
         describes=True,
     ),
     EngineOption(

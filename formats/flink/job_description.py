@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from statestore.formats.errors import StateStoreError, UnsupportedError
+from statestore.formats.flink.element_forms import operator_forms
 from statestore.formats.flink.serializers.backend_header import StateKind
 from statestore.formats.flink.serializers.flink_types import FlinkType
 from statestore.formats.flink.snapshot.handles import KeyGroupHandle, RocksHandle
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot, Subtask
-from statestore.formats.flink.snapshot_states import OpenedSnapshot, operator_forms
+from statestore.formats.flink.snapshot_states import OpenedSnapshot
 from statestore.formats.flink.streams.stored_states import StoredStates, only_header
 
 StateForm = StateKind | Literal["split list", "union list", "broadcast"]
@@ -115,7 +116,7 @@ def _operator(snapshot: OpenedSnapshot, operator: OperatorSnapshot, label: str) 
         operator.max_parallelism if operator.max_parallelism > 0 else None,
         operator.max_parallelism == default_max_parallelism(operator.parallelism),
         operator.finished or (bool(operator.subtasks) and all(each.finished for each in operator.subtasks)),
-        operator.coordinator or any(_has_state(each) for each in operator.subtasks),
+        operator.coordinator is not None or any(_has_state(each) for each in operator.subtasks),
         _backend(operator, stored),
         key,
         states,

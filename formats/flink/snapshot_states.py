@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -17,16 +17,16 @@ import pyarrow as pa
 from statestore.formats.engine import StateInfo
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import StateStoreError, UnsupportedError
+from statestore.formats.flink.element_forms import coordinator_form, operator_forms, with_connector
 from statestore.formats.flink.flink_options import FlinkSettings
 from statestore.formats.flink.serializers.backend_header import KeyedStateHeader
 from statestore.formats.flink.serializers.flink_types import FlinkType
-from statestore.formats.flink.serializers.python_types import of_state
 from statestore.formats.flink.serializers.type_names import shown
 from statestore.formats.flink.snapshot.job_snapshots import SnapshotRef
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot, SnapshotMetadata
 from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles, handles_of
 from statestore.formats.flink.state_at import UNREADABLE
-from statestore.formats.flink.streams.operator_rows import OperatorForm
+from statestore.formats.flink.streams.operator_rows import COORDINATOR, OperatorForm
 from statestore.formats.flink.streams.raw_timers import EVENT, PROCESSING
 from statestore.formats.flink.streams.state_form import (
     LAST_ACCESS,
@@ -36,8 +36,6 @@ from statestore.formats.flink.streams.state_form import (
     KeyedForm,
     Typed,
     form_of,
-    is_opaque,
-    or_opaque,
 )
 from statestore.formats.flink.streams.stored_states import (
     SAME_TYPES,
@@ -45,7 +43,6 @@ from statestore.formats.flink.streams.stored_states import (
     StoredStates,
     StoredTimers,
     header_of,
-    merged,
     stored_states,
 )
 from statestore.formats.jobs import KeyedKind
@@ -54,8 +51,9 @@ from statestore.formats.values.wider_types import widest_type
 TIMER_STATE = "_timer_state/"
 _SIGNS = re.compile(r"[/\\$\x00-\x1f]")
 
+_KINDS = {"broadcast": "broadcast state", COORDINATOR: "coordinator state"}
 Identity = tuple[str, str, str]
-"""A state of a job: operator id, "keyed", "operator" or "unreadable", and the state's stored name."""
+"""A state of a job: operator id, "keyed", "operator", "coordinator" or "unreadable", and the state's stored name."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +81,12 @@ class ShownState:
         for form in self.other_forms:
             found = wider_schema(found, form.schema, f"state {self.name}", "subtask", SAME_TYPES)
         return found
+
+    @property
+    def declarable(self) -> Sequence[str]:
+        """The columns for which a user may give a type. Those of a connector's form stand for one of bytes."""
+        is_list = isinstance(self.form, OperatorForm) and self.form.connector and self.form.mode != COORDINATOR
+        return [VALUE] if is_list else self.schema.names
 
     @property
     def other_forms(self) -> Sequence[KeyedForm]:
@@ -169,6 +173,10 @@ class OpenedSnapshot:
         if error is not None and not found:
             name = shown_name(label, "unreadable")
             found.append(ShownState((operator.id, "unreadable", ""), name, label, None, error=error))
+        coordinator = coordinator_form(operator)
+        if coordinator is not None:
+            identity, name = (operator.id, COORDINATOR, COORDINATOR), shown_name(label, COORDINATOR)
+            found.append(ShownState(identity, name, label, coordinator))
         return found
 
     def _readable(self, operator: OperatorSnapshot, label: str, stored: StoredStates) -> list[ShownState]:
@@ -185,9 +193,10 @@ class OpenedSnapshot:
             identity, name = (operator.id, "keyed", stored_as), shown_name(label, stored_as)
             found.append(_readable_state(ShownState(identity, name, label, forms[0][1], key, stored.error, forms)))
         for form_of_list in operator_forms(stored, typed=typed):
-            name = shown_name(label, form_of_list.name)
+            name, shown_as = shown_name(label, form_of_list.name), typed(form_of_list.name)
             identity = (operator.id, "operator", form_of_list.name)
-            found.append(ShownState(identity, name, label, form_of_list, error=stored.error))
+            form = with_connector(form_of_list, stored, self.files, shown_as)
+            found.append(ShownState(identity, name, label, form, error=stored.error))
         return found
 
     def _declared(self, shown_as: str, stored_as: str) -> Mapping[str, str]:
@@ -247,47 +256,6 @@ def _label(operator: OperatorSnapshot, settings: FlinkSettings) -> str:
     return operator.uid or settings.uids.get(operator.id) or operator.name or operator.id
 
 
-def operator_forms(
-    stored: StoredStates, *, whole: bool = False, typed: Callable[[str], Typed] = lambda state: Typed({}, state)
-) -> list[OperatorForm]:
-    """The lists and broadcast maps of all subtasks; ``whole``: with types as they are stored, not as they are shown.
-
-    ``typed`` has the types that the user gave for a state, by its stored name. Raises InvalidInputError FLINK_TYPE.
-    """
-    lists: dict[str, list[FlinkType]] = {}
-    maps: dict[str, list[tuple[FlinkType, FlinkType]]] = {}
-    modes: dict[str, str] = {}
-    for each in stored.elements:
-        for state in each.header.states:
-            lists.setdefault(state.name, []).append(state.element)
-            modes[state.name] = state.mode
-        for broadcast in each.header.broadcasts:
-            maps.setdefault(broadcast.name, []).append((broadcast.key, broadcast.value))
-    shown_as = _unchanged if whole else or_opaque
-    found = [
-        OperatorForm(name, modes[name], shown_as(typed(name).of(VALUE, merged(kinds, f"operator state {name!r}"))))
-        for name, kinds in lists.items()
-    ]
-    for name, pairs in maps.items():
-        what = f"broadcast state {name!r}"
-        stored_key, stored_value = (merged(each, what) for each in zip(*pairs, strict=True))
-        if not whole:
-            stored_key, stored_value = of_state(name, stored_key), of_state(name, stored_value)
-        key, value = typed(name).entry(stored_key, stored_value)
-        # Nothing tells the entries of such a map apart, so that the whole map is one value.
-        opaque = [each for each in (key, value) if is_opaque(each, inside=True)]
-        if opaque:
-            undivided = or_opaque(opaque[0], inside=True)
-            found.append(OperatorForm(name, "broadcast", undivided))
-        else:
-            found.append(OperatorForm(name, "broadcast", value, key))
-    return found
-
-
-def _unchanged(kind: FlinkType) -> FlinkType:
-    return kind
-
-
 def _uniquely_named(states: list[ShownState]) -> list[ShownState]:
     """The states with names that differ, also where upper and lower case do not count; later ones get a number.
 
@@ -324,8 +292,11 @@ def state_info(state: str, found: ShownState, operator: OperatorSnapshot) -> Sta
         facts["error"] = str(found.error)
         return StateInfo(state, "unreadable state", UNREADABLE, (), (), facts=facts, operator=words)
     if isinstance(form, OperatorForm):
-        kind = "broadcast state" if form.mode == "broadcast" else f"operator {form.mode} list"
+        kind = _KINDS.get(form.mode, f"operator {form.mode} list")
         facts["value_type"] = shown(form.value)
+        if form.connector is not None:
+            facts["written_by"] = form.connector.about
+            facts["form"] = form.connector.name
         placement = tuple(name for name in (STORED_BYTES,) if name in form.schema.names)
         columns, rows = form.schema, form.row_key
         return StateInfo(state, kind, columns, rows, rows, placement=placement, facts=facts, operator=words)

@@ -29,6 +29,7 @@ from statestore.formats.engine import (
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError, StateStoreError
 from statestore.formats.flink.description_file import describe_job, read_description
+from statestore.formats.flink.element_forms import enumerator_bytes
 from statestore.formats.flink.flink_options import FlinkSettings
 from statestore.formats.flink.job_description import JobDescription, job_of
 from statestore.formats.flink.restore_check import restore_findings
@@ -47,9 +48,9 @@ from statestore.formats.flink.snapshot_states import (
     state_info,
     wider_schema,
 )
-from statestore.formats.flink.state_at import UNREADABLE, ElementsAt, KeyedAt, Origin, UnreadableAt
+from statestore.formats.flink.state_at import UNREADABLE, CoordinatorAt, ElementsAt, KeyedAt, Origin, UnreadableAt
 from statestore.formats.flink.stored_parts import asked_groups, parts_of
-from statestore.formats.flink.streams.operator_rows import OperatorForm
+from statestore.formats.flink.streams.operator_rows import COORDINATOR, OperatorForm
 from statestore.formats.flink.streams.state_form import MAP_VALUE, VALUE, KeyedForm, assumption
 from statestore.formats.jobs import Job, KeyedOperator, OperatorState, RestoreFinding
 from statestore.formats.places.locations import Location
@@ -500,6 +501,9 @@ class FlinkSource(Source):
             files = snapshot.files
             return KeyedAt(origin, version, files, operator, form, known.schema, key, groups, read, label, others)
         assert isinstance(form, OperatorForm)
+        if form.mode == COORDINATOR:
+            content = None if stored is None else enumerator_bytes(operator)
+            return CoordinatorAt(origin, version, snapshot.files, operator, form, content, label)
         elements = () if found is None or stored is None else stored.elements
         if form.key is not None:  # every subtask has the whole map
             holders = [each for each in elements if any(state.name == form.name for state in each.handle.states)]
@@ -528,7 +532,7 @@ def _check_column(name: str, column: str, states: Sequence[ShownState]) -> None:
     Raises InvalidInputError FLINK_TYPE.
     """
     wanted = {column} if column else {VALUE, MAP_VALUE}
-    columns = [column for each in states if each.form is not None for column in each.schema.names]
+    columns = [column for each in states if each.form is not None for column in each.declarable]
     if columns and not wanted.intersection(columns):
         raise InvalidInputError(
             ErrorCode.FLINK_TYPE,

@@ -18,7 +18,7 @@ from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles, need
 from statestore.formats.flink.stored_parts import GroupsPart, asked_groups, asked_ranges, parts_of
 from statestore.formats.flink.streams.keyed_reading import KeyedReading, read_database, read_heap, read_savepoint
 from statestore.formats.flink.streams.keyed_reading import read_timers as read_raw_timers
-from statestore.formats.flink.streams.operator_rows import OperatorForm, operator_rows
+from statestore.formats.flink.streams.operator_rows import OperatorForm, coordinator_rows, operator_rows
 from statestore.formats.flink.streams.state_form import KeyedForm
 from statestore.formats.flink.streams.stored_states import StoredElements, StoredKeyed, StoredTimers
 from statestore.formats.values.filters import Filter
@@ -174,6 +174,40 @@ class ElementsAt(StateAt):
                 yield from operator_rows(
                     self.form, stream, each.handle, each.subtask, each.header.compressed, columns, self.label
                 )
+
+    def files(self) -> Iterator[StateFile]:
+        return needed_files(self.files_of, self.operator)
+
+    def explain_loss(self, error: StateStoreError, state: str, versions: Sequence[int]) -> StateStoreError:
+        return self.origin.explain_loss(error, versions)
+
+
+@dataclass(frozen=True)
+class CoordinatorAt(StateAt):
+    """The state of an operator's coordinator, which is in ``_metadata``; ``content`` is None where it has none."""
+
+    origin: Origin = field(repr=False, compare=False)
+    number: int
+    files_of: SnapshotFiles
+    operator: OperatorSnapshot
+    form: OperatorForm
+    content: bytes | None = field(repr=False)
+    label: str
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Origin.again, (self.origin, self.number)
+
+    @property
+    def version(self) -> int:
+        return self.number
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.form.schema
+
+    def rows(self, part: Any, columns: Collection[str], filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
+        if self.content is not None:
+            yield coordinator_rows(self.form, self.content, self.label)
 
     def files(self) -> Iterator[StateFile]:
         return needed_files(self.files_of, self.operator)

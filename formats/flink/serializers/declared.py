@@ -146,6 +146,16 @@ def with_declared(kind: FlinkType, text: str) -> FlinkType:
         ) from None
 
 
+def as_flink_writes(text: str) -> FlinkType:
+    """The type whose bytes Flink's serializers write for a user's type. Raises InvalidInputError FLINK_TYPE."""
+    try:
+        return _as_flink_writes(parse_type(text, _WORDS))
+    except UnsupportedError as error:
+        raise InvalidInputError(ErrorCode.FLINK_TYPE, error.message) from None
+    except _Unfit as problem:
+        raise InvalidInputError(ErrorCode.FLINK_TYPE, f"type {text!r}: {problem.found}") from None
+
+
 @dataclass
 class _Unfit(Exception):
     found: str

@@ -19,7 +19,7 @@ from statestore.formats.flink.snapshot.handle_fields import (
     operator_handle,
     stream_handle,
 )
-from statestore.formats.flink.snapshot.handles import KeyedHandle, OperatorHandle
+from statestore.formats.flink.snapshot.handles import KeyedHandle, OperatorHandle, StreamHandle
 from statestore.formats.flink.snapshot.java_objects import classes_of_object
 
 METADATA = "_metadata"
@@ -55,7 +55,7 @@ class Subtask:
 class OperatorSnapshot:
     """The state of an operator. ``id`` is 32 hexadecimal digits; ``uid`` and ``name`` are stored from version 5 on.
 
-    ``coordinator``: its coordinator has state besides.
+    ``coordinator`` is the state of its coordinator, such as the enumerator of a source.
     """
 
     id: str
@@ -65,7 +65,7 @@ class OperatorSnapshot:
     max_parallelism: int
     finished: bool
     subtasks: tuple[Subtask, ...]
-    coordinator: bool = False
+    coordinator: StreamHandle | None = None
 
 
 @dataclass(frozen=True)
@@ -147,11 +147,11 @@ def _operator(source: DataInput, version: int) -> OperatorSnapshot:
             f"parallelism from 1 to {MAX_KEY_GROUPS}",
             start,
         )
-    coordinator = False
+    coordinator: StreamHandle | None = None
     if version == 2:
         source.i32("the length of a chain")  # 1 since Flink 1.3
     else:
-        coordinator = stream_handle(source, "a coordinator's state") is not None
+        coordinator = stream_handle(source, "a coordinator's state")
     subtasks = source.i32("subtasks")
     if subtasks < 0 and version > 2:
         return OperatorSnapshot(number, uid, name, parallelism, most, True, (), coordinator)

@@ -19,8 +19,10 @@ PROJECTS = TESTS / "engines" / "flink"
 VERSION = "2.3.0"
 
 
-def class_path(project: str, folder: Path) -> str:
+def class_path(project: str, folder: Path, version: str = VERSION, *, alone: bool = False) -> str:
     """Compile the sources of a project of ``tests/engines/flink`` and those of the jobs; return the class path.
+
+    ``alone``: without the jobs.
 
     Skips the test where the tools or the jars cannot be had, unless STATESTORE_FLINK=required, as in CI.
     """
@@ -29,7 +31,7 @@ def class_path(project: str, folder: Path) -> str:
         _do_without(f"no {', '.join(missing)} here")
     folder.mkdir(parents=True, exist_ok=True)
     classes, jars = folder / "classes", folder / "jars.txt"
-    ask = ["mvn", "-q", "-B", "-f", str(PROJECTS / project / "pom.xml"), f"-Dflink.version={VERSION}"]
+    ask = ["mvn", "-q", "-B", "-f", str(PROJECTS / project / "pom.xml"), f"-Dflink.version={version}"]
     ask += ["dependency:build-classpath", f"-Dmdep.outputFile={jars}"]
     # Without a look at the network where all jars are there; that is quicker, and they are the same each time.
     with (TESTS / "conftest.py").open() as one_at_a_time:  # two Mavens may spoil each other's repository
@@ -41,7 +43,8 @@ def class_path(project: str, folder: Path) -> str:
     if asked.returncode:
         _do_without(f"Maven could not fetch Flink's jars: {asked.stdout[-500:]}")
     path = os.pathsep.join((str(classes), jars.read_text().strip()))
-    sources = [*(PROJECTS / "jobs").rglob("*.java"), *(PROJECTS / project).rglob("*.java")]
+    jobs = [] if alone else [*(PROJECTS / "jobs").rglob("*.java")]
+    sources = [*jobs, *(PROJECTS / project).rglob("*.java")]
     compiler = ["javac", "-nowarn", "-proc:none", "-d", str(classes), "-cp", path]
     subprocess.run([*compiler, *sorted({str(each) for each in sources})], check=True, capture_output=True)
     return path

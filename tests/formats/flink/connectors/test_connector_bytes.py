@@ -1,0 +1,120 @@
+"""Bytes that connectors' own serializers wrote, against the values that they stand for."""
+
+from __future__ import annotations
+
+import random
+
+import pyarrow as pa
+import pytest
+from support.flink.connector_truth import WrittenElement, recorded, same_order
+
+from statestore.formats.errors import CorruptError
+from statestore.formats.flink.connectors.connector_form import ConnectorForm
+from statestore.formats.flink.connectors.kafka_forms import KAFKA_SPLIT
+from statestore.formats.flink.connectors.known_forms import (
+    ENUMERATOR_FORMS,
+    FORMS,
+    STATE_FORMS,
+    enumerator_form,
+    form_of_elements,
+)
+
+ALL = {each.name: each for each in (*STATE_FORMS, *ENUMERATOR_FORMS)}
+WRITTEN = sorted({each.form for each in recorded()})
+
+
+def elements(form: str) -> list[WrittenElement]:
+    return [each for each in recorded() if each.form == form]
+
+
+def shown(form: ConnectorForm, element: bytes) -> list[dict[str, object]]:
+    columns = zip(*form.rows(element, "state"), strict=True)
+    arrays = [pa.array(column, each.type) for column, each in zip(columns, form.columns, strict=True)]
+    rows: list[dict[str, object]] = pa.RecordBatch.from_arrays(arrays, schema=form.columns).to_pylist()
+    return rows
+
+
+def test_the_recorded_elements_are_of_many_forms() -> None:
+    assert len(recorded()) > 200 and len(WRITTEN) == 12
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_an_element_has_the_rows_of_the_value_that_was_written(name: str) -> None:
+    for each in elements(name):
+        found = same_order(name, shown(ALL[name], each.element))
+        if not each.rows:
+            assert len(found) == 1 and all(cell is None for cell in found[0].values())
+            continue
+        expected = same_order(name, each.rows)
+        assert [{column: row[column] for column in known} for row, known in zip(found, expected, strict=True)] == (
+            expected
+        )
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_one_form_alone_is_found_for_the_elements_of_a_state(name: str) -> None:
+    found = [each.element for each in elements(name)]
+    form = ALL[name]
+    if form in ENUMERATOR_FORMS:
+        assert all(enumerator_form(each) is form for each in found)
+        return
+    if name == "kafka_writer":  # a text alone may be anything
+        assert form_of_elements(form.states[0], lambda: found) is None
+        found = [each for each in found if each[:4] == bytes((0, 0, 0, 2))]
+    assert form_of_elements(form.states[0], lambda: found) is form
+    assert form_of_elements("mine", lambda: pytest.fail("elements of a job's own state were read")) is None
+
+
+def test_elements_of_which_one_is_in_another_form_are_bytes() -> None:
+    mixed = [elements("kafka_split")[0].element, elements("file_split")[0].element]
+    assert form_of_elements("SourceReaderState", lambda: mixed) is None
+
+
+def test_splits_of_an_unknown_source_in_a_hybrid_one_are_shown_as_bytes() -> None:
+    mixed = [elements(name)[0].element for name in ("hybrid_kafka_split", "hybrid_file_split")]
+    assert form_of_elements("SourceReaderState", lambda: mixed) is FORMS["hybrid_split"]
+
+
+def test_committables_of_which_none_is_there_are_those_of_any_sink() -> None:
+    empty = [each.element for each in elements("kafka_committables") if all("epoch" not in row for row in each.rows)]
+    assert form_of_elements("streaming_committer_raw_states", lambda: empty) is FORMS["committables"]
+
+
+@pytest.mark.parametrize(
+    ("partition", "start", "stop"), [(-1, 0, -3), (0, -4, -3), (0, 0, -2), (0, 0, -4), (0, -(1 << 63), 0)]
+)
+def test_a_split_that_kafka_cannot_have_is_refused(partition: int, start: int, stop: int) -> None:
+    content = b"\0\1t" + partition.to_bytes(4, signed=True) + start.to_bytes(8, signed=True)
+    content += stop.to_bytes(8, signed=True)
+    element = bytes(4) + len(content).to_bytes(4) + content
+    with pytest.raises(CorruptError, match="expected"):
+        KAFKA_SPLIT.rows(element, "state")
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_damaged_bytes_have_rows_or_are_refused(name: str) -> None:
+    """Truncated ones are never taken for whole ones."""
+    chance = random.Random(name)
+    for each in elements(name)[:6]:
+        for stop in {chance.randrange(len(each.element)) for _ in range(12)}:
+            with pytest.raises(CorruptError, match="state: at byte"):
+                ALL[name].rows(each.element[:stop], "state")
+        with pytest.raises(CorruptError, match="expected the end"):
+            ALL[name].rows(each.element + b"\0", "state")
+        for _ in range(40):
+            damaged = bytearray(each.element)
+            for _ in range(chance.randint(1, 4)):
+                damaged[chance.randrange(len(damaged))] = chance.choice((0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)))
+            try:
+                shown(ALL[name], bytes(damaged))
+            except CorruptError as error:
+                assert error.code == "FLINK_ROW"
+
+
+def test_random_bytes_are_in_no_form() -> None:
+    chance = random.Random(5)
+    for _ in range(300):
+        element = chance.randbytes(chance.randrange(60))
+        framed = bytes(3) + bytes((chance.randrange(3),)) + len(element).to_bytes(4) + element
+        for form in (*STATE_FORMS, *ENUMERATOR_FORMS):
+            assert not form.fits([framed]) and not form.fits([element])
