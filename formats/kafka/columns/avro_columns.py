@@ -118,7 +118,11 @@ def _several(name: str, found: SchemaSet, text: str) -> CellSerde:
 
     def decode(cells: Cells, origin: Origin) -> pa.Array:
         _check(cells, origin)
-        distinct, first, which = np.unique(schema_ids(cells), return_index=True, return_inverse=True)
+        ids = schema_ids(cells)
+        if len(ids) and (ids == ids[0]).all():
+            plan = readers.plan(int(ids[0]), 0, origin)
+            return _by_plan(plan, int(ids[0]), found, cells.cut(FRAME_BYTES), origin)
+        distinct, first, which = np.unique(ids, return_index=True, return_inverse=True)
         order = np.argsort(which, kind="stable")
         ends = np.cumsum(np.bincount(which, minlength=len(distinct)))
         values = cells.cut(FRAME_BYTES)
@@ -128,10 +132,7 @@ def _several(name: str, found: SchemaSet, text: str) -> CellSerde:
         ):
             plan = readers.plan(number, at, origin)
             rows = order[stop - count : stop]
-            some, some_origin = (values, origin) if len(distinct) == 1 else (values.select(rows), origin.select(rows))
-            parts.append(_by_plan(plan, number, found, some, some_origin))
-        if len(parts) == 1:
-            return parts[0]
+            parts.append(_by_plan(plan, number, found, values.select(rows), origin.select(rows)))
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
         return pa.concat_arrays(parts).take(pa.array(place)) if parts else pa.array([], readers.column)

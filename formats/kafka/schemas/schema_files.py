@@ -20,11 +20,12 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.kafka.schemas import avro_schema, protobuf_schema
 from statestore.formats.kafka.schemas.given_schemas import MOST_FILES, given_schemas, with_sampled_reader
-from statestore.formats.kafka.schemas.schema_registry import public_url
+from statestore.formats.kafka.schemas.schema_registry import is_registry, public_url
 from statestore.formats.kafka.schemas.schema_sets import set_as_text, set_of_text
 from statestore.formats.places.regular_files import open_regular
 
 _SERDE = re.compile(r"(?s)((?:[\w-]+<)*)((?:avro|protobuf)(?:-plain)?:)(.*)")
+_BY_ID = re.compile(r"\s*(?:reader|\d+)=")
 _SHOWN = 60
 MOST_BYTES = 16 << 20
 
@@ -73,6 +74,13 @@ def with_schema(
     if place.startswith(protobuf_schema.CONTENT):
         return serde
     path, mark, message = place.rpartition("#")
+    if is_registry(place) or _BY_ID.match(place):
+        what = public_url(path or place) if is_registry(place) else "schemas by id"
+        raise InvalidInputError(
+            ErrorCode.WRONG_SCHEMA,
+            f"serde {prefix}...: found {what}, expected {prefix}FILE#package.Message; write a descriptor set from the "
+            "newest .proto with protoc --descriptor_set_out=FILE --include_imports: one reads messages of all ids",
+        )
     if not mark or not path:
         raise InvalidInputError(
             ErrorCode.WRONG_SCHEMA,
