@@ -14,6 +14,7 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from statestore.formats.error_codes import ErrorCode
@@ -145,6 +146,19 @@ def _content(path: Path, where: str) -> bytes:
 
 def _no_schema(found: str) -> InvalidInputError:
     return InvalidInputError(ErrorCode.WRONG_SCHEMA, f"{found}; give the path of a schema's file")
+
+
+def public_serde(serde: str) -> str:
+    """The name of a serde without the password of its registry."""
+    found = _SERDE.fullmatch(serde.strip())
+    if found is None:
+        return serde
+    wrappers, prefix, place = found.groups()
+    closing = ">" * wrappers.count("<")
+    several = set_of_text(place.removesuffix(closing))
+    if several is None or several.registry is None:
+        return serde
+    return f"{wrappers}{prefix}{set_as_text(replace(several, registry=public_url(several.registry)))}{closing}"
 
 
 def shown_serde(serde: str) -> str:

@@ -9,10 +9,13 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from hypothesis import strategies as st
 from support.kafka.avro_answers import READER, RECORDED, decoded, differences, framed, serde_of
 from support.kafka.avro_model import encode, varint
+from support.kafka.avro_pairs import Pairs
+from support.properties import few_or_many
 
-from statestore.formats.errors import InvalidInputError
+from statestore.formats.errors import CorruptError, InvalidInputError
 
 MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
 MICROS = {"type": "long", "logicalType": "timestamp-micros"}
@@ -113,3 +116,17 @@ def test_a_default_that_is_no_value_of_its_field_is_refused() -> None:
 def test_a_reader_without_a_default_is_refused_by_the_name_of_its_field() -> None:
     with pytest.raises(InvalidInputError, match=r"the reader's field 'b' has no default"):
         decoded(serde_of({"writer": record(a="int"), "reader": record(a="int", b="int")}), [framed(b"\2")])
+
+
+BYTES = st.builds(
+    lambda number, data: b"\0\0\0\0" + bytes([number]) + data, st.integers(4, 7), st.binary(max_size=20)
+) | st.binary(max_size=8)
+
+
+@few_or_many(30, 1000, cells=st.lists(BYTES, max_size=5), seed=st.integers(0, 10_000))
+def test_any_bytes_are_read_or_refused(cells: list[bytes], seed: int) -> None:
+    """By schemas of two ids, whatever they are."""
+    try:
+        decoded(serde_of(Pairs(seed).pair()), [*cells])
+    except (CorruptError, InvalidInputError) as error:
+        assert error.code in ("KAFKA_BYTES", "WRONG_SCHEMA")

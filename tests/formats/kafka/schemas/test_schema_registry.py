@@ -17,7 +17,10 @@ from support.kafka.registry_server import Registry, registry
 
 import statestore
 from statestore.formats.errors import CorruptError, InvalidInputError, StorageError
+from statestore.formats.kafka.known_store import known_store
 from statestore.formats.kafka.schemas.schema_registry import AUTH_VARIABLE
+from statestore.formats.kafka.source import describe_stores
+from statestore.formats.kafka.store_settings import settings_of
 
 CHANGELOG = "app-items-changelog"
 OLD = {"type": "record", "name": "Item", "fields": [{"name": "id", "type": "int"}]}
@@ -193,3 +196,18 @@ def test_without_a_sample_the_reader_must_be_named(server: Registry, tmp_path: P
         statestore.kafka.decode(records, "key-value", value_serde=f"avro:{server.url}")
     found = statestore.kafka.decode(records, "key-value", value_serde=f"avro:reader=6,{server.url}")
     assert found["value"].to_pylist() == [{"id": 1, "qty": 1}]
+
+
+def test_a_file_of_settings_has_no_password(server: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is given back, with the password in the environment where the registry still asks for one."""
+    file, serde = tmp_path / "stores.toml", f"avro:reader=6,{server.url.replace('//', '//ann:cret@')}"
+    settings = settings_of({"valueserde": serde, "kind": "key-value", "keyserde": "string"})
+    text = describe_stores("app", [known_store("items", (), settings.every, None)], {})
+    assert "cret" not in text
+    file.write_text(text)
+    monkeypatch.setenv(AUTH_VARIABLE, "ann:other")
+    (tmp_path / "logs").mkdir()
+    changelog(tmp_path / "logs", VALUES)
+    table = statestore.inspect(tmp_path / "logs", stores_file=str(file)).table(CHANGELOG)
+    assert [row["value"] for row in table.scan().read_all().sort_by("changelog_offset").to_pylist()] == ROWS
+    assert server.auths[-1] == "Basic " + base64.b64encode(b"ann:other").decode()
