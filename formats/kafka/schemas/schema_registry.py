@@ -14,6 +14,7 @@ import base64
 import http.client
 import os
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -28,6 +29,7 @@ from statestore.formats.values.expansion import parse_json
 AUTH_VARIABLE = "STATESTORE_SCHEMA_REGISTRY_AUTH"
 TIMEOUT_SECONDS = 10.0
 _MOST_BYTES = 16 << 20
+_PIECE = 1 << 16
 _MOST_REFERENCES = 100
 _MOST_KEPT = 1000
 _URL = re.compile(r"https?://", re.IGNORECASE)
@@ -131,7 +133,7 @@ def _entry(registry: _Registry, path: str, what: str) -> dict[str, Any]:
     try:
         request = Request(registry.base + path, headers=dict(registry.headers))
         with registry.opener.open(request, timeout=TIMEOUT_SECONDS) as answer:
-            data = answer.read(_MOST_BYTES + 1)
+            data = _read(answer)
     except HTTPError as error:
         error.close()
         if error.code == 404:
@@ -155,6 +157,19 @@ def _entry(registry: _Registry, path: str, what: str) -> dict[str, Any]:
         _fail(registry, f"answers for {what} with {shown(data[:80])}, expected JSON with a schema as text")
     entry: dict[str, Any] = found
     return entry
+
+
+def _read(answer: http.client.HTTPResponse) -> bytes:
+    """The body of an answer, at most one byte more than allowed. Raises TimeoutError when it comes too slowly."""
+    data, until = bytearray(), time.monotonic() + TIMEOUT_SECONDS
+    while len(data) <= _MOST_BYTES:
+        part = answer.read1(_PIECE)
+        if not part:
+            break
+        data += part
+        if time.monotonic() > until:
+            raise TimeoutError
+    return bytes(data)
 
 
 def _is_entry(found: Any) -> bool:
