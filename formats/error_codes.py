@@ -232,6 +232,8 @@ class ErrorCode(StrEnum):
     """The system refused to read or write a file. Free the disk or the file descriptors, and repeat the call."""
     REQUEST_FAILED = "REQUEST_FAILED"
     """An object store did not answer a request, also when it was repeated. Repeat the call once it answers again."""
+    REGISTRY_FAILED = "REGISTRY_FAILED"
+    """A schema registry did not answer, or refused. Repeat the call once it answers, or give schemas as files."""
     NO_CREATE_ONLY_PUT = "NO_CREATE_ONLY_PUT"
     """The object store overwrites objects that should only be created, so commits are not safe. Use another one."""
 

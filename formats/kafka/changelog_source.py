@@ -20,7 +20,7 @@ from statestore.formats.kafka.changelog_at import OFFSET, VERSION, ChangelogAt, 
 from statestore.formats.kafka.changelog_files import SUFFIX, file_topics
 from statestore.formats.kafka.changelogs.record_log import LogMoment, RecordLog
 from statestore.formats.kafka.key_filters import PARTITION, placement_of
-from statestore.formats.kafka.known_store import KnownStore, known_store
+from statestore.formats.kafka.known_store import KnownStore, is_complete, known_store
 from statestore.formats.kafka.log_wholeness import Wholeness
 from statestore.formats.kafka.store_settings import Given, StoreSettings
 from statestore.formats.kafka.stores.kind_detection import KindGuess
@@ -97,8 +97,7 @@ class ChangelogSource(Source):
         if topic not in self.known:
             logs = tuple(self.topics.logs(topic))
             given = self._given(topic)
-            complete = None not in (given.kind, given.key_serde, given.value_serde)
-            store = known_store(topic, (), given, None if complete else guess_logged(logs))
+            store = known_store(topic, (), given, None if is_complete(given) else guess_logged(logs))
             self.known[topic] = KnownChangelog(logs, store)
         return self.known[topic]
 

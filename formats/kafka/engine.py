@@ -17,7 +17,9 @@ OPTIONS = (
     EngineOption("application", "text", "the application, where a state.dir has several", describes=True),
     EngineOption("kind", "text", "the kind of the store, such as timestamped-key-value or session", describes=True),
     EngineOption("keySerde", "text", "the serde of keys, such as string, long or avro:FILE", describes=True),
-    EngineOption("valueSerde", "text", "the serde of values, or protobuf:FILE#MESSAGE", describes=True),
+    EngineOption(
+        "valueSerde", "text", "the serde of values, such as avro:URL or protobuf:FILE#MESSAGE", describes=True
+    ),
     EngineOption("windowSize", "int", "the size of windows in milliseconds, for the ends of windows", describes=True),
     EngineOption("retention", "int", "the retention in milliseconds: marks rows that Kafka hides", describes=True),
     EngineOption("hideExpired", "bool", "leave out rows that Kafka hides, by the retention; false", describes=True),

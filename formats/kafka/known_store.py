@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from statestore.formats.kafka.columns.store_form import StoreForm, StoreKind
 from statestore.formats.kafka.columns.store_kinds import KINDS, row_schema
 from statestore.formats.kafka.directory.applications import Application, StorePartition
 from statestore.formats.kafka.directory.store_facts import generation_of
-from statestore.formats.kafka.schemas.schema_files import shown_serde
+from statestore.formats.kafka.schemas.schema_files import needs_sample, shown_serde, with_sample
 from statestore.formats.kafka.store_settings import Given
 from statestore.formats.kafka.stores.kind_detection import KindGuess, detect_kind
 from statestore.formats.kafka.stores.samples import sample_store
@@ -55,8 +56,13 @@ _MOST_GUESSES = 256
 def know_store(application: Application, name: str, given: Given) -> KnownStore:
     """Return what is given about a store, and guesses from its files for the rest."""
     partitions = tuple(each for each in application.partitions if each.store == name)
-    complete = None not in (given.kind, given.key_serde, given.value_serde)
-    return known_store(name, partitions, given, None if complete else _guess(application, name, partitions))
+    return known_store(name, partitions, given, None if is_complete(given) else _guess(application, name, partitions))
+
+
+def is_complete(given: Given) -> bool:
+    """Return whether nothing of a store has to be guessed from its rows."""
+    serdes = given.key_serde, given.value_serde
+    return None not in (given.kind, *serdes) and not any(map(needs_sample, serdes))
 
 
 def known_store(name: str, partitions: tuple[StorePartition, ...], given: Given, guess: KindGuess | None) -> KnownStore:
@@ -67,8 +73,12 @@ def known_store(name: str, partitions: tuple[StorePartition, ...], given: Given,
     unknown = SerdeGuess(RAW, "the files do not show that the store is of this kind")
     fits = guess is not None and kind is not None and _alike(kind, guess.kind)
     guesses = found.serdes() if fits else (unknown, unknown)
+    samples = (guess.keys, guess.values) if guess is not None and fits else ((), ())
     serdes = {}
-    for what, stated, each in zip(SERDES, (given.key_serde, given.value_serde), guesses, strict=True):
+    for what, name_given, each, sample in zip(
+        SERDES, (given.key_serde, given.value_serde), guesses, samples, strict=True
+    ):
+        stated = name_given and with_sample(name_given, itertools.chain(*sample))
         serdes[what] = stated or each.name
         facts[what] = _stated(stated and shown_serde(stated), each.name, each.certain, each.evidence)
     form = StoreForm(kind or UNKNOWN_KIND, serdes[SERDES[0]], serdes[SERDES[1]], given.window_size)

@@ -26,6 +26,7 @@ from statestore.formats.kafka.directory.store_facts import (
 )
 from statestore.formats.kafka.key_filters import PARTITION, placement_of
 from statestore.formats.kafka.known_store import KnownStore, know_store
+from statestore.formats.kafka.schemas.schema_files import public_serde
 from statestore.formats.kafka.store_at import VERSION, DatabasePart, state_schema, store_at
 from statestore.formats.kafka.store_settings import StoreSettings, StoreUse
 from statestore.formats.places.folder import folder_at
@@ -315,7 +316,8 @@ def _store(store: KnownStore, use: StoreUse | None) -> str:
     lines = [f"[stores.{_name(store.name)}]"]
     if use is not None:
         lines.append(f"# {_printable(use.shown())}")
-    values = {"kind": store.form.kind, "key serde": store.form.key_serde, "value serde": store.form.value_serde}
+    key, value = public_serde(store.form.key_serde), public_serde(store.form.value_serde)
+    values = {"kind": store.form.kind, "key serde": key, "value serde": value}
     for fact, key in _KEYS.items():
         stated = store.facts[fact]
         is_known = not stated.startswith("unknown")

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from statestore.formats.flink.serializers.flink_types import Logical
 from statestore.formats.values.declared_types import COLUMN_METADATA
+from statestore.formats.values.unique_names import unique_names
 
 MOST_DIGITS = 38
 """Digits of the widest decimal column."""
@@ -253,16 +254,3 @@ def struct_of(names: list[str], parts: tuple[Shape, ...]) -> pa.StructType:
     fields = [(name, part) for name, part in zip(names, parts, strict=True) if part.column is not None]
     new = unique_names([name for name, _ in fields])
     return pa.struct([field_of(name, part) for name, (_, part) in zip(new, fields, strict=True)])
-
-
-def unique_names(names: list[str]) -> list[str]:
-    taken: set[str] = set()
-    found = []
-    for given in names:
-        name, number = given, 0
-        while name.lower() in taken:
-            number += 1
-            name = f"{given}_{number}"
-        taken.add(name.lower())
-        found.append(name)
-    return found

@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
-from statestore.formats.flink.layouts.shapes import MOST_DIGITS, Fixed, Shape, Sized, unique_names
+from statestore.formats.flink.layouts.shapes import MOST_DIGITS, Fixed, Shape, Sized
 from statestore.formats.flink.serializers.flink_types import MOST_DEPTH, Logical
+from statestore.formats.values.unique_names import unique_names
 
 COMPACT_DIGITS = 18
 COMPACT_TIME = 3

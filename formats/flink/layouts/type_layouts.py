@@ -30,7 +30,6 @@ from statestore.formats.flink.layouts.shapes import (
     field_of,
     least_bytes,
     struct_of,
-    unique_names,
     with_column,
 )
 from statestore.formats.flink.layouts.table_layouts import logical_type, table_layout
@@ -72,6 +71,7 @@ from statestore.formats.flink.serializers.flink_types import (
     UnionOf,
     opaque_part,
 )
+from statestore.formats.values.unique_names import unique_names
 
 MICROS, NANOS = pa.timestamp("us", "UTC"), pa.timestamp("ns", "UTC")
 

@@ -1,76 +1,96 @@
-"""Avro values as columns, decoded with one schema, which is that of their writer.
+"""Serdes of Avro: values as columns, of one schema or of several that are resolved into one reader's.
 
     avro:SCHEMA         00 | schema id:int32 | value        as Confluent's serializers write it
     avro-plain:SCHEMA   value
 
-A value must end where its cell ends. All values of a batch must have one schema id, because the columns are those of
-one schema. Integers are zig-zag varints, floats little-endian; a union is its branch, then the value; arrays and maps
-are blocks of a count and so many entries, and end with a count of 0 (a negative count is followed by the block's size).
+A value must end where its cell ends. With one SCHEMA all values of a batch must have one schema id, because nothing
+says what another id means. Where SCHEMA is a set of schemas by id (`statestore.formats.kafka.schemas.schema_sets`), the
+rows of each id are decoded together by its own plan, and put back in their order.
 """
 
 from __future__ import annotations
 
-from decimal import Decimal
+import functools
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from statestore.formats.bytes.byte_columns import Cells, ends_of, gather
+from statestore.formats.bytes.byte_columns import Cells
 from statestore.formats.bytes.column_cursor import Cursor
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import InvalidInputError
+from statestore.formats.kafka.columns.avro_resolved import resolved_values
+from statestore.formats.kafka.columns.avro_values import avro_values, spread
 from statestore.formats.kafka.columns.origins import Origin, first_wrong
+from statestore.formats.kafka.columns.registry_frames import FRAME_BYTES, check_frames, schema_ids
 from statestore.formats.kafka.columns.serde_form import CellSerde
-from statestore.formats.kafka.schemas.avro_schema import PREFIX, AvroType, parse_schema
-from statestore.formats.kernels.arrays import Bools, Ints
+from statestore.formats.kafka.schemas.avro_resolution import Plan, resolve
+from statestore.formats.kafka.schemas.avro_schema import PREFIX, parse_schema
+from statestore.formats.kafka.schemas.schema_registry import fetch_schema, public_url
+from statestore.formats.kafka.schemas.schema_sets import SchemaSet, set_of_text
+from statestore.formats.kernels.arrays import Bools
 
-_MAGIC_BYTES = 5  # 00 | schema id:int32
-_DECIMAL_BYTES = 16
-_WIDEST = pa.decimal128(38)
-_DAY = {pa.time32("ms"): 86_400_000, pa.time64("us"): 86_400_000_000}
-_FLOATS = {"float": "<f4", "double": "<f8"}
+_Read = Callable[[Cursor], pa.Array]
+_Present = Callable[[Cells, Origin], pa.Array]
 
 
 def avro_serde(name: str) -> CellSerde:
     """The serde "avro:SCHEMA" or "avro-plain:SCHEMA". Errors as `parse_schema`."""
-    prefix, schema = name.split(":", 1)
-    kind, framed = parse_schema(schema), f"{prefix}:" == PREFIX
+    prefix, text = name.split(":", 1)
+    found = set_of_text(text)
+    if found is not None:
+        return _several(name, found, text)
+    kind, framed = parse_schema(text), f"{prefix}:" == PREFIX
+
+    def read(cursor: Cursor) -> pa.Array:
+        return avro_values(cursor, kind)
 
     def decode(cells: Cells, origin: Origin) -> pa.Array:
-        missing = cells.missing
-        present = cells if missing is None else cells.select(~missing)
-        at = origin if missing is None else origin.select(~missing)
-        values = _decoded(kind, _unframed(present, at) if framed else present, at)
-        return values if missing is None else values.take(pa.array(np.cumsum(~missing) - 1, mask=missing))
+        return _decoded(read, _unframed(cells, origin) if framed else cells, origin)
 
-    return CellSerde(name, kind.column, decode)
+    return CellSerde(name, kind.column, _of_present(decode))
+
+
+def _of_present(decode: _Present) -> _Present:
+    """Decode the cells that are not null; the others stay null."""
+
+    def decode_all(cells: Cells, origin: Origin) -> pa.Array:
+        if cells.missing is None:
+            return decode(cells, origin)
+        has: Bools = ~cells.missing
+        return spread(decode(cells.select(has), origin.select(has)), has)
+
+    return decode_all
 
 
 def _unframed(cells: Cells, origin: Origin) -> Cells:
-    """The values behind schema ids."""
-    framed = (cells.size >= _MAGIC_BYTES) & (cells.first_bytes() == 0)
-    remedy = "name another serde, avro-plain:... for values without an id"
-    origin.refuse(cells, ~framed, "an Avro value behind 00 and the id of its schema", remedy)
-    ids = cells.numbers(1, ">i4")
+    """The values behind one schema id."""
+    _check(cells, origin)
+    ids = schema_ids(cells)
     other = ids != ids[:1]
-    remedy = "read the values as bytes"
     if other.any():
         raise origin.error(
             int(other.argmax()),
             f"schema id {int(ids[other.argmax()])}",
             f"schema id {int(ids[0])} as in the rows before, because one schema was given",
-            remedy,
+            "give a schema for each id (avro:5=a.avsc,6=b.avsc, a folder, or the URL of the registry)",
         )
-    return cells.cut(_MAGIC_BYTES)
+    return cells.cut(FRAME_BYTES)
 
 
-def _decoded(kind: AvroType, cells: Cells, origin: Origin) -> pa.Array:
+def _check(cells: Cells, origin: Origin) -> None:
+    check_frames(cells, origin, "an Avro value", "name another serde, avro-plain:... for values without an id")
+
+
+def _decoded(read: _Read, cells: Cells, origin: Origin) -> pa.Array:
     expected = "a value of the given Avro schema"
     cursor = Cursor(cells)
     try:
-        found = _values(cursor, kind)
+        found = read(cursor)
     except pa.ArrowInvalid:  # text that is not UTF-8, a time of day or a decimal beyond its type
         wrong = np.zeros(len(cells), bool)
-        wrong[first_wrong(len(cells), lambda index: _fits(kind, cells.select(np.array([index]))))] = True
+        wrong[first_wrong(len(cells), lambda index: _fits(read, cells.select(np.array([index]))))] = True
         origin.refuse(cells, wrong, expected)
         raise
     cursor.end()
@@ -78,133 +98,110 @@ def _decoded(kind: AvroType, cells: Cells, origin: Origin) -> pa.Array:
     return found
 
 
-def _fits(kind: AvroType, cell: Cells) -> bool:
+def _fits(read: _Read, cell: Cells) -> bool:
     cursor = Cursor(cell)
     try:
-        _values(cursor, kind)
+        read(cursor)
     except pa.ArrowInvalid:
         return False
     cursor.end()
     return not cursor.bad.any()
 
 
-def _values(cursor: Cursor, kind: AvroType) -> pa.Array:
-    """Read a value of each cell. Cells that are bad get any value."""
-    form = kind.form
-    if form == "null":
-        return pa.nulls(len(cursor.at))
-    if form == "nullable":
-        return _nullable(cursor, kind)
-    if form == "record":
-        parts = [_values(cursor, part) for part in kind.parts]
-        if not parts:
-            return pa.array([{}] * len(cursor.at), kind.column)
-        return pa.StructArray.from_arrays(parts, fields=list(kind.column))
-    if form in ("array", "map"):
-        return _blocks(cursor, kind)
-    if form in _FLOATS:
-        return pa.array(cursor.numbers(_FLOATS[form]), kind.column)
-    if form == "boolean":
-        flag = cursor.numbers("u1")
-        cursor.refuse(flag > 1)
-        return pa.array(flag == 1, pa.bool_())
-    if form in ("int", "long", "enum"):
-        return _integers(cursor, kind)
-    size = np.full(len(cursor.at), kind.size) if form.endswith("fixed") else cursor.varlong()
-    cells = cursor.take(size)
-    if form.startswith("decimal"):
-        return _decimals(cells, kind, cursor)
-    return cells.binary().cast(kind.column)
+# Several schemas
 
 
-def _integers(cursor: Cursor, kind: AvroType) -> pa.Array:
-    number = cursor.varlong()
-    if kind.form == "enum":
-        cursor.refuse((number < 0) | (number >= len(kind.names)))
-        number = np.where(cursor.bad, 0, number)
-        return pa.array(kind.names or [""], pa.string()).take(pa.array(number))
-    if kind.column in _DAY:
-        cursor.refuse((number < 0) | (number >= _DAY[kind.column]))
-    if kind.form == "int":
-        cursor.refuse((number < -(2**31)) | (number >= 2**31))
-        return pa.array(np.where(cursor.bad, 0, number).astype(np.int32)).cast(kind.column)
-    return pa.array(number).cast(kind.column)
+def _several(name: str, found: SchemaSet, text: str) -> CellSerde:
+    if found.reader is None:
+        return CellSerde(name, pa.binary(), _of_present(functools.partial(_refuse_unread, found)))
+    readers = _readers(text)
+
+    def decode(cells: Cells, origin: Origin) -> pa.Array:
+        _check(cells, origin)
+        ids = schema_ids(cells)
+        if len(ids) and (ids == ids[0]).all():
+            plan = readers.plan(int(ids[0]), 0, origin)
+            return _by_plan(plan, int(ids[0]), found, cells.cut(FRAME_BYTES), origin)
+        distinct, first, which = np.unique(ids, return_index=True, return_inverse=True)
+        order = np.argsort(which, kind="stable")
+        ends = np.cumsum(np.bincount(which, minlength=len(distinct)))
+        values = cells.cut(FRAME_BYTES)
+        parts = []
+        for number, at, stop, count in zip(
+            distinct.tolist(), first.tolist(), ends.tolist(), np.diff(ends, prepend=0).tolist(), strict=True
+        ):
+            plan = readers.plan(number, at, origin)
+            rows = order[stop - count : stop]
+            parts.append(_by_plan(plan, number, found, values.select(rows), origin.select(rows)))
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        return pa.concat_arrays(parts).take(pa.array(place)) if parts else pa.array([], readers.column)
+
+    return CellSerde(name, readers.column, _of_present(decode))
 
 
-def _nullable(cursor: Cursor, kind: AvroType) -> pa.Array:
-    branch = cursor.varlong()
-    cursor.refuse((branch < 0) | (branch > 1))
-    has = (branch != kind.null_branch) & ~cursor.bad
-    if has.all():
-        return _values(cursor, kind.parts[0])
-    present = np.flatnonzero(has)
-    part = cursor.select(present)
-    values = _values(part, kind.parts[0])
-    cursor.put_back(present, part)
-    return values.take(pa.array(np.cumsum(has) - 1, mask=~has))
+def _by_plan(plan: Plan, number: int, found: SchemaSet, cells: Cells, origin: Origin) -> pa.Array:
+    try:
+        return _decoded(lambda cursor: resolved_values(cursor, plan), cells, origin)
+    except InvalidInputError as error:
+        if error.code != ErrorCode.WRONG_SCHEMA:
+            raise
+        raise InvalidInputError(
+            ErrorCode.WRONG_SCHEMA,
+            f"{origin.column}: a value of schema id {number} cannot be read by {found.shown_reader}: {error.message}; "
+            "name another reader (avro:reader=ID,... or reader=FILE), or read the values as bytes",
+        ) from None
 
 
-def _decimals(cells: Cells, kind: AvroType, cursor: Cursor) -> pa.Array:
-    """Decimals in big-endian two's complement of any size that fits."""
-    cursor.refuse(~cursor.bad & ((cells.size < 1) | (cells.size > _DECIMAL_BYTES)))
-    size = np.where(cursor.bad, 0, cells.size)
-    negative = cells.first_bytes() > 0x7F
-    digits = np.where(negative, np.uint8(0xFF), np.uint8(0))[:, None].repeat(_DECIMAL_BYTES, 1)
-    for place in range(int(size.max()) if len(size) else 0):
-        has = size > place
-        digits[has, place] = gather(cells.data, (cells.start + size - 1 - place)[has], "u1")
-    digits[size == 0] = 0
-    found = pa.Array.from_buffers(kind.column, len(size), [None, pa.py_buffer(np.ascontiguousarray(digits))])
-    whole = pa.Array.from_buffers(_WIDEST, len(size), found.buffers())
-    limit = pa.scalar(Decimal(10**kind.column.precision - 1), _WIDEST)
-    beyond = pc.or_(pc.greater(whole, limit), pc.less(whole, pc.negate(limit)))
-    cursor.refuse(beyond.to_numpy(zero_copy_only=False))
-    return found
+def _refuse_unread(found: SchemaSet, cells: Cells, origin: Origin) -> pa.Array:
+    if len(cells):
+        place = public_url(found.registry or "")
+        raise InvalidInputError(
+            ErrorCode.WRONG_SCHEMA,
+            f"{origin.column}: no sampled row named a schema id of {place}, so no reader's schema is known; name it by "
+            f"its id, such as avro:reader=6,{place}",
+        )
+    return pa.array([], pa.binary())
 
 
-def _blocks(cursor: Cursor, kind: AvroType) -> pa.Array:
-    """Arrays, and maps, whose entries have a name first."""
-    entries: list[pa.Array] = []
-    names: list[pa.Array] = []
-    rows: list[Ints] = []
-    left = np.zeros(len(cursor.at), np.int64)
-    going = np.flatnonzero(~cursor.bad)
-    while len(going):
-        fresh = going[left[going] == 0]
-        left[fresh] = _counts(cursor, fresh)
-        going = going[(left[going] > 0) & ~cursor.bad[going]]
-        part = cursor.select(going)
-        before = part.at.copy()
-        if kind.form == "map":
-            names.append(part.take(part.varlong()).binary().cast(pa.string()))
-        entries.append(_values(part, kind.parts[0]))
-        part.refuse(part.at == before)  # entries without bytes could be any number
-        cursor.put_back(going, part)
-        rows.append(going)
-        left[going] -= 1
-        going = going[~part.bad]
-    row = np.concatenate([np.empty(0, np.int64), *rows])
-    order = pa.array(np.argsort(row, kind="stable"))
-    offsets = pa.array(ends_of(np.bincount(row, minlength=len(cursor.at))), pa.int32())
-    values = _in_order(entries, order, kind.parts[0].column)
-    if kind.form == "map":
-        return pa.MapArray.from_arrays(offsets, _in_order(names, order, pa.string()), values, type=kind.column)
-    return pa.ListArray.from_arrays(offsets, values, type=kind.column)
+class _Readers:
+    """Plans by schema id, which are made when an id first occurs."""
+
+    def __init__(self, found: SchemaSet) -> None:
+        assert found.reader is not None
+        self._found = found
+        self._reader = parse_schema(found.reader[-1], found.reader[:-1])
+        self._plans: dict[int, Plan] = {}
+        self.column = self._reader.column
+
+    def plan(self, number: int, at: int, origin: Origin) -> Plan:
+        """The plan of an id, which cell ``at`` has."""
+        if number not in self._plans:
+            texts = self._texts(number, at, origin)
+            self._plans[number] = resolve(parse_schema(texts[-1], texts[:-1]), self._reader)
+        return self._plans[number]
+
+    def _texts(self, number: int, at: int, origin: Origin) -> tuple[str, ...]:
+        found = self._found
+        if number in found.schemas:
+            return found.schemas[number]
+        if found.registry is None or number < 0:
+            known = ", ".join(map(str, sorted(found.schemas)[:20]))
+            raise origin.error(
+                at, f"schema id {number}", f"schema id {known or 'of a registry'}", "give the schema of this id, too"
+            )
+        if not found.named and found.reader_id is not None and number > found.reader_id:
+            raise origin.error(
+                at,
+                f"schema id {number}",
+                f"no id above {found.reader_id}, the highest one in a sample, whose schema is the reader's",
+                f"name the reader: avro:reader={number},{public_url(found.registry)}",
+            )
+        return fetch_schema(found.registry, number, "AVRO")
 
 
-def _in_order(parts: list[pa.Array], order: pa.Array, kind: pa.DataType) -> pa.Array:
-    return pa.concat_arrays(parts).take(order) if parts else pa.array([], kind)
-
-
-def _counts(cursor: Cursor, rows: Ints) -> Ints:
-    """The counts of the next blocks of these cells."""
-    part = cursor.select(rows)
-    counts = part.varlong()
-    sized: Bools = counts < 0
-    if sized.any():
-        some = np.flatnonzero(sized)
-        behind = part.select(some)
-        behind.varlong()  # the size of the block
-        part.put_back(some, behind)
-    cursor.put_back(rows, part)
-    return np.where(part.bad, 0, np.abs(counts))
+@functools.lru_cache(maxsize=32)
+def _readers(text: str) -> _Readers:
+    found = set_of_text(text)
+    assert found is not None
+    return _Readers(found)

@@ -3,6 +3,7 @@
 A serde is named as Kafka's own, in any case; besides, these names:
 
     json                        text that must be valid JSON, kept as text
+    json-schema                 such text behind the id of its schema, as Confluent's JSON Schema serializer writes it
     List<inner>                 a list (KIP-466); inner is any name
     Time-Windowed<inner>        a key with its window, in the form of topics: key | start:int64
     Session-Windowed<inner>     a key with its session: key | end:int64 | start:int64
@@ -31,6 +32,7 @@ from statestore.formats.errors import UnsupportedError
 from statestore.formats.kafka.columns.avro_columns import avro_serde
 from statestore.formats.kafka.columns.origins import Origin, first_wrong
 from statestore.formats.kafka.columns.protobuf_columns import protobuf_serde
+from statestore.formats.kafka.columns.registry_frames import FRAME_BYTES, check_frames
 from statestore.formats.kafka.columns.serde_form import CellSerde, Decode
 from statestore.formats.kafka.columns.time_columns import TIME, times, window_ends
 from statestore.formats.kafka.schemas.avro_schema import is_avro
@@ -61,14 +63,14 @@ def cell_serde(name: str, window_size: int | None = None) -> CellSerde:
     if wrapped is not None:
         inner = cell_serde(wrapped[2], window_size)
         return _WRAPPERS[wrapped[1].lower()](inner, window_size)
-    if name.strip().lower() == "json":
-        return CellSerde("json", pa.string(), _json)
+    if name.strip().lower() in _JSON_SERDES:
+        return CellSerde(name.strip().lower(), pa.string(), _JSON_SERDES[name.strip().lower()])
     try:
         found = serde_name(name.strip())
     except UnsupportedError:
         raise UnsupportedError(
             ErrorCode.UNSUPPORTED_SERDE,
-            f"serde {name!r}; expected {', '.join(NAMES)}, json, avro:FILE, avro-plain:FILE, "
+            f"serde {name!r}; expected {', '.join(NAMES)}, json, json-schema, avro:FILE, avro-plain:FILE, "
             "protobuf:FILE#MESSAGE, protobuf-plain:FILE#MESSAGE, or List<...>, "
             "Time-Windowed<...> or Session-Windowed<...> of one of them",
         ) from None
@@ -116,13 +118,16 @@ def _void(cells: Cells, origin: Origin) -> pa.Array:
     return pa.nulls(len(cells))
 
 
-def _text(cells: Cells, origin: Origin, expected: str = "a String, text in UTF-8") -> pa.StringArray:
+def _text(
+    cells: Cells, origin: Origin, expected: str = "a String, text in UTF-8", whole: Cells | None = None
+) -> pa.StringArray:
+    """The cells as text; errors show the ``whole`` cells where these are parts of them."""
     try:
         return cells.binary().cast(pa.string())
     except pa.ArrowInvalid:
         wrong = np.zeros(len(cells), bool)
         wrong[first_wrong(len(cells), lambda index: _is_text(cells.cell(index)))] = True
-        origin.refuse(cells, wrong, expected)
+        origin.refuse(cells if whole is None else whole, wrong, expected)
         raise
 
 
@@ -143,15 +148,23 @@ def _uuids(cells: Cells, origin: Origin) -> pa.StringArray:
     return pc.utf8_lower(found)
 
 
-def _json(cells: Cells, origin: Origin) -> pa.StringArray:
-    expected = "JSON as text"
-    found = _text(cells, origin, expected)
+def _json(cells: Cells, origin: Origin, whole: Cells | None = None) -> pa.StringArray:
+    expected = "JSON as text" if whole is None else "JSON as text behind the id of its schema"
+    found = _text(cells, origin, expected, whole)
     wrong = np.zeros(len(cells), bool)
     # Python's scanner of JSON is compiled; Arrow's takes objects of one shape only.
     bad = [index for index, text in enumerate(found.to_pylist()) if text is not None and not _is_json(text)]
     wrong[bad] = True
-    origin.refuse(cells, wrong, expected)
+    origin.refuse(cells if whole is None else whole, wrong, expected)
     return found
+
+
+def _json_schema(cells: Cells, origin: Origin) -> pa.StringArray:
+    missing = cells.missing
+    present = cells if missing is None else cells.select(~missing)
+    at = origin if missing is None else origin.select(~missing)
+    check_frames(present, at, "JSON", "name another serde, json for JSON without an id")
+    return _with_nulls(_json(present.cut(FRAME_BYTES), at, present), missing)
 
 
 def _is_json(text: str) -> bool:
@@ -284,4 +297,5 @@ _NUMPY = {
 }
 _WRAPPED = re.compile(r"(list|time-windowed|session-windowed)<(.*)>", re.IGNORECASE)
 _WRAPPERS = {"list": _list_of, "time-windowed": _time_windowed, "session-windowed": _session_windowed}
+_JSON_SERDES: dict[str, Decode] = {"json": _json, "json-schema": _json_schema}
 _scan_json = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode

@@ -1,13 +1,15 @@
 """Avro schemas, as JSON, and the column types of their values.
 
-Supported are all types of Avro 1.12 except unions of more than one type besides null, and records that contain
-themselves. Logical types become Arrow's: dates, times, timestamps, decimals; a logical type that is not known here is
-ignored, as the specification demands.
+Supported are all types of Avro 1.12 except records that contain themselves. A union of several types is a struct with a
+nullable field for each type but null, named by the type; of a row one of them has a value, and null is a null struct.
+Logical types become Arrow's: dates, times, timestamps, decimals; a logical type that is not known here is ignored, as
+the specification demands.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +18,7 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, UnsupportedError, shown
 from statestore.formats.values.avro_names import candidates, full_name
 from statestore.formats.values.expansion import Expansion, parse_json
+from statestore.formats.values.unique_names import unique_names
 
 PREFIX = "avro:"
 PLAIN_PREFIX = "avro-plain:"
@@ -24,13 +27,28 @@ _MOST_DIGITS = 38
 _MOST_DEPTH = 50
 
 
+class NoDefault:
+    """The default of a field that has none; null is one."""
+
+
+@dataclass(frozen=True)
+class AvroField:
+    """What a reader needs of a field besides name and type: its default as JSON, and the names that writers gave it."""
+
+    default: Any = NoDefault
+    aliases: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class AvroType:
     """A type of Avro: ``form`` is its name in the specification, with "nullable" for a union of null and one type.
 
     ``column`` is the type of its column. ``parts`` are the types of the fields of a record, of the entries of an array
-    or a map, or of what is nullable. ``names`` are the fields of a record or the symbols of an enum, ``size`` is that
-    of a fixed, and ``null_branch`` the position of null in the union.
+    or a map, of the branches of a union, or of what is nullable. ``names`` are the fields of a record or the symbols of
+    an enum, ``size`` is that of a fixed, and ``null_branch`` the position of null in the union.
+
+    For a reader of other schemas: ``name`` and ``aliases`` are full names of a record, enum or fixed; ``fields`` belong
+    to ``parts``; ``default`` is the symbol of an enum that stands for symbols which it lacks.
     """
 
     form: str
@@ -39,6 +57,33 @@ class AvroType:
     names: tuple[str, ...] = ()
     size: int = 0
     null_branch: int = 0
+    name: str = ""
+    aliases: tuple[str, ...] = ()
+    fields: tuple[AvroField, ...] = ()
+    default: str | None = None
+
+    @property
+    def branches(self) -> tuple[AvroType, ...]:
+        """The types of a union, in its order; of another type, itself."""
+        if self.form == "nullable":
+            return (NULL, *self.parts) if self.null_branch == 0 else (*self.parts, NULL)
+        return self.parts if self.form == "union" else (self,)
+
+    @property
+    def is_union(self) -> bool:
+        return self.form in ("nullable", "union")
+
+    @property
+    def base(self) -> AvroType:
+        """The type without its logical type."""
+        form = self.form.removeprefix("decimal ")
+        column = _PRIMITIVES.get(form, pa.binary() if form == "fixed" else self.column)
+        return self if column == self.column else replace(self, form=form, column=column)
+
+    @property
+    def shown(self) -> str:
+        """Words for messages."""
+        return f"{self.form} {self.name}" if self.name else "union" if self.is_union else self.form
 
 
 def is_avro(serde: str) -> bool:
@@ -46,13 +91,22 @@ def is_avro(serde: str) -> bool:
     return serde.startswith((PREFIX, PLAIN_PREFIX))
 
 
-def parse_schema(text: str) -> AvroType:
-    """Parse a schema. Raises InvalidInputError WRONG_SCHEMA, UnsupportedError UNSUPPORTED_SERDE."""
+def parse_schema(text: str, references: Sequence[str] = ()) -> AvroType:
+    """Parse a schema; ``references`` are schemas that define types which it names, each before those that name it.
+
+    Raises InvalidInputError WRONG_SCHEMA, UnsupportedError UNSUPPORTED_SERDE.
+    """
+    known = _Known()
+    for reference in references:
+        _parse(_json(reference), known, "", 0)
+    return _parse(_json(text), known, "", 0)
+
+
+def _json(text: str) -> Any:
     try:
-        found = parse_json(text)
+        return parse_json(text)
     except ValueError as error:
         raise _wrong(shown(text), f"JSON ({error})") from None
-    return _parse(found, _Known(), "", 0)
 
 
 class _Known(dict[str, AvroType | None]):
@@ -70,8 +124,7 @@ def _wrong(found: str, expected: str) -> InvalidInputError:
 def _unsupported(what: str) -> UnsupportedError:
     return UnsupportedError(
         ErrorCode.UNSUPPORTED_SERDE,
-        f"Avro schema with {what}; expected types of one shape, unions of null and one type, and no recursion; read "
-        "the values as bytes",
+        f"Avro schema with {what}; expected a schema without recursion; read the values as bytes",
     )
 
 
@@ -91,7 +144,10 @@ def _parse(found: Any, known: _Known, space: str, depth: int) -> AvroType:
         return _record(found, known, space, depth)
     if form == "enum":
         symbols = _texts(found.get("symbols"), "symbols of an enum")
-        return _define(found, known, space, AvroType("enum", pa.string(), names=tuple(symbols)))
+        default = found.get("default")
+        if default is not None and default not in symbols:
+            raise _wrong(f"the default {shown(default)} of an enum", "one of its symbols")
+        return _define(found, known, space, AvroType("enum", pa.string(), names=tuple(symbols), default=default))
     if form == "fixed":
         size = found.get("size")
         if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < 2**31:
@@ -108,11 +164,21 @@ def _parse(found: Any, known: _Known, space: str, depth: int) -> AvroType:
 
 
 def _union(branches: list[Any], known: _Known, space: str, depth: int) -> AvroType:
-    parts = [_parse(branch, known, space, depth + 1) for branch in branches]
+    parts = tuple(_parse(branch, known, space, depth + 1) for branch in branches)
+    kinds = [part.name or part.base.form for part in parts]
+    if not parts or len(set(kinds)) < len(kinds) or any(part.is_union for part in parts):
+        raise _wrong(f"the union {shown(branches)}", "types in it, each once, and no union")
     others = [part for part in parts if part.form != "null"]
     if len(parts) == 2 and len(others) == 1:
         return AvroType("nullable", others[0].column, tuple(others), null_branch=int(parts[0] is others[0]))
-    raise _unsupported(f"the union {shown(branches)}")
+    if len(parts) == 1:
+        return AvroType("union", parts[0].column, parts)
+    names = unique_names([(part.name or part.base.form).rpartition(".")[2] for part in others])
+    return AvroType("union", pa.struct([pa.field(*each) for each in zip(names, _columns(others), strict=True)]), parts)
+
+
+def _columns(parts: Sequence[AvroType]) -> list[pa.DataType]:
+    return [part.column for part in parts]
 
 
 def _named(name: str, known: _Known, space: str) -> AvroType:
@@ -138,8 +204,16 @@ def _full_name(found: dict[str, Any], space: str) -> tuple[str, str]:
 
 
 def _define(found: dict[str, Any], known: _Known, space: str, kind: AvroType) -> AvroType:
-    known[_full_name(found, space)[0]] = kind
+    name, own = _full_name(found, space)
+    kind = replace(kind, name=name, aliases=_aliases(found, own))
+    known[name] = kind
     return kind
+
+
+def _aliases(found: dict[str, Any], space: str) -> tuple[str, ...]:
+    """The full names of a type's aliases."""
+    aliases = _texts(found.get("aliases", []), "aliases")
+    return tuple(alias if "." in alias or not space else f"{space}.{alias}" for alias in aliases)
 
 
 def _record(found: dict[str, Any], known: _Known, space: str, depth: int) -> AvroType:
@@ -151,7 +225,13 @@ def _record(found: dict[str, Any], known: _Known, space: str, depth: int) -> Avr
     names = _texts([field.get("name") for field in fields], f"names of the fields of record {name!r}")
     parts = [_parse(field.get("type"), known, own, depth + 1) for field in fields]
     column = pa.struct([pa.field(field, part.column) for field, part in zip(names, parts, strict=True)])
-    kind = AvroType("record", column, tuple(parts), tuple(names))
+    others = tuple(
+        AvroField(field.get("default", NoDefault), tuple(_texts(field.get("aliases", []), "aliases of a field")))
+        for field in fields
+    )
+    kind = AvroType(
+        "record", column, tuple(parts), tuple(names), name=name, aliases=_aliases(found, own), fields=others
+    )
     known[name] = kind
     known.expansion.define(name, before)
     return kind
@@ -169,10 +249,10 @@ def _logical(found: dict[str, Any], kind: AvroType) -> AvroType:
         digits, scale = found.get("precision"), found.get("scale", 0)
         fits = isinstance(digits, int) and isinstance(scale, int) and 0 <= scale <= digits <= _MOST_DIGITS
         if fits and digits:
-            return AvroType(f"decimal {kind.form}", pa.decimal128(digits, scale), size=kind.size)
+            return replace(kind, form=f"decimal {kind.form}", column=pa.decimal128(digits, scale))
         return kind  # an invalid logical type is ignored, and Arrow has none of more digits
     column = _LOGICAL.get((kind.form, str(name)))
-    return kind if column is None else AvroType(kind.form, column)
+    return kind if column is None else replace(kind, column=column)
 
 
 _PRIMITIVES = {
@@ -196,3 +276,4 @@ _LOGICAL = {
     ("long", "local-timestamp-micros"): pa.timestamp("us"),
     ("long", "local-timestamp-nanos"): pa.timestamp("ns"),
 }
+NULL = AvroType("null", pa.null())

@@ -2,7 +2,7 @@
 
 No bytes prove a serde: the eight letters of "december" are also a number. So a guess is never certain, except for
 ``Bytes``, which shows whatever is there. Kafka's own serdes are the candidates (``org.apache.kafka.common.
-serialization``), and JSON text.
+serialization``), and JSON text, alone or behind the id of its schema in a registry.
 """
 
 from __future__ import annotations
@@ -64,6 +64,26 @@ def _loads(data: bytes) -> bool:
     return True
 
 
+def _is_json_schema(sample: Sequence[bytes]) -> bool:
+    """Return whether all are texts, objects or lists of JSON behind 00 and a schema id.
+
+    A number behind an id could as well be Avro.
+    """
+    return all(data[:1] == b"\0" and data[5:6] in (b"{", b"[", b'"') and _is_strict_json(data[5:]) for data in sample)
+
+
+def _is_strict_json(data: bytes) -> bool:
+    try:
+        json.loads(data.decode(), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _refuse_constant(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
 def _is_text(sample: Sequence[bytes]) -> bool:
     """Return whether all are UTF-8, and most of the characters are readable."""
     try:
@@ -107,6 +127,7 @@ def _all(fits: Callable[[Sequence[bytes]], bool]) -> Callable[[Sequence[bytes]],
 _CANDIDATES: tuple[tuple[str, str, Callable[[Sequence[bytes]], int]], ...] = (
     ("UUID", "are UUIDs as text", _all(_is_uuid)),
     ("json", "are JSON objects or lists", _all(_is_json)),
+    ("json-schema", "are JSON behind 00 and the id of a schema", _all(_is_json_schema)),
     ("Boolean", "are the byte 00 or 01", _all(_is_boolean)),
     ("String", "are readable text in UTF-8", _all(_is_text)),
     ("Long", "(all have 8 bytes) are whole numbers below 2^56", _whole(8, _LONG_LIMIT)),

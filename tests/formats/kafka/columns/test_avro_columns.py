@@ -212,6 +212,11 @@ def test_a_time_of_day_beyond_the_day_is_refused() -> None:
         '{"type": "enum", "name": "E"}',
         '{"type": "fixed", "name": "F", "size": -1}',
         '{"type": "array"}',
+        '{"type": []}',
+        '{"type": ["int", "int"]}',
+        '{"type": ["int", ["null", "long"]]}',
+        '{"type": ["int", {"type": "int", "logicalType": "date"}]}',
+        '{"type": "enum", "name": "E", "symbols": ["A"], "default": "B"}',
     ],
 )
 def test_a_bad_schema_is_refused(schema: str) -> None:
@@ -219,16 +224,30 @@ def test_a_bad_schema_is_refused(schema: str) -> None:
         row_schema(StoreForm("key-value", value_serde=f"avro:{schema}"))
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"type": ["int", "string"]},
-        {"type": "record", "name": "R", "fields": [{"name": "next", "type": ["null", "R"]}]},
-    ],
-)
-def test_shapes_without_a_column_are_unsupported(schema: dict[str, Any]) -> None:
+def test_a_record_inside_itself_is_unsupported() -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "next", "type": ["null", "R"]}]}
     with pytest.raises(UnsupportedError, match=r"UNSUPPORTED_SERDE.*as bytes"):
         row_schema(StoreForm("key-value", value_serde=f"avro:{json.dumps(schema)}"))
+
+
+def test_unions_of_several_types_are_structs() -> None:
+    """Of records with one name in two namespaces the second has a number."""
+    records = [{"type": "record", "name": f"{space}.R", "fields": [{"name": "n", "type": "int"}]} for space in "ab"]
+    schema = json.dumps({"type": ["null", "string", *records, {"type": "array", "items": "int"}]})
+    cells = [b"\0", b"\2\2x", b"\4\4", b"\6\6", b"\x08\2\x08\0"]
+    found = decoded(f"avro-plain:{schema}", cells)
+    assert found.type.names == ["string", "R", "R_1", "array"]
+    values: list[Any] = ["x", {"n": 2}, {"n": 3}, [4]]
+    assert found.to_pylist() == [
+        None,
+        *(
+            dict.fromkeys(found.type.names) | {name: value}
+            for name, value in zip(found.type.names, values, strict=True)
+        ),
+    ]
+    with pytest.raises(CorruptError, match="a value of the given Avro schema"):
+        decoded(f"avro-plain:{schema}", [b"\x0a"])
+    assert decoded('avro-plain:{"type": ["int"]}', [b"\0\2"]).to_pylist() == [1]
 
 
 def test_names_are_found_in_their_namespaces() -> None:

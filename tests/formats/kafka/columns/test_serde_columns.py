@@ -116,6 +116,11 @@ def test_lists_of_lists(values: list[Any]) -> None:
         ("json", b"1 2".hex()),
         ("json", b"".hex()),
         ("json", "ff"),
+        ("json-schema", "0000000007"),
+        ("json-schema", "0000000007" + b"{".hex()),
+        ("json-schema", "0100000007" + b"{}".hex()),
+        ("json-schema", "000007"),
+        ("json-schema", b"{}".hex()),
         ("Time-Windowed<String>", "00" * 7),
         ("Session-Windowed<String>", "00" * 15),
         ("Session-Windowed<String>", "00" * 15 + "01"),  # the end before the start
@@ -181,6 +186,16 @@ def test_any_bytes_are_a_list_or_refused(data: bytes, inner: str) -> None:
 @few_or_many(25, 100, values=st.lists(st.none() | JSON.map(json.dumps), max_size=8))
 def test_json_is_kept_as_text(values: list[str | None]) -> None:
     assert decoded("JSON", [None if value is None else value.encode() for value in values]).to_pylist() == values
+
+
+@few_or_many(25, 100, values=st.lists(st.none() | JSON.map(json.dumps), max_size=8), number=st.integers(0, 2**31 - 1))
+def test_json_behind_an_id_is_kept_as_text(values: list[str | None], number: int) -> None:
+    """Values of several ids, too: JSON says itself which fields it has."""
+    cells = [
+        None if value is None else b"\0" + (number ^ place).to_bytes(4, "big") + value.encode()
+        for place, value in enumerate(values)
+    ]
+    assert decoded("JSON-Schema", cells).to_pylist() == values
 
 
 @few_or_many(
