@@ -45,7 +45,7 @@ OPTIONS = (
     EngineOption(
         "uncommitted",
         "bool",
-        "also show the batch that was begun and not committed, as far as it is written; false",
+        "also show the batch that was begun and not committed, once all its state is written; false",
         describes=True,
     ),
 )
