@@ -32,7 +32,8 @@ KINDS = (
     "spark4.3.0-win__hdfsck",
 )
 SOME = [
-    name if name in (JOIN, "spark4.3.0-sess__rkck") else pytest.param(name, marks=pytest.mark.slow) for name in KINDS
+    name if name in (AGGREGATION, "spark4.3.0-sess__rkck") else pytest.param(name, marks=pytest.mark.slow)
+    for name in KINDS
 ]
 _NAMES = {
     "day-time interval": "interval day to second",
@@ -97,7 +98,7 @@ def all_rows(checkpoint: Any, state: str) -> list[Counter[str]]:
     return [*found, counted(table.history()), counted(table.changes())]
 
 
-@pytest.mark.parametrize("name", [*SOME, "spark4.1.4-values__hdfs"])
+@pytest.mark.parametrize("name", [*SOME, pytest.param("spark4.1.4-values__hdfs", marks=pytest.mark.slow)])
 def test_given_types_show_the_rows_of_schema_files(name: str, stripped: Callable[[Path], Path]) -> None:
     path = checkpoint_path(name) if name in KINDS else checkpoint_path(name, MORE)
     expected, found = statestore.inspect(path), statestore.inspect(stripped(path), **types_of(path))
