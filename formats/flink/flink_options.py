@@ -10,6 +10,7 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
 from statestore.formats.flink.snapshot.operator_ids import operator_id
 from statestore.formats.flink.streams.state_form import DECLARABLE
+from statestore.formats.values.type_syntax import split_items
 
 OPTIONS = (
     EngineOption("job", "text", "Of several jobs in a folder, the one with this id or its first digits."),
@@ -54,7 +55,7 @@ def settings_of(options: Mapping[str, str]) -> FlinkSettings:
     """Parse the options. Raises InvalidInputError INVALID_OPTION."""
     uids = [uid.strip() for uid in options.get("uids", "").split(",") if uid.strip()]
     types: dict[str, dict[str, str]] = {}
-    for item in _split(options.get("type", "")):
+    for item in split_items(options.get("type", "")):
         name, sign, text = item.partition("=")
         if not sign or not name.strip() or not text.strip():
             raise InvalidInputError(
@@ -71,16 +72,3 @@ def settings_of(options: Mapping[str, str]) -> FlinkSettings:
             )
     outside = options.get("allowoutsidefiles", "false").lower() == "true"
     return FlinkSettings(options.get("job"), {operator_id(uid): uid for uid in uids}, types, outside)
-
-
-def _split(text: str) -> list[str]:
-    """The items between semicolons that are not within a quoted name."""
-    items, item, quoted = [], "", False
-    for letter in text:
-        quoted ^= letter == "`"
-        if letter == ";" and not quoted:
-            items.append(item)
-            item = ""
-        else:
-            item += letter
-    return [each for each in (*items, item) if each.strip()]

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from statestore.formats.engine import Engine, Source
-from statestore.formats.errors import StateStoreError
-from statestore.formats.places.folder import Folder
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import NotFoundError, StateStoreError
+from statestore.formats.places.folder import Folder, folder_at
 from statestore.formats.places.locations import Location
 from statestore.formats.spark.state_options import OPTIONS, selection_of
 from statestore.formats.values.expansion import parse_json
 
 
 def recognises(folder: Folder) -> bool:
-    """Return whether a folder is a checkpoint."""
-    return folder.holds("commits", "state")
+    """Return whether a folder is a checkpoint with state, also of a query that has committed no batch yet."""
+    return folder.holds("commits", "state") or folder.holds("offsets", "state")
 
 
 def unreadable(folder: Folder) -> str:
@@ -39,8 +40,8 @@ def unreadable(folder: Folder) -> str:
     begun = "" if planned is None else f"; batch {planned} was begun"
     return (
         f"is the checkpoint of a streaming query whose first batch is not committed (it has {there}, and no folder "
-        f"commits{begun}); the state of an unfinished batch cannot be read: let the query commit it, and see its log "
-        "if it does not"
+        f"commits{begun}); the option uncommitted shows the state that it has written; or let the query commit it, and "
+        "see its log if it does not"
     )
 
 
@@ -58,13 +59,20 @@ def _is_new(folder: Folder) -> bool:
 def open_state(location: Location, options: Mapping[str, str]) -> Source:
     """Open the states for users, or the one state that options of Spark's own ``statestore`` source select.
 
+    Raises NotFoundError NOTHING_HERE for a query without a log of commits, unless its begun batches are asked for.
     Raises InvalidInputError STATE_SELECTION, NotFoundError SPARK_STATE_NOT_FOUND, CorruptError SPARK_STATE_FILE.
     """
+    from statestore.formats.spark.checkpoint.checkpoint_files import SPARK_FILES
+    from statestore.formats.spark.checkpoint.given_types import given_of
     from statestore.formats.spark.selection import selected_source
     from statestore.formats.spark.source import open_source
 
-    selection = selection_of(options)
-    return open_source(location) if selection is None else selected_source(location, selection)
+    lower = {name.lower(): value for name, value in options.items()}
+    selection, given = selection_of(options), given_of(lower)
+    folder = folder_at(location, SPARK_FILES).remembering()
+    if not given.uncommitted and not folder.holds("commits"):
+        raise NotFoundError(ErrorCode.NOTHING_HERE, f"{location} {unreadable(folder)}")
+    return open_source(location, given) if selection is None else selected_source(location, selection, given)
 
 
 _FOLDERS = ("commits", "offsets", "sources", "state")

@@ -179,7 +179,7 @@ def read_changes(
     if state_view.shape == "map" and not state_view.flat:
         raise unsupported("a change feed of whole maps; read the map flat, as it changes entry by entry")
     state_view = _by_element(state_view)
-    decoder = decoder_of(checkpoint, state_view, row_form(checkpoint, state_view))
+    decoder = decoder_of(checkpoint, state_view, row_form(checkpoint, state_view), partition=partition)
     before: Batch | None = None
     for batch in batches_of_feed(checkpoint, first_batch, last_batch):
         store = state_view.store.at(batch)

@@ -103,7 +103,9 @@ class PartitionBatches:
         return HashRange(hashes_of_keys(store, (not form.bare) + slot_of(names.index("index"), len(names))))
 
     def decoder(self, columns: Collection[str] | None) -> Decoder:
-        return decoder_of(self.checkpoint, self.state_view, row_form(self.checkpoint, self.state_view), columns)
+        form = row_form(self.checkpoint, self.state_view)
+        partition = self.partition if self.groups is None else None
+        return decoder_of(self.checkpoint, self.state_view, form, columns, partition=partition)
 
     def numbers(self, batch: Batch) -> list[int]:
         """The partitions as of a batch. Raises NotFoundError SPARK_STATE_NOT_FOUND if one is missing."""

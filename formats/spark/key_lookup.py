@@ -53,6 +53,8 @@ def key_lookup(checkpoint: Checkpoint, state_view: StateView, filters: Sequence[
     if checkpoint.batch.setting("stateStore.encodingFormat", "unsaferow").lower() != "unsaferow":
         return None
     schema = state_view.family.key
+    if "key" in state_view.family.opaque:
+        return None
     choices = _choices(state_view, filters)
     if not choices:
         return None
@@ -83,7 +85,13 @@ def placement_hashes(checkpoint: Checkpoint, state_view: StateView, filters: Seq
     store, schema = state_view.store, state_view.family.key
     columns = _hashed_columns(state_view)
     is_strict = checkpoint.batch.setting("statefulOperator.useStrictDistribution", "false") == "true"
-    if not columns or not is_strict or store.written.single or store.had_other_count:
+    if (
+        not columns
+        or not is_strict
+        or "key" in state_view.family.opaque
+        or store.written.single
+        or store.had_other_count
+    ):
         return None
     try:
         choices = _choices(state_view, filters)

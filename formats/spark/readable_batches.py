@@ -131,7 +131,7 @@ def _readable(checkpoint: Checkpoint, store: Store, files_in: Callable[[Folder],
 def read_batches(checkpoint: Checkpoint, numbers: Sequence[int]) -> list[Batch]:
     """Read these committed batches. Raises NotFoundError SPARK_STATE_NOT_FOUND, also for one that is purged now."""
     root = with_batches(checkpoint.root, numbers)
-    return [read_batch(root, number) for number in numbers]
+    return [read_batch(root, number, checkpoint.begun) for number in numbers]
 
 
 def batches_left(checkpoint: Checkpoint, numbers: Sequence[int]) -> list[Batch]:
@@ -143,7 +143,7 @@ def batches_left(checkpoint: Checkpoint, numbers: Sequence[int]) -> list[Batch]:
     found: list[Batch] = []
     for number in reversed(numbers):
         try:
-            found.append(read_batch(root, number))
+            found.append(read_batch(root, number, checkpoint.begun))
         except NotFoundError:
             if not found or not set(numbers[: numbers.index(number) + 1]).isdisjoint(committed_batches(root.fresh())):
                 raise
@@ -156,7 +156,7 @@ def _known(checkpoint: Checkpoint, numbers: Sequence[int]) -> Iterator[Batch]:
     root = with_batches(checkpoint.root, numbers)
     for number in numbers:
         with contextlib.suppress(CorruptError, NotFoundError):
-            yield read_batch(root, number)
+            yield read_batch(root, number, checkpoint.begun)
 
 
 def _of_lineages(checkpoint: Checkpoint, store: Store, files: Mapping[int, Sequence[DataFile]]) -> list[int]:

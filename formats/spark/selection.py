@@ -12,20 +12,23 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.places.locations import Location
 from statestore.formats.spark.checkpoint.checkpoint import DEFAULT_STORE, Checkpoint, Operator
+from statestore.formats.spark.checkpoint.given_types import Given
 from statestore.formats.spark.checkpoint.opened_checkpoints import open_now
 from statestore.formats.spark.checkpoint.state_views import TIMERS, StateView, state_views
 from statestore.formats.spark.feed_source import FeedSource
 from statestore.formats.spark.source import CheckpointSource, Shown, state_name
 from statestore.formats.spark.state_options import StateSelection, wrong
+from statestore.formats.spark.unrecorded_state import check_given
 
 
-def selected_source(location: Location, selection: StateSelection) -> CheckpointSource | FeedSource:
+def selected_source(location: Location, selection: StateSelection, given: Given) -> CheckpointSource | FeedSource:
     """A source with the one selected state.
 
     Raises InvalidInputError STATE_SELECTION for options that do not go together or with this checkpoint, and
     NotFoundError SPARK_STATE_NOT_FOUND for a batch that is not committed.
     """
-    newest = open_now(location)
+    newest = open_now(location, given=given)
+    check_given(newest)
     checkpoint = open_now(location, _batch(newest, location, selection), newest)
     operator = _operator(checkpoint, selection)
     state_view = _state_view(checkpoint, operator, selection)

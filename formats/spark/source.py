@@ -25,6 +25,7 @@ from statestore.formats.places.reading_threads import processors, reading_thread
 from statestore.formats.spark.checkpoint.checkpoint import DEFAULT_STORE, Checkpoint, Operator, Store
 from statestore.formats.spark.checkpoint.checkpoint_files import LOGS, PURGED, data_files
 from statestore.formats.spark.checkpoint.crc_files import side_difference
+from statestore.formats.spark.checkpoint.given_types import NOTHING_GIVEN, Given
 from statestore.formats.spark.checkpoint.opened_checkpoints import open_now
 from statestore.formats.spark.checkpoint.query_metadata import Batch
 from statestore.formats.spark.checkpoint.spark_schema import renamed, unique_fields
@@ -59,6 +60,7 @@ from statestore.formats.spark.readable_batches import (
 from statestore.formats.spark.rows.key_placement import partition_of
 from statestore.formats.spark.state_rows import read_state, read_unsafe, unsafe_columns
 from statestore.formats.spark.state_size import rows_of, size_of
+from statestore.formats.spark.unrecorded_state import check_begun, check_given, reasons_against
 from statestore.formats.values.filters import Filter, mask
 
 OPERATOR_STATE = "state_0"
@@ -102,13 +104,14 @@ class Found:
     batches: dict[int, Batch] = field(default_factory=dict)
 
 
-def open_source(location: Location) -> CheckpointSource:
+def open_source(location: Location, given: Given = NOTHING_GIVEN) -> CheckpointSource:
     """Open the checkpoint at a location with the states for users.
 
     These are ``state``, or ``left`` and ``right`` of a join, or the variables and ``timers`` of transformWithState.
     Where there are several operators, the names are numbered, counted from the sink.
     """
-    checkpoint = open_now(location)
+    checkpoint = open_now(location, given=given)
+    check_given(checkpoint)
     shown = {}
     for operator in checkpoint.operators:
         for each in state_views(checkpoint, operator):
@@ -273,12 +276,12 @@ class CheckpointSource(Source):
 
     def notices(self, state: str, versions: Sequence[int], parts: Sequence[Part] | None = None) -> Sequence[str]:
         """Return the logs of these batches that differ from their checksums. Spark reads them all the same."""
-        root = self.checkpoint.root
+        root, reasons = self.checkpoint.root, reasons_against(self.checkpoint, self.state_view(state), versions)
         if not root.is_local:
-            return ()
+            return reasons
         logs = (root.at(log, number).path for number in versions for log in LOGS)
         found = (side_difference(path) for path in logs)
-        return [
+        return reasons + [
             f"{each}; Spark does not verify this file, and it was read as it is" for each in found if each is not None
         ]
 
@@ -307,6 +310,7 @@ class CheckpointSource(Source):
             checkpoint = self.checkpoint if newest else open_now(self.location, version, self.checkpoint)
             shown = self.shown[state]
             whole = self.state_view(state) if newest else _view_of(checkpoint, shown)
+            check_begun(checkpoint, whole.store)
             # What says more of a checkpoint than reading one state view needs would travel to every task.
             seen = replace(whole, store=replace(whole.store, families=(whole.family,)))
             opened = CheckpointAt(self.location, replace(checkpoint, operators=(), batches=()), seen, shown)
@@ -318,6 +322,7 @@ class CheckpointSource(Source):
         batches = kept_batches(self.checkpoint, store)
         if not batches:
             store.check_partitions(self.path)
+            check_begun(self.checkpoint, store)
             newest = self.newest(state)
             raise missing(
                 f"{state} of {self.path}",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -10,11 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from statestore.formats.bytes.byte_columns import Cells, ends_of, gather
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import CorruptError, InvalidInputError
 from statestore.formats.kernels.arrays import Bools, Ints
 from statestore.formats.spark.checkpoint.checkpoint import Checkpoint
+from statestore.formats.spark.checkpoint.given_types import names_of
 from statestore.formats.spark.checkpoint.schema_files import KeyEncoder
 from statestore.formats.spark.checkpoint.spark_schema import arrow_type, unique_fields
-from statestore.formats.spark.checkpoint.state_errors import corrupt_row
+from statestore.formats.spark.checkpoint.state_errors import corrupt_row, without_advice
 from statestore.formats.spark.checkpoint.state_views import StateView, state_fields
 from statestore.formats.spark.providers.partition_load import FAMILY_BYTES
 from statestore.formats.spark.rows.row_encoding import (
@@ -48,6 +52,23 @@ class Decoder:
     delimiter: bytes
     columns: frozenset[str]
     unsafe: frozenset[str] = frozenset()
+    place: str = ""
+
+    @contextmanager
+    def fitting(self) -> Iterator[None]:
+        """Say of rows that do not follow the types that a user gave where they are."""
+        try:
+            yield
+        except CorruptError as error:
+            if self.state_view.family.recorded or error.code != ErrorCode.SPARK_STATE_ROW:
+                raise
+            view = self.state_view
+            raise InvalidInputError(
+                ErrorCode.INVALID_OPTION,
+                f"{self.place}: {without_advice(error)}; the rows do not fit keyType and valueType of "
+                f"{names_of(view.operator_id, view.store.name)[-1]}: give the columns that the query stored, or leave "
+                "both out, which shows the stored bytes",
+            ) from error
 
 
 def decoder_of(
@@ -57,15 +78,23 @@ def decoder_of(
     columns: Collection[str] | None = None,
     fields: Mapping[str, Collection[str]] | None = None,
     unsafe: Collection[str] = (),
+    partition: int | None = None,
 ) -> Decoder:
     """The decoder of a state view. ``form`` is how the checkpoint encodes rows; ``columns`` are all by default.
 
-    Of the structs in ``fields`` only the fields named there are sure to be decoded.
+    Of the structs in ``fields`` only the fields named there are sure to be decoded. Where users gave the types, every
+    row is checked in whole, so all columns are decoded. ``partition`` is the one of the rows, for errors.
     """
-    wanted = frozenset(each.name for each in state_fields(state_view)) if columns is None else frozenset(columns)
+    every = columns is None or not state_view.family.recorded
+    wanted = frozenset(each.name for each in state_fields(state_view)) if every else frozenset(columns or ())
     bare = checkpoint.provider == "hdfs"
     form = form if not fields else _limited(form, state_view, fields)
-    return Decoder(state_view, form, bare, checkpoint.has_checksums, checkpoint.delimiter, wanted, frozenset(unsafe))
+    folder = checkpoint.root.at("state", state_view.operator_id) if partition is None else None
+    folder = folder or checkpoint.folder(state_view.store, int(partition or 0))
+    place = f"{folder.path} as of batch {checkpoint.batch.batch_id}"
+    return Decoder(
+        state_view, form, bare, checkpoint.has_checksums, checkpoint.delimiter, wanted, frozenset(unsafe), place
+    )
 
 
 def _limited(form: RowForm, state_view: StateView, fields: Mapping[str, Collection[str]]) -> RowForm:
@@ -109,6 +138,11 @@ class Decoded:
 
 def decode_columns(decoder: Decoder, keys: Cells, values: Cells, missing: Bools | None = None) -> Decoded:
     """Decode stored rows to columns; values are null where ``missing``, in the rows of deletions."""
+    with decoder.fitting():
+        return _decode_columns(decoder, keys, values, missing)
+
+
+def _decode_columns(decoder: Decoder, keys: Cells, values: Cells, missing: Bools | None) -> Decoded:
     has = np.ones(len(keys), np.bool_) if missing is None else ~missing
     counts, entries = split_entries(
         decoder, *((keys, values) if missing is None else (keys.select(has), values.select(has)))
@@ -140,11 +174,14 @@ def _unsafe(decoder: Decoder, keys: Cells, entries: Cells) -> dict[str, pa.Binar
 def decode_entries(decoder: Decoder, keys: Cells, entries: Cells) -> list[pa.Array]:
     """Decode the columns of rows whose values `split_entries` has split; state views that are not flat have no such
     rows."""
-    return _shown(decoder.state_view, _key(decoder, keys), _value(decoder, entries))
+    with decoder.fitting():
+        return _shown(decoder.state_view, _key(decoder, keys), _value(decoder, entries))
 
 
-def _value(decoder: Decoder, entries: Cells) -> pa.StructArray:
+def _value(decoder: Decoder, entries: Cells) -> pa.Array:
     schema = decoder.state_view.family.value
+    if "value" in decoder.state_view.family.opaque:
+        return entries.copied(corrupt_row)
     if decoder.state_view.shape == "timers" or state_fields(decoder.state_view)[-1].name not in decoder.columns:
         return pa.nulls(len(entries), arrow_type(schema))
     if may_lack_values(decoder.state_view):
@@ -161,7 +198,9 @@ def may_lack_values(state_view: StateView) -> bool:
     Later releases keep the schema file of a query that such a release began.
     """
     family = state_view.family
-    if state_view.store.has_families or state_view.shape != "rows" or len(family.value.fields) < 2:
+    if not family.recorded or state_view.store.has_families or state_view.shape != "rows":
+        return False
+    if len(family.value.fields) < 2:
         return False
     declared = {field.name: field.type for field in family.value.fields}
     return all(declared.get(field.name) == field.type for field in family.key.fields)
@@ -177,8 +216,10 @@ def _are_one_null(entries: Cells, front: int) -> Bools:
     return found
 
 
-def _key(decoder: Decoder, keys: Cells) -> pa.StructArray:
+def _key(decoder: Decoder, keys: Cells) -> pa.Array:
     state_view = decoder.state_view
+    if "key" in state_view.family.opaque:
+        return keys.copied(corrupt_row)
     of_key = state_fields(state_view) if state_view.shape == "timers" else state_fields(state_view)[:-1]
     if not any(field.name in decoder.columns for field in of_key):
         return pa.nulls(len(keys), arrow_type(state_view.family.key))
@@ -222,7 +263,7 @@ def _lists(state_view: StateView, value: pa.StructArray, counts: Ints) -> pa.Lis
     return pa.ListArray.from_arrays(pa.array(ends_of(counts), pa.int32()), value, type=state_fields(state_view)[1].type)
 
 
-def _shown(state_view: StateView, key: pa.StructArray, value: pa.StructArray) -> list[pa.Array]:
+def _shown(state_view: StateView, key: pa.Array, value: pa.Array) -> list[pa.Array]:
     if state_view.shape == "timers":
         return [key.field(0), key.field(1)]
     if state_view.shape == "map":
@@ -241,9 +282,9 @@ def _of_fields(struct: pa.StructArray, kind: pa.StructType, names: tuple[str, ..
     return pa.StructArray.from_arrays(kept, fields=list(kind))
 
 
-def _first(struct: pa.StructArray, count: int) -> pa.StructArray:
-    """The first fields of a struct, null where it is null."""
-    if count == struct.type.num_fields:
+def _first(struct: pa.Array, count: int) -> pa.Array:
+    """The first fields of a struct, null where it is null; stored bytes stay whole."""
+    if not pa.types.is_struct(struct.type) or count == struct.type.num_fields:
         return struct
     mask = struct.is_null() if struct.null_count else None
     return pa.StructArray.from_arrays(

@@ -1,4 +1,8 @@
-"""The options of Spark's own ``statestore`` source, for checkpoints: same spelling, defaults and conflicts."""
+"""The options of Spark's own ``statestore`` source, for checkpoints: same spelling, defaults and conflicts.
+
+Three are not Spark's: the types of state without a schema file, and whether to show a batch that was not committed.
+They are parsed in `statestore.formats.spark.checkpoint.given_types`.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +34,20 @@ OPTIONS = (
         feed=True,
     ),
     EngineOption("changeEndBatchId", "int", "up to this batch, inclusive; the last", feed=True),
+    EngineOption(
+        "keyType",
+        "text",
+        "the columns of keys where no schema file says them (Spark 3.0 and earlier): `k int, at timestamp` for all "
+        "states, or `left=k int; right=k int`",
+        describes=True,
+    ),
+    EngineOption("valueType", "text", "the columns of values, likewise", describes=True),
+    EngineOption(
+        "uncommitted",
+        "bool",
+        "also show the batch that was begun and not committed, once all its state is written; false",
+        describes=True,
+    ),
 )
 JoinSide = Literal["left", "right", "none"]
 
@@ -68,7 +86,7 @@ def selection_of(given: Mapping[str, str]) -> StateSelection | None:
     Raises InvalidInputError STATE_SELECTION for values that are not allowed and options that do not go together.
     """
     options = {name.lower(): value for name, value in given.items()}
-    if not any(option.name.lower() in options for option in OPTIONS):
+    if not any(option.name.lower() in options for option in OPTIONS if not option.describes):
         return None
     _refuse_conflicts(options)
     return StateSelection(

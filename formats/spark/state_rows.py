@@ -25,6 +25,7 @@ from statestore.formats.spark.providers.partition_load import FAMILY_BYTES, open
 from statestore.formats.spark.providers.stored_rows import KeyBounds, StoredRows
 from statestore.formats.spark.rows.avro_row import decode_key_rows, decode_ordering, decode_record, value_decoder
 from statestore.formats.spark.rows.row_encoding import RowForm, first_parts
+from statestore.formats.spark.rows.strict_rows import checked_form
 from statestore.formats.spark.rows.unsafe_row import is_checkable
 from statestore.formats.spark.state_columns import (
     Decoder,
@@ -61,14 +62,14 @@ def read_state(
     Raises NotFoundError SPARK_STATE_NOT_FOUND if the partition or files of the batch are not there, CorruptError
     SPARK_STATE_FILE or SPARK_STATE_ROW for damage, UnsupportedError SPARK_STATE_UNSUPPORTED.
     """
-    decoder = decoder_of(checkpoint, state_view, row_form(checkpoint, state_view), columns, fields)
+    decoder = decoder_of(checkpoint, state_view, row_form(checkpoint, state_view), columns, fields, partition=partition)
     names = [name for name in state_view.schema.names if columns is None or name in columns]
     source = open_partition(checkpoint, state_view.store, partition, state_view.family.name)
     if state_view.shape == "map" and not state_view.flat:
         rows = stored_rows(
             source, lambda rows: rows.batch, base_version=base_version, key_ranges=key_ranges, lookup=lookup
         )
-        whole = decoder_of(checkpoint, state_view, decoder.form)
+        whole = decoder_of(checkpoint, state_view, decoder.form, partition=partition)
         yield from (batch.select(names) for batch in _whole_maps(whole, rows, partition))
         return
 
@@ -83,9 +84,12 @@ def row_form(checkpoint: Checkpoint, state_view: StateView) -> RowForm:
     """The encoding of a state view's rows. Raises UnsupportedError SPARK_STATE_UNSUPPORTED for an unknown encoding."""
     encoding = checkpoint.batch.setting("stateStore.encodingFormat", "unsaferow").lower()
     if encoding == "unsaferow":
-        return RowForm(bare=checkpoint.provider == "hdfs")
+        bare = checkpoint.provider == "hdfs"
+        return RowForm(bare=bare) if state_view.family.recorded else checked_form(bare)
     if encoding != "avro":
         raise unsupported(f"state encoding {encoding!r}; expected unsaferow or avro")
+    if not state_view.family.recorded:
+        raise unsupported("Avro rows without a schema file; restore it from a copy")
     writers = value_schemas(checkpoint, state_view.store, state_view.family)
     return RowForm(whole=decode_key_rows, part=decode_record, ordering=decode_ordering, value=value_decoder(writers))
 
@@ -127,7 +131,7 @@ def _whole_maps(decoder: Decoder, rows: Iterable[pa.RecordBatch], partition: int
 def unsafe_columns(checkpoint: Checkpoint, state_view: StateView) -> tuple[str, ...]:
     """The struct columns whose cells are stored as one UnsafeRow each, of types that can be checked."""
     encoding = checkpoint.batch.setting("stateStore.encodingFormat", "unsaferow").lower()
-    if encoding != "unsaferow" or state_view.listed or not state_view.flat:
+    if encoding != "unsaferow" or state_view.listed or not state_view.flat or not state_view.family.recorded:
         return ()
     found = []
     if holds_whole_keys(state_view, row_form(checkpoint, state_view)) and is_checkable(state_view.family.key):

@@ -37,6 +37,19 @@ def parse_type_text(text: str) -> TypeText:
     return parsed
 
 
+def split_items(text: str) -> list[str]:
+    """The items of an option between semicolons that are not within a quoted name, without empty ones."""
+    items, item, quoted = [], "", False
+    for letter in text:
+        quoted ^= letter == "`"
+        if letter == ";" and not quoted:
+            items.append(item)
+            item = ""
+        else:
+            item += letter
+    return [each for each in (*items, item) if each.strip()]
+
+
 def quoted_field(name: str) -> str:
     """A struct field's name, quoted as in a type name."""
     return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else "`" + name.replace("`", "``") + "`"

@@ -17,6 +17,7 @@ import pyarrow.fs as pafs
 
 from statestore.formats.errors import NotFoundError
 from statestore.formats.places.folder import NUMBER, Folder
+from statestore.formats.spark.checkpoint.begun_batches import begun_batches
 from statestore.formats.spark.checkpoint.checkpoint_files import (
     DataFile,
     data_files,
@@ -24,6 +25,7 @@ from statestore.formats.spark.checkpoint.checkpoint_files import (
     read_metadata,
     spark_folder,
 )
+from statestore.formats.spark.checkpoint.given_types import NOTHING_GIVEN, Given, family_without_schema
 from statestore.formats.spark.checkpoint.query_metadata import (
     Batch,
     StoreEntry,
@@ -41,9 +43,9 @@ Provider = Literal["hdfs", "rocksdb"]
 
 DEFAULT_STORE = "default"
 _LIMIT = "globalLimit"
+JOIN_FORM = "join.stateFormatVersion"
 _NO_SCHEMA = (
-    "no such file; Spark 3.0 and earlier wrote none, so nothing says which columns the state has: continue the query "
-    "in Spark 3.1 or later, which writes it, or restore it from a copy"
+    "no such file, and other stores of the operator have one; give keyType and valueType, or restore it from a copy"
 )
 _TOLD = 20
 _PROVIDERS: dict[str, Provider] = {"HDFSBackedStateStoreProvider": "hdfs", "RocksDBStateStoreProvider": "rocksdb"}
@@ -169,7 +171,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The checkpoint as of a committed batch; ``batches`` are all that are committed and kept."""
+    """The checkpoint as of a batch; ``batches`` are all that are committed and kept, and on request ``begun`` ones."""
 
     root: Folder
     query_id: str
@@ -177,6 +179,8 @@ class Checkpoint:
     batch: Batch
     provider: Provider
     operators: tuple[Operator, ...]
+    given: Given = NOTHING_GIVEN
+    begun: tuple[int, ...] = ()
 
     def operator(self, operator_id: int) -> Operator:
         """The operator of this number. Raises NotFoundError SPARK_STATE_NOT_FOUND."""
@@ -200,35 +204,38 @@ class Checkpoint:
         return self.batch.setting("stateStore.rowChecksum.enabled", "false") == "true"
 
 
-def open_checkpoint(filesystem: pafs.FileSystem, path: str, batch_id: int | None = None) -> Checkpoint:
+def open_checkpoint(
+    filesystem: pafs.FileSystem, path: str, batch_id: int | None = None, given: Given = NOTHING_GIVEN
+) -> Checkpoint:
     """Open the checkpoint at ``path`` as of a batch, the last committed one by default.
 
     Raises NotFoundError SPARK_STATE_NOT_FOUND (no checkpoint, batch not committed or purged), CorruptError
     SPARK_STATE_FILE, UnsupportedError SPARK_STATE_UNSUPPORTED (state of an unknown provider or type), InvalidInputError
     NO_ACCESS.
     """
-    checkpoint = open_in(spark_folder(filesystem, path.rstrip("/") or "/").remembering(), batch_id)
+    checkpoint = open_in(spark_folder(filesystem, path.rstrip("/") or "/").remembering(), batch_id, given)
     return replace(checkpoint, root=checkpoint.root.fresh())
 
 
-def open_in(root: Folder, batch_id: int | None = None) -> Checkpoint:
+def open_in(root: Folder, batch_id: int | None = None, given: Given = NOTHING_GIVEN) -> Checkpoint:
     """Open the checkpoint in a folder that remembers listings and files, as `open_checkpoint` does."""
     fetch_ahead(root, batch_id)
-    batches = committed_batches(root)
+    begun = tuple(begun_batches(root)) if given.uncommitted else ()
+    batches = [*committed_batches(root), *begun]
     if batch_id is None:
         if not batches:
             planned = max(root.at("offsets").numbered(), default=None)
-            begun = "" if planned is None else f" (batch {planned} was begun)"
+            planned_words = "" if planned is None else f" (batch {planned} was begun)"
             raise missing(
                 root.path,
-                f"no committed batch{begun}; the state of an unfinished batch cannot be read: let the query commit it, "
-                "and see its log if it does not",
+                f"no committed batch{planned_words}; the option uncommitted shows state that an unfinished batch has "
+                "written; or let the query commit it, and see its log if it does not",
             )
         batch_id = batches[-1]
-    batch = read_batch(root, batch_id)
-    operators = tuple(_operator(root, operator_id, batch) for operator_id in operator_ids(root))
+    batch = read_batch(root, batch_id, begun)
+    operators = tuple(_operator(root, operator_id, batch, given) for operator_id in operator_ids(root))
     provider = _provider(root, batch, operators)
-    return Checkpoint(root, _query_id(root), tuple(batches), batch, provider, operators)
+    return Checkpoint(root, _query_id(root), tuple(batches), batch, provider, operators, given, begun)
 
 
 def _store_folder(root: Folder, store: Store, partition: int) -> Folder:
@@ -262,13 +269,18 @@ def _provider(root: Folder, batch: Batch, operators: tuple[Operator, ...]) -> Pr
     return "rocksdb" if any(file.kind in ("zip", "changelog") for file in data_files(folder)) else "hdfs"
 
 
-def _operator(root: Folder, operator_id: int, batch: Batch) -> Operator:
+def _operator(root: Folder, operator_id: int, batch: Batch, given: Given) -> Operator:
     folder = root.at("state", operator_id)
     metadata = read_operator(root, operator_id, batch.batch_id)
     # After a repartition by Spark batches have different numbers of partitions, so some may not belong to this one.
     partitions = tuple(sorted(int(name) for name in folder.folders() if NUMBER.fullmatch(name)))
     entries = metadata.stores or _stores_without_metadata(folder, partitions)
-    stores = tuple(_store(folder, operator_id, number, entry, partitions) for number, entry in enumerate(entries))
+    stores = tuple(
+        _store(folder, operator_id, number, entry, partitions)
+        or _without_schema(operator_id, number, entry, partitions, batch, given)
+        for number, entry in enumerate(entries)
+    )
+    _check_schemas(folder, stores)
     if metadata.name in _WITH_TIMEOUTS and batch.setting("flatMapGroupsWithState.stateFormatVersion", "2") == "1":
         stores = tuple(replace(store, families=tuple(map(_with_long_timeout, store.families))) for store in stores)
     stores = tuple(
@@ -280,6 +292,8 @@ def _operator(root: Folder, operator_id: int, batch: Batch) -> Operator:
 
 def _written(root: Folder, operator: str, store: Store, recorded: int | None) -> Written:
     keys = max((len(family.key.fields) for family in store.families), default=0)
+    if operator != _LIMIT and any("key" in family.opaque for family in store.families):
+        return Written(False, recorded is not None, recorded)
     if operator != _LIMIT and keys > operator.startswith("sessionWindow"):
         return Written(False, recorded is not None, recorded)
     folders = [_store_folder(root, store, number) for number in store.folders[1:]]
@@ -299,7 +313,7 @@ def _with_long_timeout(family: FamilySchema) -> FamilySchema:
     It declares the last column as an integer, although Spark writes the milliseconds of a moment into it.
     """
     fields = family.value.fields
-    if not fields or fields[-1].name != "timeoutTimestamp":
+    if not fields or not family.recorded or fields[-1].name != "timeoutTimestamp":
         return family
     return replace(family, value=StructOf((*fields[:-1], replace(fields[-1], type=LONG))))
 
@@ -318,7 +332,10 @@ def _stores_without_metadata(folder: Folder, partitions: tuple[int, ...]) -> tup
     return tuple(StoreEntry(name, None, None) for name in names or [DEFAULT_STORE])
 
 
-def _store(folder: Folder, operator_id: int, number: int, entry: StoreEntry, partitions: tuple[int, ...]) -> Store:
+def _store(
+    folder: Folder, operator_id: int, number: int, entry: StoreEntry, partitions: tuple[int, ...]
+) -> Store | None:
+    """The store with its schema; None where there is no schema file, and none is named."""
     schemas = folder.at("_stateSchema", entry.name)
     kept = schemas.files()
     # The paths are those at which the checkpoint was written, so only the names are used.
@@ -338,9 +355,30 @@ def _store(folder: Folder, operator_id: int, number: int, entry: StoreEntry, par
             tuple(names),
         )
     first = folder.at(partitions[0] if partitions else 0, *(() if entry.name == DEFAULT_STORE else (entry.name,)))
-    data = first.at("_metadata").read_small("schema", gone=_NO_SCHEMA)
+    try:
+        data = first.at("_metadata").read_small("schema")
+    except NotFoundError:
+        return None
     families = read_schema_file(data, first.at("_metadata", "schema").path)
     return Store(operator_id, entry.name, number, partitions, entry.prefix_columns, families, False, None)
+
+
+def _without_schema(
+    operator_id: int, number: int, entry: StoreEntry, partitions: tuple[int, ...], batch: Batch, given: Given
+) -> Store:
+    # A release that does not write the setting wrote the first form.
+    matched = batch.setting(JOIN_FORM, "1") != "1"
+    family = family_without_schema(given, operator_id, entry.name, matched=matched)
+    return Store(operator_id, entry.name, number, partitions, entry.prefix_columns, (family,), False, None)
+
+
+def _check_schemas(folder: Folder, stores: tuple[Store, ...]) -> None:
+    """Raise NotFoundError SPARK_STATE_NOT_FOUND for a schema that is missing where other stores have theirs."""
+    without = [store for store in stores if not store.families[0].recorded]
+    lost = [store for store in without if store.families[0].opaque]
+    if lost and len(without) < len(stores):
+        number = lost[0].folders[0] if lost[0].folders else 0
+        raise missing(folder.at(number, lost[0].name, "_metadata", "schema").path, _NO_SCHEMA)
 
 
 def _batch_of(schema_file: str) -> int:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,14 +100,14 @@ def with_batches(root: Folder, batch_ids: Iterable[int]) -> Folder:
     return remembering
 
 
-def read_batch(root: Folder, batch_id: int) -> Batch:
-    """Read a committed batch.
+def read_batch(root: Folder, batch_id: int, begun: Collection[int] = ()) -> Batch:
+    """Read a committed batch, or one of those that were ``begun`` and not committed.
 
     Raises NotFoundError SPARK_STATE_NOT_FOUND, stating the committed ones, and VERSION_GONE for one that was purged
     since its commit was listed.
     """
     kept = committed_batches(root)
-    if batch_id not in kept:
+    if batch_id not in kept and batch_id not in begun:
         expected = f"one of {kept[0]} to {kept[-1]}" if kept else "a committed batch, and there is none yet"
         raise missing(f"batch {batch_id} of {root.path}", f"it is not committed; expected {expected}")
     with contextlib.suppress(NotFoundError):

@@ -45,7 +45,9 @@ class KeyEncoder:
 class FamilySchema:
     """The schema of a column family, or of a whole store (``name`` is "default").
 
-    ``value_id`` is the id that Avro rows have, None where a preview of Spark 4.0 wrote none.
+    ``value_id`` is the id that Avro rows have, None where a preview of Spark 4.0 wrote none. ``recorded`` is false
+    where no schema file says this: users then may have given the types, and the columns in ``opaque`` are shown as
+    stored.
     """
 
     name: str
@@ -53,6 +55,8 @@ class FamilySchema:
     value: StructOf
     encoder: KeyEncoder = KeyEncoder()
     value_id: int | None = 0
+    opaque: tuple[str, ...] = ()
+    recorded: bool = True
 
 
 def read_schema_file(data: bytes, path: str) -> tuple[FamilySchema, ...]:

@@ -103,6 +103,7 @@ SparkType = Plain | DecimalOf | ArrayOf | MapOf | StructOf
 STRING = Plain("string", pa.string())
 BINARY = Plain("binary", pa.binary())
 VOID = Plain("void", pa.null())
+BOOLEAN = Plain("boolean", pa.bool_(), "<u1")
 LONG = Plain("long", pa.int64(), "<i8")
 # The mark is Spark's own, by which Spark recognises a variant in Arrow.
 _VARIANT_METADATA = pa.field("metadata", pa.binary(), nullable=False, metadata={"variant": "true"})
@@ -118,7 +119,7 @@ TIME = Plain("time", pa.time64("ns"), "<i8")
 _PLAIN = {
     kind.name: kind
     for kind in (
-        Plain("boolean", pa.bool_(), "<u1"),
+        BOOLEAN,
         Plain("byte", pa.int8(), "<i1"),
         Plain("short", pa.int16(), "<i2"),
         Plain("integer", pa.int32(), "<i4"),
@@ -169,7 +170,7 @@ def _type_of(node: Any, depth: int, collations: Mapping[str, Any], path: str) ->
     if depth == 0:
         raise unsupported(f"a schema nested deeper than {MAX_DEPTH}")
     if isinstance(node, str):
-        return _collated(_named(node), collations.get(path))
+        return _collated(named_type(node), collations.get(path))
     kind = node["type"]
     if kind == "struct":
         return StructOf(tuple(_field_of(each, depth - 1) for each in node["fields"]))
@@ -194,10 +195,11 @@ def _collated(kind: SparkType, collation: Any) -> SparkType:
     """The type with a collation; ``collation`` is its provider and name, such as ``icu.UNICODE_CI``."""
     if collation is None or not isinstance(kind, Plain) or kind != STRING:
         return kind
-    return _named(f"string collate {str(collation).partition('.')[2]}")
+    return named_type(f"string collate {str(collation).partition('.')[2]}")
 
 
-def _named(name: str) -> SparkType:
+def named_type(name: str) -> SparkType:
+    """The type of this name, as Spark's schemas write it. Raises UnsupportedError SPARK_STATE_UNSUPPORTED."""
     if name in _PLAIN:
         return _PLAIN[name]
     if decimal := _DECIMAL.fullmatch(name):

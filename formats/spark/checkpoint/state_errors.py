@@ -5,12 +5,12 @@ from __future__ import annotations
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError, UnsupportedError
 
+_DAMAGED = "; the state or its schema file is damaged: restore both from a copy"
+
 
 def corrupt_row(problem: str) -> CorruptError:
     """The error for a row that does not follow its schema; ``problem`` names what was found and expected."""
-    return CorruptError(
-        ErrorCode.SPARK_STATE_ROW, f"{problem}; the state or its schema file is damaged: restore both from a copy"
-    )
+    return CorruptError(ErrorCode.SPARK_STATE_ROW, f"{problem}{_DAMAGED}")
 
 
 def corrupt_file(path: str, problem: str) -> CorruptError:
@@ -19,8 +19,8 @@ def corrupt_file(path: str, problem: str) -> CorruptError:
 
 
 def without_advice(error: StateStoreError) -> str:
-    """The text of the error of a file that is not needed: without the advice to restore it."""
-    return error.message.partition("; restore ")[0]
+    """The text of an error without the advice to restore what it is about."""
+    return error.message.partition("; restore ")[0].removesuffix(_DAMAGED)
 
 
 def missing(what: str, problem: str) -> NotFoundError:

@@ -17,7 +17,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from statestore.formats.spark.checkpoint.checkpoint import DEFAULT_STORE, Checkpoint, Operator, Store
+from statestore.formats.spark.checkpoint.checkpoint import DEFAULT_STORE, JOIN_FORM, Checkpoint, Operator, Store
 from statestore.formats.spark.checkpoint.schema_files import FamilySchema
 from statestore.formats.spark.checkpoint.spark_schema import StructOf, arrow_field, arrow_type
 from statestore.formats.spark.checkpoint.state_errors import missing
@@ -109,7 +109,8 @@ def find_state_view(
 
 def state_fields(state_view: StateView) -> list[pa.Field]:
     """The columns of a state view without ``partition_id``."""
-    key, value = state_view.family.key, arrow_type(state_view.value)
+    opaque = state_view.family.opaque
+    key, value = state_view.family.key, pa.binary() if "value" in opaque else arrow_type(state_view.value)
     if state_view.shape == "list":
         name, kind = (
             ("list_element", value) if state_view.flat else ("list_value", pa.list_(pa.field("element", value)))
@@ -123,7 +124,7 @@ def state_fields(state_view: StateView) -> list[pa.Field]:
     if state_view.shape == "timers":
         return [arrow_field("key", key.fields[0].type), pa.field("expiration_timestamp_ms", pa.int64())]
     shown = key.without("index") if state_view.shape == "join-side" else key
-    return [pa.field("key", arrow_type(shown)), pa.field("value", value)]
+    return [pa.field("key", pa.binary() if "key" in opaque else arrow_type(shown)), pa.field("value", value)]
 
 
 def row_key(state_view: StateView) -> tuple[str, ...]:
@@ -162,8 +163,11 @@ def _side_of(name: str) -> str | None:
 
 def _side(checkpoint: Checkpoint, raw: StateView) -> StateView:
     """The state view of a side's rows as they came in: without their number and whether they were matched."""
+    if "key" in raw.family.opaque:  # as it is stored, with the number of the row in its key
+        return replace(raw, name=str(_side_of(raw.name)), user=True)
     fields = raw.family.value.fields
-    with_match = raw.name.endswith(_BY_TIME) or checkpoint.batch.setting("join.stateFormatVersion", "2") != "1"
+    usual = "2" if raw.family.recorded else "1"
+    with_match = raw.name.endswith(_BY_TIME) or checkpoint.batch.setting(JOIN_FORM, usual) != "1"
     value = StructOf(fields[:-1]) if with_match and fields and fields[-1].name == "matched" else raw.family.value
     return replace(raw, name=str(_side_of(raw.name)), shape="join-side", value=value, user=True)
 

@@ -351,7 +351,7 @@ def test_an_unknown_schema_is_named() -> None:
         value_decoder({0: view.family.value})(values, view.family.value)
 
 
-# Schema files that say more than the rows hold, and releases that wrote none
+# Schema files that say more than the rows hold, and schemas without ids
 
 
 DEDUPLICATION = DATA / "spark" / "deduplication_3.3.0.tar.xz"
@@ -397,13 +397,6 @@ def test_other_operators_have_their_values() -> None:
     for name in ("spark4.3.0-agg__hdfs", "spark4.3.0-dedup__hdfs", "spark4.3.0-sess__rkcl", "spark4.3.0-fmgws__hdfs"):
         checkpoint = open_checkpoint(LOCAL, str(checkpoint_path(name)))
         assert not may_lack_values(find_state_view(checkpoint, 0))
-
-
-def test_a_release_without_schema_files_is_named(tmp_path: Path) -> None:
-    path = shutil.copytree(deduplication("hdfs"), tmp_path / "checkpoint")
-    (path / "state/0/0/_metadata/schema").unlink()
-    with pytest.raises(NotFoundError, match=r"schema: no such file; Spark 3\.0 and earlier wrote none"):
-        statestore.inspect(path)
 
 
 @pytest.mark.parametrize(
