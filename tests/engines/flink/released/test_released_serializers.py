@@ -176,7 +176,7 @@ def decoded(kind: FlinkType, data: bytes) -> pa.Array | None:
         found = decode_records([kind], values, 0, len(data), len(ends), [True], "a pair", True)
         assert found.at == len(data) and found.rows == len(ends)
         (column,) = found.columns
-        assert (column is None and framed is None) or column.equals(framed)
+        assert framed is None if column is None else column.equals(framed)
     return framed
 
 

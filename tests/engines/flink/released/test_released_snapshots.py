@@ -215,8 +215,10 @@ def test_every_state_is_read_whole_and_has_the_rows_of_all_releases(job: Job, at
         if job.name == "timers-and-sinks" or job.name == "state-processor":
             continue  # jobs of their own
         if not refused:
-            missing = [name for name in reference if name not in states]
-            assert not any(reference[name][0].num_rows for name in missing), (folder.name, missing)  # of no rows
+            missing = [
+                name for name, (rows, _) in reference.items() if name not in states and (rows is None or rows.num_rows)
+            ]
+            assert not missing, folder.name  # a state without rows may be, as of an operator without keyed state
             assert {*states} <= {*reference}, folder.name
         for name, (rows, _) in states.items():
             other = reference.get(name, (None, ""))[0]
@@ -242,6 +244,7 @@ def check_same(folder: Path, name: str, rows: pa.Table, reference: pa.Table) -> 
 def check_known(job: Job, states: Mapping[str, tuple[pa.Table | None, str]]) -> None:
     for end, rows in job.known:
         found = [read for name, (read, _) in states.items() if name.endswith(f".{end}") or name == end]
+        assert found or any(rows is None for rows, _ in states.values()), (job.name, end)
         for read in found:
             if read is not None:
                 expected = sorted(json.dumps(row, sort_keys=True) for row in rows)
