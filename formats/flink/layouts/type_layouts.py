@@ -101,6 +101,8 @@ _BASICS: dict[str, Shape] = {
     "instant": Fixed(NANOS, 12, "instant"),
     "null_value": Struct(None, ()),
     "void": Constant(None, 0),
+    "unit": Constant(None, 0),
+    "tuple0": Constant(None, 42),
     "time_window": Struct(struct_of(["start", "end"], (_MILLIS, _MILLIS)), (_MILLIS, _MILLIS)),
 }
 _PYTHON, _PICKLE = "a coder of PyFlink", "pickle of Python"

@@ -35,6 +35,7 @@ from statestore.formats.flink.serializers.flink_types import (
     TupleOf,
     UnionOf,
 )
+from statestore.formats.flink.serializers.snapshot_classes import CEP, SINK
 from statestore.formats.flink.serializers.type_names import shown
 from statestore.formats.values.avro_names import NAMED, PRIMITIVES, candidates, full_name
 from statestore.formats.values.expansion import parse_json
@@ -105,8 +106,11 @@ def _worst(found: Iterable[tuple[str, Compatibility]]) -> Compatibility:
 def _parts(old: FlinkType, new: FlinkType) -> Compatibility:
     """Types whose class and nested types decide."""
     if isinstance(old, (TupleOf, RowOf)) and isinstance(new, (TupleOf, RowOf)):
-        if isinstance(old, TupleOf) and isinstance(new, TupleOf) and old.is_scala != new.is_scala:
-            return _different(old, new)
+        if isinstance(old, TupleOf) and isinstance(new, TupleOf):
+            if old.is_scala != new.is_scala:
+                return _different(old, new)
+            if old.fields != new.fields and (old.class_name + new.class_name).startswith((CEP, SINK)):
+                return Compatibility("unknown", "Flink has other rules for the state of patterns and of sinks")
         if len(old.fields) != len(new.fields):
             return Compatibility("incompatible", f"{len(old.fields)} fields became {len(new.fields)}")
         found = _worst(

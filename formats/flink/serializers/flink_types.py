@@ -59,6 +59,8 @@ BASIC_WIDTHS: Mapping[str, int] = {
     "instant": 12,
     "null_value": 0,
     "void": 1,  # VoidNamespace, GlobalWindow: one byte 0, though the declared length is 0
+    "unit": 1,  # Unit of Scala: one byte 0
+    "tuple0": 1,  # one byte 42
     "time_window": 16,
 }
 """Bytes of each basic type, `VARIABLE` where they differ."""

@@ -39,6 +39,7 @@ TABLE = "org.apache.flink.table."
 TYPEUTILS = f"{TABLE}runtime.typeutils."
 PYTHON = f"{TYPEUTILS}serializers.python."
 CEP = "org.apache.flink.cep.nfa."
+SINK = f"{STREAMING}api.functions.sink."
 SCALA = "org.apache.flink.api.scala.typeutils."
 VALUES = "org.apache.flink.types."
 
@@ -123,6 +124,8 @@ SIMPLE: Mapping[str, FlinkType] = {
     ),
     **_named(f"{TABLE}dataview.", {"Null": VOID}),
     **_named(f"{TABLE}runtime.operators.sink.", {"SortedLong": SortedLong()}),
+    f"{RUNTIME}Tuple0SerializerSnapshot": Basic("tuple0"),
+    f"{SCALA}UnitSerializer$UnitSerializerSnapshot": Basic("unit"),
     **_named(TYPEUTILS, {"StringData": TableValue(Logical("STRING"))}),
     f"{CEP}sharedbuffer.EventId$EventIdSerializer$EventIdSerializerSnapshot": TupleOf(
         (Basic("int"), Basic("long")), ("id", "timestamp")
@@ -130,13 +133,11 @@ SIMPLE: Mapping[str, FlinkType] = {
     f"{CEP}DeweyNumber$DeweyNumberSerializer$DeweyNumberSerializerSnapshot": PrimitiveArray("int"),
     **_opaque(
         f"{BASE}VariantSerializer$VariantSerializerSnapshot",
-        f"{RUNTIME}Tuple0SerializerSnapshot",
         f"{STATE}JavaSerializer$JavaSerializerSnapshot",
         f"{PYTHON}BigDecSerializer$BigDecSerializerSnapshot",
         f"{PYTHON}DateSerializer$DateSerializerSnapshot",
         f"{PYTHON}StringSerializer$StringSerializerSnapshot",
         f"{PYTHON}TimeSerializer$TimeSerializerSnapshot",
-        f"{SCALA}UnitSerializer$UnitSerializerSnapshot",
         f"{SCALA}NothingSerializerSnapshot",
     ),
 }
@@ -158,11 +159,6 @@ def _stream_element(nested: Nested) -> FlinkType:
     """A record of a stream. State holds no other elements: watermarks and the like are never buffered."""
     timed = TupleOf((Basic("long"), nested[0]), ("timestamp", "value"))
     return UnionOf(((0, "with_timestamp", timed), (1, "without_timestamp", nested[0])))
-
-
-def _opaque_composite(name: str, newest: int, number: int) -> dict[str, Composite]:
-    serializer = name.rpartition("$")[0] or name.removesuffix("V2").removesuffix("Snapshot")
-    return {name: (newest, number, lambda _: Opaque(serializer))}
 
 
 COMPOSITE: Mapping[str, Composite] = {
@@ -219,11 +215,25 @@ COMPOSITE: Mapping[str, Composite] = {
     f"{SCALA}ScalaEitherSerializerSnapshot": (1, 2, lambda nested: EitherOf(*nested)),
     f"{SCALA}ScalaOptionSerializerSnapshot": (2, 1, lambda nested: OptionOf(nested[0])),
     f"{SCALA}ScalaTrySerializerSnapshot": (2, 2, lambda nested: TryOf(*nested)),
-    **_opaque_composite(f"{CEP}sharedbuffer.NodeId$NodeIdSerializer$NodeIdSerializerSnapshot", 1, 1),
-    **_opaque_composite(
-        f"{CEP}sharedbuffer.SharedBufferEdge$SharedBufferEdgeSerializer$SharedBufferEdgeSerializerSnapshot", 1, 2
+    f"{CEP}sharedbuffer.NodeId$NodeIdSerializer$NodeIdSerializerSnapshot": (
+        1,
+        1,
+        lambda nested: OptionOf(TupleOf((nested[0], Basic("string")), ("event_id", "page"))),
     ),
-    **_opaque_composite(f"{CEP}sharedbuffer.SharedBufferNodeSerializerSnapshotV2", 1, 1),
+    f"{CEP}sharedbuffer.SharedBufferEdge$SharedBufferEdgeSerializer$SharedBufferEdgeSerializerSnapshot": (
+        1,
+        2,
+        lambda nested: TupleOf(nested, ("target", "version"), f"{CEP}sharedbuffer.SharedBufferEdge"),
+    ),
+    f"{CEP}sharedbuffer.SharedBufferNodeSerializerSnapshotV2": (
+        1,
+        1,
+        lambda nested: ListOf(
+            TupleOf((Basic("int"), nested[0]), ("references", "edge"), f"{CEP}sharedbuffer.Lockable")
+        ),
+    ),
+    # The list of edges that Flink wrote before it counted their references; Flink 2 reads it no more.
+    f"{CEP}sharedbuffer.SharedBufferNode$SharedBufferNodeSerializer$SharedBufferNodeSerializerSnapshot": (1, 1, _first),
 }
 """Composite classes without outer data: newest version of that part, number of nested serializers, and the type."""
 

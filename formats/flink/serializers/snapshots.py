@@ -14,6 +14,7 @@ from statestore.formats.errors import UnsupportedError
 from statestore.formats.flink.serializers.flink_types import (
     ArrayOf,
     AvroOf,
+    Basic,
     EnumOf,
     FlinkType,
     ListOf,
@@ -22,6 +23,7 @@ from statestore.formats.flink.serializers.flink_types import (
     MaskedListOf,
     Nullable,
     Opaque,
+    OptionOf,
     PojoOf,
     RowDataOf,
     RowOf,
@@ -39,8 +41,8 @@ from statestore.formats.flink.serializers.snapshot_classes import (
     RUNTIME,
     SCALA,
     SIMPLE,
+    SINK,
     STATE,
-    STREAMING,
     TABLE,
     TYPEUTILS,
 )
@@ -333,19 +335,34 @@ def _linked_list(source: SnapshotInput, name: str, version: int) -> FlinkType:
     return MaskedListOf(element) if has_mask else ListOf(element)
 
 
-def _flagged(since: int, newest: int, number: int) -> Reader:
-    """A composite class with one flag in its outer part from version ``since`` on, whose values are not decoded."""
+def _pattern_state(source: SnapshotInput, name: str, version: int) -> FlinkType:
+    """``NFAStateSerializerSnapshot``: the matches of a pattern that have begun, and those that are complete."""
 
-    def read(source: SnapshotInput, name: str, version: int) -> FlinkType:
-        def flag(data: DataInput, outer: int) -> None:
-            if outer >= since:
-                data.boolean("a flag of a serializer")
+    def previous_timestamp(data: DataInput, outer: int) -> bool:
+        return data.boolean("whether matches have the time before") if outer >= 2 else False
 
-        outer_snapshot(source, name, version, newest, flag)
-        _nested(source, name, number)
-        return Opaque(_serializer_of(name))
+    has_previous = outer_snapshot(source, name, version, 2, previous_timestamp)
+    dewey_number, node_id, event_id = _nested(source, name, 3)
+    times = ("start_timestamp", "previous_timestamp")[: 1 + has_previous]
+    match = TupleOf(
+        (Basic("string"), node_id, dewey_number, *(Basic("long") for _ in times), OptionOf(event_id)),
+        ("state", "previous_node", "version", *times, "start_event"),
+    )
+    return TupleOf((ListOf(match), ListOf(match)), ("partial_matches", "completed_matches"), f"{CEP}NFAState")
 
-    return read
+
+def _two_phase_commit(source: SnapshotInput, name: str, version: int) -> FlinkType:
+    """``TwoPhaseCommitSinkFunction``: the transaction of a sink, those that are to be committed, the user's context."""
+
+    def nullable(data: DataInput, outer: int) -> bool:
+        return data.boolean("whether a transaction may be null") if outer >= 4 else outer == 3
+
+    may_be_null = outer_snapshot(source, name, version, 4, nullable)
+    handle, context = _nested(source, name, 2)
+    held = TupleOf((handle, Basic("long")), ("transaction", "started_ms"))
+    pending = OptionOf(held) if may_be_null else held
+    parts = pending, ListOf(held), OptionOf(context)
+    return TupleOf(parts, ("pending", "to_commit", "context"), f"{SINK}TwoPhaseCommitSinkFunction$State")
 
 
 def _pojo(source: SnapshotInput, name: str, version: int) -> FlinkType:
@@ -469,7 +486,7 @@ _READERS: Mapping[str, Reader] = {
     f"{SCALA}Tuple2CaseClassSerializerSnapshot": _tuple,
     f"{SCALA}TraversableSerializerSnapshot": _traversable,
     f"{SCALA}ScalaEnumSerializerSnapshot": _read_scala_enum,
-    f"{CEP}NFAStateSerializerSnapshot": _flagged(2, 2, 3),
-    f"{STREAMING}api.functions.sink.TwoPhaseCommitSinkFunction$StateSerializerSnapshot": _flagged(4, 4, 2),
-    f"{STREAMING}api.functions.sink.legacy.TwoPhaseCommitSinkFunction$StateSerializerSnapshot": _flagged(4, 4, 2),
+    f"{CEP}NFAStateSerializerSnapshot": _pattern_state,
+    f"{SINK}TwoPhaseCommitSinkFunction$StateSerializerSnapshot": _two_phase_commit,
+    f"{SINK}legacy.TwoPhaseCommitSinkFunction$StateSerializerSnapshot": _two_phase_commit,
 }

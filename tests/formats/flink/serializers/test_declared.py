@@ -109,6 +109,12 @@ def test_a_users_serializer_is_read_as_flink_writes_the_type(text: str, expected
     assert with_declared(ListOf(OWN), f"array<{text}>") == ListOf(expected)
 
 
+def test_a_serializer_in_flinks_packages_of_which_the_snapshots_class_is_all_that_is_known_gets_a_type() -> None:
+    """As those of tests and connectors do; of its own serializers statestore knows which it does not decode."""
+    kind = Opaque("org.apache.flink.connector.x.SplitSerializer$SplitSerializerSnapshot")
+    assert with_declared(kind, "bigint") == LONG
+
+
 def test_times_may_be_shown_as_text_and_numbers_as_decimals() -> None:
     assert with_declared(Basic("instant"), "string") == Shown(Basic("instant"), pa.string())
     decimal = with_declared(Basic("bigdecimal"), "decimal(38,9)")

@@ -51,6 +51,12 @@ NOT = "(not decoded)"
 TABLE = "org.apache.flink.table.runtime.typeutils."
 SCALA = "org.apache.flink.api.scala.typeutils."
 CEP = "org.apache.flink.cep.nfa."
+EVENT = "tuple(id int, timestamp long)"
+NODE = f"option(tuple(event_id {EVENT}, page string))"
+MATCH = (
+    f"tuple(state string, previous_node {NODE}, version int[], start_timestamp long, previous_timestamp long, "
+    f"start_event option({EVENT}))"
+)
 EXPECTED = {
     "rowdata": "ROW(BOOLEAN, TINYINT, SMALLINT, INTEGER, BIGINT, FLOAT, DOUBLE, STRING, STRING, BYTES, BYTES, "
     "DECIMAL(30, 4), DATE, TIME, TIMESTAMP(3), TIMESTAMP_LTZ(6), YEAR_MONTH, DAY_TIME, ARRAY<INTEGER>, "
@@ -78,7 +84,7 @@ EXPECTED = {
     "sqlcountwindow": "CountWindow",
     "sqlglobalwindow": "void",
     "either": "either(string, long)",
-    "tuple0": f"{RUNTIME}Tuple0Serializer {NOT}",
+    "tuple0": "tuple0",
     "void": "void",
     "java": f"org.apache.flink.runtime.state.JavaSerializer {NOT}",
     "streamelement": "union(with_timestamp tuple(timestamp long, value string), without_timestamp string)",
@@ -88,10 +94,10 @@ EXPECTED = {
     "arraylist": "list(string)",
     "nullable": "nullable long",
     "lockable": "tuple(references int, element string)",
-    "nodeid": f"{CEP}sharedbuffer.NodeId$NodeIdSerializer {NOT}",
-    "node": f"{CEP}sharedbuffer.SharedBufferNodeSerializer {NOT}",
+    "nodeid": NODE,
+    "node": f"list(tuple(references int, edge tuple(target {NODE}, version int[])))",
     "eventid": "tuple(id int, timestamp long)",
-    "nfastate": f"{CEP}NFAStateSerializer {NOT}",
+    "nfastate": f"tuple(partial_matches list({MATCH}), completed_matches list({MATCH}))",
     "avro": "Avro org.apache.avro.generic.GenericRecord",
     "kryo": f"Kryo SerializerSnapshots$Thing {NOT}",
     "genericarray": "array(string)",
@@ -107,7 +113,7 @@ EXPECTED = {
     "scala-case": "case class scala.Tuple2(string, long)",
     "scala-option": "option(string)",
     "scala-either": "either(string, long)",
-    "scala-unit": f"{SCALA}UnitSerializer {NOT}",
+    "scala-unit": "unit",
     "copyablevalue": f"{RUNTIME}CopyableValueSerializer of org.apache.flink.types.LongValue {NOT}",
 }
 """The text of each type, by the name that the Java program gave the serializer."""

@@ -26,12 +26,32 @@ def class_path(project: str, folder: Path, version: str = VERSION, *, alone: boo
 
     Skips the test where the tools or the jars cannot be had, unless STATESTORE_FLINK=required, as in CI.
     """
+    jobs = [] if alone else [PROJECTS / "jobs"]
+    jars = jars_of(project, folder, f"-Dflink.version={version}")
+    return compiled(jars, folder, *jobs, PROJECTS / project)
+
+
+def compiled(jars: str, folder: Path, *projects: Path) -> str:
+    """Compile the sources below the projects; return the class path of the programs, with the jars."""
+    classes = folder / "classes"
+    path = os.pathsep.join((str(classes), jars))
+    sources = {str(each) for project in projects for each in project.rglob("*.java")}
+    compiler = ["javac", "-nowarn", "-proc:none", "-d", str(classes), "-cp", path]
+    subprocess.run([*compiler, *sorted(sources)], check=True, capture_output=True)
+    return path
+
+
+def jars_of(project: str, folder: Path, *options: str) -> str:
+    """The class path of the jars that a project of ``tests/engines/flink`` names, fetched where they are not there.
+
+    Skips as `class_path` does.
+    """
     missing = [tool for tool in ("mvn", "javac", "java") if shutil.which(tool) is None]
     if missing:
         _do_without(f"no {', '.join(missing)} here")
     folder.mkdir(parents=True, exist_ok=True)
-    classes, jars = folder / "classes", folder / "jars.txt"
-    ask = ["mvn", "-q", "-B", "-f", str(PROJECTS / project / "pom.xml"), f"-Dflink.version={version}"]
+    jars = folder / "jars.txt"
+    ask = ["mvn", "-q", "-B", "-f", str(PROJECTS / project / "pom.xml"), *options]
     ask += ["dependency:build-classpath", f"-Dmdep.outputFile={jars}"]
     # Without a look at the network where all jars are there; that is quicker, and they are the same each time.
     with (TESTS / "conftest.py").open() as one_at_a_time:  # two Mavens may spoil each other's repository
@@ -42,12 +62,7 @@ def class_path(project: str, folder: Path, version: str = VERSION, *, alone: boo
                 break
     if asked.returncode:
         _do_without(f"Maven could not fetch Flink's jars: {asked.stdout[-500:]}")
-    path = os.pathsep.join((str(classes), jars.read_text().strip()))
-    jobs = [] if alone else [*(PROJECTS / "jobs").rglob("*.java")]
-    sources = [*jobs, *(PROJECTS / project).rglob("*.java")]
-    compiler = ["javac", "-nowarn", "-proc:none", "-d", str(classes), "-cp", path]
-    subprocess.run([*compiler, *sorted({str(each) for each in sources})], check=True, capture_output=True)
-    return path
+    return jars.read_text().strip()
 
 
 def _do_without(reason: str) -> None:
