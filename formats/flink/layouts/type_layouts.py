@@ -23,6 +23,7 @@ from statestore.formats.flink.layouts.shapes import (
     Rest,
     Shape,
     Sized,
+    Span,
     Struct,
     Text,
     Unknown,
@@ -57,6 +58,7 @@ from statestore.formats.flink.serializers.flink_types import (
     RowOf,
     Shown,
     SortedLong,
+    SpanOf,
     StringArray,
     TableValue,
     TimerOf,
@@ -170,6 +172,8 @@ def _layout(kind: FlinkType, depth: int) -> Shape:
     if isinstance(kind, TimerOf):
         timer = Fixed(pa.int64(), 8, "flipped"), _layout(kind.key, below), _layout(kind.namespace, below)
         return Struct(struct_of(["timestamp", "key", "namespace"], timer), timer)
+    if isinstance(kind, SpanOf):
+        return Span(pa.binary(), _layout(kind.value, below))
     return _other(kind)
 
 
