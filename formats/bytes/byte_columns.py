@@ -50,8 +50,8 @@ class Cells:
         """Return one cell."""
         return self.data[self.start[index] : self.start[index] + self.size[index]].tobytes()
 
-    def select(self, which: Bools | Ints) -> Cells:
-        """The cells at these positions, or where the mask is true."""
+    def select(self, which: Bools | Ints | slice) -> Cells:
+        """The cells at these positions, of this slice, or where the mask is true."""
         missing = None if self.missing is None else self.missing[which]
         return Cells(self.data, self.start[which], self.size[which], missing)
 

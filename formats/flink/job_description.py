@@ -146,9 +146,12 @@ def _has_state(subtask: Subtask) -> bool:
 
 def _backend(operator: OperatorSnapshot, stored: StoredStates) -> Backend | None:
     """The backend that wrote the state; None for canonical savepoints, which have one form for all."""
+    parts = [part for each in stored.keyed for part in (each, *each.materialized)]
     if any(isinstance(each.managed_keyed, RocksHandle) for each in operator.subtasks):
         return "rocksdb"
-    for each in stored.keyed:
+    if any(isinstance(each.handle, RocksHandle) for each in parts):
+        return "rocksdb"
+    for each in parts:
         if isinstance(each.handle, KeyGroupHandle) and each.handle.form != "savepoint":
             return each.handle.form
     return None

@@ -11,8 +11,9 @@ import pyarrow as pa
 from statestore.formats.engine import Source, StateAt, StateFile, WholePart
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError
+from statestore.formats.flink.changelog.changelog_reading import read_changelog
 from statestore.formats.flink.serializers.flink_types import AvroOf, FlinkType, children
-from statestore.formats.flink.snapshot.handles import RocksHandle
+from statestore.formats.flink.snapshot.handles import ChangelogHandle, RocksHandle
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot
 from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles, needed_files
 from statestore.formats.flink.stored_parts import GroupsPart, asked_groups, asked_ranges, parts_of
@@ -113,6 +114,9 @@ class KeyedAt(StateAt):
     ) -> Iterator[pa.RecordBatch]:
         if isinstance(stored, StoredTimers):
             yield from read_raw_timers(reading, stored)
+        elif isinstance(stored.handle, ChangelogHandle):
+            ranges = asked_ranges(self.form, self.key, self.groups, part, filters)
+            yield from read_changelog(reading, stored, stored.handle, ranges)
         elif isinstance(stored.handle, RocksHandle):
             ranges = asked_ranges(self.form, self.key, self.groups, part, filters)
             if ranges:

@@ -13,7 +13,7 @@ import numpy as np
 from statestore.formats.flink.columns.key_bytes import encode, java_hash
 from statestore.formats.flink.serializers.flink_types import FlinkType
 from statestore.formats.flink.snapshot.handle_fields import MAX_KEY_GROUPS
-from statestore.formats.flink.snapshot.handles import KeyGroupHandle, RocksHandle, stream_size
+from statestore.formats.flink.snapshot.handles import ChangelogHandle, KeyGroupHandle, RocksHandle, stream_size
 from statestore.formats.flink.streams.keyed_columns import prefix_width
 from statestore.formats.flink.streams.state_form import KEY, KEY_GROUP, KeyedForm
 from statestore.formats.places.reading_threads import reading_threads
@@ -109,7 +109,7 @@ def asked_ranges(
 
 
 def parts_of(
-    handles: Sequence[KeyGroupHandle | RocksHandle], asked: set[int] | None, *, is_local: bool
+    handles: Sequence[KeyGroupHandle | RocksHandle | ChangelogHandle], asked: set[int] | None, *, is_local: bool
 ) -> list[GroupsPart]:
     """Parts with all rows of the asked key groups, each with some MiB of state or one key group."""
     return [
@@ -120,13 +120,14 @@ def parts_of(
 
 
 def _spans(
-    handle: KeyGroupHandle | RocksHandle, asked: set[int] | None, *, is_local: bool
+    handle: KeyGroupHandle | RocksHandle | ChangelogHandle, asked: set[int] | None, *, is_local: bool
 ) -> Iterator[tuple[int, int]]:
     """Yield the first and the last key group of each part of a handle."""
     end = handle.first_group + handle.groups
     if not handle.groups or (asked is not None and not any(handle.first_group <= each < end for each in asked)):
         return
-    if isinstance(handle, RocksHandle) and not is_local:  # each part would fetch the whole database
+    if isinstance(handle, ChangelogHandle) or (isinstance(handle, RocksHandle) and not is_local):
+        # Each part would fetch the whole database or changelog.
         mine = [each for each in range(handle.first_group, end) if asked is None or each in asked]
         yield mine[0], mine[-1]
         return

@@ -29,6 +29,7 @@ from statestore.formats.flink.layouts.shapes import (
     Rest,
     Routines,
     Sized,
+    Span,
     Struct,
     Text,
 )
@@ -60,7 +61,7 @@ def build(places: Places, place: Place, count: int) -> pa.Array:
         return sized_column(places.data, rows[row], rows[row + 1], shape)
     if isinstance(shape, BigNumber):
         return number_texts(places.data, rows[row], rows[row + 1], shape.scaled)
-    if isinstance(shape, (Rest, Again)):
+    if isinstance(shape, (Rest, Again, Span)):
         return Cells(places.data, rows[row], rows[row + 1]).binary()
     if isinstance(shape, Optional):
         present = rows[row] != 0

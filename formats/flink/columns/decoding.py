@@ -24,7 +24,7 @@ from statestore.formats.flink.columns.program_writer import Program, program_of
 from statestore.formats.flink.serializers.flink_types import FlinkType
 from statestore.formats.kernels import compiled_use
 from statestore.formats.kernels.arrays import Bytes, Ints
-from statestore.formats.kernels.flink_steps import CONSTANT, DONE, FIXED, FULL, OPAQUE, REST, SHORT, WRONG
+from statestore.formats.kernels.flink_steps import CONSTANT, DONE, FIXED, FULL, KEPT, MARK, OPAQUE, REST, SHORT, WRONG
 
 _KERNELS = "statestore.formats.kernels.flink_kernels"
 _WORTH_BYTES = 1 << 20
@@ -228,7 +228,8 @@ def _walk_straight(program: Program, data: Bytes, start: Ints, stop: Ints, first
     at, end = start[first:most], stop[first:most]
     bad = np.zeros(len(at), bool)
     rows = [at] * len(program.heads)
-    for step, row, size, *_ in program.steps.tolist():
+    marks: dict[int, Ints] = {}
+    for step, row, size, _, _, register, _ in program.steps.tolist():
         if step == FIXED:
             if row >= 0:
                 rows[row] = at
@@ -238,6 +239,10 @@ def _walk_straight(program: Program, data: Bytes, start: Ints, stop: Ints, first
                 rows[row], rows[row + 1] = at, end - at
             bad |= at > end
             at = end
+        elif step == MARK:
+            marks[register] = at
+        elif step == KEPT:
+            rows[row], rows[row + 1] = marks[register], at - marks[register]
         elif step == CONSTANT:
             bad |= at >= end
             bad |= gather(data, np.where(bad, 0, at), "u1") != size

@@ -27,6 +27,7 @@ from statestore.formats.flink.layouts.shapes import (
     Routines,
     Shape,
     Sized,
+    Span,
     Struct,
     Text,
     Unknown,
@@ -121,7 +122,7 @@ class Program:
 
 _ROWS = {MASKED: 2, TEXT: 3, SIZED: 2, BIG: 2, REST: 2, KEPT: 2}
 _TAGS = {"either": TAG_EITHER, "index": TAG_INDEX, "pojo": TAG_POJO, "byte": TAG_BYTE}
-_STRAIGHT = (FIXED, CONSTANT, REST, END)
+_STRAIGHT = (FIXED, CONSTANT, REST, MARK, KEPT, END)
 _MOST_STEPS = 1 << 16
 _MOST_CALLS = 1 << 12  # a record of Avro within itself; writers and readers of Java have no room for many more
 _MOST_STACK = 1 << 20
@@ -257,6 +258,8 @@ class _Writer:
             return Place(shape, parts=(self.write(shape.value, want),))
         if isinstance(shape, Again):
             return self._again(shape, want)
+        if isinstance(shape, Span):
+            return self._span(shape, want)
         if isinstance(shape, (Cast, Nulls)):
             return Place(shape, parts=(self.write(shape.value, want),))
         if isinstance(shape, Constant):
@@ -276,6 +279,22 @@ class _Writer:
         self._calls.append((self.step(CALL), self._bodies, shape.name))
         if want:
             row = self._row(KEPT, want)
+            self.step(KEPT, row, register=register)
+        return Place(shape, row)
+
+    def _span(self, shape: Span, want: bool) -> Place:
+        if not want:
+            self.write(shape.value, False)
+            return Place(shape)
+        register = self.register()
+        self.step(MARK, register=register)
+        self.write(shape.value, False)
+        row = self._row(KEPT, want)
+        if self._ended_by:  # the rest of the frame: nothing follows
+            self._ended_by, whose = "", self._ended_by
+            self.step(KEPT, row, register=register)
+            self._ended_by = whose
+        else:
             self.step(KEPT, row, register=register)
         return Place(shape, row)
 

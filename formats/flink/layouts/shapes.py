@@ -164,6 +164,13 @@ class Nulls(Shape):
 
 
 @dataclass(frozen=True)
+class Span(Shape):
+    """The bytes of a value."""
+
+    value: Shape
+
+
+@dataclass(frozen=True)
 class Rest(Shape):
     """All bytes that are left of the cell. ``whose`` says whose bytes they are, for messages and metadata."""
 
@@ -219,7 +226,7 @@ def least_bytes(shape: Shape | None) -> int:
         return sum(map(least_bytes, shape.parts))
     if isinstance(shape, Masked):
         return shape.width
-    if isinstance(shape, (Cast, Nulls, Routines)):
+    if isinstance(shape, (Cast, Nulls, Routines, Span)):
         return least_bytes(shape.value)
     if isinstance(shape, Branches):
         return 4 if shape.tag == "index" else 1

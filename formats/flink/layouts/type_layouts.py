@@ -24,6 +24,7 @@ from statestore.formats.flink.layouts.shapes import (
     Rest,
     Shape,
     Sized,
+    Span,
     Struct,
     Text,
     Unknown,
@@ -61,6 +62,7 @@ from statestore.formats.flink.serializers.flink_types import (
     RowOf,
     Shown,
     SortedLong,
+    SpanOf,
     StringArray,
     TableValue,
     TimerOf,
@@ -183,6 +185,8 @@ def _layout(kind: FlinkType, depth: int) -> Shape:
         return Framed(inner.column, inner)
     if isinstance(kind, PythonElements):
         return _packed(_layout(kind.element, below))
+    if isinstance(kind, SpanOf):
+        return Span(pa.binary(), _layout(kind.value, below))
     return _other(kind)
 
 

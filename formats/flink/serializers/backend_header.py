@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError
-from statestore.formats.flink.serializers.flink_types import VOID, FlinkType, TimerOf
+from statestore.formats.flink.serializers.flink_types import VOID, FlinkType, ListOf, MapOf, Opaque, TimerOf
 from statestore.formats.flink.serializers.snapshot_input import SnapshotInput
 from statestore.formats.flink.serializers.snapshots import proxied_snapshot
 from statestore.formats.flink.serializers.unknown_lengths import Unit, read_units
@@ -33,6 +33,7 @@ _KINDS: Mapping[str, StateKind] = {
     "REDUCING": "reducing",
     "AGGREGATING": "aggregating",
 }
+UNKNOWN_MAP_KEY = Opaque("", "a snapshot, which does not name the serializer of map keys")
 BACKEND_KINDS = ("KEY_VALUE", "OPERATOR", "BROADCAST", "PRIORITY_QUEUE", "KEY_VALUE_V2")
 
 
@@ -92,7 +93,7 @@ def read_backend_header(data: bytes, path: str, end: int | None) -> BackendHeade
     """
     done, at = read_units(data, path, end, _next_unit)
     start: _Start = done[0]
-    states = tuple(_state(meta, path) for meta in done[1:])
+    states = tuple(keyed_header(meta, path) for meta in done[1:])
     return BackendHeader(start.version, start.compressed, start.key, states, at)
 
 
@@ -158,13 +159,10 @@ def role_of(meta: StateMeta, role: str, path: str) -> FlinkType:
     return meta.types[role]
 
 
-def _state(meta: StateMeta, path: str) -> KeyedStateHeader:
+def keyed_header(meta: StateMeta, path: str) -> KeyedStateHeader:
+    """The state of a keyed backend. Raises CorruptError FLINK_METADATA, UnsupportedError FLINK_UNSUPPORTED."""
     if meta.kind == "KEY_VALUE_V2":
-        raise UnsupportedError(
-            ErrorCode.FLINK_UNSUPPORTED,
-            f"{path}: state {meta.name!r} belongs to Flink's second state API (KEY_VALUE_V2, disaggregated state), "
-            "which cannot be read; use the first state API, or a job without asynchronous state",
-        )
+        return _second_state(meta, path)
     value = role_of(meta, "VALUE_SERIALIZER", path)
     if meta.kind == "PRIORITY_QUEUE":
         namespace = value.namespace if isinstance(value, TimerOf) else VOID
@@ -174,6 +172,19 @@ def _state(meta: StateMeta, path: str) -> KeyedStateHeader:
         raise DataInput(b"", path).error(problem)
     kind = _KINDS.get(meta.options.get("KEYED_STATE_TYPE", ""), "unknown")
     namespace = role_of(meta, "NAMESPACE_SERIALIZER", path)
+    return KeyedStateHeader(meta.name, kind, namespace, value, meta.options)
+
+
+def _second_state(meta: StateMeta, path: str) -> KeyedStateHeader:
+    """A state of Flink's second API. Its serializers are those of an element of a list, and of a map's keys and values
+    (``RegisteredKeyAndUserKeyValueStateBackendMetaInfo``)."""
+    kind = _KINDS.get(meta.options.get("KEYED_STATE_TYPE", ""), "unknown")
+    namespace = role_of(meta, "NAMESPACE_SERIALIZER", path)
+    value = role_of(meta, "VALUE_SERIALIZER", path)
+    if kind == "list":
+        value = ListOf(value)
+    elif kind == "map":
+        value = MapOf(meta.types.get("USER_KEY_SERIALIZER", UNKNOWN_MAP_KEY), value)
     return KeyedStateHeader(meta.name, kind, namespace, value, meta.options)
 
 

@@ -366,6 +366,13 @@ class Prefix(FlinkType):
     width: int
 
 
+@dataclass(frozen=True)
+class SpanOf(FlinkType):
+    """The bytes of a value as they are, in a column of binary."""
+
+    value: FlinkType
+
+
 def fixed_width(kind: FlinkType) -> int:
     """The length that Flink's serializer declares (``TypeSerializer.getLength``), `VARIABLE` if there is none.
 
@@ -415,7 +422,7 @@ def children(kind: FlinkType) -> tuple[FlinkType, ...]:
     """The types that every value of a type may contain, without subclasses of a POJO."""
     if isinstance(kind, (ListOf, MaskedListOf, ArrayOf, TraversableOf, Joined, PythonElements)):
         return (kind.element,)
-    if isinstance(kind, (Nullable, OptionOf, TtlOf, Shown, PythonValue)):
+    if isinstance(kind, (Nullable, OptionOf, TtlOf, Shown, SpanOf, PythonValue)):
         return (kind.value,)
     if isinstance(kind, TryOf):
         return kind.value, kind.failure

@@ -22,7 +22,8 @@ StoredHandle = FileHandle | RelativeHandle | SegmentHandle
 JOB = re.compile(r"[0-9a-f]{32}")
 SAVEPOINT = re.compile(r"savepoint-([0-9a-f]{6})-[0-9a-f]{12}")
 CHECKPOINT = re.compile(r"chk-([1-9][0-9]{0,18}|0)")
-_FOLDERS_OF_A_JOB = ("shared", "taskowned")
+_CHANGES = "dstl"  # the folder of the changelogs of a job, below one that the job configures
+_FOLDERS_OF_A_JOB = ("shared", "taskowned", _CHANGES)
 _URI = re.compile(r"([a-zA-Z][\w+.-]*):(?://([^/]*))?(/.*)?", re.DOTALL)
 _MOST_SEGMENTS = 256
 
@@ -81,6 +82,8 @@ def _moved(folder: Folder, path: str) -> list[str]:
         anchor = _last(segments[:-1], lambda name: bool(JOB.fullmatch(name) or SAVEPOINT.fullmatch(name)))
         if anchor is not None:
             found += [posixpath.join(base, *segments[anchor:]) for base in (posixpath.dirname(job), job)]
+            if anchor and segments[anchor + 1] == _CHANGES:  # whose base folder lies beside the job's
+                found.append(posixpath.join(posixpath.dirname(job), *segments[anchor - 1 :]))
         found.append(posixpath.join(folder.path, segments[-1]))
     return found
 

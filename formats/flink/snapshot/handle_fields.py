@@ -6,12 +6,16 @@ Source: ``org.apache.flink.runtime.checkpoint.metadata.MetadataV2V3SerializerBas
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import UnsupportedError, shown
 from statestore.formats.flink.snapshot.data_input import DataInput
 from statestore.formats.flink.snapshot.handles import (
+    ChangelogHandle,
+    ChangeSet,
+    ChangesFile,
     EmptyHandle,
     FileHandle,
     InPlace,
@@ -19,6 +23,7 @@ from statestore.formats.flink.snapshot.handles import (
     KeyGroupHandle,
     OperatorHandle,
     OperatorStateOffsets,
+    PlainChanges,
     RelativeHandle,
     RocksHandle,
     SegmentHandle,
@@ -40,11 +45,9 @@ _SEGMENT, _EMPTY_SEGMENT, _MERGED_OPERATOR = 15, 16, 17
 _INPUT_CHANNEL, _OUTPUT_CHANNEL, _MERGED_INPUT, _MERGED_OUTPUT = 1, 2, 3, 4
 _MODES: tuple[Literal["split", "union", "broadcast"], ...] = ("split", "union", "broadcast")
 _WHY = {
-    _CHANGELOG: "materialized state with a changelog",
-    _CHANGELOG_2: "materialized state with a changelog",
-    _CHANGELOG_BYTES: "changes in place",
-    _CHANGELOG_FILES: "changes in files",
-    _CHANGELOG_FILES_2: "changes in files",
+    _CHANGELOG_BYTES: "changes in place without a changelog",
+    _CHANGELOG_FILES: "changes in files without a changelog",
+    _CHANGELOG_FILES_2: "changes in files without a changelog",
 }
 _LEAST_PAIR = 3  # a utf and a byte for the type of the handle
 
@@ -101,8 +104,11 @@ def given_stream(source: DataInput, what: str) -> StreamHandle:
 
 def keyed_handle(source: DataInput, *, raw: bool = False, depth: int = 0) -> KeyedHandle | None:
     """Read a handle of keyed state, None for the null handle. Raises as `stream_handle`."""
+    return _handle_of(source, source.u8("the type of a keyed state"), raw, depth)
+
+
+def _handle_of(source: DataInput, kind: int, raw: bool, depth: int) -> KeyedHandle | None:
     _check_depth(source, depth)
-    kind = source.u8("the type of a keyed state")
     if kind == _NULL:
         return None
     if kind in (_KEY_GROUPS, _SAVEPOINT, _KEY_GROUPS_2):
@@ -115,10 +121,9 @@ def keyed_handle(source: DataInput, *, raw: bool = False, depth: int = 0) -> Key
         return _rocksdb(source, kind)
     if kind in (_CHANGELOG, _CHANGELOG_2):
         return _changelog(source, kind, depth)
-    if kind == _CHANGELOG_BYTES:
-        return _changelog_bytes(source, kind)
-    if kind in (_CHANGELOG_FILES, _CHANGELOG_FILES_2):
-        return _changelog_files(source, kind)
+    if kind in _WHY:
+        part = _changelog_bytes(source) if kind == _CHANGELOG_BYTES else _changelog_files(source, kind)
+        return UnreadableHandle(kind, part.first_group, part.groups, _WHY[kind])
     raise unknown_type(source, kind, "keyed state")
 
 
@@ -217,36 +222,70 @@ def _files(source: DataInput) -> tuple[tuple[str, StreamHandle], ...]:
     return tuple(found)
 
 
-def _changelog(source: DataInput, kind: int, depth: int) -> UnreadableHandle:
+def _changelog(source: DataInput, kind: int, depth: int) -> ChangelogHandle | UnreadableHandle:
     first, groups = _group_range(source)
     source.i64("the size of a changelog")
-    for part in ("materialized handles", "changelog handles"):
-        for _ in range(source.count(source.i32(part), 1, part)):
-            keyed_handle(source, depth=depth + 1)
+    materialized = _handles(source, "materialized handles", depth)
+    changes = _handles(source, "changelog handles", depth)
     source.i64("a materialization id")
     if kind == _CHANGELOG_2:
         source.i64("a checkpoint id")
     source.utf("the id of a handle")
-    return UnreadableHandle(kind, first, groups, _WHY[kind])
+    bases = tuple(each for each in materialized if isinstance(each, KeyGroupHandle | RocksHandle))
+    sets = tuple(each for each in changes if isinstance(each, _Changes))
+    if len(bases) < len(materialized) or len(sets) < len(changes):
+        return UnreadableHandle(kind, first, groups, "a changelog inside of another one")
+    found = tuple(part for each in sets for part in each.parts)
+    return ChangelogHandle(first, groups, bases, found, sum(each.size for each in sets))
 
 
-def _changelog_bytes(source: DataInput, kind: int) -> UnreadableHandle:
+def _handles(source: DataInput, what: str, depth: int) -> list[KeyedHandle | _Changes]:
+    """Read materialized handles or those of changes, without null ones."""
+    found: list[KeyedHandle | _Changes] = []
+    for _ in range(source.count(source.i32(what), 1, what)):
+        kind = source.u8("the type of a keyed state")
+        if kind == _CHANGELOG_BYTES:
+            found.append(_changelog_bytes(source))
+        elif kind in (_CHANGELOG_FILES, _CHANGELOG_FILES_2):
+            found.append(_changelog_files(source, kind))
+        elif (handle := _handle_of(source, kind, False, depth + 1)) is not None:
+            found.append(handle)
+    return found
+
+
+@dataclass(frozen=True)
+class _Changes:
+    """Changes that one upload wrote, of ``size`` bytes."""
+
+    first_group: int
+    groups: int
+    parts: tuple[ChangeSet | PlainChanges, ...]
+    size: int
+
+
+def _changelog_bytes(source: DataInput) -> _Changes:
     first, groups = _group_range(source)
     source.skip(16, "sequence numbers of changes")
+    changes = []
     for _ in range(source.count(source.i32("changes"), 8, "changes")):
-        source.skip(4, "a key group")
-        source.skip(source.i32("the length of a change"), "a change")
+        group = source.i32("a key group")
+        changes.append((group, source.take(source.i32("the length of a change"), "a change")))
     source.utf("the id of a handle")
-    return UnreadableHandle(kind, first, groups, _WHY[kind])
+    return _Changes(first, groups, (PlainChanges(tuple(changes)),), sum(len(each) for _, each in changes))
 
 
-def _changelog_files(source: DataInput, kind: int) -> UnreadableHandle:
+def _changelog_files(source: DataInput, kind: int) -> _Changes:
     first, groups = _group_range(source)
+    parts = []
     for _ in range(source.count(source.i32("files of changes"), 9, "files of changes")):
-        source.skip(8, "an offset of changes")
-        stream_handle(source, "changes")
-    source.skip(16, "sizes of changes")
+        offset = _size(source, "an offset of changes")
+        stream = given_stream(source, "changes")
+        if isinstance(stream, FileHandle):
+            stream = ChangesFile(stream.uri, stream.size)
+        parts.append(ChangeSet(stream, offset))
+    size = _size(source, "changes")
+    source.i64("the size of new changes")
     source.utf("the id of a handle")
     if kind == _CHANGELOG_FILES_2:
         source.utf("the name of a changelog storage")
-    return UnreadableHandle(kind, first, groups, _WHY[kind])
+    return _Changes(first, groups, tuple(parts), size)

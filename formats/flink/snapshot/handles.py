@@ -29,6 +29,13 @@ class FileHandle:
 
 
 @dataclass(frozen=True)
+class ChangesFile(FileHandle):
+    """A file of changes, which several subtasks may share. ``size`` is that of the changes in it, unpacked: a byte
+    before them says whether they are packed.
+    """
+
+
+@dataclass(frozen=True)
 class RelativeHandle:
     """A file in the folder of ``_metadata`` (``RelativeFileStateHandle``, type 6)."""
 
@@ -65,12 +72,16 @@ class KeyGroupHandle:
     there -1 stands for no data. "rocksdb" is the form of savepoints behind type 3: RocksDB wrote it before type 7 came,
     into savepoints up to Flink 1.12 and full checkpoints up to 1.15. Only the bytes tell it from "heap"
     (`statestore.formats.flink.streams.savepoint_entries.written_form`).
+
+    ``partial``: other key groups may lie in the stream, before and between, as in what the changelog backend keeps of
+    several subtasks after a change of the parallelism.
     """
 
     form: KeyGroupForm
     first_group: int
     offsets: tuple[int, ...]
     stream: StreamHandle
+    partial: bool = False
 
     @property
     def groups(self) -> int:
@@ -94,8 +105,38 @@ class RocksHandle:
 
 
 @dataclass(frozen=True)
+class ChangeSet:
+    """Changes of a subtask, which begin at byte ``offset`` of the unpacked changes in a file."""
+
+    stream: StreamHandle
+    offset: int
+
+
+@dataclass(frozen=True)
+class PlainChanges:
+    """Changes in ``_metadata`` itself, each with its key group (``InMemoryChangelogStateHandle``, type 9)."""
+
+    changes: tuple[tuple[int, bytes], ...]
+
+
+@dataclass(frozen=True)
+class ChangelogHandle:
+    """Keyed state of the changelog state backend (``ChangelogStateBackendHandle``, types 8 and 14).
+
+    ``materialized`` holds what the backend below wrote last, of which key groups outside of the handle's range do not
+    count; ``changes`` are those since, in their order, of ``size`` bytes.
+    """
+
+    first_group: int
+    groups: int
+    materialized: tuple[KeyGroupHandle | RocksHandle, ...]
+    changes: tuple[ChangeSet | PlainChanges, ...]
+    size: int
+
+
+@dataclass(frozen=True)
 class UnreadableHandle:
-    """Keyed state in a form that is not read (types 8, 9, 10, 13 and 14); ``why`` says which form."""
+    """Keyed state in a form that is not read; ``why`` says which form."""
 
     type: int
     first_group: int
@@ -103,7 +144,7 @@ class UnreadableHandle:
     why: str
 
 
-KeyedHandle: TypeAlias = KeyGroupHandle | RocksHandle | UnreadableHandle
+KeyedHandle: TypeAlias = KeyGroupHandle | RocksHandle | ChangelogHandle | UnreadableHandle
 
 
 @dataclass(frozen=True)
@@ -151,7 +192,6 @@ def unreadable(handle: UnreadableHandle, where: str) -> UnsupportedError:
     last = handle.first_group + handle.groups - 1
     return UnsupportedError(
         ErrorCode.FLINK_UNSUPPORTED,
-        f"{where}: found handle type {handle.type} ({handle.why}) for key groups {handle.first_group} to {last}, which "
-        "is a handle of the changelog state backend: take a canonical savepoint of the job "
-        "(flink savepoint --type canonical) and read that",
+        f"{where}: found handle type {handle.type} ({handle.why}) for key groups {handle.first_group} to {last}: "
+        "take a canonical savepoint of the job (flink savepoint --type canonical) and read that",
     )

@@ -15,9 +15,13 @@ from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError
 from statestore.formats.flink.snapshot.file_places import StoredHandle, places, places_outside
 from statestore.formats.flink.snapshot.handles import (
+    ChangelogHandle,
+    ChangeSet,
+    ChangesFile,
     EmptyHandle,
     FileHandle,
     InPlace,
+    KeyedHandle,
     KeyGroupHandle,
     RocksHandle,
     SegmentHandle,
@@ -234,19 +238,21 @@ class SnapshotFiles:
         return info.size if info.type == pafs.FileType.File else None
 
     def _checked(self, handle: StoredHandle, path: str, found: int) -> Located:
+        folder, name = posixpath.split(path)
+        if isinstance(handle, ChangesFile):  # its reader knows how many bytes it must have
+            return Located(replace(self.folder, path=folder, seen=None), name, 0, found, found)
         start = handle.start if isinstance(handle, SegmentHandle) else 0
         end = start + handle.size
         if found != end if not isinstance(handle, SegmentHandle) else found < end:
             at_least = "at least " if isinstance(handle, SegmentHandle) else ""
             raise _corrupt(path, f"found {found} bytes, expected {at_least}{end} ({described(handle)} in {self.path})")
-        folder, name = posixpath.split(path)
         return Located(replace(self.folder, path=folder, seen=None), name, start, handle.size, found)
 
 
 # The files that the state of an operator needs: in the snapshot's folder, or in another one
 
 
-MISSING, DAMAGED = "missing", "damaged"
+MISSING, DAMAGED, CHANGES = "missing", "damaged", "changes"
 
 
 def needed_files(files: SnapshotFiles, operator: OperatorSnapshot) -> Iterator[StateFile]:
@@ -285,21 +291,33 @@ def described_name(handle: StoredHandle) -> str:
 
 def handles_bytes(operator: OperatorSnapshot) -> int:
     """The bytes of an operator's state, in files and in the metadata."""
-    return sum(stream_size(handle) for _, handle in handles_of(operator))
+    changes = [each.managed_keyed.size for each in operator.subtasks if isinstance(each.managed_keyed, ChangelogHandle)]
+    return sum(stream_size(handle) for role, handle in handles_of(operator) if role != CHANGES) + sum(changes)
 
 
 def handles_of(operator: OperatorSnapshot) -> Iterator[tuple[str, StreamHandle]]:
     """Yield the handles of an operator's state, each with its role."""
     for subtask in operator.subtasks:
         for keyed, role in ((subtask.managed_keyed, "keyed state"), (subtask.raw_keyed, "timers")):
-            if isinstance(keyed, RocksHandle):
-                yield "header", keyed.meta
-                for name, handle in (*keyed.shared, *keyed.private):
-                    yield ("table" if name.endswith(".sst") else "RocksDB file"), handle
-            elif isinstance(keyed, KeyGroupHandle):
-                yield role, keyed.stream
-            else:
-                assert keyed is None or isinstance(keyed, UnreadableHandle)
+            if keyed is not None:
+                yield from _handles_of_keyed(keyed, role)
         for elements in (subtask.managed_operator, subtask.raw_operator):
             if elements is not None:
                 yield "operator state", elements.stream
+
+
+def _handles_of_keyed(keyed: KeyedHandle, role: str) -> Iterator[tuple[str, StreamHandle]]:
+    if isinstance(keyed, RocksHandle):
+        yield "header", keyed.meta
+        for name, handle in (*keyed.shared, *keyed.private):
+            yield ("table" if name.endswith(".sst") else "RocksDB file"), handle
+    elif isinstance(keyed, KeyGroupHandle):
+        yield role, keyed.stream
+    elif isinstance(keyed, ChangelogHandle):
+        for base in keyed.materialized:
+            yield from _handles_of_keyed(base, role)
+        for part in keyed.changes:
+            if isinstance(part, ChangeSet):
+                yield CHANGES, part.stream
+    else:
+        assert isinstance(keyed, UnreadableHandle)

@@ -33,11 +33,13 @@ def damaged(path: str, found: str) -> CorruptError:
 class BlockWindow:
     """The next bytes of a block: ``data[at:stop]`` are read and not yet used, ``last``: no others follow.
 
-    The array may be written to. Memory holds what is not yet used and as much again, at least one piece.
+    The array may be written to. Memory holds what is not yet used and as much again, at least one piece. ``partial``:
+    bytes of others may follow the block, which its reader does not ask for and which cannot be unpacked.
     """
 
-    def __init__(self, pieces: Iterator[bytes], path: str) -> None:
+    def __init__(self, pieces: Iterator[bytes], path: str, *, partial: bool = False) -> None:
         self.path = path
+        self.partial = partial
         self.data: Bytes = np.empty(0, np.uint8)
         self.at = 0
         self.last = False
@@ -77,7 +79,8 @@ class BlockWindow:
         unused = self.data[self.at :]
         pieces: list[Bytes] = []
         size = 0
-        while not pieces or size < len(unused):  # else an entry of many pieces would be copied with each of them
+        # An entry of many pieces would else be copied with each of them.
+        while not pieces or (size < len(unused) and not self.partial):
             piece = next(self._pieces, None)
             if piece is None:
                 break
@@ -90,13 +93,17 @@ class BlockWindow:
         return True
 
 
-def block_window(part: Part, start: int, end: int, *, compressed: bool, piece_bytes: int = PIECE_BYTES) -> BlockWindow:
-    """A window on bytes ``start`` to before ``end`` of a handle.
+def block_window(
+    part: Part, start: int, end: int, *, compressed: bool, piece_bytes: int = PIECE_BYTES, partial: bool = False
+) -> BlockWindow:
+    """A window on bytes ``start`` to before ``end`` of a handle; ``partial`` as `BlockWindow` has it.
 
     Reading raises CorruptError FLINK_FILE for damaged chunks, and the errors of `Part.read_at`.
     """
     plain = _pieces(part, start, end, piece_bytes)
-    return BlockWindow(_unpacked(plain, part.path, piece_bytes) if compressed else plain, part.path)
+    if compressed:
+        return BlockWindow(_unpacked(plain, part.path, 1 if partial else piece_bytes), part.path, partial=partial)
+    return BlockWindow(plain, part.path, partial=partial)
 
 
 def _pieces(part: Part, start: int, end: int, piece_bytes: int) -> Iterator[bytes]:

@@ -45,7 +45,7 @@ def heap_records(
     nothing says where they end, so what follows them is lost, too.
     """
     seen: set[int] = set()
-    while not window.is_empty():
+    while not (window.partial and len(seen) == len(states)) and not window.is_empty():
         number = int.from_bytes(window.take(2), "big", signed=True)
         if not 0 <= number < len(states):
             raise _damaged(window, f"found state {number} in a key group, expected one of {len(states)}", to_the_end)

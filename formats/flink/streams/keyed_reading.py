@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
 
 from statestore.formats.bytes.byte_columns import Cells, cells_of
-from statestore.formats.flink.serializers.flink_types import TimerOf
+from statestore.formats.flink.columns.decoding import Records
+from statestore.formats.flink.serializers.flink_types import FlinkType, TimerOf
 from statestore.formats.flink.snapshot.handles import KeyGroupHandle, RocksHandle
 from statestore.formats.flink.snapshot.rocksdb_copy import DELIMITER, opened_database
 from statestore.formats.flink.snapshot.snapshot_files import Part, SnapshotFiles
@@ -42,6 +44,8 @@ from statestore.formats.places.reading_threads import in_order, reading_threads
 from statestore.formats.rocksdb.key_ranges import KeyRange
 from statestore.formats.rocksdb.opened_families import family_names
 from statestore.formats.rocksdb.scan import scan_rocksdb
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -76,11 +80,6 @@ def read_savepoint(reading: KeyedReading, stored: StoredKeyed, handle: KeyGroupH
     if state is None:
         return
 
-    def entries(part: Part) -> Iterator[tuple[int, Cells, Cells]]:
-        for group, window in _blocks(reading, part, handle, compressed=stored.header.compressed):
-            for keys, values in savepoint_entries(window, state, len(stored.header.states)):
-                yield group, keys, values
-
     def rows(found: tuple[int, Cells, Cells]) -> pa.RecordBatch:
         group, keys, values = found
         groups = KeyGroups(group, group, prefix_width(reading.groups))
@@ -88,11 +87,52 @@ def read_savepoint(reading: KeyedReading, stored: StoredKeyed, handle: KeyGroupH
 
     with reading.files.open_at(handle.stream) as part:
         compiled_use.load_if_it_pays(part.size)
-        yield from in_order(rows, entries(part), reading_threads())
+        entries = _entries(reading, part, handle, stored, state)
+        yield from in_order(rows, entries, reading_threads())
+
+
+def _entries(
+    reading: KeyedReading, part: Part, handle: KeyGroupHandle, stored: StoredKeyed, state: int
+) -> Iterator[tuple[int, Cells, Cells]]:
+    for group, window in _blocks(reading, part, handle, compressed=stored.header.compressed):
+        for keys, values in savepoint_entries(window, state, len(stored.header.states)):
+            yield group, keys, values
+
+
+def savepoint_cells(
+    reading: KeyedReading, stored: StoredKeyed, handle: KeyGroupHandle
+) -> Iterator[tuple[Cells, Cells]]:
+    """Yield the stored keys and values in a canonical savepoint. Raises as `read_savepoint`."""
+    state = _place(reading, stored)
+    if state is None:
+        return
+    with reading.files.open_at(handle.stream) as part:
+        compiled_use.load_if_it_pays(part.size)
+        for _, keys, values in _entries(reading, part, handle, stored, state):
+            yield keys, values
 
 
 def read_heap(reading: KeyedReading, stored: StoredKeyed, handle: KeyGroupHandle) -> Iterator[pa.RecordBatch]:
     """Yield the rows in a heap snapshot. Raises as `read_savepoint`."""
+    form = reading.form
+    wanted = [True]
+    if form.kind != "timers":
+        wanted = [NAMESPACE in reading.columns, KEY in reading.columns, needs_values(form, reading.columns)]
+    positions = STORED_BYTES in reading.columns
+    for group, records in heap_cells(reading, stored, handle, record_kinds(form), wanted, positions=positions):
+        yield heap_rows(form, records, group, reading.columns)
+
+
+def heap_cells(
+    reading: KeyedReading,
+    stored: StoredKeyed,
+    handle: KeyGroupHandle,
+    kinds: Sequence[FlinkType],
+    wanted: Sequence[bool],
+    *,
+    positions: bool = False,
+) -> Iterator[tuple[int, Records]]:
+    """Yield the key group and the records in a heap snapshot, decoded as ``kinds``. Raises as `read_savepoint`."""
     state = _place(reading, stored)
     if state is None:
         return
@@ -105,16 +145,14 @@ def read_heap(reading: KeyedReading, stored: StoredKeyed, handle: KeyGroupHandle
         )
         for each in written
     ]
-    states[state] = HeapState(reading.origin, record_kinds(form))
+    shown = record_kinds(form)
+    states[state] = HeapState(reading.origin, shown)
     is_given = any(
         is_opaque(kind) and not is_opaque(used)
         for each, stepped in zip(written, states, strict=True)
         for kind, used in zip(record_kinds(each), stepped.kinds, strict=True)
     )
-    positions = STORED_BYTES in reading.columns
-    wanted = [True]
-    if form.kind != "timers":
-        wanted = [NAMESPACE in reading.columns, KEY in reading.columns, needs_values(form, reading.columns)]
+    states[state] = HeapState(reading.origin, kinds)
     with reading.files.open_at(handle.stream) as part:
         compiled_use.load_if_it_pays(part.size)
         for group, (start, end) in _bounds(reading, part, handle):
@@ -122,23 +160,30 @@ def read_heap(reading: KeyedReading, stored: StoredKeyed, handle: KeyGroupHandle
             found = int.from_bytes(plain.take(4), "big", signed=True)
             if found != group:
                 raise damaged(part.path, f"found key group {found} at byte {start}, expected {group}")
-            window = block_window(part, start + 4, end, compressed=header.compressed)
+            window = block_window(part, start + 4, end, compressed=header.compressed, partial=handle.partial)
             for records in heap_records(window, states, state, wanted, positions=positions, to_the_end=is_given):
-                yield heap_rows(form, records, group, reading.columns)
+                yield group, records
 
 
 def read_database(reading: KeyedReading, handle: RocksHandle, ranges: Sequence[KeyRange]) -> Iterator[pa.RecordBatch]:
     """Yield the rows in the RocksDB of a checkpoint. Raises as `read_savepoint`, and CorruptError ROCKSDB_FILE."""
+    yield from _scanned(reading, handle, ranges, partial(_database_rows, reading))
+
+
+def database_cells(
+    reading: KeyedReading, handle: RocksHandle, ranges: Sequence[KeyRange]
+) -> Iterator[tuple[Cells, Cells]]:
+    """Yield the stored keys and values in the RocksDB of a checkpoint. Raises as `read_database`."""
+    yield from _scanned(reading, handle, ranges, lambda batch: (cells_of(batch.column(0)), cells_of(batch.column(1))))
+
+
+def _scanned(
+    reading: KeyedReading, handle: RocksHandle, ranges: Sequence[KeyRange], each: Callable[[pa.RecordBatch], T]
+) -> Iterator[T]:
     with opened_database(reading.files, handle) as directory:
         if reading.form.name not in family_names(directory):
             return
-        yield from scan_rocksdb(
-            directory,
-            partial(_database_rows, reading),
-            family=reading.form.name,
-            key_ranges=ranges,
-            delimiter=DELIMITER,
-        )
+        yield from scan_rocksdb(directory, each, family=reading.form.name, key_ranges=ranges, delimiter=DELIMITER)
 
 
 def _database_rows(reading: KeyedReading, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -168,7 +213,7 @@ def _blocks(
     reading: KeyedReading, part: Part, handle: KeyGroupHandle, *, compressed: bool
 ) -> Iterator[tuple[int, BlockWindow]]:
     for group, (start, end) in _bounds(reading, part, handle):
-        yield group, block_window(part, start, end, compressed=compressed)
+        yield group, block_window(part, start, end, compressed=compressed, partial=handle.partial)
 
 
 def _bounds(reading: KeyedReading, part: Part, handle: KeyGroupHandle) -> Iterator[tuple[int, tuple[int, int]]]:

@@ -50,7 +50,11 @@ def written_form(part: Part, handle: KeyGroupHandle, *, compressed: bool) -> Key
         start, end = bounds[group]
         if part.read_at(start, min(4, end - start)) != group.to_bytes(4, "big"):
             continue
-        if group == 0 and not compressed and _are_entries(block_window(part, start, end, compressed=False)):
+        if (
+            group == 0
+            and not compressed
+            and _are_entries(block_window(part, start, end, compressed=False, partial=handle.partial))
+        ):
             continue
         return "heap"
     return "rocksdb"
@@ -63,7 +67,7 @@ def _are_entries(window: BlockWindow) -> bool:
         while count < ENTRIES:
             number = int.from_bytes(window.take(2), "big")
             if number == _END:
-                return window.is_empty() and count > 0
+                return (window.partial or window.is_empty()) and count > 0
             ended = False
             while not ended and count < ENTRIES:
                 found = _frames(window, emit=True)
@@ -95,7 +99,7 @@ def savepoint_entries(window: BlockWindow, state: int, states: int) -> Iterator[
     while True:
         number = int.from_bytes(window.take(2), "big")
         if number == _END:
-            if not window.is_empty():
+            if not window.partial and not window.is_empty():
                 raise damaged(window.path, "found bytes behind the end of a key group")
             return
         if number >= states:

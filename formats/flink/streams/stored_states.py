@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, NotFoundError, StateStoreError, UnsupportedError, shown
 from statestore.formats.flink.serializers.backend_header import (
+    VERSION,
     BackendHeader,
     KeyedStateHeader,
     OperatorHeader,
@@ -24,6 +25,7 @@ from statestore.formats.flink.serializers.backend_header import (
 from statestore.formats.flink.serializers.flink_types import VOID, FlinkType, PojoOf, TimerOf
 from statestore.formats.flink.serializers.type_names import shown as shown_type
 from statestore.formats.flink.snapshot.handles import (
+    ChangelogHandle,
     KeyedHandle,
     KeyGroupHandle,
     OperatorHandle,
@@ -35,6 +37,8 @@ from statestore.formats.flink.snapshot.handles import (
 )
 from statestore.formats.flink.snapshot.metadata import OperatorSnapshot, Subtask
 from statestore.formats.flink.snapshot.snapshot_files import SnapshotFiles
+from statestore.formats.flink.streams.logged_keys import UNKNOWN_KEY, logged_key
+from statestore.formats.flink.streams.logged_states import LoggedStates, joined_states, logged_states
 from statestore.formats.flink.streams.raw_timers import EVENT, PROCESSING, TimerService, timer_services
 from statestore.formats.flink.streams.savepoint_entries import written_form
 from statestore.formats.places.folder import MAX_SMALL_BYTES, PARALLEL_REQUESTS
@@ -46,10 +50,16 @@ SAME_TYPES = "use the state in every subtask of the job, which migrates it, and 
 
 @dataclass(frozen=True)
 class StoredKeyed:
-    """Managed keyed state of a subtask, with the header of its stream."""
+    """Managed keyed state of a subtask, with the header of its stream.
 
-    handle: KeyGroupHandle | RocksHandle
+    That of the changelog backend has what was ``materialized`` and what was ``logged`` since; its header is that of
+    both.
+    """
+
+    handle: KeyGroupHandle | RocksHandle | ChangelogHandle
     header: BackendHeader
+    materialized: tuple[StoredKeyed, ...] = ()
+    logged: LoggedStates | None = None
 
 
 @dataclass(frozen=True)
@@ -126,8 +136,13 @@ def stored_states(files: SnapshotFiles, operator: OperatorSnapshot, label: str) 
         return keyed, timers, elements
 
     found = _at_once(read, [each for each in operator.subtasks if not each.finished], files.folder.is_local)
+    keyed_parts = tuple(keyed for keyed, _, _ in found if keyed is not None)
+    try:
+        keyed_parts = _with_keys(files, keyed_parts, operator.max_parallelism, where)
+    except (UnsupportedError, NotFoundError, CorruptError) as error:
+        errors.append(error)
     return StoredStates(
-        tuple(keyed for keyed, _, _ in found if keyed is not None),
+        keyed_parts,
         tuple(timers for _, timers, _ in found if timers is not None),
         tuple(elements for _, _, elements in found if elements is not None),
         errors[0] if errors else None,
@@ -141,11 +156,19 @@ def _keyed(
         return None
     if isinstance(handle, UnreadableHandle):
         raise unreadable(handle, where)
+    if isinstance(handle, ChangelogHandle):
+        return _changelog(files, handle, headers, where)
+    return _plain(files, handle, headers, where)
+
+
+def _plain(
+    files: SnapshotFiles, handle: KeyGroupHandle | RocksHandle, headers: dict[bytes, BackendHeader], where: str
+) -> StoredKeyed:
     data = files.read(handle.meta) if isinstance(handle, RocksHandle) else _start_of(files, handle)
     if data not in headers:
         try:
             stream = handle.meta if isinstance(handle, RocksHandle) else handle.stream
-            headers[data] = _named(files, stream, lambda path: read_backend_header(data, path, len(data)))
+            headers[data] = _named(files, stream, lambda path: _header(data, path, handle))
         except UnsupportedError as error:
             raise UnsupportedError(error.code, f"{where}: {error.message}") from error
     header = headers[data]
@@ -153,6 +176,52 @@ def _keyed(
         with files.open_at(handle.stream) as part:
             handle = replace(handle, form=written_form(part, handle, compressed=header.compressed))
     return StoredKeyed(handle, header)
+
+
+def _header(data: bytes, path: str, handle: KeyGroupHandle | RocksHandle) -> BackendHeader:
+    try:
+        return read_backend_header(data, path, len(data))
+    except CorruptError:
+        if not (isinstance(handle, KeyGroupHandle) and handle.partial):
+            raise
+        return read_backend_header(data, path, None)  # key groups of others lie behind it
+
+
+def _changelog(
+    files: SnapshotFiles, handle: ChangelogHandle, headers: dict[bytes, BackendHeader], where: str
+) -> StoredKeyed:
+    materialized = [
+        replace(each, partial=True) if isinstance(each, KeyGroupHandle) else each for each in handle.materialized
+    ]
+    bases = tuple(_plain(files, each, headers, where) for each in materialized)
+    try:
+        logged = logged_states(files, handle)
+    except UnsupportedError as error:
+        raise UnsupportedError(error.code, f"{where}: {error.message}") from error
+    keys = [each.header.key for each in bases]
+    keys += [each.value.key for each in logged.states if isinstance(each.value, TimerOf)]
+    key = merged(keys, f"{where}: keys") if keys else UNKNOWN_KEY
+    states = joined_states([*(each.header.states for each in bases), logged.states])
+    return StoredKeyed(handle, BackendHeader(VERSION, False, key, states, 0), bases, logged)
+
+
+def _with_keys(
+    files: SnapshotFiles, parts: tuple[StoredKeyed, ...], groups: int, where: str
+) -> tuple[StoredKeyed, ...]:
+    """The parts, with the type of keys where changelogs alone do not say it: other subtasks have it, or the keys."""
+    unknown = [each for each in parts if each.header.key is UNKNOWN_KEY]
+    if not unknown:
+        return parts
+    known = [each.header.key for each in parts if each.header.key is not UNKNOWN_KEY]
+    if known:
+        key = merged(known, f"{where}: keys")
+    else:
+        logs = [(each.handle, each.logged) for each in unknown if isinstance(each.handle, ChangelogHandle)]
+        key = logged_key(files, [(handle, log) for handle, log in logs if log is not None], groups)
+    return tuple(
+        replace(each, header=replace(each.header, key=key)) if each.header.key is UNKNOWN_KEY else each
+        for each in parts
+    )
 
 
 def _named(files: SnapshotFiles, stream: StreamHandle, read: Callable[[str], R]) -> R:

@@ -28,13 +28,20 @@ JOBS = (
     ),
     Job("AvroStates", "emit:40,chk,canonical"),
     Job("Windows", "emit:240,chk", (("backend", "hashmap"),)),
+    Job(
+        "Ledger",
+        "emit:60,chk,emit:40,wait:1500,chk,restart:claim=CLAIM;parallelism=3,emit:30,chk,canonical",
+        (("changelog", "1s"),),
+    ),
+    Job("Windows", "emit:100,chk,emit:60,chk", (("changelog", "never"), ("backend", "hashmap"))),
+    Job("AsyncLedger", "emit:60,chk,emit:40,chk,native", (("backend", "forst"),)),
 )
 KINDS = {"chk": "checkpoint", "canonical": "savepoint-canonical", "native": "savepoint-native"}
 
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return class_path("jobs", tmp_path_factory.mktemp("programs"))
+    return class_path("async", tmp_path_factory.mktemp("programs"))
 
 
 @pytest.fixture(scope="module", params=JOBS, ids=lambda job: str(job.name))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.flink.fixtures import MORE_NAMES, NAMES, fixture, manifest, truth
+from support.flink.fixtures import BACKEND_NAMES, MORE_NAMES, NAMES, fixture, manifest, truth
 from support.flink.snapshot_reads import rows_of, source_at
 from support.flink.truth_rows import lines_of, lines_of_truth
 from support.parameters import mostly_slow
@@ -20,10 +20,16 @@ from statestore.formats.kernels import compiled_use
 
 # Snapshots that every run of the tests reads, by run and place in its manifest: each backend, form and kind of value.
 QUICK = [
+    ("async-forst", 1),
+    ("async-forst-local", 0),
     ("avro-hashmap", 0),
+    ("changelog", 0),
     ("custom-rocksdb", 1),
     ("file-merging", 1),
     ("heap-timers", 0),
+    ("logged-hashmap-snappy", 2),
+    ("logged-rocksdb", 1),
+    ("logged-windows-1.20", 1),
     ("max-32768-rocksdb-snappy", 1),
     ("operator-1.20", 0),
     ("operator-hashmap-snappy", 1),
@@ -38,7 +44,13 @@ QUICK = [
     ("windows-rocksdb", 0),
 ]
 
-COMPILED = [("types-hashmap", 0), ("wide-rocksdb", 1), ("file-merging", 0), ("sql-types", 1)]
+COMPILED = [
+    ("types-hashmap", 0),
+    ("wide-rocksdb", 1),
+    ("file-merging", 0),
+    ("sql-types", 1),
+    ("logged-hashmap-snappy", 1),
+]
 
 # Shown as bytes: the operator's states, and the class that their columns name.
 KRYO = "KryoSerializer"
@@ -152,7 +164,7 @@ def test_each_state_has_the_rows_that_the_job_recorded(run: str, number: int, mo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("run", [each for each in (*NAMES, *MORE_NAMES) if each != "changelog"])
+@pytest.mark.parametrize("run", [*NAMES, *MORE_NAMES, *BACKEND_NAMES])
 def test_each_snapshot_of_a_run_has_the_rows_that_the_job_recorded(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled(monkeypatch, False)
     for number in range(len(manifest(run)["snapshots"])):
@@ -198,12 +210,6 @@ def test_times_beyond_a_timestamp_can_be_read_as_text(state: str) -> None:
     known = [line for line in truth("shapes-rocksdb", snapshot["truth"]) if line["state"] == state]
     keys = rows["key"].cast(pa.string()).to_pylist()
     assert dict(zip(keys, rows["value"].to_pylist(), strict=True)) == {line["key"]: line["value"] for line in known}
-
-
-def test_a_changelog_is_refused_by_name() -> None:
-    snapshot = manifest("changelog")["snapshots"][0]
-    with pytest.raises(UnsupportedError, match=r"FLINK_UNSUPPORTED.*kv-long.*changelog.*canonical savepoint"):
-        source_at(fixture("changelog") / snapshot["path"]).states()
 
 
 @pytest.mark.parametrize("run", ["void-hashmap", "void-rocksdb"])

@@ -66,6 +66,18 @@ MORE_NAMES = (
     "windows-rocksdb",
 )
 
+# Runs on the changelog backend, on ForSt, and of asynchronous state on other backends: ``backends.tar.xz``.
+BACKEND_NAMES = (
+    "async-forst",
+    "async-forst-local",
+    "async-hashmap",
+    "async-rocksdb",
+    "logged-hashmap-snappy",
+    "logged-rocksdb",
+    "logged-windows",
+    "logged-windows-1.20",
+)
+
 # Two canonical savepoints of one SQL job, a minute apart, with keys of DOUBLE, FLOAT, TIMESTAMP_LTZ(9) and ROW: both
 # zeros, NaNs of two bits, nulls. It has no manifest.
 SQL_KEYS = "sql-keys"
@@ -79,7 +91,8 @@ def fixture(name: str) -> Path:
     """
     if name == SQL_KEYS:
         return _unpacked(SQL_KEYS) / name
-    return _unpacked("more" if name in MORE_NAMES else "snapshots") / name
+    archive = "backends" if name in BACKEND_NAMES else "more" if name in MORE_NAMES else "snapshots"
+    return _unpacked(archive) / name
 
 
 def taken_us(checkpoint_id: int) -> int:

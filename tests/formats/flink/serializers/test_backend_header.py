@@ -13,7 +13,7 @@ from support.flink.snapshot_bytes import LONG, STRING, VOID, header, listed, map
 from support.parameters import mostly_slow, named
 
 from statestore.formats.errors import CorruptError, StateStoreError, UnsupportedError
-from statestore.formats.flink.serializers.backend_header import BackendHeader, read_backend_header
+from statestore.formats.flink.serializers.backend_header import UNKNOWN_MAP_KEY, BackendHeader, read_backend_header
 from statestore.formats.flink.serializers.flink_types import (
     ArrayOf,
     Basic,
@@ -187,9 +187,14 @@ def test_other_versions_are_refused_by_their_number(version: int) -> None:
         read_backend_header(header(STRING, version=version), "h", None)
 
 
-def test_states_of_the_second_api_are_refused_by_name() -> None:
-    with pytest.raises(UnsupportedError, match=r"'new one'.*KEY_VALUE_V2"):
-        read_backend_header(header(STRING, state("new one", LONG, number=4)), "h", None)
+def test_a_list_of_the_second_api_has_the_type_of_its_elements() -> None:
+    (found,) = read_backend_header(header(STRING, state("new one", LONG, "LIST", number=4)), "h", None).states
+    assert (found.kind, found.value) == ("list", ListOf(Basic("long")))
+
+
+def test_a_map_of_the_second_api_without_a_type_of_keys_has_unknown_ones() -> None:
+    (found,) = read_backend_header(header(STRING, state("new one", LONG, "MAP", number=4)), "h", None).states
+    assert (found.kind, found.value) == ("map", MapOf(UNKNOWN_MAP_KEY, Basic("long")))
 
 
 @pytest.mark.parametrize(

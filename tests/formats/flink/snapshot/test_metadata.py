@@ -19,6 +19,8 @@ from support.properties import few_or_many
 
 from statestore.formats.errors import CorruptError, UnsupportedError
 from statestore.formats.flink.snapshot.handles import (
+    ChangelogHandle,
+    ChangeSet,
     EmptyHandle,
     FileHandle,
     InPlace,
@@ -104,16 +106,24 @@ def test_timers_on_the_heap_are_raw_keyed_state() -> None:
     assert any(each.raw_keyed is not None and each.managed_keyed is None for each in subtasks)
 
 
-def test_keyed_state_of_the_changelog_backend_is_there_and_refused_by_name() -> None:
+def test_keyed_state_of_the_changelog_backend_names_its_changes() -> None:
     found = read("changelog", manifest("changelog")["snapshots"][0]["path"])
     handles = keyed_of(found)
-    assert [type(handle) for handle in handles] == [UnreadableHandle] * 2
-    assert isinstance(handles[0], UnreadableHandle)
-    error = unreadable(handles[0], "folder/_metadata, operator kv-long")
-    assert isinstance(error, UnsupportedError)
+    assert [type(handle) for handle in handles] == [ChangelogHandle] * 2
+    for handle in handles:
+        assert isinstance(handle, ChangelogHandle)
+        assert handle.materialized == ()
+        assert [type(each) for each in handle.changes] == [ChangeSet]
+        assert handle.size > 0
+
+
+def test_changes_without_a_changelog_are_refused_by_name() -> None:
+    error = unreadable(
+        UnreadableHandle(10, 0, 2, "changes in files without a changelog"), "folder/_metadata, operator a"
+    )
     assert error.code == "FLINK_UNSUPPORTED"
-    assert "operator kv-long: found handle type 14" in error.message
-    assert "changelog state backend: take a canonical savepoint" in error.message
+    assert "operator a: found handle type 10 (changes in files without a changelog)" in error.message
+    assert "take a canonical savepoint" in error.message
 
 
 def test_uids_give_the_ids_that_flink_stores() -> None:
@@ -244,8 +254,12 @@ def test_changelog_handles_leave_the_rest_of_the_metadata_readable(kind: int) ->
     one = Operator(subtasks=[subtask(keyed=handle), subtask(1)])
     found = parse_metadata(metadata(one, Operator("f" * 32, uid="other")), "_metadata")
     (read_handle,) = keyed_of(found)
-    assert isinstance(read_handle, UnreadableHandle)
-    assert (read_handle.type, read_handle.first_group, read_handle.groups) == (kind, 0, 2)
+    assert (read_handle.first_group, read_handle.groups) == (0, 2)
+    if kind in (8, 14):
+        heap = KeyGroupHandle("heap", 0, (0, 0), RelativeHandle("heap", 1))
+        assert read_handle == ChangelogHandle(0, 2, (heap,), (), 0)
+    else:
+        assert isinstance(read_handle, UnreadableHandle) and read_handle.type == kind
     assert found.operators[1].uid == "other"
 
 

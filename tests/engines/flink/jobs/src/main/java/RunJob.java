@@ -33,7 +33,8 @@ import org.apache.flink.util.StringUtils;
  * Usage: RunJob JOB --dir FOLDER --steps STEPS [--option value]...
  *
  * STEPS are separated by commas: emit:N (events), chk, full, canonical, native, finish (wait until a bounded source has
- * ended), restart[:option=value;...] (cancel; start again from the last snapshot, with changed options).
+ * ended), restart[:option=value;...] (cancel; start again from the last snapshot, with changed options), wait:MS (for
+ * what Flink does by itself, such as to materialize the state of the changelog backend).
  * The folder gets the snapshots, a truth file for each and manifest.json.
  */
 public final class RunJob {
@@ -88,6 +89,9 @@ public final class RunJob {
                     cluster.triggerCheckpoint(id, CheckpointType.DEFAULT).get(); // subtasks wait for one before they finish
                     while (!someFinished()) pause();
                     break;
+                case "wait":
+                    Thread.sleep(Long.parseLong(parts[1]));
+                    break;
                 case "restart":
                     cancel();
                     if (parts.length > 1)
@@ -127,6 +131,14 @@ public final class RunJob {
         c.put("taskmanager.memory.managed.size", options.getOrDefault("managed", "64mb"));
         c.put("taskmanager.memory.network.min", "16mb");
         c.put("taskmanager.memory.network.max", "16mb");
+        if (options.containsKey("changelog")) {
+            c.put("state.changelog.enabled", "true");
+            c.put("state.changelog.storage", "filesystem");
+            c.put("dstl.dfs.base-path", here);
+            c.put("dstl.dfs.compression.enabled", options.getOrDefault("compress", "false"));
+            c.put("state.changelog.periodic-materialize.enabled", String.valueOf(!options.get("changelog").equals("never")));
+            if (!options.get("changelog").equals("never")) c.put("state.changelog.periodic-materialize.interval", options.get("changelog"));
+        }
         if (options.containsKey("timers")) c.put("state.backend.rocksdb.timer-service.factory", options.get("timers"));
         if (options.containsKey("extra"))
             for (String each : options.get("extra").split("#")) c.put(each.split("=", 2)[0], each.split("=", 2)[1]);
