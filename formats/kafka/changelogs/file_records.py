@@ -92,7 +92,8 @@ class FileLog:
         seen = 0
         for batch in self._batches() if self.sorted else self._in_order():
             offset = batch.column("offset").to_numpy() if self.has_offsets else None
-            missing = None if offset is None else offset - np.arange(seen, seen + batch.num_rows)
+            known = offset is not None and self.findings.missing_offsets is not None
+            missing = offset - np.arange(seen, seen + batch.num_rows) if known else None
             seen += batch.num_rows
             yield Records(
                 self.partition,
@@ -279,6 +280,8 @@ class _Survey:
         faults = self._faults.get(findings.partition, TextFaults())
         remarks = faults.remarks(f"partition {findings.partition}" if self._seen.partition_known else "the records")
         known = self._seen.partition_known
+        if self._faults and not known:  # offsets of several partitions do not show what is missing
+            findings = replace(findings, missing_offsets=None)
         return replace(findings, times_known=faults.times_known, partition_known=known, remarks=remarks)
 
 
