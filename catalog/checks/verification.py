@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +21,13 @@ from statestore.catalog.checks.verify_report import Progress, Report, Verificati
 from statestore.catalog.commits.store_owners import OWNER
 from statestore.catalog.commits.writer_lock import LOCK_FILE
 from statestore.catalog.engines.engine_states import EngineStates
-from statestore.catalog.engines.located_states import nothing_here, one_state, served_states, states_at
+from statestore.catalog.engines.located_states import (
+    nothing_here,
+    one_state,
+    selected_states,
+    served_states,
+    states_at,
+)
 from statestore.catalog.log.entries import entry_name
 from statestore.catalog.log.leases import HELD, Lease, take_lease
 from statestore.catalog.log.log_checkpoint import load_log_state
@@ -40,6 +46,7 @@ from statestore.formats.places.locations import Location, is_object_store, parse
 
 Check = Callable[[Callable[[Progress], None]], Verification]
 ATTEMPTS = 5  # to check a store that is replaced during the check
+NO_OPTIONS: Mapping[str, str] = {}
 NOTHING_IN_IT = {LOCK_FILE, DESCRIPTION_COPY}
 
 
@@ -183,24 +190,35 @@ def _drop_overtaken(storage: Storage, log: LogFindings, report: Report) -> None:
 
 
 def verify(
-    path: str | os.PathLike[str], store: str | None = None, progress: Callable[[Progress], None] = lambda event: None
+    path: str | os.PathLike[str],
+    store: str | None = None,
+    progress: Callable[[Progress], None] = lambda event: None,
+    *,
+    deep: bool = False,
 ) -> list[Verification]:
     """Check the stores of the warehouse at ``path`` (or the one store at ``path``), or only ``store``.
 
-    Of the state of an engine, the newest version of each state is read in full, or only that of the state ``store``.
-    Damage is returned, not raised. Raises NotFoundError PATH_NOT_FOUND, NOTHING_HERE, STORE_NOT_FOUND or
-    TABLE_NOT_FOUND, and the errors of `inspect` for state that cannot be opened at all.
+    Of the state of an engine, the newest version of each state is read in full, or only that of the state ``store``;
+    with ``deep``, each version that is kept. Stores are always checked in full. Damage is returned, not raised. Raises
+    NotFoundError PATH_NOT_FOUND, NOTHING_HERE, STORE_NOT_FOUND or TABLE_NOT_FOUND, and the errors of `inspect` for
+    state that cannot be opened at all.
     """
-    return [check(progress) for check in checks_at(path, store)]
+    return [check(progress) for check in checks_at(path, store, deep=deep)]
 
 
-def checks_at(path: str | os.PathLike[str], store: str | None = None) -> list[Check]:
+def checks_at(
+    path: str | os.PathLike[str],
+    store: str | None = None,
+    options: Mapping[str, str] = NO_OPTIONS,
+    *,
+    deep: bool = False,
+) -> list[Check]:
     """Return the checks that `verify` makes, one for each store or state; each is called with a listener of progress.
 
-    Raises as `verify`.
+    ``options`` are those of a read of an engine's state. Raises as `verify`.
     """
     location = parse_location(path)
-    states = _states_at(location)
+    states = _states_at(location, options)
     if states is not None:
         if store is not None and not states.knows(store):
             raise NotFoundError(
@@ -208,15 +226,17 @@ def checks_at(path: str | os.PathLike[str], store: str | None = None) -> list[Ch
                 f"{location} has no state {shown(store)}; there are {', '.join(states.names) or 'none'}",
             )
         names = states.names if store is None else [states.open(store.partition("$")[0]).name]
-        return [partial(verify_state, states, name) for name in names]
+        return [partial(verify_state, states, name, deep=deep) for name in names]
     return [partial(verify_store, storage, name) for storage, name in stores_to_verify(path, store)]
 
 
-def _states_at(location: Location) -> EngineStates | None:
+def _states_at(location: Location, options: Mapping[str, str]) -> EngineStates | None:
     """Return the state of an engine at a location; None for stores, whole or damaged."""
-    served = served_states(location, {})
+    served = served_states(location, options)
     if served is not None:
         return served
+    if options:
+        return selected_states(location, options)
     if location.is_local:
         root = Path(location.path)
         with disk_errors("look at", root):

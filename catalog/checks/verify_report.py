@@ -53,7 +53,8 @@ class Verification(ShowsItself):
     the kept snapshots of a keyed store, whose ``segments`` are files of any kind; it is None for other stores.
     ``log_begins`` is the first version of a log that vacuum trimmed behind the horizon.
 
-    ``of_engine``: the state of an engine, of which the ``rows`` of the newest version were read from ``files``. It has
+    ``of_engine``: the state of an engine, of which the ``rows`` of the newest version were read from ``files``, or with
+    ``all_versions`` those of each version. It has
     no segments, log entries and checkpoints of a log. Its ``versions`` are None where the engine keeps one state only.
     """
 
@@ -73,6 +74,7 @@ class Verification(ShowsItself):
     snapshots: int | None = None
     log_begins: int = 0
     of_engine: bool = False
+    all_versions: bool = False
 
     @property
     def ok(self) -> bool:
@@ -96,8 +98,12 @@ class Verification(ShowsItself):
     def verified(self) -> str:
         """Return in words which properties of the store are verified."""
         if self.of_engine and not self.problems:
-            version = "" if self.versions is None else f" of version {self.versions[1]}"
-            others = "" if self.versions is None else "; other versions were not read"
+            if self.versions is None:
+                version = others = ""
+            elif self.all_versions:
+                version, others = f" of versions {self.versions[0]} to {self.versions[1]}", ""
+            else:
+                version, others = f" of version {self.versions[1]}", "; other versions were not read"
             files = f", from {self.files} files" if self.files else ""
             return (
                 f"all {self.rows} rows{version} could be read{files}, and agree with the checksums and lengths that "

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -189,9 +189,9 @@ NUMBERS = SHOWN[2:]
 OF_PROBLEMS = ("store", "file", "region", "expected", "found", "code", "affects")
 
 
-def verifications(path: str | Path, store: str | None) -> list[Verification]:
+def verifications(path: str | Path, store: str | None, options: Mapping[str, str], *, deep: bool) -> list[Verification]:
     """Verify the stores one after the other, with a progress bar of the bytes read."""
-    checks = checks_at(path, store)
+    checks = checks_at(path, store, options, deep=deep)
     with progress(unit_bytes=True) as advance:
         return [check(lambda event: advance(f"verify {event.store}", event.done, event.total)) for check in checks]
 

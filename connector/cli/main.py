@@ -172,8 +172,11 @@ def _asked_again(command: Callable[..., None]) -> Callable[..., None]:
 
 for command in (*read_commands.COMMANDS, *difference_commands.COMMANDS, watch, explore):
     app.command(cls=_Command, epilog=epilog())(with_engine_flags(_asked_again(command)))
-for writing in (*write_commands.COMMANDS, write_commands.load, *upkeep_commands.COMMANDS):
+for writing in (*write_commands.COMMANDS, write_commands.load):
     app.command(cls=_Command)(writing)
+app.command(cls=_Command, epilog=epilog())(with_engine_flags(upkeep_commands.verify))
+for upkeep in upkeep_commands.COMMANDS:
+    app.command(cls=_Command)(upkeep)
 app.command(cls=_Command, epilog=epilog())(with_engine_flags(write_commands.export))
 app.command(name="import", cls=_Command, epilog=epilog())(with_engine_flags(import_store))
 

@@ -31,16 +31,20 @@ def verify(
     as_json: args.Json = False,
     form: args.Form = None,
     full: args.Full = False,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Of an engine's state, read every version, not only the newest one.")
+    ] = False,
+    selected: args.Selected = args.NONE,
 ) -> None:
     """Read every checksum, log entry and index, check every invariant, and report what is verified.
 
-    Of the state of an engine, the newest version of each state is read in full. Exit code 1 if anything is wrong. Needs
-    no lock and writes nothing.
+    Of the state of an engine, the newest version of each state is read in full, with --deep every version. Exit code 1
+    if anything is wrong. Needs no lock and writes nothing.
     """
     from statestore.connector.cli.each_store import SHOWN, as_grid, as_object, problems_grid, verifications
 
     chosen = form_of(form, as_json)
-    found = [as_object(item) for item in verifications(path, store)]
+    found = [as_object(item) for item in verifications(path, store, selected, deep=deep)]
     if show_objects([*SHOWN, "verified"], found, chosen):
         for item in found if chosen in DELIMITERS else ():
             for problem in item["problems"]:
@@ -156,7 +160,7 @@ def hold(
         raise typer.Exit(status)
 
 
-COMMANDS = (verify, compact, expire, vacuum, hold)
+COMMANDS = (compact, expire, vacuum, hold)
 
 
 @dataclass(frozen=True)

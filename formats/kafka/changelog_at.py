@@ -82,6 +82,7 @@ class ChangelogAt(HoldsPast):
     def parts(self, filters: Sequence[Filter]) -> Sequence[LogPart]:
         wanted = partitions_asked(filters)
         for log in self.logs:
+            self._check_times(log)
             self._check_prefix(log)
         marked = marks_expired(self._kind, self.retention)
         return [
@@ -110,6 +111,13 @@ class ChangelogAt(HoldsPast):
 
     def check_past(self) -> None:
         """Raise InvalidInputError CONFLICTING_OPTIONS for rows of now in a question about the past."""
+        for log in self.logs:
+            if not log.findings.times_known:
+                raise NotFoundError(
+                    ErrorCode.TIME_NOT_KEPT,
+                    f"partition {log.partition} of the changelog has records without a timestamp, so its past is "
+                    "unknown; export them with timestamps (kcat -J, or print.timestamp=true)",
+                )
         if self.hide_expired and not self._is_versioned and marks_expired(self._kind, self.retention):
             raise InvalidInputError(
                 ErrorCode.CONFLICTING_OPTIONS,
@@ -161,6 +169,16 @@ class ChangelogAt(HoldsPast):
                 f"removed; what is left is whole {begin}: give a later untilOffset or untilTime, or none",
             )
 
+    def _check_times(self, log: RecordLog) -> None:
+        """Raise InvalidInputError KAFKA_RECORDS where rows or a moment follow from timestamps that are absent."""
+        if not log.findings.times_known and (self._is_versioned or self.moment.time is not None):
+            what = "option untilTime" if self.moment.time is not None else f"a {self._kind.name} store"
+            raise InvalidInputError(
+                ErrorCode.KAFKA_RECORDS,
+                f"partition {log.partition}: found records without a timestamp, expected one in each for {what}; "
+                "export them with timestamps (kcat -J, or print.timestamp=true)",
+            )
+
     @property
     def _kind(self) -> StoreKind:
         return KINDS[self.form.kind]
@@ -196,7 +214,11 @@ class ChangelogAt(HoldsPast):
         record = rows.column("record")
         columns = {name: rows.column(name) for name in rows.schema.names if name not in _NOT_SHOWN}
         columns[OFFSET] = batch.column("offset").take(record)
-        columns[PARTITION] = pa.repeat(pa.scalar(part.log.partition, pa.int32()), len(rows))
+        known = part.log.findings
+        place = part.log.partition if known.partition_known else None
+        columns[PARTITION] = pa.repeat(pa.scalar(place, pa.int32()), len(rows))
+        if not known.times_known and self._kind.timestamp and self._kind.rows != "outer-join buffer":
+            columns["timestamp"] = pa.nulls(len(rows), columns["timestamp"].type)
         names = list(self.schema.names)
         for name, times in (("valid_from", starts), ("valid_to", ends)):
             if times is not None:

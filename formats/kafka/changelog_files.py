@@ -1,7 +1,7 @@
 """Changelogs in files: a broker's log directory, or files of exported records, recognised by their names.
 
 <topic>-<partition>/<20 digits>.log        segments of a broker's log, of any topic
-<topic>-changelog[-<n>].jsonl              records of a changelog; also Parquet and Arrow files
+<topic>-changelog[-<n>].jsonl              records of a changelog; also Parquet, Arrow, CSV and text, .gz and .zst
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from statestore.formats.kafka.changelogs.export_forms import NO_OPTIONS, RecordOptions
 from statestore.formats.places.folder import Folder
 
 if TYPE_CHECKING:
     from statestore.formats.kafka.changelogs.record_log import RecordLog
 
 SUFFIX = "-changelog"
-RECORD_FILE = re.compile(rf"(.+{SUFFIX})(-\d+)?\.(jsonl|ndjson|json|parquet|arrow|feather|ipc)")
+RECORD_FILE = re.compile(
+    rf"(.+{SUFFIX})(-\d+)?\.(?:parquet|arrow|feather|ipc|(?:jsonl|ndjson|json|csv|tsv|txt)(?:\.(?:gz|zst))?)"
+)
 _PARTITION_FOLDER = re.compile(r".+-\d+")
 _SEGMENT = re.compile(r"\d{20}\.log")
 _MOST_LISTED = 8
@@ -44,6 +47,7 @@ class FileTopics:
 
     path: str
     files: Mapping[str, tuple[str, ...]]
+    options: RecordOptions = NO_OPTIONS
 
     @property
     def identity(self) -> str:
@@ -64,7 +68,7 @@ class FileTopics:
 
         if self.files[topic][0].endswith(".log"):
             return tuple(map(open_log, log_partitions(self.path, topic)))
-        return tuple(record_files(self.files[topic]))
+        return tuple(record_files(self.files[topic], options=self.options))
 
     def size(self, topic: str) -> tuple[int, int]:
         """Bytes and number of the files of a topic."""
@@ -72,7 +76,7 @@ class FileTopics:
         return sum(sizes), len(sizes)
 
 
-def file_topics(path: str) -> FileTopics:
+def file_topics(path: str, options: RecordOptions = NO_OPTIONS) -> FileTopics:
     """List the topics at a path: exported records, or where there are none, segments. Raises NotFoundError."""
     from statestore.formats.kafka.logs.log_directory import log_partitions
 
@@ -84,4 +88,4 @@ def file_topics(path: str) -> FileTopics:
     if not files:
         for partition in log_partitions(path):
             files.setdefault(partition.topic, []).extend(f"{partition.folder}/{name}" for name in partition.segments)
-    return FileTopics(path, {topic: tuple(paths) for topic, paths in files.items() if paths})
+    return FileTopics(path, {topic: tuple(paths) for topic, paths in files.items() if paths}, options)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Protocol
 
-from statestore.formats.engine import Source, StateAt, StateInfo, StateSize, Version
+from statestore.formats.engine import Part, Source, StateAt, StateInfo, StateSize, Version
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, NotFoundError, shown
 from statestore.formats.kafka.changelog_at import OFFSET, VERSION, ChangelogAt, changelog_schema
@@ -132,6 +132,9 @@ class ChangelogSource(Source):
         notes = tuple(note for log in found.logs for note in log.findings.notes())
         return StateSize(size, files=files, partitions=((VERSION, VERSION, len(found.logs)),), problems=notes)
 
+    def notices(self, state: str, versions: Sequence[int], parts: Sequence[Part] | None = None) -> Sequence[str]:
+        return tuple(dict.fromkeys(remark for log in self.changelog(state).logs for remark in log.findings.remarks))
+
     def _given(self, topic: str) -> Given:
         """Return the settings of a topic: under its name, or the one store whose changelog it is."""
         stores = [name for name in self.settings.by_store if topic == name or topic.endswith(f"-{name}{SUFFIX}")]
@@ -163,7 +166,7 @@ def open_changelogs(location: Location, settings: StoreSettings) -> ChangelogSou
     """Open the topics in the files at a location. Raises NotFoundError NOTHING_HERE, UnsupportedError."""
     if not location.is_local:
         raise not_local(location, "changelogs")
-    return ChangelogSource(location, file_topics(location.path), settings)
+    return ChangelogSource(location, file_topics(location.path, settings.records), settings)
 
 
 def open_broker(location: Location, settings: StoreSettings, config: str | None) -> ChangelogSource:

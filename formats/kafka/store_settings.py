@@ -23,6 +23,7 @@ from typing import Any
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError, shown
+from statestore.formats.kafka.changelogs.export_forms import NO_OPTIONS, RecordOptions
 from statestore.formats.kafka.columns.serde_columns import cell_serde
 from statestore.formats.kafka.columns.store_form import serde_pair
 from statestore.formats.kafka.columns.store_kinds import KINDS
@@ -67,6 +68,7 @@ class StoreSettings:
     ``topology`` is who uses which store.
 
     Changelogs are read up to ``until_offset`` (an offset, or "partition:offset,...") and ``until_time`` (milliseconds).
+    ``records``: how files of records are written.
     """
 
     application: str | None = None
@@ -77,6 +79,7 @@ class StoreSettings:
     topology: Mapping[str, StoreUse] = field(default_factory=dict)
     until_offset: str | None = None
     until_time: int | None = None
+    records: RecordOptions = NO_OPTIONS
 
     def of(self, store: str) -> Given:
         """Return the settings of one store."""
@@ -111,6 +114,7 @@ def settings_of(options: Mapping[str, str]) -> StoreSettings:
         topology=read_topology(options["topologyfile"]) if "topologyfile" in options else {},
         until_offset=options.get("untiloffset"),
         until_time=parse_time(options["untiltime"], "option untilTime") // 1000 if "untiltime" in options else None,
+        records=RecordOptions(*(options.get(f"record{name}") for name in ("columns", "text", "separator", "null"))),
     )
 
 

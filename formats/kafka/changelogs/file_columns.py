@@ -149,6 +149,8 @@ def headers_of(column: pa.Array, file: FilePlace, encoding: TextEncoding) -> pa.
     column = pc.if_else(column.is_valid(), column, None) if column.offset else column
     items, ends = column.flatten(), _ends(column)
     inner = kind.value_type
+    if _is_text(inner) or _is_bytes(inner):
+        return _headers_in_turn(column, file, encoding)
     if pa.types.is_null(inner):
         names, values = pa.array([], pa.string()), pa.array([], pa.binary())
     elif pa.types.is_struct(inner):
@@ -171,6 +173,21 @@ def headers_of(column: pa.Array, file: FilePlace, encoding: TextEncoding) -> pa.
     valid = column.is_valid()
     listed = pa.ListArray.from_arrays(pa.array(ends), pairs, type=HEADERS)
     return pc.if_else(valid, listed, pa.scalar(None, HEADERS)) if column.null_count else listed
+
+
+def _headers_in_turn(column: pa.Array, file: FilePlace, encoding: TextEncoding) -> pa.Array:
+    """Headers that are lists of a name, its value, the next name and so on."""
+    ends, found = _ends(column), column.flatten()
+    at = np.arange(0, len(found), 2)
+    if (ends % 2).any() or found.take(pa.array(at)).null_count:
+        raise _wrong_headers(file, column.type)
+    items = bytes_of(found, "headers", file, encoding)
+    names = items.take(pa.array(at))
+    pairs = pa.StructArray.from_arrays(
+        [names.cast(pa.string()), items.take(pa.array(at + 1))], fields=list(HEADERS.value_type)
+    )
+    listed = pa.ListArray.from_arrays(pa.array(ends // 2), pairs, type=HEADERS)
+    return pc.if_else(column.is_valid(), listed, pa.scalar(None, HEADERS)) if column.null_count else listed
 
 
 def _ends(column: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int32]]:

@@ -1,17 +1,18 @@
-"""Changelog records from Arrow, Parquet and JSON lines files with columns key, value, timestamp, offset, partition,
-headers (see ``file_columns``), one file or several.
+"""Changelog records from files, one or several: Arrow, Parquet, JSON lines, and exports of other programs.
 
-``key``, ``value`` and ``timestamp`` are required, in JSON by the first line; a null value deletes. Without
-``partition`` all records are of partition 0. Without ``offset`` one file is read in its own order, and its offsets are
-unknown; several files need offsets, because nothing else orders them. Without ``headers`` they are unknown. With a
-column ``topic`` of several topics one is to be named. Other columns are ignored.
+The columns are key, value, timestamp, offset, partition and headers (see ``file_columns``), under these names or as
+``export_forms`` finds them. ``key``, ``value`` and ``timestamp`` are required, in JSON by the first line; a null value
+deletes. Exports of others may lack ``timestamp``. Without ``partition`` all records count as partition 0. Without
+``offset`` one file is read in its own order, and its offsets are unknown; several files need offsets, because nothing
+else orders them. Without ``headers`` they are unknown. With a column ``topic`` of several topics one is to be named.
+Other columns are ignored.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,10 @@ import pyarrow.compute as pc
 from statestore.formats.bytes.byte_columns import Cells, cells_of
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import CorruptError, InvalidInputError, NotFoundError
+from statestore.formats.kafka.changelogs.console_lines import line_batches, lines_form
+from statestore.formats.kafka.changelogs.csv_lines import csv_batches
+from statestore.formats.kafka.changelogs.export_forms import NO_OPTIONS, RecordForm, RecordOptions, encoding_of, form_of
+from statestore.formats.kafka.changelogs.export_streams import CODECS, opened
 from statestore.formats.kafka.changelogs.file_columns import (
     ENCODINGS,
     FilePlace,
@@ -34,9 +39,9 @@ from statestore.formats.kafka.changelogs.file_columns import (
 from statestore.formats.kafka.changelogs.json_lines import json_batches
 from statestore.formats.kafka.changelogs.record_log import LogFindings
 from statestore.formats.kafka.changelogs.records import COLUMNS, RECORDS, ListedHeaders, Records
+from statestore.formats.kafka.changelogs.text_faults import UNKNOWN_TIME, TextFaults
 from statestore.formats.kernels.arrays import Ints
 from statestore.formats.places.disk_errors import disk_errors
-from statestore.formats.places.regular_files import open_regular
 
 SUFFIXES = {
     ".arrow": "arrow",
@@ -48,10 +53,15 @@ SUFFIXES = {
     ".jsonl": "json",
     ".ndjson": "json",
     ".json": "json",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".txt": "lines",
 }
 """Forms of files by their names."""
 
 _BATCH_ROWS = 1 << 16
+_FIRST_BYTES = 1 << 20
+_TEXTS = ("json", "csv", "lines")
 
 
 @dataclass(frozen=True)
@@ -60,7 +70,7 @@ class RecordFile:
 
     path: str
     form: str
-    encoding: TextEncoding
+    written: RecordForm
     topic: str | None
 
 
@@ -82,7 +92,8 @@ class FileLog:
         seen = 0
         for batch in self._batches() if self.sorted else self._in_order():
             offset = batch.column("offset").to_numpy() if self.has_offsets else None
-            missing = None if offset is None else offset - np.arange(seen, seen + batch.num_rows)
+            known = offset is not None and self.findings.missing_offsets is not None
+            missing = offset - np.arange(seen, seen + batch.num_rows) if known else None
             seen += batch.num_rows
             yield Records(
                 self.partition,
@@ -116,20 +127,22 @@ def _cells(batch: pa.RecordBatch, name: str) -> Cells:
 def record_files(
     path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
-    encoding: TextEncoding = "hex",
+    encoding: TextEncoding | None = None,
     topic: str | None = None,
+    options: RecordOptions = NO_OPTIONS,
 ) -> tuple[FileLog, ...]:
     """The logs of the partitions in a file, in all files of a folder, or in the files of a list.
 
-    ``encoding``: how bytes are written where key, value or a header is text. ``topic``: of a column of that name.
+    ``encoding``: how bytes are written where key, value or a header is text, by default hexadecimal or as the form of
+    the file says. ``topic``: of a column of that name. ``options``: what a user says about the form.
     Raises NotFoundError PATH_NOT_FOUND or NOTHING_HERE, InvalidInputError KAFKA_RECORDS for columns that do not fit,
     and CorruptError FILE_DAMAGED for an offset that is there twice or a file that cannot be read.
     """
-    if encoding not in ENCODINGS:
+    if encoding is not None and encoding not in ENCODINGS:
         raise InvalidInputError(
             ErrorCode.INVALID_OPTION, f"encoding: found {encoding!r}, expected one of {', '.join(ENCODINGS)}"
         )
-    files = tuple(RecordFile(name, form, encoding, topic) for name, form in _files(path))
+    files = tuple(RecordFile(name, form, _written(name, form, options, encoding), topic) for name, form in _files(path))
     survey = _Survey(len(files) > 1)
     for file in files:
         survey.file(file)
@@ -139,7 +152,7 @@ def record_files(
 def file_records(
     path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
-    encoding: TextEncoding = "hex",
+    encoding: TextEncoding | None = None,
     topic: str | None = None,
     columns: tuple[str, ...] = COLUMNS,
 ) -> Iterator[pa.RecordBatch]:
@@ -157,7 +170,7 @@ def _files(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> l
     if given.is_dir():
         with disk_errors("list", given):
             names = sorted(entry for entry in given.iterdir() if entry.is_file())
-        found = [(str(name), SUFFIXES[name.suffix]) for name in names if name.suffix in SUFFIXES]
+        found = [(str(name), form) for name in names if (form := _form(name)) is not None]
         if not found:
             raise NotFoundError(
                 ErrorCode.NOTHING_HERE, f"{given}: found no file of records, expected {', '.join(SUFFIXES)}"
@@ -165,11 +178,41 @@ def _files(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> l
         return found
     if not given.exists():
         raise NotFoundError(ErrorCode.PATH_NOT_FOUND, f"{given}: found nothing, expected a file or folder of records")
-    if given.suffix not in SUFFIXES:
+    form = _form(given)
+    if form is None:
         raise InvalidInputError(
             ErrorCode.KAFKA_RECORDS, f"file {given}: expected a name that ends in {', '.join(SUFFIXES)}"
         )
-    return [(str(given), SUFFIXES[given.suffix])]
+    return [(str(given), form)]
+
+
+def _form(path: Path) -> str | None:
+    """The form that a name says; None: none. Only texts are compressed."""
+    if path.suffix in CODECS:
+        form = SUFFIXES.get(Path(path.stem).suffix)
+        return form if form in _TEXTS else None
+    return SUFFIXES.get(path.suffix)
+
+
+def _written(path: str, form: str, options: RecordOptions, encoding: TextEncoding | None) -> RecordForm:
+    if form not in _TEXTS:
+        return form_of(form, b"", path, options, encoding)
+    try:
+        with opened(path) as stream:
+            start = stream.read(_FIRST_BYTES)
+    except pa.ArrowInvalid as error:
+        raise _unreadable(path, form, error) from error
+    if form == "lines":
+        return lines_form(start, path, options, encoding_of(options, encoding))
+    return form_of(form, start, path, options, encoding)
+
+
+@dataclass
+class _Seen:
+    """The topics in files, and whether all files have a column of partitions."""
+
+    topics: set[str] = field(default_factory=set)
+    partition_known: bool = True
 
 
 class _Survey:
@@ -179,15 +222,17 @@ class _Survey:
         self._several = several
         self.offsets: dict[int, list[Ints]] = {}
         self._has_offsets = True
-        self._topics: set[str] = set()
+        self._faults: dict[int, TextFaults] = {}
+        self._seen = _Seen()
 
     def file(self, file: RecordFile) -> None:
-        for batch in _read(file, ("partition", "offset"), self._topics):
-            if len(self._topics) > 1:
+        columns = COLUMNS if file.written.is_export else ("partition", "offset")
+        for batch in _read(file, columns, self._seen):
+            if len(self._seen.topics) > 1:
                 raise InvalidInputError(
                     ErrorCode.MISSING_OPTION,
-                    f"file {file.path}: found records of topics {', '.join(sorted(self._topics))}, expected one; name "
-                    "it with topic=",
+                    f"file {file.path}: found records of topics {', '.join(sorted(self._seen.topics))}, expected one; "
+                    "name it with topic=",
                 )
             offset = batch.column("offset")
             if offset.null_count:
@@ -202,27 +247,46 @@ class _Survey:
             for partition in np.unique(partitions).tolist():
                 mine = offset.to_numpy(zero_copy_only=False)[partitions == partition]
                 self.offsets.setdefault(partition, []).append(mine)
+                if file.written.is_export:
+                    faults = self._faults.setdefault(partition, TextFaults())
+                    faults.note(batch.filter(pc.equal(batch.column("partition"), partition)), file.written)
 
     def log(self, partition: int, files: tuple[RecordFile, ...]) -> FileLog:
         parts = self.offsets[partition]
         count = sum(map(len, parts))
         if not self._has_offsets:
-            return FileLog(LogFindings(partition, None, 0, count, None, markers_known=False), files, False, True)
+            findings = LogFindings(partition, None, 0, count, None, markers_known=False)
+            return FileLog(self._judged(findings), files, False, True)
         offsets = np.concatenate(parts)
         rising = bool((offsets[1:] > offsets[:-1]).all())
         if not rising:
             offsets = np.sort(offsets)
             twice = offsets[1:][offsets[1:] == offsets[:-1]]
+            if len(twice) and not self._seen.partition_known:
+                raise InvalidInputError(
+                    ErrorCode.KAFKA_RECORDS,
+                    f"file {files[0].path}: found offset {int(twice[0])} twice and no column partition, expected one, "
+                    "because each partition has offsets of its own",
+                )
             if len(twice):
                 raise order_broken(files[0].path if len(files) == 1 else "files", partition, int(twice[0]))
         after = int(offsets[-1]) + 1
         missing = after - count
         findings = LogFindings(partition, int(offsets[0]), after, count, missing, markers_known=False)
-        return FileLog(findings, files, True, rising)
+        return FileLog(self._judged(findings), files, True, rising)
+
+    def _judged(self, findings: LogFindings) -> LogFindings:
+        """The findings with what the files do not say, and what their texts have lost."""
+        faults = self._faults.get(findings.partition, TextFaults())
+        remarks = faults.remarks(f"partition {findings.partition}" if self._seen.partition_known else "the records")
+        known = self._seen.partition_known
+        if self._faults and not known:  # offsets of several partitions do not show what is missing
+            findings = replace(findings, missing_offsets=None)
+        return replace(findings, times_known=faults.times_known, partition_known=known, remarks=remarks)
 
 
-def _read(file: RecordFile, columns: tuple[str, ...], topics: set[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """Yield batches with these columns of RECORDS, of the chosen topic; ``topics`` collects those that are there."""
+def _read(file: RecordFile, columns: tuple[str, ...], seen: _Seen | None = None) -> Iterator[pa.RecordBatch]:
+    """Yield batches with these columns of RECORDS, of the chosen topic; ``seen`` collects what is there."""
     first = 0
     schema = pa.schema([RECORDS.field(name) for name in columns])
     try:
@@ -230,57 +294,95 @@ def _read(file: RecordFile, columns: tuple[str, ...], topics: set[str] | None = 
             place = FilePlace(file.path, first)
             first += batch.num_rows
             batch.validate(full=True)  # texts of a file may be no UTF-8
-            chosen = [_column(batch, name, place, file.encoding) for name in columns]
+            batch = _renamed(batch, file.written)
+            if seen is not None:
+                seen.partition_known &= "partition" in batch.schema.names
+            chosen = [_column(batch, name, place, file.written) for name in columns]
             found = pa.RecordBatch.from_arrays(chosen, schema=schema)
             if "topic" in batch.schema.names:
                 if file.topic is not None:
                     found = found.filter(pc.equal(batch.column("topic"), file.topic))
-                elif topics is not None:
-                    topics.update(text for text in pc.unique(batch.column("topic")).to_pylist() if text is not None)
+                elif seen is not None:
+                    seen.topics.update(
+                        text for text in pc.unique(batch.column("topic")).to_pylist() if text is not None
+                    )
             if found.num_rows:
                 yield found
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError) as error:
-        raise CorruptError(
-            ErrorCode.FILE_DAMAGED,
-            f"file {file.path}: cannot be read as {file.form}: {str(error)[:300]}; restore it from a copy",
-        ) from error
+        raise _unreadable(file.path, file.form, error) from error
 
 
-def _column(batch: pa.RecordBatch, name: str, place: FilePlace, encoding: TextEncoding) -> pa.Array:
+def _unreadable(path: str, form: str, error: Exception) -> CorruptError:
+    return CorruptError(
+        ErrorCode.FILE_DAMAGED,
+        f"file {path}: cannot be read as {form}: {str(error)[:300]}; restore it from a copy",
+    )
+
+
+def _renamed(batch: pa.RecordBatch, form: RecordForm) -> pa.RecordBatch:
+    """The columns that are named, under the names of RECORDS."""
+    if all(name == column for name, column in form.columns.items()):
+        return batch
+    names = {column: name for name, column in form.columns.items() if column in batch.schema.names}
+    return pa.RecordBatch.from_arrays([batch.column(column) for column in names], names=list(names.values()))
+
+
+def _column(batch: pa.RecordBatch, name: str, place: FilePlace, form: RecordForm) -> pa.Array:
+    encoding = form.encoding
     if name in batch.schema.names:
         column = batch.column(name)
         if name in ("key", "value"):
             return bytes_of(column, name, place, encoding)
         if name == "headers":
             return headers_of(column, place, encoding)
+        if name == "timestamp" and form.is_export:
+            column = column.fill_null(UNKNOWN_TIME) if pa.types.is_integer(column.type) else column
         return integers_of(column, name, place, RECORDS.field(name).type)
     if name == "partition":
         return pa.array(np.zeros(batch.num_rows, np.int32))
+    if name == "timestamp":
+        return pa.repeat(pa.scalar(UNKNOWN_TIME), batch.num_rows)
     return pa.nulls(batch.num_rows, RECORDS.field(name).type)
 
 
 def _raw(file: RecordFile, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
     """Yield batches as they are in the file, of Parquet only the columns that are needed."""
-    with os.fdopen(open_regular(file.path), "rb") as stream:
+    with opened(file.path, over_lines=file.written.over_lines) as stream:
         if file.form == "parquet":
             import pyarrow.parquet as pq
 
             found = pq.ParquetFile(stream)
             names = found.schema_arrow.names
             _require(names, file)
-            yield from found.iter_batches(_BATCH_ROWS, columns=[name for name in names if name in (*columns, "topic")])
+            yield from found.iter_batches(_BATCH_ROWS, columns=_wanted(file.written, names, columns))
             return
-        for batch in json_batches(stream, file.path) if file.form == "json" else _arrow(stream):
+        for batch in _batches(stream, file):
             _require(batch.schema.names, file)
             yield batch
 
 
+def _batches(stream: Any, file: RecordFile) -> Iterator[pa.RecordBatch]:
+    if file.form == "json":
+        return json_batches(stream, file.path, file.written)
+    if file.form == "csv":
+        return csv_batches(stream, file.written, file.path)
+    return line_batches(stream, file.written, file.path) if file.form == "lines" else _arrow(stream)
+
+
+def _wanted(form: RecordForm, names: list[str], columns: tuple[str, ...]) -> list[str]:
+    wanted = {form.columns[name] for name in (*columns, "topic")}
+    return [name for name in names if name in wanted]
+
+
 def _require(names: list[str], file: RecordFile) -> None:
-    for name in ("key", "value", "timestamp"):
+    form = file.written
+    required = ("key", "value") if form.is_export else ("key", "value", "timestamp")
+    for name in (form.columns[each] for each in dict.fromkeys((*required, *form.named))):
         if name not in names:
             raise InvalidInputError(
                 ErrorCode.KAFKA_RECORDS,
-                f"file {file.path}: found columns {', '.join(names)}, expected a column {name}",
+                f"file {file.path}: found columns {', '.join(names)}, expected a column {name}; name columns that are "
+                "called otherwise with option recordColumns, such as value=payload,timestamp=ts",
             )
 
 

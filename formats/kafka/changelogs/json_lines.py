@@ -7,7 +7,6 @@ line, and each line must have key and value. Epoch milliseconds are numbers.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -18,35 +17,37 @@ import pyarrow.compute as pc
 
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
-from statestore.formats.kafka.changelogs.records import COLUMNS
+from statestore.formats.kafka.changelogs.export_forms import RecordForm, text_type
 
 _BLOCK = 8 << 20
 _FIRST_LINE = 64 << 20
-_FIRST_HEADER = re.compile(rb'"headers"\s*:\s*\[\s*([\[{])')
+_FIRST_HEADER = re.compile(rb'"headers"\s*:\s*\[\s*([\[{"])')
 _MOST_DEPTH = 100
 _LIST, _OBJECT, _NEWLINE = ord("["), ord("{"), b"\n"
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _HEADER_FIELD = re.compile(rb'"headers"\s*:\s*\[\s*\{[^}]*?"(name|key)"\s*:')
 
 
-def json_batches(stream: Any, path: str) -> Iterator[pa.RecordBatch]:
-    """Yield batches with the fields that are in the file.
+def json_batches(stream: Any, path: str, form: RecordForm) -> Iterator[pa.RecordBatch]:
+    """Yield batches with the fields that are in the file, under the file's own names.
 
     Raises pyarrow's ArrowInvalid for what is no JSON, and InvalidInputError KAFKA_RECORDS, at the end, where lines lack
     a key or a value.
     """
     import pyarrow.json as pj
 
-    if not os.fstat(stream.fileno()).st_size:
+    if not stream.read(1):
         return
-    _check_lines(stream)
-    fields = {"key": pa.string(), "value": pa.string(), "partition": pa.int32(), "offset": pa.int64()}
-    fields["timestamp"] = pa.int64()
-    headers = _headers(stream)
+    _check_lines(stream, form.raw)
+    names, text = form.columns, text_type(form)
+    fields = {names["key"]: text, names["value"]: text, names["partition"]: pa.int32(), names["offset"]: pa.int64()}
+    fields[names["timestamp"]] = pa.int64()
+    headers = _headers(stream, form) if names["headers"] == "headers" else None
     if headers is not None:
         fields["headers"] = headers
-    present = _names(stream)
-    counts = {name: _occurrences(stream, f'"{name}"'.encode()) for name in ("key", "value") if name in present}
+    present = _names(stream, form)
+    required = () if form.omits else (names["key"], names["value"])
+    counts = {name: _occurrences(stream, f'"{name}"'.encode()) for name in required if name in present}
     rows = items = 0
     stream.seek(0)
     with pj.open_json(
@@ -69,8 +70,8 @@ def json_batches(stream: Any, path: str) -> Iterator[pa.RecordBatch]:
             )
 
 
-def _check_lines(stream: Any) -> None:
-    """Raise ArrowInvalid for a line that is no UTF-8, or that nests deeper than _MOST_DEPTH.
+def _check_lines(stream: Any, raw: bool) -> None:
+    """Raise ArrowInvalid for a line that is no UTF-8, unless texts are ``raw``, or nests deeper than _MOST_DEPTH.
 
     The parser of Arrow checks neither: it recurses for each level, and a deep line would end the process.
     """
@@ -81,14 +82,15 @@ def _check_lines(stream: Any) -> None:
         end = block.rfind(b"\n") + 1
         if not end and len(block) > _FIRST_LINE:
             raise pa.ArrowInvalid(f"line {number + 1} has more than {_FIRST_LINE} bytes")
-        _check_block(block[:end], number)
+        _check_block(block[:end], number, raw)
         number, carried = number + block.count(b"\n", 0, end), block[end:]
-    _check_block(carried, number)
+    _check_block(carried, number, raw)
 
 
-def _check_block(block: bytes, number: int) -> None:
+def _check_block(block: bytes, number: int, raw: bool) -> None:
     try:
-        block.decode()
+        if not raw:
+            block.decode()
     except UnicodeDecodeError as error:
         raise pa.ArrowInvalid(f"line {number + 1 + block.count(_NEWLINE, 0, error.start)} is no UTF-8") from error
     data = np.frombuffer(block, np.uint8)
@@ -124,30 +126,33 @@ def _occurrences(stream: Any, text: bytes) -> int:
     return count
 
 
-def _names(stream: Any) -> set[str]:
+def _names(stream: Any, form: RecordForm) -> set[str]:
     """Names of the columns: a column that is declared to the parser seems to be there.
 
     Required ones must be in the first line, because a column without values would delete all keys.
     """
-    wanted = {name: f'"{name}"'.encode() for name in ("offset", "partition", "headers", "topic")}
+    columns = form.columns
+    wanted = {columns[name]: f'"{columns[name]}"'.encode() for name in ("offset", "partition", "headers", "topic")}
     stream.seek(0)
     first = stream.readline(_FIRST_LINE)
     try:
-        row = json.loads(first) if first.strip() else {}
+        row = json.loads(first.decode(errors="surrogateescape" if form.raw else "strict")) if first.strip() else {}
     except (ValueError, RecursionError) as error:
         raise pa.ArrowInvalid(f"its first line is no JSON ({error})") from error
-    found = set(row) & set(COLUMNS) if isinstance(row, dict) else set()
+    found = set(row) & set(columns.values()) if isinstance(row, dict) else set()
+    if form.omits:
+        found |= {columns["key"], columns["value"]}
     carried = first
     while len(wanted) and (part := stream.read(_BLOCK)):
         block = carried + part
         found |= {name for name, text in wanted.items() if text in block}
         wanted = {name: text for name, text in wanted.items() if name not in found}
-        carried = block[-16:]
+        carried = block[-max([16, *map(len, wanted.values())]) :]
     stream.seek(0)
     return found
 
 
-def _headers(stream: Any) -> pa.DataType | None:
+def _headers(stream: Any, form: RecordForm) -> pa.DataType | None:
     """The type of the headers, by the first record that has one."""
     stream.seek(0)
     carried = b""
@@ -158,6 +163,8 @@ def _headers(stream: Any) -> pa.DataType | None:
             stream.seek(0)
             if first[1] == b"[":
                 return pa.list_(pa.list_(pa.string()))
+            if first[1] == b'"':
+                return pa.list_(text_type(form))  # names and values in turn, as kcat writes them
             field = _HEADER_FIELD.search(block, first.start())
             name = field[1].decode() if field else "name"
             return pa.list_(pa.struct([(name, pa.string()), ("value", pa.string())]))

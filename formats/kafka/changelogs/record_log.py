@@ -54,6 +54,9 @@ class LogFindings:
     the first open transaction, where a consumer stops, too (the last stable offset). ``missing_offsets`` are those from
     0 on of which the log holds nothing: compaction or retention removed them or, unless ``markers_known``, the source
     has no transaction markers and no aborted records. None: unknown.
+
+    Without ``times_known`` the timestamps of the records are any, without ``partition_known`` the partition is 0 and
+    stands for all. ``remarks`` are reasons why records may not be those of the topic.
     """
 
     partition: int
@@ -67,6 +70,9 @@ class LogFindings:
     open_transactions: tuple[OpenTransaction, ...] = ()
     tail: IncompleteTail | None = None
     markers_known: bool = True
+    times_known: bool = True
+    partition_known: bool = True
+    remarks: tuple[str, ...] = ()
 
     @property
     def is_complete(self) -> bool:
@@ -75,7 +81,9 @@ class LogFindings:
 
     def notes(self) -> tuple[str, ...]:
         """Sentences on what a reader of the log must know; empty if it is complete and at rest."""
-        found = []
+        found = list(self.remarks)
+        if not self.times_known:
+            found.append(f"partition {self.partition}: records without a timestamp, so no moment of the past is known")
         if self.missing_offsets is None and self.records is None:
             if self.first_offset:
                 found.append(

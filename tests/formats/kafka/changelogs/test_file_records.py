@@ -175,7 +175,8 @@ def test_gaps_are_counted(tmp_path: Path) -> None:
 
 
 def test_an_offset_twice_is_refused(tmp_path: Path) -> None:
-    table = pa.table({"key": [b"a"] * 2, "value": [b"1", b"2"], "timestamp": [5] * 2, "offset": [4, 4]})
+    columns = {"key": [b"a"] * 2, "value": [b"1", b"2"], "timestamp": [5] * 2, "offset": [4, 4], "partition": [0, 0]}
+    table = pa.table(columns)
     with pytest.raises(CorruptError, match="offset 4 of partition 0 twice"):
         read(write(tmp_path / "r.parquet", table))
 
@@ -251,8 +252,8 @@ def test_where_nothing_is_what_is_expected_is_named(tmp_path: Path) -> None:
         read(tmp_path)
     with pytest.raises(NotFoundError, match="found nothing"):
         read(tmp_path / "r.jsonl")
-    (tmp_path / "r.csv").touch()
+    (tmp_path / "r.xml").touch()
     with pytest.raises(InvalidInputError, match="parquet"):
-        read(tmp_path / "r.csv")
+        read(tmp_path / "r.xml")
     with pytest.raises(InvalidInputError, match="base64"):
-        read(tmp_path / "r.csv", encoding="latin")
+        read(tmp_path / "r.xml", encoding="latin")

@@ -1,0 +1,49 @@
+"""Records as CSV with the names of its columns in the first line, as consoles for Kafka export them.
+
+CSV has no null of its own: an empty key or value is refused unless the user says which text stands for null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import InvalidInputError
+from statestore.formats.kafka.changelogs.export_forms import RecordForm
+
+_BLOCK = 8 << 20
+
+
+def csv_batches(stream: Any, form: RecordForm, path: str) -> Iterator[pa.RecordBatch]:
+    """Yield batches with the named columns of the file. Raises ArrowInvalid, and InvalidInputError KAFKA_RECORDS."""
+    import pyarrow.csv as pv
+
+    if not stream.read(1):
+        return
+    stream.seek(0)
+    names = form.columns
+    types = {names["key"]: pa.string(), names["value"]: pa.string()}
+    types |= {names[name]: pa.int64() for name in ("timestamp", "offset", "partition")} | {names["topic"]: pa.string()}
+    null = [] if form.null is None else [form.null.decode()]
+    reader = pv.open_csv(
+        pa.PythonFile(stream, "r"),
+        pv.ReadOptions(block_size=_BLOCK),
+        pv.ParseOptions(delimiter=form.separator.decode(), newlines_in_values=True),
+        pv.ConvertOptions(column_types=types, null_values=null, strings_can_be_null=bool(null)),
+    )
+    row = 0
+    for batch in reader:
+        for name in (names["key"], names["value"]):
+            at = -1 if name not in batch.schema.names else pc.index(batch.column(name), "").as_py()
+            if at >= 0 and not form.null_given:
+                raise InvalidInputError(
+                    ErrorCode.KAFKA_RECORDS,
+                    f"file {path}, row {row + at}: found an empty {name}, which may be null or an empty text; say "
+                    "which text stands for null with option recordNull ('' for an empty one)",
+                )
+        row += batch.num_rows
+        yield batch.select([name for name in batch.schema.names if name in types])

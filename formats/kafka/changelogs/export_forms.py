@@ -1,0 +1,177 @@
+"""Forms of exported records: how a file of records was written, by its maker, or as options of the read say.
+
+    key, value, timestamp, ...      the columns of RECORDS; texts are hexadecimal
+    kcat -J                         one object a line; payload, ts; texts are the bytes themselves
+    rpk topic consume               one object over several lines; what is empty or null is left out
+    kafka-console-consumer          lines of fields without names (see ``console_lines``)
+    others                          as option recordColumns names their columns
+
+kcat writes bytes into its texts as they are, whether they are UTF-8 or not, so nothing is lost. Other programs put
+U+FFFD in place of bytes that are no UTF-8.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from statestore.formats.error_codes import ErrorCode
+from statestore.formats.errors import InvalidInputError, shown
+from statestore.formats.kafka.changelogs.file_columns import ENCODINGS, TextEncoding
+from statestore.formats.kafka.changelogs.records import COLUMNS
+
+_FIRST_BYTES = 1 << 20
+_NAMED = (*COLUMNS, "topic")
+_OWN = {name: name for name in _NAMED}
+_KCAT = {**_OWN, "value": "payload", "timestamp": "ts"}
+SKIPPED = "_"
+"""The name of a field of a line that is not read."""
+
+
+@dataclass(frozen=True)
+class RecordOptions:
+    """Options of a read about exported records, as texts; None: not given."""
+
+    columns: str | None = None
+    text: str | None = None
+    separator: str | None = None
+    null: str | None = None
+
+
+NO_OPTIONS = RecordOptions()
+
+
+@dataclass(frozen=True)
+class RecordForm:
+    """How the records of a file are written.
+
+    ``columns``: the file's name of each column of RECORDS. ``named``: the columns that the user has named; they must be
+    there. ``order``: what the fields of a line are, where they have no names. ``raw``: texts are bytes as they are.
+    ``null``: the text of a null where a text stands for it; ``null_given``: by the user. ``omits``: a key or a value
+    that is empty or null is left out. ``is_export``: timestamps may be absent, and texts may be damaged.
+    """
+
+    columns: Mapping[str, str] = field(default_factory=lambda: _OWN)
+    encoding: TextEncoding = "hex"
+    named: tuple[str, ...] = ()
+    order: tuple[str, ...] = ()
+    separator: bytes = b"\t"
+    null: bytes | None = None
+    null_given: bool = False
+    raw: bool = False
+    over_lines: bool = False
+    omits: bool = False
+    is_export: bool = False
+
+
+def form_of(form: str, start: bytes, path: str, options: RecordOptions, encoding: TextEncoding | None) -> RecordForm:
+    """The form of a file of ``form`` whose first bytes are ``start``.
+
+    ``encoding`` is that of texts where it is given. Raises InvalidInputError KAFKA_RECORDS for a form that does not say
+    what its fields are, INVALID_OPTION for options that do not fit, MISSING_OPTION where texts may mean two things.
+    """
+    text = encoding_of(options, encoding)
+    if options.columns is not None:
+        columns = named_columns(options.columns)
+        null = None if options.null is None else options.null.encode()
+        return RecordForm(
+            {**_OWN, **columns},
+            text or "utf-8",
+            tuple(columns),
+            separator=separator_of(options, b"\t" if path.split(".")[-1] == "tsv" else b","),
+            null=null,
+            null_given=null is not None,
+            is_export=True,
+        )
+    if form == "csv":
+        first = shown(start.partition(b"\n")[0].decode(errors="replace"), 200)
+        raise InvalidInputError(
+            ErrorCode.KAFKA_RECORDS,
+            f"file {path}: found {first}, and the columns of CSV "
+            "files differ; name those of key, value and others with option recordColumns, such as "
+            "key=Key,value=Value,timestamp=Timestamp",
+        )
+    return _json_form(start, path, text) if form == "json" else RecordForm(encoding=text or "hex")
+
+
+def encoding_of(options: RecordOptions, encoding: TextEncoding | None) -> TextEncoding | None:
+    """The encoding of texts that is given, by an option first. Raises InvalidInputError INVALID_OPTION."""
+    if options.text is None:
+        return encoding
+    found = next((each for each in ENCODINGS if each == options.text), None)
+    if found is None:
+        raise _wrong_option("recordText", options.text, f"one of {', '.join(ENCODINGS)}")
+    return found
+
+
+def _json_form(start: bytes, path: str, text: TextEncoding | None) -> RecordForm:
+    if start.lstrip()[:1] == b"[":
+        raise InvalidInputError(
+            ErrorCode.KAFKA_RECORDS,
+            f"file {path}: found a JSON array, expected one object a line; `jq -c '.[]'` writes them",
+        )
+    if start.startswith((b'{\n  "topic":', b'{\r\n  "topic":')):
+        return RecordForm(encoding="utf-8", over_lines=True, omits=True, is_export=True)
+    row = first_object(start)
+    if "payload" in row and "value" not in row and {"topic", "partition", "offset"} <= row.keys():
+        for name in ("key", "payload"):
+            if not isinstance(row.get(name), str | None):
+                raise InvalidInputError(
+                    ErrorCode.KAFKA_RECORDS,
+                    f"file {path}: found {name} {shown(row[name], 80)}, expected a text: kcat has decoded it; consume "
+                    "with -J and without -s, so that the bytes are in the file",
+                )
+        return RecordForm(_KCAT, "utf-8", raw=True, is_export=True)
+    if "topic" in row and "value" in row and next(iter(row)) == "topic" and text is None:
+        raise InvalidInputError(
+            ErrorCode.MISSING_OPTION,
+            f"file {path}: found records with a topic, as rpk and others write them, whose texts may be the bytes or "
+            "hexadecimal; say which with option recordText (utf-8, hex, base64)",
+        )
+    return RecordForm(encoding=text or "hex", omits="topic" in row and text == "utf-8", is_export=text == "utf-8")
+
+
+def first_object(start: bytes) -> Mapping[str, Any]:
+    """The object in the first line; empty where that is none. The parser of the file says what is wrong with it."""
+    line = start.partition(b"\n")[0]
+    try:
+        row = json.loads(line.decode(errors="surrogateescape"))
+    except (ValueError, RecursionError):
+        return {}
+    return row if isinstance(row, dict) else {}
+
+
+def named_columns(text: str) -> dict[str, str]:
+    """The pairs of an option such as value=payload,timestamp=ts. Raises InvalidInputError INVALID_OPTION."""
+    found: dict[str, str] = {}
+    for pair in text.split(","):
+        name, equals, column = (each.strip() for each in pair.partition("="))
+        if name not in _NAMED or not equals or not column or name in found:
+            raise _wrong_option(
+                "recordColumns", text, f"pairs such as value=payload,timestamp=ts of {', '.join(_NAMED)}"
+            )
+        found[name] = column
+    return found
+
+
+def separator_of(options: RecordOptions, usual: bytes) -> bytes:
+    """The byte between fields. Raises InvalidInputError INVALID_OPTION for more than one."""
+    if options.separator is None:
+        return usual
+    found = {"\\t": b"\t", "tab": b"\t"}.get(options.separator, options.separator.encode())
+    if len(found) != 1 or found in b"\r\n":
+        raise _wrong_option("recordSeparator", options.separator, "one character, such as , or | or tab")
+    return found
+
+
+def text_type(form: RecordForm) -> pa.DataType:
+    """The type as which the texts of keys and values are parsed."""
+    return pa.binary() if form.raw else pa.string()
+
+
+def _wrong_option(name: str, found: str, expected: str) -> InvalidInputError:
+    return InvalidInputError(ErrorCode.INVALID_OPTION, f"option {name} is {shown(found)}; expected {expected}")
