@@ -23,7 +23,7 @@ from statestore.formats.errors import InvalidInputError, NotFoundError
 from statestore.formats.kafka.changelogs.key_ranges import KeyRange, in_key_ranges
 from statestore.formats.kafka.changelogs.record_history import BATCH_ROWS, neighbours
 from statestore.formats.kafka.changelogs.record_log import END, LogMoment, RecordLog, keyed
-from statestore.formats.kafka.changelogs.records import COLUMNS, Records
+from statestore.formats.kafka.changelogs.records import COLUMNS, Records, offset_column
 from statestore.formats.kafka.changelogs.version_history import VersionedRules, versions
 from statestore.formats.kafka.columns.header_columns import HEADERS
 from statestore.formats.kafka.columns.store_form import StoreForm, StoreKind
@@ -249,7 +249,7 @@ def _intervals(found: KeyRange) -> pa.RecordBatch:
         "value": found.value.take(chosen),
         "headers": found.headers.take(chosen),
         "timestamp": pa.array(found.timestamp[rows]),
-        "offset": pa.nulls(len(rows), pa.int64()) if found.offset is None else pa.array(found.offset[rows]),
+        "offset": pa.nulls(len(rows), pa.int64()) if found.offset is None else offset_column(found.offset[rows]),
         "valid_from": pa.array(found.stream_time[rows]),
         "valid_to": pa.array(found.stream_time[following[rows]], mask=last),
     }

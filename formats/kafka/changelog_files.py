@@ -2,6 +2,7 @@
 
 <topic>-<partition>/<20 digits>.log        segments of a broker's log, of any topic
 <topic>-changelog[-<n>].jsonl              records of a changelog; also Parquet, Arrow, CSV and text, .gz and .zst
+topics/<topic>/.../<topic>+<p>+<offset>.json   what Kafka Connect's sinks have written, of any topic (``connect_names``)
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from statestore.formats.kafka.changelogs.connect_names import connect_file, connect_files, recognises_connect
 from statestore.formats.kafka.changelogs.export_forms import NO_OPTIONS, RecordOptions
 from statestore.formats.places.folder import Folder
 
@@ -32,6 +34,8 @@ def recognises_changelogs(folder: Folder) -> bool:
     if not folder.is_local:
         return False
     if any(RECORD_FILE.fullmatch(name) for name in folder.files()) or _has_segment(folder):
+        return True
+    if recognises_connect(folder):
         return True
     partitions = [name for name in folder.folders() if _PARTITION_FOLDER.fullmatch(name)]
     return any(_has_segment(folder.at(name)) for name in partitions[:_MOST_LISTED])
@@ -66,6 +70,10 @@ class FileTopics:
         from statestore.formats.kafka.logs.log_directory import log_partitions
         from statestore.formats.kafka.logs.log_reading import open_log
 
+        if connect_file(self.files[topic][0]) is not None:
+            from statestore.formats.kafka.changelogs.connect_log import connect_logs
+
+            return tuple(connect_logs(self.files[topic], self.options))
         if self.files[topic][0].endswith(".log"):
             return tuple(map(open_log, log_partitions(self.path, topic)))
         return tuple(record_files(self.files[topic], options=self.options))
@@ -77,7 +85,10 @@ class FileTopics:
 
 
 def file_topics(path: str, options: RecordOptions = NO_OPTIONS) -> FileTopics:
-    """List the topics at a path: exported records, or where there are none, segments. Raises NotFoundError."""
+    """List the topics at a path: exported records, where there are none Connect's files, and else segments.
+
+    Raises NotFoundError.
+    """
     from statestore.formats.kafka.logs.log_directory import log_partitions
 
     files: dict[str, list[str]] = {}
@@ -85,6 +96,9 @@ def file_topics(path: str, options: RecordOptions = NO_OPTIONS) -> FileTopics:
         found = RECORD_FILE.fullmatch(entry.name)
         if found is not None and entry.is_file():
             files.setdefault(found[1], []).append(str(entry))
+    if not files:
+        for connect in connect_files(path):
+            files.setdefault(connect.topic, []).append(connect.path)
     if not files:
         for partition in log_partitions(path):
             files.setdefault(partition.topic, []).extend(f"{partition.folder}/{name}" for name in partition.segments)

@@ -54,9 +54,9 @@ def bytes_of(column: pa.Array, name: str, file: FilePlace, encoding: TextEncodin
         return bytes_of(column.dictionary_decode(), name, file, encoding)
     if pa.types.is_null(kind):
         return pa.nulls(len(column), pa.binary())
-    if _is_bytes(kind):
+    if is_bytes(kind):
         return column.cast(pa.binary())
-    if not _is_text(kind):
+    if not is_text(kind):
         raise InvalidInputError(
             ErrorCode.KAFKA_RECORDS, f"file {file}: column {name} has type {kind}, expected binary or text"
         )
@@ -149,7 +149,7 @@ def headers_of(column: pa.Array, file: FilePlace, encoding: TextEncoding) -> pa.
     column = pc.if_else(column.is_valid(), column, None) if column.offset else column
     items, ends = column.flatten(), _ends(column)
     inner = kind.value_type
-    if _is_text(inner) or _is_bytes(inner):
+    if is_text(inner) or is_bytes(inner):
         return _headers_in_turn(column, file, encoding)
     if pa.types.is_null(inner):
         names, values = pa.array([], pa.string()), pa.array([], pa.binary())
@@ -165,7 +165,7 @@ def headers_of(column: pa.Array, file: FilePlace, encoding: TextEncoding) -> pa.
         names, values = pc.list_element(items, 0), pc.list_element(items, 1)
     else:
         raise _wrong_headers(file, kind)
-    if names.null_count or not (_is_text(names.type) or pa.types.is_null(names.type)):
+    if names.null_count or not (is_text(names.type) or pa.types.is_null(names.type)):
         raise _wrong_headers(file, kind)
     pairs = pa.StructArray.from_arrays(
         [names.cast(pa.string()), bytes_of(values, "headers", file, encoding)], fields=list(HEADERS.value_type)
@@ -196,11 +196,13 @@ def _ends(column: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
     return ends
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
+    """Return whether a column of this type holds texts."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
-def _is_bytes(kind: pa.DataType) -> bool:
+def is_bytes(kind: pa.DataType) -> bool:
+    """Return whether a column of this type holds bytes."""
     checks = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
     return any(check(kind) for check in checks)
 

@@ -201,7 +201,7 @@ def _written(path: str, form: str, options: RecordOptions, encoding: TextEncodin
         with opened(path) as stream:
             start = stream.read(_FIRST_BYTES)
     except pa.ArrowInvalid as error:
-        raise _unreadable(path, form, error) from error
+        raise unreadable(path, form, error) from error
     if form == "lines":
         return lines_form(start, path, options, encoding_of(options, encoding))
     return form_of(form, start, path, options, encoding)
@@ -309,10 +309,11 @@ def _read(file: RecordFile, columns: tuple[str, ...], seen: _Seen | None = None)
             if found.num_rows:
                 yield found
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError) as error:
-        raise _unreadable(file.path, file.form, error) from error
+        raise unreadable(file.path, file.form, error) from error
 
 
-def _unreadable(path: str, form: str, error: Exception) -> CorruptError:
+def unreadable(path: str, form: str, error: Exception) -> CorruptError:
+    """The error for a file whose bytes a parser does not accept."""
     return CorruptError(
         ErrorCode.FILE_DAMAGED,
         f"file {path}: cannot be read as {form}: {str(error)[:300]}; restore it from a copy",

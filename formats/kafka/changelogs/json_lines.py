@@ -38,7 +38,7 @@ def json_batches(stream: Any, path: str, form: RecordForm) -> Iterator[pa.Record
 
     if not stream.read(1):
         return
-    _check_lines(stream, form.raw)
+    check_lines(stream, form.raw)
     names, text = form.columns, text_type(form)
     fields = {names["key"]: text, names["value"]: text, names["partition"]: pa.int32(), names["offset"]: pa.int64()}
     fields[names["timestamp"]] = pa.int64()
@@ -70,7 +70,7 @@ def json_batches(stream: Any, path: str, form: RecordForm) -> Iterator[pa.Record
             )
 
 
-def _check_lines(stream: Any, raw: bool) -> None:
+def check_lines(stream: Any, raw: bool = False) -> None:
     """Raise ArrowInvalid for a line that is no UTF-8, unless texts are ``raw``, or nests deeper than _MOST_DEPTH.
 
     The parser of Arrow checks neither: it recurses for each level, and a deep line would end the process.

@@ -174,7 +174,11 @@ def _changes(found: KeyRange, begin: int) -> pa.RecordBatch:
 
 
 def _numbers(values: Ints | None, rows: Ints, gone: Bools | None = None) -> pa.Array:
-    return pa.nulls(len(rows), pa.int64()) if values is None else pa.array(values[rows], mask=gone)
+    """The numbers of these rows, null where a row is gone or an offset unknown."""
+    if values is None:
+        return pa.nulls(len(rows), pa.int64())
+    found = values[rows]
+    return pa.array(found, mask=found < 0 if gone is None else gone | (found < 0))
 
 
 def _sliced(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -21,6 +21,7 @@ import numpy as np
 from statestore.formats.error_codes import ErrorCode
 from statestore.formats.errors import InvalidInputError
 from statestore.formats.kafka.changelogs.records import Records
+from statestore.formats.kernels.arrays import Ints
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 """Which records of transactions are read, as ``isolation.level`` of a consumer."""
@@ -56,7 +57,8 @@ class LogFindings:
     has no transaction markers and no aborted records. None: unknown.
 
     Without ``times_known`` the timestamps of the records are any, without ``partition_known`` the partition is 0 and
-    stands for all. ``remarks`` are reasons why records may not be those of the topic.
+    stands for all. With ``offsets_partly_known`` some records have offsets and others do not. ``remarks`` are reasons
+    why records may not be those of the topic.
     """
 
     partition: int
@@ -72,6 +74,7 @@ class LogFindings:
     markers_known: bool = True
     times_known: bool = True
     partition_known: bool = True
+    offsets_partly_known: bool = False
     remarks: tuple[str, ...] = ()
 
     @property
@@ -89,6 +92,11 @@ class LogFindings:
                 found.append(
                     f"partition {self.partition}: begins at offset {self.first_offset}; what was before is unknown"
                 )
+        elif self.missing_offsets is None and self.offsets_partly_known:
+            found.append(
+                f"partition {self.partition}: begins at offset {self.first_offset}; later offsets are not all known, "
+                "so records may be missing anywhere"
+            )
         elif self.missing_offsets is None:
             found.append(f"partition {self.partition}: no offsets are known, so records may be missing anywhere")
         elif self.missing_offsets:
@@ -158,7 +166,7 @@ def prefix(log: RecordLog, moment: LogMoment = END) -> Iterator[Records]:
                     f"partition {log.partition}: found records without offsets, so offset {last} is unknown; give a "
                     "time, or a file with a column offset",
                 )
-            count = int(np.searchsorted(records.offset, last, side="right"))
+            count = _count_to(records.offset, last, log.partition)
         if moment.time is not None:
             later = records.timestamp > moment.time
             if later.any():
@@ -167,6 +175,22 @@ def prefix(log: RecordLog, moment: LogMoment = END) -> Iterator[Records]:
             yield records.first(count)
         if count < len(records):
             return
+
+
+def _count_to(offset: Ints, last: int, partition: int) -> int:
+    """The number of records up to an offset. Raises InvalidInputError where unknown offsets leave it open."""
+    if not (offset < 0).any():
+        return int(np.searchsorted(offset, last, side="right"))
+    there, behind = np.flatnonzero(offset == last), np.flatnonzero(offset > last)
+    if len(there):
+        return int(there[0]) + 1
+    if len(behind) and (offset[: behind[0]] >= 0).all():
+        return int(behind[0])
+    raise InvalidInputError(
+        ErrorCode.INVALID_OPTION,
+        f"partition {partition}: found records whose offsets are unknown, so offset {last} may be any of them; give "
+        "an offset that is known, or none",
+    )
 
 
 def keyed(log: RecordLog, moment: LogMoment = END) -> Iterator[Records]:

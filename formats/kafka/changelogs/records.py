@@ -30,6 +30,14 @@ RECORDS = pa.schema(
 
 COLUMNS = tuple(RECORDS.names)
 
+UNKNOWN_OFFSET = -1
+"""The offset of a record, among others with known ones, of which nothing says where it lies."""
+
+
+def offset_column(offset: Ints) -> pa.Array:
+    """Offsets as a column, null where they are unknown."""
+    return pa.array(offset, mask=offset < 0)
+
 
 class HeaderCells(Protocol):
     """Headers of some records, still in the bytes of their source."""
@@ -63,9 +71,10 @@ class ListedHeaders:
 class Records:
     """Some records of one partition, in the order of the log.
 
-    ``offset`` is None where the source has no offsets. ``missing`` is, for each record, how many offsets below its own
-    the log says nothing of: no record, no transaction marker. It never falls; between two records with the same number
-    nothing is missing. Without offsets it is None: unknown.
+    ``offset`` is None where the source has no offsets, and UNKNOWN_OFFSET for a record whose own is not known.
+    ``missing`` is, for each record, how many offsets below its own the log says nothing of: no record, no
+    transaction marker. It never falls; between two records with the same number nothing is missing. Without offsets
+    it is None: unknown.
     """
 
     partition: int
@@ -104,7 +113,7 @@ class Records:
         if name == "partition":
             return pa.array(np.full(len(self), self.partition, np.int32))
         if name == "offset":
-            return pa.nulls(len(self), pa.int64()) if self.offset is None else pa.array(self.offset)
+            return pa.nulls(len(self), pa.int64()) if self.offset is None else offset_column(self.offset)
         if name == "timestamp":
             return pa.array(self.timestamp)
         if name == "headers":

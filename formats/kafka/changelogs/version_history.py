@@ -17,7 +17,7 @@ import pyarrow as pa
 from statestore.formats.kafka.changelogs.key_ranges import HELD_BYTES, KeyRange, in_key_ranges
 from statestore.formats.kafka.changelogs.record_history import BATCH_ROWS
 from statestore.formats.kafka.changelogs.record_log import END, LogMoment, RecordLog, keyed
-from statestore.formats.kafka.changelogs.records import Records
+from statestore.formats.kafka.changelogs.records import Records, offset_column
 from statestore.formats.kafka.columns.header_columns import HEADERS
 from statestore.formats.kafka_rows.time_segments import default_versioned_interval
 from statestore.formats.kernels.arrays import Bools, Ints
@@ -170,7 +170,7 @@ def _versions(
             found.key.take(where),
             found.value.take(where),
             found.headers.take(where),
-            pa.nulls(len(taken), pa.int64()) if found.offset is None else pa.array(found.offset[taken]),
+            pa.nulls(len(taken), pa.int64()) if found.offset is None else offset_column(found.offset[taken]),
             pa.array(time[places]),
             pa.array(end[places], mask=last[places]),
         ],
