@@ -33,6 +33,7 @@ MOST_BYTES = 256 << 20
 _SYNC = 16
 _CHUNK = 1 << 20
 _ROWS = 1 << 16
+_HELD_BYTES = 32 << 20
 _MOST_METADATA = 16 << 20
 _CODECS = ("null", "deflate", "snappy", "zstandard", "bzip2")
 
@@ -97,6 +98,18 @@ def avro_arrays(source: Any, path: str) -> Iterator[pa.Array]:
     """
     stream = _opened(source, path)
     header = _header(stream)
+    held: list[pa.Array] = []
+    for found in _decoded_blocks(stream, header):
+        held.append(found)
+        if sum(map(len, held)) >= _ROWS or sum(each.nbytes for each in held) >= _HELD_BYTES:
+            yield pa.concat_arrays(held)
+            held = []
+    if held:
+        yield pa.concat_arrays(held)
+
+
+def _decoded_blocks(stream: _Stream, header: _Header) -> Iterator[pa.Array]:
+    """Yield the records of each block; large ones in parts."""
     program = _Program.of(header.schema)
     for count, packed in _blocks(stream, header):
         data = np.frombuffer(_plain(stream, header.codec, packed), np.uint8)

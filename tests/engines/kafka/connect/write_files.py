@@ -5,7 +5,7 @@ import sys
 import tarfile
 from typing import Any
 
-import fastavro
+import fastavro  # type: ignore[import-not-found]
 
 SYNC = b"0123456789abcdef"
 FIRST = 1_714_550_400_000

@@ -189,8 +189,8 @@ def test_offsets_behind_a_gap_are_unknown(tmp_path: Path) -> None:
 
 
 def test_tombstones_lie_apart(tmp_path: Path) -> None:
-    for first, part, found in ((0, "partition=0", ["v0", "v1"]), (3, "partition=0", ["v3"])):
-        write(tmp_path, f"topics/{TOPIC}/{part}/{TOPIC}+0+{first}.json", found)
+    for first, values in ((0, ["v0", "v1"]), (3, ["v3"])):
+        write(tmp_path, f"{PLACE}/{TOPIC}+0+{first}.json", values)
     write(tmp_path, f"{PLACE}/{TOPIC}+0+0.keys.json", ["a", "b"])
     write(tmp_path, f"{PLACE}/{TOPIC}+0+3.keys.json", ["c"])
     write(tmp_path, f"topics/{TOPIC}/tombstone/{TOPIC}+0+2.keys.json", ["a"])
